@@ -46,7 +46,6 @@ SLOWEST = (
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with the slowest proofs."""
     order = [f"test_{name}" for name in SLOWEST]
     items.sort(key=lambda one: order.index(one.path.stem) if one.path.stem in order else len(order))
 
@@ -133,7 +132,6 @@ def short_look_back(monkeypatch):
 
 @pytest.fixture
 def world(tmp_path):
-    """Give an empty world."""
     one = World(tmp_path)
     yield one
     one.close()
@@ -141,19 +139,16 @@ def world(tmp_path):
 
 @pytest.fixture
 def conversation():
-    """Give an empty conversation."""
     return Conversation()
 
 
 @pytest.fixture
 def samples():
-    """Give the directory of the sample sessions."""
     return SAMPLES
 
 
 @pytest.fixture
 def puppet():
-    """Give another process."""
     one = Puppet()
     yield one
     one.kill()
@@ -161,7 +156,6 @@ def puppet():
 
 @pytest.fixture
 def second_puppet():
-    """Give one more process."""
     one = Puppet()
     yield one
     one.kill()

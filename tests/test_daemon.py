@@ -71,7 +71,6 @@ def command(world, *words):
 
 
 def answer(world, *words):
-    """Give what a command answers as JSON."""
     done = command(world, *words, "--json")
 
     assert done.returncode == 0, done.stderr
@@ -254,7 +253,6 @@ def test_commands_work_beside_it(world, daemon):
 
 
 def moment(text):
-    """Read a moment as `status` writes it."""
     return datetime.fromisoformat(text)
 
 
@@ -314,7 +312,6 @@ def test_the_state_directory_stays_where_it_is_on_sighup(world, daemon):
 
 
 def listener(address):
-    """Listen as systemd does."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     line.bind("\0" + address[1:] if address.startswith("@") else address)
     line.settimeout(20)
@@ -411,13 +408,11 @@ def large(tmp_path_factory):
 
 
 def reading(world, pid):
-    """Tell whether it has the session open."""
     listed = (f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd"))
     return any(links_to(one) == str(world.directory / "large.jsonl") for one in listed)
 
 
 def links_to(path):
-    """Tell what a link leads to, while it does."""
     try:
         return os.readlink(path)
     except FileNotFoundError:
@@ -425,12 +420,10 @@ def links_to(path):
 
 
 def shelving(world, pid):
-    """Tell whether it is storing values."""
     return (world.state / "store.db").stat().st_size > 2_000_000
 
 
 def writing(world, pid):
-    """Tell whether it is writing the new file."""
     return world.leftovers() != []
 
 
@@ -577,7 +570,6 @@ def test_an_unchanged_tree_is_never_read(world, daemon):
 
 
 def in_process(world, **keys):
-    """Make a daemon in this process, not yet running."""
     settings = world.settings(**keys)
     return _Daemon(lambda: settings, settings, world.store)
 
@@ -734,7 +726,6 @@ class Work:
         self.spans = []
 
     def __call__(self, *_, **__):
-        """Work."""
         begun = time.monotonic()
         time.sleep(self.durations.pop(0) if self.durations else 0)
         self.spans.append((begun, time.monotonic()))
@@ -807,7 +798,6 @@ def test_a_daemon_that_was_told_to_stop_begins_nothing(world, monkeypatch):
 
 
 def runs(one):
-    """Let it do a run; give what it logs of it."""
     structlog.reset_defaults()
     with capture_logs() as logs:
         one._scan()

@@ -29,14 +29,12 @@ VALUE = f"{CANARY} " * 200
 
 @pytest.fixture(autouse=True)
 def logging_anew():
-    """Let every test set up logging for itself."""
     structlog.reset_defaults()
     yield
     structlog.reset_defaults()
 
 
 def logged(speak, *given):
-    """Give the events that are logged meanwhile."""
     with capture_logs() as logs:
         speak(*given)
     return logs

@@ -46,7 +46,6 @@ def fires(expression, count, after=SATURDAY):
 
 
 def weekdays(expression):
-    """Name the weekdays on which an expression that fires once a day does so."""
     return {DAYS[moment.isoweekday() % 7] for moment in fires(expression, 14)}
 
 
@@ -60,7 +59,6 @@ class Cron:
 
     @staticmethod
     def numbers(word, bounds, names):
-        """Give the numbers that one field means."""
         found = set()
         for item in word.split(","):
             span, _, step = item.partition("/")
@@ -75,14 +73,12 @@ class Cron:
         return found
 
     def matches_day(self, day):
-        """Tell whether it fires at all on a day."""
         _, _, of_month, months, of_week = self.sets
         weekday = day.isoweekday() % 7
         fit = (day.day in of_month, weekday in of_week or (weekday == 0 and 7 in of_week))
         return day.month in months and (all(fit) if any(self.stars) else any(fit))
 
     def fires(self, count, after):
-        """Give the next moments at which it fires."""
         midnight = after.replace(hour=0, minute=0, second=0, microsecond=0)
         moments = []
         for ahead in itertools.count():
@@ -117,7 +113,6 @@ def items(draw, low, high, names):
 
 
 def field(low, high, names=()):
-    """Make one field: a star or a list of items."""
     return st.one_of(
         st.just("*"), st.lists(items(low, high, names), min_size=1, max_size=3).map(",".join)
     )

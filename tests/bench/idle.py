@@ -13,7 +13,6 @@ INTERVAL = 30
 
 
 def rows(place, wanted):
-    """Watch a daemon over some runs."""
     root = place / "agents"
     for number in range(SESSIONS):
         write(root, number)

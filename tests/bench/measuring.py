@@ -67,17 +67,14 @@ def surroundings():
 
 
 def limit(name, *words):
-    """Give the words of a limit."""
     return [sys.executable, "-c", LIMITS[name], *words]
 
 
 def ours(*words, config):
-    """Give the words of a command of ours."""
     return [*PROGRAM, *words, "--config", config]
 
 
 def run(words):
-    """Run a process that is not measured."""
     subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL, env=surroundings())
 
 
@@ -135,19 +132,16 @@ def take_turns(measures, runs, warm=True):
 
 
 def median(figures):
-    """Give the medians of the parts of some figures, and the least of them."""
     *medians, _ = map(statistics.median, zip(*figures, strict=True))
     return Figure(*medians, min(figure.least for figure in figures))
 
 
 @functools.cache
 def empty():
-    """Give what an interpreter takes that does nothing."""
     return median([measure(limit("python")) for _ in range(5)])
 
 
 def above_empty(peak):
-    """Give the megabytes of a peak above those of an empty interpreter."""
     return peak - empty().peak
 
 

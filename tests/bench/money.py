@@ -23,7 +23,6 @@ def replayed(directory=SAMPLES):
 
 
 def show(directories, *, as_json):
-    """Print the estimate of each directory."""
     for directory in directories or [SAMPLES]:
         found = replayed(Path(os.environ.get("FROM", ""), directory).absolute())
         print(document(render.estimate_json(found)) if as_json else render.estimate(found))

@@ -58,7 +58,6 @@ print(json.dumps({"times": len(waits), "lock": max(w[0] for w in waits),
 
 
 def rows(place, wanted):
-    """Measure retention, and then the size of stores."""
     yield from retention_rows(place / "retention", 1_000_000 if wanted.large else 100_000)
     yield from store_bytes(place / "bytes", (50 if wanted.large else 20) << 20)
 
@@ -198,7 +197,6 @@ def texts(chance, size, volume):
 
 
 def text(chance, length, words, weights):
-    """Write one text of a tool."""
     kind = chance.randrange(4)
     lines, written = [], 0
     while written < length:

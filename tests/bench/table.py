@@ -32,7 +32,6 @@ class Row:
         return self.took / self.bound if self.bound else None
 
     def cells(self):
-        """Give the row as texts."""
         bound = "" if self.bound is None else f" {amount(self.bound, self.unit)}"
         return (
             self.work, amount(self.took, self.unit),
@@ -44,12 +43,10 @@ class Row:
         )  # fmt: skip
 
     def json(self):
-        """Give the row as a value, the ratio with it."""
         return {**dataclasses.asdict(self), "ratio": self.ratio}
 
 
 def amount(number, unit):
-    """Write a number with as many digits as say something."""
     digits = 0 if abs(number) >= 100 else 1 if abs(number) >= 10 else 2 if abs(number) >= 1 else 3
     return f"{number:,.{digits}f} {unit}"
 
@@ -63,7 +60,6 @@ class Table:
             print(line(HEAD), line(["-" * len(word) for word in HEAD]), sep="\n", flush=True)
 
     def add(self, row):
-        """Take a row, and print it."""
         self.rows.append(row)
         if not self._as_json:
             print(line(row.cells()), flush=True)
@@ -83,7 +79,6 @@ class Table:
 
 
 def line(cells):
-    """Lay out one line."""
     widths = (58, 11, 11, 36, 7, 8)
     fitted = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)]
     return " ".join([*fitted, cells[-1]]).rstrip()

@@ -13,7 +13,6 @@ AGENTS = 20
 
 
 def rows(place, wanted):
-    """Measure trees of several sizes."""
     for files in (2000, 20_000, 100_000) if wanted.large else (2000, 10_000):
         yield from tree(place / str(files), files, wanted.runs)
 
@@ -90,7 +89,6 @@ def write(root, number):
 
 
 def walk(directory):
-    """Look at each file of a tree."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

@@ -38,14 +38,12 @@ class Daemon:
         self.pid = self._process.pid
 
     def runs(self):
-        """Give the runs that it has logged."""
         text = self._log.read_text()
         lines = text[: text.rfind("\n") + 1].splitlines()
         events = [json.loads(line) for line in lines if '"scan_finished"' in line]
         return [one for one in events if one["event"] == "scan_finished"]
 
     def wait_for(self, count, pause=0.02):
-        """Wait for so many runs, and give them all."""
         deadline = time.monotonic() + LONGEST
         while len(done := self.runs()) < count:
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -64,7 +62,6 @@ class Daemon:
             time.sleep(0.05)
 
     def taken(self):
-        """Give what it took so far."""
         cpu = waits = 0
         for thread in os.listdir(f"/proc/{self.pid}/task"):
             with open(f"/proc/{self.pid}/task/{thread}/schedstat") as handle:

@@ -42,7 +42,6 @@ def talk(secret, session="11111111-0000-4000-8000-000000000001", **header):
 
 
 def own_id(secret):
-    """Return an OpenClaw session with an id of its own."""
     return talk(secret, f"session-{secret.replace(' ', '-')}").bytes()
 
 
@@ -77,7 +76,6 @@ def three(world, session):
 
 
 def renamed(files, old, new):
-    """Rename a file or directory."""
     new.parent.mkdir(parents=True, exist_ok=True)
     old.rename(new)
     return {
@@ -87,20 +85,17 @@ def renamed(files, old, new):
 
 
 def exchanged(files, one, two):
-    """Exchange the names of two files or directories."""
     between = one.with_name("between")
     return renamed(renamed(renamed(files, one, between), two, one), between, two)
 
 
 def files_renamed(_world, files):
-    """Give every file another name."""
     for path in list(files):
         files = renamed(files, path, path.with_name(f"was-{path.name}"))
     return files
 
 
 def agent_renamed(world, files):
-    """Rename the directory of an agent."""
     return renamed(files, world.root / "main", world.root / "prime")
 
 
@@ -125,7 +120,6 @@ def copied_and_removed(world, files):
 
 
 def agents_exchanged(world, files):
-    """Exchange the names of two agents' directories."""
     return exchanged(files, world.root / "main", world.root / "other")
 
 
@@ -147,7 +141,6 @@ def rotated(world, files):
 
 
 def root_renamed(world, files):
-    """Rename the root, also in the configuration."""
     old, world.root = world.root, world.base / "renamed"
     return renamed(files, old, world.root)
 
@@ -161,7 +154,6 @@ def root_renamed_behind_a_link(world, files):
 
 
 def root_renamed_beside_a_link(world, files):
-    """Rename the root, also in the configuration, and leave a link."""
     files = root_renamed_behind_a_link(world, files)
     world.root = world.base / "renamed"
     return files
@@ -205,7 +197,6 @@ def inodes_reused(_world, files):
 
 
 def written_anew(_world, files):
-    """Let the agent write every file anew under its name."""
     for path in files:
         fresh, _ = write(path.with_suffix(".writing"), path.read_bytes())
         fresh.rename(path)
@@ -213,7 +204,6 @@ def written_anew(_world, files):
 
 
 def back_from_a_backup(world, files):
-    """Let a backup of all sessions come back."""
     backup = world.base / "backup"
     shutil.copytree(world.root, backup)
     shutil.rmtree(world.root)
@@ -225,7 +215,6 @@ def back_from_a_backup(world, files):
 
 
 def copied_beside(_world, files):
-    """Copy every file, and the copy."""
     for path, said in list(files.items()):
         copy = shutil.copy2(path, path.with_name(f"copy-of-{path.name}"))
         again = shutil.copy2(copy, path.with_name(f"again-{path.name}"))
@@ -234,12 +223,10 @@ def copied_beside(_world, files):
 
 
 def copied_in_an_agent_renamed(world, files):
-    """Rename an agent whose sessions are then copied."""
     return copied_beside(world, agent_renamed(world, files))
 
 
 def copied_to_another_agent(world, files):
-    """Copy every file into the directory of another agent."""
     place = world.root / "third" / "sessions"
     place.mkdir(parents=True)
     return files | {
@@ -265,7 +252,6 @@ def copied_after_an_exchange(world, files):
 
 
 def in_another_place_under_its_name(world, files):
-    """Rename a session and copy another one to its place."""
     one, two, *_ = files
     files = renamed(files, one, one.with_name("moved.jsonl"))
     return files | {Path(shutil.copy2(two, one)): files[two]}
@@ -285,26 +271,22 @@ WHEREVER = [
 
 
 def forked(files, path, name=OTHER, **more):
-    """Fork a session; return its file, and `files` with it."""
     child = aged(fork(path, name, **more))
     header = child.read_bytes().splitlines(keepends=True)[0]
     return child, files | {child: header + files[path].split(b"\n", 1)[1]}
 
 
 def fork_beside(_world, files):
-    """Fork a session."""
     return forked(files, next(iter(files)))[1]
 
 
 def fork_of_a_fork(_world, files):
-    """Fork a fork, and delete what is between."""
     child, files = forked(files, next(iter(files)))
     _, files = forked(files, child, THIRD)
     return deleted(files, child)
 
 
 def fork_of_an_agent_renamed(world, files):
-    """Fork a session whose agent was renamed."""
     files = agent_renamed(world, files)
     return forked(files, world.root / "prime" / "sessions" / "a.jsonl")[1]
 
@@ -315,7 +297,6 @@ def fork_renamed_with_its_agent(world, files):
 
 
 def fork_alone_in_an_agent_renamed(world, files):
-    """Delete the parent of a fork, and rename their agent."""
     parent, *_ = files
     return agent_renamed(world, deleted(fork_beside(world, files), parent))
 
@@ -359,7 +340,6 @@ def under_another_header(_world, files):
 
 
 def deleted(files, path):
-    """Delete a session."""
     path.unlink()
     return {other: said for other, said in files.items() if other != path}
 

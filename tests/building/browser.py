@@ -76,7 +76,6 @@ class Browser:
             pass
 
     def run(self, script):
-        """Give what an expression is in the page."""
         told = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
@@ -87,7 +86,6 @@ class Browser:
         path.write_bytes(base64.b64decode(told["data"]))
 
     def close(self):
-        """End it."""
         self._process.kill()
         self._process.wait()
         os.close(self._in)

@@ -21,7 +21,6 @@ class ClaudeConversation:
         self._seconds, self._ids = itertools.count(), itertools.count(1)
 
     def entry(self, kind, parent=..., **fields):
-        """Add a chained entry and give its uuid."""
         ident = str(uuid.UUID(int=next(self._ids) + (1 << 100), version=4))
         self.lines.append({
             "parentUuid": self.last if parent is ... else parent, "isSidechain": self._side,
@@ -33,11 +32,9 @@ class ClaudeConversation:
         return ident
 
     def note(self, kind, **fields):
-        """Add a line that is not chained."""
         self.lines.append({"type": kind, "sessionId": self._session, **fields})
 
     def user(self, content="go on", **fields):
-        """Add a prompt."""
         return self.entry("user", message={"role": "user", "content": content}, **fields)
 
     def assistant(self, *blocks, stop="end_turn", message=None, **fields):
@@ -54,7 +51,6 @@ class ClaudeConversation:
         return self.assistant(block, stop="tool_use", **fields)
 
     def result(self, content="x" * 2000, call="toolu_1", shown=..., **fields):
-        """Add the result of a call, with what the screen shows of it."""
         if shown is ...:
             text = content if isinstance(content, str) else ""
             shown = {"stdout": text, "stderr": "", "interrupted": False, "isImage": False}
@@ -72,13 +68,11 @@ class ClaudeConversation:
         return ident
 
     def compaction(self, **metadata):
-        """Add a boundary and its summary."""
         self.entry("system", parent=None, subtype="compact_boundary", logicalParentUuid=self.last,
                    compactMetadata={"trigger": "manual", **metadata})  # fmt: skip
         return self.user("summary", isCompactSummary=True, isVisibleInTranscriptOnly=True)
 
     def bytes(self):
-        """Give the file."""
         return b"".join(dump(line) for line in self.lines)
 
 
@@ -107,7 +101,6 @@ class ClaudeWorld(World):
         }
 
     def record(self, pid, session=SESSION, **fields):
-        """Write the live-process record of a process, as 2.1.330 does."""
         with open(f"/proc/{pid}/stat") as handle:
             started = handle.read().rsplit(")", 1)[1].split()[19]
         said = {"pid": pid, "sessionId": session, "procStart": started, **fields}
@@ -115,7 +108,6 @@ class ClaudeWorld(World):
 
 
 def entries_of(path):
-    """Read a session: its chained entries by uuid."""
     listed = map(json.loads, path.read_bytes().splitlines())
     return {one["uuid"]: one for one in listed if "uuid" in one}
 

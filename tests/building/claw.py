@@ -60,7 +60,6 @@ class Claw:
         )  # fmt: skip
 
     def session(self, session, own=None):
-        """Give one session, as the walk comes upon it."""
         path = f"{self.path}/{session}"
         (found,) = list_rows_at(
             [Root(str(self.root))], path, {} if own is None else {path: own}
@@ -68,7 +67,6 @@ class Claw:
         return found
 
     def configure(self, text):
-        """Write OpenClaw's configuration."""
         (self.base / "openclaw.json").write_text(
             text if isinstance(text, str) else json.dumps(text)
         )
@@ -81,16 +79,13 @@ class Claw:
         }
 
     def texts(self, session):
-        """Read the events of a session, as their agent would."""
         return [text for _, text in self.events(session)]
 
     def events(self, session):
-        """Read the number and text of each event of a session."""
         rows = self.columns(session)
         return [(row[0], event(row[1:])) for row in rows]
 
     def columns(self, session):
-        """Read the columns of each event of a session."""
         with sqlite.opened(str(self.path), "rw") as connection:
             known = {
                 name
@@ -123,7 +118,6 @@ def unpack(name, path):
 
 
 def event(columns):
-    """Give the text of an event from its columns."""
     text, packed, size, _ = columns
     if text is not None:
         return text.encode()
@@ -131,18 +125,15 @@ def event(columns):
 
 
 def start_time(pid):
-    """Give the time at which a process started, as leases name it."""
     with open(f"/proc/{pid}/stat", "rb") as handle:
         return int(handle.read().rsplit(b")", 1)[1].split()[19])
 
 
 def copy(claw, place):
-    """Copy a whole state directory."""
     shutil.copytree(claw.base, place)
 
 
 def plain_connection(path):
-    """Connect as any other program would."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=10)
     connection.create_function("octet_length", 1, _octets, deterministic=True)
     return connection
@@ -161,7 +152,6 @@ class ClawWorld:
         self._stores = []
 
     def settings(self, **keys):
-        """Give settings for this world."""
         table = {
             "roots": [{"path": str(self.claw.root)}], "state_dir": str(self.base / "state"),
             "min_reclaim": 0, **keys,
@@ -176,11 +166,9 @@ class ClawWorld:
         return self._stores[0]
 
     def scan(self, dry_run=False, only=(), **keys):
-        """Do one run."""
         return scan(self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=only)
 
     def outcome(self, session, **keys):
-        """Do one run, and give what it says of one session: its outcome and the reason."""
         report = self.scan(**keys)
         for one in report.sessions:
             if one.session == f"main/{session}":
@@ -188,17 +176,14 @@ class ClawWorld:
         return None
 
     def restore(self, entry, session=GATEWAY, **keys):
-        """Put one entry back."""
         settings = self.settings(**keys.pop("settings", {}))
         return restore(settings, self.store, entry, clock=self.clock, session=session, **keys)
 
     def restore_all(self, pristine=False, **keys):
-        """Put everything back."""
         settings = self.settings(**keys)
         return restore_all(settings, self.store, clock=self.clock, pristine=pristine)
 
     def later(self, seconds):
-        """Let time pass."""
         self.clock.now += seconds
 
     def placeholders(self, session=GATEWAY):
@@ -211,6 +196,5 @@ class ClawWorld:
         return found
 
     def close(self):
-        """Close what was opened."""
         while self._stores:
             self._stores.pop().close()

@@ -94,13 +94,11 @@ def reappend(agent, session, count):
 
 
 def rewritten(agent, session):
-    """Say that the history is another one now."""
     agent.execute("UPDATE transcript_rewrite_watermarks SET generation = hex(randomblob(16))"
                   " WHERE session_id = ?", (session,))  # fmt: skip
 
 
 def touch(agent, session, now):
-    """Say that something happened."""
     agent.execute(
         "UPDATE session_windows SET updated_at = ?, transcript_observed_at = ?,"
         " transcript_updated_at = max(?, coalesce(transcript_updated_at, 0) + 1)"
@@ -118,7 +116,6 @@ def status(agent, session, word):
 
 
 def fork(agent, session, other, now):
-    """Copy a session to a new one, rows and all."""
     key = f"agent:main:dashboard:{other}"
     _copy(agent, "session_nodes", f"current_session_id = '{session}'", session_key=key,
           current_session_id=other, fork_source_session_id=session, updated_at=now)  # fmt: skip
@@ -145,7 +142,6 @@ def delete(agent, session, now, *, archived):
 
 
 def texts(agent, session):
-    """Read the number and the text of each event of a session."""
     rows = agent.execute(
         "SELECT seq, event_json, event_zstd, event_utf8_bytes, navigation_json"
         " FROM transcript_events WHERE session_id = ? ORDER BY seq", (session,),

@@ -13,11 +13,9 @@ class Swap:
 
     @property
     def gain(self):
-        """Bytes by which the line shrinks."""
         return self.end - self.start - len(self.new)
 
     def bytes_after(self, _):
-        """Give the new bytes."""
         return self.new
 
 

@@ -38,7 +38,6 @@ def path(tmp_path):
 
 @pytest.fixture
 def session(path):
-    """Give the session, opened once."""
     with open_session(found_at(path)) as opened:
         yield opened
 
@@ -54,7 +53,6 @@ def unleased(monkeypatch):
 
 
 def found_at(path):
-    """Find the session as the walk does."""
     return next(one for one in discover([Root(str(path.parent))]) if isinstance(one, SessionFile))
 
 
@@ -66,7 +64,6 @@ class Signs:
 
 
 def replace(session, splices=SPLICES, signs=None, filled=lambda *_: None):
-    """Replace the session's content."""
     new = exchange.prepare(session, TEMPORARY, splices, signs or Signs(), Ledger())
     try:
         filled(new.inode, new.ends)
@@ -144,7 +141,6 @@ def impatient(monkeypatch):
 
 
 def append(path, data):
-    """Append as an agent does."""
     with open(path, "ab") as handle:
         handle.write(data)
 

@@ -31,7 +31,6 @@ def leaf_pages(path, name):
 
 
 def spoil(path, *pages):
-    """Write garbage over pages of a database."""
     with open(path, "r+b") as file:
         for page in pages:
             file.seek((page - 1) * PAGE)

@@ -45,7 +45,6 @@ class Prepared:
         self._orders = ours
 
     def run(self, words, environment, user):
-        """Run one command to its end, as `subprocess.run` does."""
         reading, told = os.pipe()
         order = json.dumps([words, environment, user]).encode("utf-8", "surrogateescape")
         with (
@@ -102,7 +101,6 @@ def bound(world, **settings):
 
 
 def document(done):
-    """Give the one JSON document that stands on stdout."""
     return json.loads(done.stdout)
 
 
@@ -135,13 +133,11 @@ class Process:
 
     @property
     def events(self):
-        """Everything it has logged so far."""
         text = self.err.read_text()
         lines = text[: text.rfind("\n") + 1].splitlines()
         return [json.loads(line) if line.startswith("{") else {"event": line} for line in lines]
 
     def logged(self, event, **fields):
-        """Give the events of a name that say all this."""
         return [
             one for one in self.events
             if one["event"] == event and all(one.get(key) == fields[key] for key in fields)
@@ -209,7 +205,6 @@ def idle(world, name="s", age=3600):
 
 
 def is_cut(path, ident):
-    """Tell whether the placeholder stands in the file."""
     return text_of(path, ident) == f"[[extracted-{ident}]]"
 
 
@@ -260,7 +255,6 @@ class Puppet:
         return bool(select.select([self.process.stdout], [], [], seconds)[0])
 
     def ask(self, expression):
-        """Evaluate one expression and give its value."""
         self.say(expression)
         return self.hear()
 

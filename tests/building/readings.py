@@ -20,7 +20,6 @@ def opened(data):
 
 
 def survey(form, data, window=WINDOW):
-    """Look over a file that holds these bytes."""
     with opened(data) as lines:
         return form.survey(lines, window)
 
@@ -42,7 +41,6 @@ def parts(form, entry, before_last_user=True):
 
 
 def paths(form, entry):
-    """Give the paths of the parts that may be extracted."""
     return {".".join(map(str, part.path)) for part in parts(form, entry) if not part.locked}
 
 

@@ -18,7 +18,6 @@ SESSIONS = {
 
 
 def walk(value):
-    """Yield every object within a JSON value."""
     if isinstance(value, dict):
         yield value
     for inner in value.values() if isinstance(value, dict) else value:
@@ -63,6 +62,5 @@ def said(conversation, content, api, stop="stop"):
 
 
 def thought(tag, signature, **more):
-    """Give a block of long thinking."""
     text = f"thinking about {tag}, at length. " * 40
     return {"type": "thinking", "thinking": text, "thinkingSignature": signature, **more}

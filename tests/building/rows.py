@@ -25,30 +25,25 @@ def contents(directory):
 
 
 def pragma(store, name):
-    """Ask SQLite for one setting."""
     return store._connection.execute(f"PRAGMA {name}").fetchone()[0]
 
 
 def count(store, table):
-    """Count the rows of a table."""
     return store._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 
 def found(session="one", agent="main", root="/agents"):
-    """Give a session as the walk finds it."""
     home = f"{root}/{agent}"
     state = Fingerprint(1, 2, 3000, 4, 5)
     return SessionFile(root, f"{home}/sessions", f"{session}.jsonl", agent, home, "auto", state)
 
 
 def session(store, **where):
-    """Note a session."""
     with store.transaction():
         return store.sessions.note(found(**where), "openclaw", None)
 
 
 def cut(entry="e1", path=("message", "content", 0, "text")):
-    """Give a cut as it is planned."""
     token = placeholder_token(placeholder_named(entry), block=False)
     return Removal(0, 9, token, entry, entry, path, "tool_result", "exec", 7,
                block=False, forced=False, reason="old")  # fmt: skip
@@ -71,6 +66,5 @@ def begin(store, row, cuts=(), value=b"value", note=None):
 
 
 def confirm(store, row, entry, note=None):
-    """Confirm a rewrite."""
     with store.transaction():
         store.journal.confirm(entry, row.id, note or journal.Confirmation(at=2.0))

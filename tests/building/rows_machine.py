@@ -42,7 +42,6 @@ class RowSession:
 
     @property
     def last(self):
-        """The id of the last entry."""
         return json.loads(self.true[max(self.true)])["id"] if self.true else None
 
 
@@ -75,7 +74,6 @@ class WithRows:
         unpack(f"openclaw-state-{NEWEST}", self.base / "state" / "openclaw.sqlite")
 
     def teardown(self):
-        """Let the gateway end, too."""
         if self.gateway is not None:
             self.gateway.close()
         super().teardown()
@@ -84,7 +82,6 @@ class WithRows:
 
     @initialize()
     def begin_in_rows(self):
-        """Begin with one session of two turns."""
         session = self._new_rows()
         for _ in range(2):
             self._rows_turn(session, 400, closed=True, packed=True)
@@ -100,13 +97,11 @@ class WithRows:
 
     @rule(at=which)
     def close_rows(self, at):
-        """Close an open turn."""
         if session := self._in_rows(at):
             self._rows_close(session)
 
     @rule(at=which)
     def run_begins(self, at):
-        """Let a run begin that has written nothing yet."""
         if session := self._in_rows(at):
             self._lease()
             with self._agent() as agent:
@@ -116,7 +111,6 @@ class WithRows:
     @precondition(lambda self: len(self.rows) < 3)
     @rule()
     def new_rows(self):
-        """Begin another session."""
         self._rows_turn(self._new_rows(), 300, closed=True, packed=False)
 
     @precondition(lambda self: len(self.rows) < 3)
@@ -205,7 +199,6 @@ class WithRows:
 
     @rule(at=which, entry=which, value=st.sampled_from([True, False, 0, 2, 50]))
     def set_extractable_in_rows(self, at, entry, value):
-        """Pin an entry, force it, or give it a window."""
         session = self._in_rows(at)
         if not session:
             return

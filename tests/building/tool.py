@@ -42,7 +42,6 @@ class Agent:
         self.written += said
 
     def entries(self):
-        """Read the session."""
         return {one.get("id"): one for one in map(json.loads, self.path.read_bytes().splitlines())}
 
     def call(self, **arguments):

@@ -52,12 +52,10 @@ def branch(data):
 
 
 def roles(data):
-    """Give the roles of the messages on the active branch."""
     return [one["message"]["role"] for one in branch(data) if one["type"] == "message"]
 
 
 def texts(data, ident):
-    """Give the texts of one entry."""
     entries = [json.loads(line) for line in data.splitlines() if line]
     content = next(one for one in entries if one.get("id") == ident)["message"]["content"]
     return [content] if isinstance(content, str) else [block["text"] for block in content

@@ -52,7 +52,6 @@ class World:
         return config.Settings.model_validate(table)
 
     def config_file(self, **keys):
-        """Write a configuration file for this world and give its path."""
         lines = {
             "state_dir": str(self.state), "quiet_seconds": 0, "min_reclaim": 0, **keys,
         }  # fmt: skip
@@ -82,28 +81,24 @@ class World:
         return self._stores[0]
 
     def scan(self, dry_run=False, only=(), named=False, **keys):
-        """Do one run."""
         return scan(
             self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=only,
             named=named,
         )  # fmt: skip
 
     def restore(self, entry, session=None, keys=(), pristine=False, wait=False, **settings):
-        """Put one entry back."""
         return restore(
             self.settings(**settings), self.store, entry, clock=self.clock, session=session,
             keys=keys, pristine=pristine, wait=wait,
         )  # fmt: skip
 
     def restore_all(self, session=None, pristine=False, **settings):
-        """Put everything back."""
         return restore_all(
             self.settings(**settings), self.store, clock=self.clock, session=session,
             pristine=pristine,
         )  # fmt: skip
 
     def rollback(self, number, sessions=(), dry_run=False, **settings):
-        """Take a run back."""
         return rollback(
             self.settings(**settings), self.store, number, clock=self.clock, sessions=sessions,
             dry_run=dry_run,
@@ -114,7 +109,6 @@ class World:
         return sorted(path.name for path in self.root.rglob(".brainsurgeon*"))
 
     def close(self):
-        """Close what was opened."""
         while self._stores:
             self._stores.pop().close()
 
@@ -131,7 +125,6 @@ class Conversation:
         self.last = None
 
     def entry(self, kind="message", ident=None, **fields):
-        """Add an entry on the branch and give its id."""
         ident = ident or f"{next(self._ids):08x}"
         self.lines.append({
             "type": kind, "id": ident, "parentId": self.last,
@@ -141,17 +134,14 @@ class Conversation:
         return ident
 
     def user(self, text="go on", **fields):
-        """Add a user message."""
         return self.entry(message={"role": "user", "content": text, "timestamp": 1}, **fields)
 
     def call(self, name="exec", arguments=None, call="call_1", **fields):
-        """Add an assistant message that calls a tool."""
         block = {"type": "toolCall", "id": call, "name": name,
                  "arguments": arguments or {"command": "ls"}}  # fmt: skip
         return self.assistant([block], stop="toolUse", **fields)
 
     def result(self, text, tool="exec", call="call_1", details=None, **fields):
-        """Add a tool result."""
         message = {"role": "toolResult", "toolCallId": call, "toolName": tool,
                    "content": [{"type": "text", "text": text}], "isError": False}  # fmt: skip
         if details is not None:
@@ -159,7 +149,6 @@ class Conversation:
         return self.entry(message=message, **fields)
 
     def assistant(self, content="done.", stop="stop", api="openai-completions", **fields):
-        """Add an assistant message."""
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
         message = {"role": "assistant", "content": content, "api": api, "stopReason": stop}
@@ -179,7 +168,6 @@ class Conversation:
 
 
 def dump(line):
-    """Write one line compactly, with its newline."""
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
@@ -201,7 +189,6 @@ class Clock:
         self.now = time.time() if now is None else now
 
     def __call__(self):
-        """Tell the time."""
         return self.now
 
 
@@ -215,7 +202,6 @@ def state(directory, *, directories=False):
 
 
 def value_at(line, *steps):
-    """Read a value of a line."""
     value = json.loads(line)
     for step in steps:
         value = value[step]
@@ -223,7 +209,6 @@ def value_at(line, *steps):
 
 
 def text_of(path, entry_id):
-    """Read the text of the first block of an entry."""
     for line in path.read_bytes().split(b"\n"):
         if line and json.loads(line).get("id") == entry_id:
             return value_at(line, "message", "content", 0, "text")
@@ -243,38 +228,32 @@ def entry_text(path, entry_id):
 
 
 def append(path, entries):
-    """Append entries as an agent does."""
     with open(path, "ab") as file:
         file.write(b"".join(map(dump, entries)))
 
 
 def pin(world, entry, value, session=None):
-    """Set `_extractable` on an entry."""
     return set_extractable(
         world.settings(), world.store, entry, value, clock=world.clock, session=session
     )
 
 
 def entry(path, ident):
-    """Read an entry."""
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     return next(line for line in lines if line.get("id") == ident)
 
 
 def line_of(data, ident):
-    """Find the bytes of the line of an entry."""
     return next(line for line in data.split(b"\n") if f'"id":"{ident}"'.encode() in line)
 
 
 def open_turn(path, conversation, clock):
-    """Let the agent begin a turn."""
     conversation.user("and now?")
     append(path, conversation.lines[-1:])
     clock.now = int(time.time()) + 1
 
 
 def close_turn(path, conversation, clock):
-    """Let the agent answer."""
     conversation.assistant("that is all.")
     append(path, conversation.lines[-1:])
     clock.now += 2
@@ -290,7 +269,6 @@ def kept(world, session="main/s"):
 
 
 def sql(world, *statement):
-    """Change the store from outside."""
     with closing(sqlite3.connect(world.state / "store.db")) as database, database:
         return database.execute(*statement).fetchall()
 
@@ -317,7 +295,6 @@ def fork(path, name, *, ending=(), directory=None, parent=None):
 
 
 def two_turns(world, conversation):
-    """Write a session of two turns, and give its file."""
     conversation.turn("x" * 3000)
     conversation.turn("y" * 3000)
     return world.put("one.jsonl", conversation.bytes())

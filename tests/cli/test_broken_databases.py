@@ -44,29 +44,24 @@ def corrupt(path):
 
 
 def cut_off(path):
-    """Cut the file off within its first page."""
     os.truncate(path, 1000)
 
 
 def no_database(path):
-    """Write a file that is no database."""
     path.write_bytes(b"not a database" * 1000)
 
 
 def directory(path):
-    """Put a directory in its place."""
     path.unlink()
     path.mkdir()
 
 
 def pipe(path):
-    """Put a named pipe in its place."""
     path.unlink()
     os.mkfifo(path)
 
 
 def other_schema(path):
-    """Rename a table."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA legacy_alter_table = ON")
         database.execute("ALTER TABLE transcript_events RENAME TO another_name")

@@ -15,7 +15,6 @@ HEAVY = {
 
 
 def imported(*words):
-    """Return the names of the modules that a command imports."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *PROGRAM[1:], *map(str, words)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,

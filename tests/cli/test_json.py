@@ -14,7 +14,6 @@ BY_DATA = {"content", "same_as", "sizes_bytes", "reasons", "held_back", "session
 
 
 def names(value, found):
-    """Gather the names in a document, each with the sorts of value that it has."""
     for item in value if isinstance(value, list) else ():
         names(item, found)
     for name, item in value.items() if isinstance(value, dict) else ():

@@ -124,7 +124,6 @@ def test_every_failure_is_one_json_document_with_its_exit_code(world, conversati
 
 
 def forget(world, entry):
-    """Let a value expire, as retention does."""
     with closing(sqlite3.connect(world.state / "store.db")) as database, database:
         database.execute(
             "UPDATE extractions SET blob_id = NULL, expired_at = 1771581600.0,"

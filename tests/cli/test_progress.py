@@ -39,7 +39,6 @@ def on_a_terminal(world, *words, columns=80, seen=lambda _: None, **environment)
 
 @pytest.fixture
 def unscanned(world, conversation):
-    """Put a session that no scan has seen."""
     world.ident = conversation.turn()
     conversation.turn("y" * 2000)
     world.put("s.jsonl", conversation.bytes())

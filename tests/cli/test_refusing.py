@@ -21,7 +21,6 @@ PATH = "message.content.0.text"
 
 
 def bytes_below(directory):
-    """Read every file below a directory."""
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
@@ -260,7 +259,6 @@ def test_unknown_and_ambiguous_names_are_told_apart(world, conversation, session
 
 
 def no_database(path):
-    """Put text where the store should be."""
     path.write_text("these are not the bytes that you are looking for\n" * 100)
 
 
@@ -271,7 +269,6 @@ def newer(path):
 
 
 def empty(path):
-    """Leave nothing of the store."""
     path.write_bytes(b"")
 
 
@@ -408,7 +405,6 @@ def mounted_disk(directory, size):
 
 
 def large(conversation, turns=4, size=400_000):
-    """Add turns with results that do not compress."""
     for number in range(turns):
         conversation.turn(random.Random(number).randbytes(size // 2).hex())
     conversation.turn("short")

@@ -73,7 +73,6 @@ class Newcomer:
         os.utime(path, (10**9, 10**9))
 
     def has(self, *names):
-        """Let commands be found by their names."""
         self.tools.mkdir(exist_ok=True)
         for name in names:
             path = self.tools / name
@@ -126,7 +125,6 @@ def _read(descriptor):
 
 @pytest.fixture
 def newcomer(own_home, tmp_path):
-    """Give a newcomer."""
     return Newcomer(own_home, tmp_path / "tools")
 
 

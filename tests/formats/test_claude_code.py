@@ -24,12 +24,10 @@ OLDER = sorted(CLAUDE.glob("entire-*.jsonl"))
 
 @pytest.fixture
 def conversation():
-    """Give an empty conversation."""
     return ClaudeConversation()
 
 
 def sample(number):
-    """Give the bytes of a session that 2.1.330 wrote."""
     return (PROJECT / f"5a5a5a5a-000{number}-4000-8000-00000000000{number}.jsonl").read_bytes()
 
 
@@ -41,7 +39,6 @@ def dead(data):
 
 
 def parts(data, uuid=None, window=3):
-    """Give the parts of all entries, or of one, by path."""
     look = survey(FORM, data, window)
     return {
         ".".join(map(str, part.path)): part
@@ -343,7 +340,6 @@ def test_older_sessions_close_by_their_own_marks():
 
 
 def kinds_of(found):
-    """Sort the paths of parts by kind."""
     return {path: (part.kind, part.dead) for path, part in found.items() if not part.locked}
 
 

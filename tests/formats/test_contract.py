@@ -38,7 +38,6 @@ class Events:
         self._version, self._session = version, session
 
     def read_bytes(self):
-        """Read them as a file of them would be read."""
         with tempfile.TemporaryDirectory() as place:
             texts = Claw(place, self._version).texts(self._session)
         return b"".join(text + b"\n" for text in texts)

@@ -12,7 +12,6 @@ MB = 1 << 20
 
 
 def around(content):
-    """Put a content into an entry."""
     return b'{"type":"message","id":"1","message":{"role":"user","content":' + content + b"}}"
 
 

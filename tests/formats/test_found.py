@@ -47,7 +47,6 @@ lines = joined("{}", members(values)).map(str.encode)
 
 
 def paths_in(value, path=()):
-    """Name the place of every value inside a value."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for step, item in items:
         yield (*path, step)

@@ -79,7 +79,6 @@ def test_generic_has_no_parts_in_what_maps_to_no_kind(entry):
 
 
 def blocks(*content, **fields):
-    """Give a generic assistant message of these blocks."""
     body = {"role": "assistant", "content": list(content)}
     return {"type": "message", "__id": "m", "message": body, **fields}
 

@@ -33,13 +33,11 @@ def pytest_generate_tests(metafunc):
 
 
 def message(role, content=None, **fields):
-    """Give an OpenClaw entry."""
     body = {"role": role, **fields} if content is None else {"role": role, "content": content}
     return {"type": "message", "id": "a1", "parentId": None, "message": {**body, **fields}}
 
 
 def thinking(api, signature=None, model="model-1", **fields):
-    """Give an assistant message that thinks."""
     block = {"type": "thinking", "thinking": "hm" * 300, **fields}
     if signature is not None:
         block["thinkingSignature"] = signature
@@ -415,7 +413,6 @@ def last_turn(*steps):
 
 
 def says(role, **fields):
-    """Give a step that adds a message of this role."""
     return lambda conversation: conversation.entry(message={"role": role, **fields})
 
 
@@ -425,12 +422,10 @@ def adds(kind, **fields):
 
 
 def stops(reason, content="done."):
-    """Give a step in which the assistant stops for this reason."""
     return lambda conversation: conversation.assistant(content, stop=reason)
 
 
 def calls(stop="toolUse"):
-    """Give a step in which the assistant calls a tool."""
     return lambda conversation: conversation.assistant(
         [{"type": "toolCall", "id": "call_1", "name": "exec", "arguments": {}}], stop=stop
     )

@@ -14,18 +14,15 @@ IMAGE = {"type": "image", "data": "A" * 9999, "mimeType": "image/png"}
 
 
 def claw(**message):
-    """Give an entry of OpenClaw's dialect."""
     return {"type": "message", "id": "a", "message": message}
 
 
 def claude(kind="user", content="", **more):
-    """Give a line of Claude Code."""
     message = {"role": kind, "content": content, **more.pop("message", {})}
     return {"type": kind, "uuid": "u", "message": message, **more}
 
 
 def codex(**payload):
-    """Give an item of a Codex session."""
     return {"type": "response_item", "payload": payload}
 
 

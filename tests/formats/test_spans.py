@@ -49,7 +49,6 @@ class Writer:
         self.top = []
 
     def write(self, value, path=()):
-        """Write a value and give this writer."""
         self.space()
         start = len(self.line)
         if isinstance(value, dict):
@@ -65,7 +64,6 @@ class Writer:
         return self
 
     def members(self, value, path):
-        """Write an object."""
         self.line += b"{"
         for index, (key, item) in enumerate(value.items()):
             self.line += b"," if index else b""
@@ -81,7 +79,6 @@ class Writer:
         self.line += b"}"
 
     def items(self, value, path):
-        """Write an array."""
         self.line += b"["
         for index, item in enumerate(value):
             self.line += b"," if index else b""
@@ -109,17 +106,14 @@ class Writer:
         return "".join(f"\\u{self.mood.choice((code, code.upper()))}" for code in codes)
 
     def space(self):
-        """Write white space, mostly none."""
         self.line += self.mood.choice((b"", b"", b"", b" ", b"\t", b"\r", b" \n "))
 
 
 def written(value, seed):
-    """Write a value in the mood of `seed`."""
     return Writer(seed).write(value)
 
 
 def strings(spans, line):
-    """Keep the spans that hold a string."""
     return {path: span for path, span in spans.items() if line[span[0]] == ord('"')}
 
 

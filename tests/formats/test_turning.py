@@ -10,7 +10,6 @@ OPENCLAW, GENERIC, CLAUDE = (FORMATS[name] for name in ("openclaw", "generic", "
 
 
 def claude(kind, content, **more):
-    """Give a line as Claude Code writes it."""
     message = {"role": kind, "content": content}
     return {"type": kind, "uuid": "u1", "parentUuid": "u0", "message": message, **more}
 

@@ -22,7 +22,6 @@ HOUR = 3600.0
 
 @pytest.fixture
 def home(tmp_path):
-    """Give a home of Claude Code with one project."""
     (tmp_path / ".claude" / "projects" / "-w").mkdir(parents=True)
     (tmp_path / ".claude" / "sessions").mkdir()
     return tmp_path / ".claude"
@@ -39,7 +38,6 @@ def process():
 
 @pytest.fixture
 def gone():
-    """Give the number of a process that has ended."""
     one = subprocess.Popen([sys.executable, "-c", ""])
     one.wait()
     return one.pid
@@ -52,7 +50,6 @@ def start_of(pid):
 
 
 def record(home, pid, **fields):
-    """Write a live-process record as 2.1.330 does."""
     said = {"pid": pid, "sessionId": SESSION, "cwd": "/w", "startedAt": time.time() * 1000,
             "version": "2.1.330", "kind": "interactive", **fields}  # fmt: skip
     path = home / "sessions" / f"{pid}.json"
@@ -61,7 +58,6 @@ def record(home, pid, **fields):
 
 
 def look(home, session=SESSION, abandoned=HOUR):
-    """Ask who is at work on a session."""
     return presence(Place(str(home), "-w", session), time.time(), abandoned)
 
 

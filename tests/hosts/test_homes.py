@@ -22,7 +22,6 @@ META = {"timestamp": "t", "type": "session_meta", "payload": {"id": "thread", "c
 
 @pytest.fixture
 def settings():
-    """Give the settings of somebody who configured nothing."""
     return load()[0]
 
 

@@ -26,7 +26,6 @@ class Home:
         self.database = os.path.join(path, "agent", "openclaw-agent.sqlite")
 
     def make(self, *statements, wal=False):
-        """Make the database."""
         with closing(sqlite3.connect(self.database)) as connection, connection:
             connection.execute(f"PRAGMA journal_mode = {'WAL' if wal else 'DELETE'}")
             for statement in statements:
@@ -45,7 +44,6 @@ class Home:
         return state
 
     def migrated(self):
-        """Ask, and see that asking left no trace."""
         before = self.beside()
         answer = openclaw.migrated(self.path)
         assert self.beside() == before

@@ -31,13 +31,11 @@ QUIET = 30.0
 
 @pytest.fixture(params=VERSIONS)
 def every_claw(request, tmp_path):
-    """Give a state directory of each version."""
     return Claw(tmp_path / "claw", request.param)
 
 
 @pytest.fixture
 def claw(tmp_path):
-    """Give a state directory of the newest version."""
     return Claw(tmp_path / "claw")
 
 
@@ -53,7 +51,6 @@ def ask(claw, session=GATEWAY, now=LATER, own=None, quiet=QUIET):
 
 
 def reason(claw, *arguments, **keys):
-    """Ask the gate and give the reason of its no, or None."""
     shut = ask(claw, *arguments, **keys)
     return shut.reason if shut else None
 

@@ -19,7 +19,6 @@ HOUR = 3600.0
 
 @pytest.fixture
 def directory(tmp_path):
-    """Give a directory of sessions with one session in it, and its descriptor."""
     path = tmp_path / "sessions"
     path.mkdir()
     (path / NAME).write_text("{}\n")
@@ -42,22 +41,18 @@ class Place:
         return path
 
     def held(self):
-        """Ask who holds the lock."""
         return openclaw.lock_held(self.descriptor, NAME, LATER)
 
     def registry(self, **entry):
-        """Write `sessions.json` with one entry."""
         text = json.dumps({"agent:main:main": entry})
         (self.path / "sessions.json").write_text(text)
 
     def busy(self, abandoned=HOUR):
-        """Ask whether the agent is at work."""
         return openclaw.agent_busy(self.descriptor, NAME, LATER, abandoned)
 
 
 @pytest.fixture
 def agent():
-    """Give a process that lives, as the agent would."""
     one = Puppet()
     yield one
     one.kill()
@@ -70,7 +65,6 @@ def started(pid):
 
 
 def new_lock(pid, starttime):
-    """Give the lock that OpenClaw 2026.7.35 writes."""
     text = json.dumps(
         {"pid": pid, "createdAt": "2026-11-21T04:27:00.000Z", "maxHoldMs": 300000,
          "starttime": starttime}, indent=2,
@@ -79,12 +73,10 @@ def new_lock(pid, starttime):
 
 
 def old_lock(pid):
-    """Give the lock that OpenClaw 2026.2.19 writes."""
     return {"pid": pid, "createdAt": "2026-02-20T04:27:00.000Z"}
 
 
 def dead():
-    """Give the pid of a process that has ended."""
     one = Puppet()
     one.kill()
     return one.pid

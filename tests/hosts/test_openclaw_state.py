@@ -37,7 +37,6 @@ def claw(tmp_path):
 
 
 def lease(claw, *row):
-    """Write a lease."""
     values = [one.format(path=claw.path) if isinstance(one, str) else one for one in row]
     claw.sql("INSERT INTO agent_database_leases VALUES (?, ?, ?, ?)", values, state=True)
 

@@ -13,7 +13,6 @@ from building.processes import Puppet, wait_until
 
 @pytest.fixture
 def puppet():
-    """Give a process that lives."""
     one = Puppet()
     yield one
     one.kill()

@@ -13,13 +13,11 @@ from brainsurgeon.store import open_store
 
 @pytest.fixture
 def root(tmp_path):
-    """Return a root for agents' directories."""
     return tmp_path / "agents"
 
 
 @pytest.fixture
 def store(tmp_path):
-    """Open a store."""
     one = open_store(tmp_path / "state")
     yield one
     one.close()
@@ -53,7 +51,6 @@ def look(store, root):
 
 
 def exchange(one, other):
-    """Let two files or directories change places."""
     between = one.with_name("between")
     one.rename(between)
     other.rename(one)

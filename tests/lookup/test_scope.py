@@ -135,7 +135,6 @@ def test_an_abandoned_turn_waits_for_nothing(world):
 
 
 def block(kind, **fields):
-    """Give a message whose content is one block."""
     return {"type": "message", "id": "m2", "role": "assistant",
             "content": [{"type": kind, "id": "b1", "name": "purge_control", **fields}]}  # fmt: skip
 
@@ -186,7 +185,6 @@ def test_a_generic_call_that_was_answered_is_over(world, call, result):
 
 
 def session_of(world, agent, name, root=None):
-    """Write an idle session of an agent."""
     place = (root or world.root) / agent / "sessions"
     place.mkdir(parents=True, exist_ok=True)
     talk = Conversation(name)

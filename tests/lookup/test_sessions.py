@@ -30,12 +30,10 @@ def in_one_directory(world, number):
 
 
 def in_its_own(world, number):
-    """Give the path of a log in a directory of its own."""
     return world.root / f"agent{number}" / "sessions" / "log.jsonl"
 
 
 def write(path, data):
-    """Write a log, last changed a day ago."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     os.utime(path, (time.time() - 86_400,) * 2)
@@ -43,7 +41,6 @@ def write(path, data):
 
 
 def opened_by(work):
-    """Tell how often a log is opened meanwhile."""
     _openings.clear()
     _counting.append(True)
     try:
@@ -132,7 +129,6 @@ def test_a_session_that_was_restored_and_moved_by_a_copy_is_still_itself(world):
 
 
 def sessions_at(world, path):
-    """Give what is known of the file at a path."""
     return [one for one in all_sessions(world.settings(), world.store) if one.path == str(path)]
 
 

@@ -24,7 +24,6 @@ VALUE = "0 " + "naïve 😀 " * 300
 
 @pytest.fixture
 def world(tmp_path):
-    """Give an empty home of Claude Code."""
     one = ClaudeWorld(tmp_path)
     yield one
     one.close()
@@ -45,7 +44,6 @@ class Talk(ClaudeConversation):
         self.written = self.bytes()
 
     def content(self, uuid):
-        """Read what a result says to the model."""
         return entries_of(self.path)[uuid]["message"]["content"][0]["content"]
 
     def append(self, *lines, age=0):

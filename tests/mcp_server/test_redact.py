@@ -293,7 +293,6 @@ def test_an_answer_in_a_call_of_another_tool_leaves_that_call_alone(world):
 
 
 def open_requests(world):
-    """Give what is still asked for."""
     return sql(world, "SELECT action, answer FROM requests WHERE state = 'open' ORDER BY id")
 
 

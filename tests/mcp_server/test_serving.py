@@ -70,7 +70,6 @@ def test_the_server_ends_when_its_client_goes(world, start):
 
 @pytest.fixture
 def start(world):
-    """Give a way to start a command of ours."""
     processes = []
 
     def begin(*words):

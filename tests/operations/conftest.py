@@ -27,5 +27,4 @@ def pruned(world, conversation, clock):
 
 @pytest.fixture
 def path(world):
-    """Give the file of the session `s`."""
     return world.directory / "s.jsonl"

@@ -25,7 +25,6 @@ NEVER = {"archive": {"enabled": True}, "trigger_types": []}
 
 
 def lines(data):
-    """Read the lines of a file."""
     return [json.loads(line) for line in data.splitlines() if line]
 
 

@@ -54,7 +54,6 @@ def costs(monkeypatch):
 
 
 def outcomes(report):
-    """Give what came of each session, by name, in the order of the report."""
     return {os.path.basename(one.path): one.outcome for one in report.sessions}
 
 

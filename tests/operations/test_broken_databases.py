@@ -21,7 +21,6 @@ SCHEMA = "UPDATE sqlite_master SET sql = CAST(replace(sql, ?, ?) AS TEXT) WHERE 
 
 
 def rewrite(path, statement, values=()):
-    """Change a database, its schema included."""
     with closing(plain_connection(path)) as connection:
         connection.execute("PRAGMA writable_schema = ON")
         connection.execute("PRAGMA ignore_check_constraints = ON")
@@ -58,12 +57,10 @@ def corrupt_page(path):
 
 
 def no_database(path):
-    """Put other bytes in its place."""
     path.write_bytes(b"\xff" * 5000)
 
 
 def other_schema(path):
-    """Rename a column that is asked for."""
     rewrite(path, "ALTER TABLE session_windows RENAME COLUMN session_key TO novelty")
 
 
@@ -83,7 +80,6 @@ def other_types(path):
 
 
 def directory(path):
-    """Put a directory in its place."""
     path.unlink()
     path.mkdir()
 
@@ -95,7 +91,6 @@ def pipe(path):
 
 
 def missing(path):
-    """Remove it."""
     path.unlink()
 
 

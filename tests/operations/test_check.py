@@ -6,7 +6,6 @@ from building.world import sql
 
 
 def troubles(world, now, **settings):
-    """Give what is wrong with a world at a moment."""
     world.close()
     return tuple(check(status(world.settings(**settings), world.store, now), now, max_age=900))
 

@@ -33,7 +33,6 @@ DAY = 24 * HOUR
 
 @pytest.fixture
 def world(tmp_path):
-    """Give an empty home of Claude Code."""
     one = ClaudeWorld(tmp_path)
     yield one
     one.close()
@@ -41,7 +40,6 @@ def world(tmp_path):
 
 @pytest.fixture
 def conversation():
-    """Give an empty conversation."""
     return ClaudeConversation()
 
 
@@ -53,12 +51,10 @@ def path(world, conversation):
 
 
 def placeholder(uuid):
-    """Give the placeholder of an entry."""
     return f"[[extracted-{uuid}]]"
 
 
 def content(path, uuid):
-    """Read what a result says to the model."""
     return entries_of(path)[uuid]["message"]["content"][0]["content"]
 
 
@@ -215,7 +211,6 @@ def test_a_value_that_stands_twice_is_stored_once(world, path):
 
 
 def content_or_none(path, uuid):
-    """Tell whether an entry is a result."""
     blocks = entries_of(path)[uuid].get("message", {}).get("content")
     return isinstance(blocks, list) and blocks[0]["type"] == "tool_result"
 

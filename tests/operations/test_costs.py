@@ -18,7 +18,6 @@ USAGE = {"input_tokens": 1_000, "output_tokens": 100, "cache_read_input_tokens":
 
 
 def cost(world, name="main/s", **keys):
-    """Return the costs of a session."""
     return session_costs(world.settings(**keys), None, name)
 
 

@@ -52,7 +52,6 @@ DAY = 86_400
 
 @pytest.fixture(params=VERSIONS)
 def every_world(request, tmp_path):
-    """Give a world of each version."""
     one = ClawWorld(tmp_path, request.param)
     yield one
     one.close()
@@ -60,7 +59,6 @@ def every_world(request, tmp_path):
 
 @pytest.fixture
 def world(tmp_path):
-    """Give a world of the newest version."""
     one = ClawWorld(tmp_path)
     yield one
     one.close()
@@ -681,12 +679,10 @@ class TestRetention:
 
     @pytest.fixture(autouse=True)
     def one_clock(self, world, monkeypatch):
-        """Let the boot clock go with the wall clock."""
         monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", world.clock)
         monkeypatch.setattr("brainsurgeon.operations.retention.clocks.boot_clock", world.clock)
 
     def run(self, world, **keys):
-        """Do one retention run."""
         return retention(world.settings(**keys), world.store, clock=world.clock)
 
     def let_expire(self, world, **keys):
@@ -881,7 +877,6 @@ def _ids(world, session=GATEWAY):
 
 
 def _results(world, session=GATEWAY):
-    """Name the entries of a session that are large tool results."""
     entries = [json.loads(text) for text in world.claw.texts(session)]
     return [
         one["id"] for one in entries
@@ -908,14 +903,12 @@ def _indexed(world):
 
 
 def _touch(world, session, moment):
-    """Let the agent do something in a session."""
     with closing(plain_connection(world.claw.path)) as agent:
         agent.execute("UPDATE session_windows SET updated_at = ? WHERE session_id = ?",
                       (moment, session))  # fmt: skip
 
 
 def _delete(world, session):
-    """Let the agent delete a session."""
     with closing(plain_connection(world.claw.path)) as agent:
         agent.execute("PRAGMA foreign_keys = ON")
         for table in ("session_transcript_active_events", "transcript_events", "session_windows"):

@@ -62,13 +62,11 @@ def fitting(findings, pattern):
 
 
 def database(world):
-    """Open the database beside us."""
     world.close()
     return closing(sqlite3.connect(world.state / "store.db", isolation_level=None))
 
 
 def everything(world):
-    """Read every file of a world, with its mode."""
     return {
         str(path): (path.stat().st_mode, path.read_bytes() if path.is_file() else None)
         for place in (world.root, world.state)
@@ -195,7 +193,6 @@ def _interrupt(world, monkeypatch):
 
 
 def other_session():
-    """Write another session."""
     one = Conversation()
     one.turn("third " + "z" * 3000)
     one.turn("fourth " + "w" * 3000)

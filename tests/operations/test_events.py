@@ -12,7 +12,6 @@ DAY = 86_400
 
 
 def kinds(world, **wanted):
-    """Give the kinds of the events that are asked for."""
     return [one.kind for one in events(world.settings(), world.store, **wanted)]
 
 

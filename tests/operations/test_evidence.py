@@ -34,7 +34,6 @@ def worked(turns=4):
 
 
 def evidence(world, session="s", **keys):
-    """Return the evidence of a session."""
     return api.evidence(world.settings(), world.store, session, world.clock(), **keys)
 
 

@@ -19,7 +19,6 @@ SMALL = {"windows": {"*": 4000}}
 
 @pytest.fixture
 def world(tmp_path):
-    """Give an empty home of Claude Code."""
     world = ClaudeWorld(tmp_path)
     yield world
     world.close()
@@ -35,7 +34,6 @@ def put(world):
 
 
 def told(world, path, **settings):
-    """Give what the user is told about a session."""
     return advice(world.settings(**settings), world.store, str(path), time.time())
 
 

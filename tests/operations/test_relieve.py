@@ -45,19 +45,16 @@ def talk(turns=20, chars=3000, model="house-1"):
 
 
 def lift(world, session="s", to=None, signatures=False, **keys):
-    """Relieve a session."""
     return relieve(
         world.settings(**keys), world.store, session, Wanted(to, signatures), clock=world.clock
     )
 
 
 def kinds_told(world):
-    """Give the kinds of what happened, in order."""
     return [one.kind for one in world.store.events.after(0)]
 
 
 def fullness(world, session="s", **keys):
-    """Tell how full a session is."""
     return context(world.settings(**keys), world.store, session, world.clock()).full
 
 
@@ -391,13 +388,11 @@ def lapses(world):
 
 
 def gone(world, path):
-    """Remove the session's file."""
     path.unlink()
     return {}
 
 
 def out_of_the_roots(world, path):
-    """Configure another root instead."""
     other = world.base / "other"
     other.mkdir()
     return {"roots": [{"path": str(other)}]}
@@ -509,14 +504,12 @@ def test_what_is_excluded_is_not_relieved_either(world):
 
 
 def signed(text="t" * 40, signature="s" * 80, model="claude-fable-5-1"):
-    """Give an answer with signed thinking."""
     block = {"type": "thinking", "thinking": text, "thinkingSignature": signature}
     return {"content": [block, {"type": "text", "text": "so"}], "api": "anthropic-messages",
             "model": model}  # fmt: skip
 
 
 def think(one, **how):
-    """Let a conversation go on with a thought."""
     said = signed(**how)
     ident = one.assistant(said["content"], api=said["api"])
     one.lines[-1]["message"]["model"] = said["model"]
@@ -734,7 +727,6 @@ def test_codex_sessions_are_weighed_though_only_read(world, clock):
 
 @pytest.fixture
 def claw(tmp_path):
-    """Give a world of OpenClaw's newest database."""
     one = ClawWorld(tmp_path)
     one.clock = Clock(LATER)
     yield one

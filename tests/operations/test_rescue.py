@@ -195,7 +195,6 @@ def test_without_the_names_of_agents_values_go_back_all_the_same(world):
 
 
 def placeholders_below(world):
-    """Count the placeholders in the sessions of a world."""
     return sum(one.read_bytes().count(b'"[[extracted-') for one in world.root.rglob("*.jsonl"))
 
 

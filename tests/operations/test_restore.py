@@ -42,7 +42,6 @@ OTHER = "22222222-0000-4000-8000-000000000002"
 
 
 def show(world, reference, session=None):
-    """Give the stored values of an entry."""
     return operation(world.settings(), world.store, reference, session).content
 
 
@@ -627,7 +626,6 @@ def with_new_ids(lines, prefix):
 
 
 def entries(path):
-    """Read all entries."""
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 

@@ -52,7 +52,6 @@ class Clocks:
         self.jumped = 0.0
 
     def __call__(self):
-        """Tell the time."""
         return self.now
 
     def boot(self):
@@ -60,11 +59,9 @@ class Clocks:
         return 1e6 + self.now - self.began - self.jumped
 
     def later(self, seconds):
-        """Let time pass."""
         self.now += seconds
 
     def jump(self, seconds):
-        """Set the wall clock."""
         self.now += seconds
         self.jumped += seconds
 
@@ -79,7 +76,6 @@ def clock(world, monkeypatch):
 
 @pytest.fixture
 def company(world):
-    """Let other sessions stand in the root."""
     for number in range(COMPANY):
         put(world.directory, f"company{number}", Conversation())
 
@@ -98,7 +94,6 @@ def talk(text="x" * 2000, **header):
 
 
 def result_of(one):
-    """Name the entry of the tool result that goes."""
     return next(line["id"] for line in one.lines if line.get("message", {}).get("toolName"))
 
 
@@ -120,7 +115,6 @@ def prune(world, name="s", text="x" * 2000, directory=None, **settings):
 
 
 def run(world, dry_run=False, store=None, **settings):
-    """Do one retention run."""
     return retention(
         world.settings(**settings), store or world.store, clock=world.clock, dry_run=dry_run
     )
@@ -132,12 +126,10 @@ def done(report):
 
 
 def ask(world, *statement):
-    """Ask the store."""
     return world.store._connection.execute(*statement).fetchall()
 
 
 def held(world):
-    """Name the entries whose values are still held."""
     return {row[0] for row in ask(world, "SELECT entry_id FROM extractions WHERE blob_id NOT NULL")}
 
 
@@ -240,12 +232,10 @@ def test_an_entry_that_is_gone_is_missed_for_a_month(world, company, clock):
 
 
 def came_from_extraction(world, path, ident, clock):
-    """Let nothing happen since the value was extracted."""
     return clock.now
 
 
 def came_from_activity(world, path, ident, clock):
-    """Let the session be changed twenty days later."""
     clock.later(20 * DAY)
     os.utime(path, (clock.now, clock.now))
     return clock.now
@@ -367,7 +357,6 @@ def test_a_restored_value_is_not_deleted_at_once(world, company, clock):
 
 
 def open_a_turn(path, clock):
-    """Let the agent begin a turn just now."""
     with open(path, "ab") as handle:
         handle.write(
             b'{"type":"message","id":"abcdef01","message":{"role":"user","content":"?"}}\n'
@@ -458,7 +447,6 @@ def test_a_request_that_comes_during_the_run_is_respected(world, company, clock)
 
 
 def command(world, *words, **settings):
-    """Run a command as a person would."""
     return subprocess.run(
         [sys.executable, "-m", "brainsurgeon", *words, "--config", world.config_file(**settings)],
         capture_output=True, check=False, timeout=60,
@@ -936,7 +924,6 @@ def test_a_rewrite_under_way_holds_back_its_own_session_alone(world, company, cl
 
 
 def once_files_are_read(sessions, act):
-    """Make a check that acts once the run has counted the sessions and reads the first."""
     calls = itertools.count(1)
 
     def check():

@@ -17,7 +17,6 @@ DAY = 86_400
 
 @pytest.fixture
 def original(world, pruned, conversation):
-    """Give what the agent wrote."""
     return conversation.bytes()
 
 

@@ -4,7 +4,6 @@ from building.world import pin, sql
 
 
 def listed(world):
-    """Give the runs as command and counts."""
     return [(one.command, one.facts) for one in world.store.runs.newest(None)]
 
 

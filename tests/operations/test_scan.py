@@ -52,7 +52,6 @@ SESSION_KEYS = {
 
 
 def only(report):
-    """Give the one session that a report speaks of."""
     assert len(report.sessions) == 1, report.sessions
     return report.sessions[0]
 
@@ -70,7 +69,6 @@ def deferred(world, **settings):
 
 @pytest.fixture
 def clock(world):
-    """Give the world a clock that stands still."""
     world.clock = Clock()
     return world.clock
 

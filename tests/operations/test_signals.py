@@ -26,7 +26,6 @@ def loop(talk, calls, command="make test", start=None):
 
 
 def signals(world):
-    """Return the facts of the signals so far."""
     return [one.facts for one in world.store.events.after(0, kinds=["signal"])]
 
 
@@ -39,7 +38,6 @@ def watched(world, talk, name="s.jsonl"):
 
 @pytest.fixture
 def talk():
-    """Return a session in the middle of a turn."""
     talk = Conversation()
     talk.turn()
     talk.user("make it work")

@@ -9,7 +9,6 @@ PLACEHOLDER = len("[[extracted-00000003]]")
 
 
 def now_of(world, moment):
-    """Give how things stand at a moment."""
     return status(world.settings(), world.store, moment)
 
 

@@ -24,13 +24,11 @@ STAMP = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(LATER))
 
 @pytest.fixture
 def target(tmp_path):
-    """Give the place of a backup."""
     (tmp_path / "media").mkdir()
     return str(tmp_path / "media" / "kept.db")
 
 
 def second_session(world):
-    """Prune one more session."""
     one = Conversation("22222222-0000-4000-8000-000000000002")
     one.turn("z" * 3000)
     one.turn("w" * 2500)
@@ -39,7 +37,6 @@ def second_session(world):
 
 
 def replace(world, source):
-    """Put a backup in the place of the store of a world."""
     world.close()
     with store_care.replacing_store(world.settings(), source) as (_, carry_out):
         return carry_out(LATER)
@@ -200,24 +197,20 @@ def test_looking_at_a_backup_changes_nothing(world, pruned, target):
 
 
 def cut_short(path):
-    """Take the end of a file away."""
     os.truncate(path, os.stat(path).st_size - opening.PAGE)
 
 
 def of_the_future(path):
-    """Make a store one of a newer version."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"PRAGMA user_version = {VERSION + 1}")
 
 
 def of_the_past(path):
-    """Make a store one of brainsurgeon 0.1."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("PRAGMA user_version = 0")
 
 
 def another_programs(path):
-    """Put another program's database there."""
     os.unlink(path)
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE precious (data)")

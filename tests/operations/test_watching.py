@@ -19,7 +19,6 @@ VALUES = 7
 
 
 def told(world, **settings):
-    """Give what a monitor is told: the troubles, and the metrics by name."""
     program = bound(world, **settings)
     done = program("status", "--check", "--json", "--max-age", "999999999")
     line = program("status", "--check", "--max-age", "999999999")
@@ -214,17 +213,14 @@ def empty(world):
 
 
 def link(world):
-    """Put a link in the place of the root."""
     world.root.symlink_to(world.root.rename(world.base / "elsewhere"))
 
 
 def missing(world):
-    """Take the root away."""
     shutil.rmtree(world.root)
 
 
 def no_directory(world):
-    """Put a file in the place of the root."""
     shutil.rmtree(world.root)
     world.root.write_text("")
 
@@ -266,12 +262,10 @@ def test_a_forbidden_root_is_told(ordinary_world):
 
 
 def ruin(path):
-    """Overwrite what SQLite knows a database by."""
     path.write_bytes(b"x" * 100 + path.read_bytes()[100:])
 
 
 def replace(path):
-    """Put a directory in the place of a database."""
     path.unlink()
     path.mkdir()
 

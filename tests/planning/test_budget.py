@@ -84,7 +84,6 @@ def test_the_steps_of_a_database_leave_what_was_said():
 
 
 def decide(kind="tool_result", chars=100, position=0, rules=RULES, **state):
-    """Decide about one part."""
     part = Part(("x",), kind, chars, "b", block=state.pop("block", False))
     entry = EntryState("e", position, **state)
     return extract(part, "v", entry, rules, 1000.0)

@@ -26,7 +26,6 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).map(lambd
 
 
 def call(number, size, *, failed=False, place=None):
-    """Return a call with a result of so many bytes."""
     result = ToolResult(str(number), failed)
     return Evidence(number, "exec", str(number), result, place or number, size)
 

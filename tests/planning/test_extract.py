@@ -97,57 +97,46 @@ def test_no_line_that_may_hold_an_unsent_value_is_passed_over():
 
 
 def disabled(case):
-    """Row 1."""
     case["rules"] = replace(case["rules"], enabled=False)
 
 
 def nameless(case):
-    """Row 2, for the entry."""
     case["entry"] = replace(case["entry"], entry_id=None)
 
 
 def locked(case):
-    """Row 2, for the value."""
     case["part"] = replace(case["part"], locked="thinking signed by its provider")
 
 
 def extracted(case):
-    """Row 3."""
     case["value"] = PLACEHOLDER
 
 
 def pinned(case):
-    """Row 4."""
     case["entry"] = replace(case["entry"], extractable=False)
 
 
 def forced(case):
-    """Row 5."""
     case["entry"] = replace(case["entry"], extractable=True)
 
 
 def restored(case):
-    """Row 6."""
     case["entry"] = replace(case["entry"], restored_at=NOW - 60)
 
 
 def windowed(case):
-    """Row 7."""
     case["entry"] = replace(case["entry"], extractable=4)
 
 
 def recent(case):
-    """Row 8."""
     case["entry"] = replace(case["entry"], position=2)
 
 
 def unasked(case):
-    """Row 9."""
     case["part"] = replace(case["part"], kind="assistant", tool=None)
 
 
 def short(case):
-    """Row 10."""
     case["part"] = replace(case["part"], chars=500)
 
 
@@ -178,7 +167,6 @@ def outcome(*rows):
 
 
 def reason(decision):
-    """Give the reason of a keep, None for a cut."""
     return None if isinstance(decision, Extract) else decision.reason
 
 

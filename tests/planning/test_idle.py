@@ -10,7 +10,6 @@ HOUR = 3600.0
 
 
 def modified_at(moment):
-    """Give the state of a file last modified at a moment."""
     return Fingerprint(1, 2, 3, int(moment * 1e9), 0)
 
 

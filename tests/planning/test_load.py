@@ -40,16 +40,13 @@ class Text:
             at += len(raw) + 1
 
     def __iter__(self):
-        """Yield them from the first to the last."""
         return iter(self._lines)
 
     def backward(self):
-        """Yield them from the last to the first."""
         return reversed(self._lines)
 
 
 def measured(data, *extractions):
-    """Measure a session that says this."""
     lines = Text(data)
     form = recognise([line.raw for line in lines][:20]).form
     return measure(lines, form, form.survey(lines, 3), Records(tuple(extractions), own=1))
@@ -75,7 +72,6 @@ def claw(*messages):
 
 
 def said(text="ok", tokens=100, stop="stop", **more):
-    """Give an answer that took so many tokens."""
     return {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": stop,
             "model": "m-1", "usage": {"input": tokens, "cacheRead": 0, "cacheWrite": 0},
             **more}  # fmt: skip

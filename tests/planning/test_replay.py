@@ -16,7 +16,6 @@ from brainsurgeon.planning.replay import (
 
 
 def call(at, tokens, cached, **more):
-    """Give a call that writes to the cache what it does not read from it."""
     written = more.pop("written", tokens - cached)
     return ModelCall(None, "claude", tokens, at, cached=cached, written=written, **more)
 
@@ -29,7 +28,6 @@ CALLS = [
 
 
 def session(calls=CALLS, value=VALUE):
-    """Give the events of the session."""
     first, second, third, fourth = calls
     return [
         Prompted(0, 0), first, value, second, Prompted(100, 10), third, Prompted(1000, 12), fourth,
@@ -44,7 +42,6 @@ def replay(when, events=None, rules=None, full=1e9):
 
 
 def sizes(calls):
-    """Give what each call sends, and what of it is cached."""
     return [(one.tokens, one.cached) for one in calls]
 
 

@@ -69,7 +69,6 @@ class Reader:
         return whole, (tail[0], before)
 
     def when(self, size, now):
-        """Plan the whole file at another moment."""
         lines = self._lines(size)
         return self._plan(lines, self.form.survey(lines, self.rules.window), now)
 
@@ -108,14 +107,12 @@ BACK = st.integers(0, 12)
 
 
 def thinking(text, signed):
-    """Give a block of thinking as a provider signs it, or not."""
     signature = {"thinkingSignature": "c2ln" * 20} if signed else {}
     return {"type": "thinking", "thinking": text, **signature}
 
 
 @st.composite
 def messages(draw):
-    """Give what stands in an entry of the tree."""
     role = draw(st.sampled_from(["user", "assistant", "assistant", "thinks", "toolResult",
                                  "toolResult", "call", "bashExecution"]))  # fmt: skip
     text = draw(TEXT)
@@ -167,7 +164,6 @@ def written(kind, entry, older):
 
 
 def session(listed):
-    """Write the lines of a session."""
     lines, ids, last = [dump(HEADER)], [], None
     for number, (kind, message, fields, back) in enumerate(listed):
         older = ids[-1 - back] if back < len(ids) else (ids[0] if ids else None)
@@ -194,17 +190,14 @@ def harmless(reader, size, whole, tail):
 
 
 def front(reader, before):
-    """Read what stands in front of the tail."""
     return os.pread(reader.descriptor, before.offset, 0)
 
 
 def ids(planned):
-    """Name the entries that something is to go from."""
     return {one.entry_id for one in planned.edits}
 
 
 def check(reader, size, whole, resumed):
-    """Compare a resumed plan with that of the whole file."""
     tail, before = resumed
     assert before.offset > 0
     found = {(one.start, one.end, one.path) for one in tail.edits}

@@ -68,7 +68,6 @@ def test_globs_add_models_and_take_some_out(models, globs, bound):
 
 
 def cut(start, **fields):
-    """Give a cut of a value at a place."""
     return Removal(
         start, start + 50, b'"x"', f"e{start}", "x", ("v",), "tool_result", None, 50,
         block=False, forced=False, reason="old", **fields,
@@ -81,7 +80,6 @@ def restoration(start):
 
 
 def signature(start, *, live=True, stays=None):
-    """Give a signature at a place."""
     taken = Removal(
         start, start + 90, b"{}", f"e{start}", "", ("v",), "thinking", None, 80,
         block=True, forced=False, reason=BROKEN, empties=True,
@@ -98,7 +96,6 @@ def judged(standing, edits, *, dead=(), left=(), defer=False, **how):
 
 
 def places(verdict):
-    """Give where signatures leave."""
     return [one.start for one in verdict.leave]
 
 

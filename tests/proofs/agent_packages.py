@@ -61,7 +61,6 @@ def node():
 
 
 def node_binary():
-    """Give the path of that Node."""
     return str(node() / "bin" / "node")
 
 

@@ -121,7 +121,6 @@ def check_requests(before, after):
 
 
 def blank(request):
-    """Count the texts of a request with nothing in them."""
     return sum(
         isinstance(found.get(key), str) and not found[key].strip()
         for found in walk(request["messages"])
@@ -177,7 +176,6 @@ def own_request(view, api):
 
 
 def blocks(request, kind):
-    """Give the objects of a type within a request."""
     return [found for found in walk(request["messages"]) if found.get("type") == kind]
 
 

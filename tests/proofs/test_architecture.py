@@ -117,19 +117,16 @@ SAYS_NOTHING = {"util", "utils", "helper", "helpers", "misc", "common", "manager
 
 
 def room(module):
-    """Give the room that a module belongs to."""
     return module.partition(".")[0]
 
 
 @cache
 def tree(module):
-    """Parse a module."""
     return ast.parse(MODULES[module].read_text())
 
 
 @cache
 def ours(module):
-    """Name the modules of ours that a module imports, wherever in it."""
     return set(_imported(module))
 
 
@@ -158,7 +155,6 @@ def foreign(module):
 
 
 def allowed(module, target):
-    """Tell whether a module may import another."""
     if room(module) == room(target):
         return True
     doors = MAY_IMPORT[room(module)]
@@ -166,7 +162,6 @@ def allowed(module, target):
 
 
 def attributes(module):
-    """Name every attribute that a module reads, as it is written."""
     return {ast.unparse(node) for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)}
 
 
@@ -182,7 +177,6 @@ def opened_to_write(module):
 
 
 def called(module):
-    """Name everything that a module calls."""
     return {ast.unparse(node.func) for node in ast.walk(tree(module)) if isinstance(node, ast.Call)}
 
 

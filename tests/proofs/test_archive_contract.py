@@ -56,12 +56,10 @@ def outline(line):
 
 
 def is_boundary(line):
-    """Check whether a line is a compaction of Claude Code."""
     return isinstance(line, dict) and line.get("subtype") == "compact_boundary"
 
 
 def calls_of(line):
-    """Give the arguments of the calls in the message of a line."""
     if isinstance(line, dict) and line.get("type") != "tool_call":
         line = line.get("message")
     return [
@@ -73,7 +71,6 @@ def calls_of(line):
 
 @pytest.fixture(params=WAYS, ids=WAYS)
 def keys(request):
-    """Give how the turns are archived."""
     return WAYS[request.param]
 
 

@@ -37,7 +37,6 @@ class Life:
             self.turn()
 
     def turn(self):
-        """Let the agent append a turn."""
         since = len(self.talk.lines)
         number = len(self.ends)
         self.ends.append(long_turn(self.talk, calls=1 + number % 3, answer=f"done {number}"))

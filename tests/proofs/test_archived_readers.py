@@ -36,7 +36,6 @@ def middles(data, archives):
 
 
 def archived(messages):
-    """Name the archives that stand in what would be replayed."""
     texts = [one["text"] for one in walk(messages) if one.get("type") == "text"]
     return [text.split()[3] for text in texts if text.startswith(f"{MARK}\narchive: ")]
 

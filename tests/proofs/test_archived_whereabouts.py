@@ -51,7 +51,6 @@ def archivable(secret, session="session"):
 
 
 def own_id(secret):
-    """Return such a session with an id of its own."""
     return archivable(secret, secret.replace(" ", "-"))
 
 
@@ -73,7 +72,6 @@ def is_undone(world, files):
 
 
 def archives(path):
-    """Count the archived turns in a session."""
     return path.read_bytes().count(b'"[archived turn]')
 
 

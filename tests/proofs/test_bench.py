@@ -14,7 +14,6 @@ ROW = Row("work", 3.0, "ms", "a limit", 1.5, memory=4.4, target="1x", note="seen
 
 
 def bench(*words):
-    """Run the benchmark."""
     return subprocess.run(
         [sys.executable, "-m", "bench", *words],
         cwd=TESTS, capture_output=True, text=True, check=False,

@@ -26,7 +26,6 @@ UID = 12345
 
 @pytest.fixture
 def services():
-    """Give the services of the compose file."""
     return yaml.safe_load(COMPOSE.read_text())["services"]
 
 
@@ -83,7 +82,6 @@ def test_what_the_container_is_told_lies_on_its_volumes(services):
 
 
 def instructions():
-    """Give the instructions of the Dockerfile, each with its words in one line."""
     text = re.sub(r"(?m)^#.*\n", "", DOCKERFILE.read_text()).replace("\\\n", " ")
     return [tuple(line.split(None, 1)) for line in text.splitlines() if line.strip()]
 
@@ -115,7 +113,6 @@ class Image:
             self.environment["PIP_CONFIG_FILE"] = "/pip.conf"
 
     def run(self, command, uid=0, arguments=()):
-        """Run a command of the shell in it, as a user."""
         mounts = "".join(
             f"mount --rbind {one} {self.root}{one}; " for one in BORROWED if os.path.exists(one)
         )

@@ -19,7 +19,6 @@ KILLS = 8
 
 
 def sessions(world, *, of):
-    """Write some more sessions with values to cut."""
     for number in range(12):
         talk = Conversation(f"{of:08}-0000-4000-8000-{number:012}")
         for turn in range(4):

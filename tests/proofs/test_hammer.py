@@ -93,7 +93,6 @@ def worker(name, *arguments):
 
 
 def finish(process):
-    """Let a process come to its end and give what it says."""
     process.stdin.close()
     said = process.stdout.read()
     assert process.wait(timeout=60) == 0

@@ -102,7 +102,6 @@ def test_no_append_of_openclaws_own_code_is_lost(tmp_path, start, release):
 
 
 def _became(text, digest, originals):
-    """Say what became of a tool result that said what has this digest."""
     value = json.loads(text)["message"]["content"][0]["text"]
     if hashlib.sha256(value.encode()).hexdigest() == digest:
         return "whole"

@@ -72,13 +72,11 @@ class Striker:
         return [(kind, number) for kind in striking.KINDS for number in range(1, counts[kind] + 1)]
 
     def calls(self, pid):
-        """Count the calls of one process, by kind."""
         with open(self.log, encoding="utf-8", errors="replace") as lines:
             made = [line.split(None, 1)[1] for line in lines if line.startswith(f"{pid} ")]
         return collections.Counter(line.partition("(")[0] for line in made)
 
     def close(self):
-        """End it."""
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait(PATIENCE)
@@ -135,7 +133,6 @@ class Ground:
         os.utime(self.session, (operations.NOW - 7 * operations.DAY,) * 2)
 
     def reset(self):
-        """Start again."""
         shutil.rmtree(self.base, ignore_errors=True)
         shutil.copytree(self.template, self.base)
 

@@ -37,7 +37,6 @@ class OfPi(Pi):
         self.first = self.path
 
     def asks(self, path, rounds):
-        """Do one turn of a session."""
         if self.running:
             return self.running.turn(*rounds)
         return self.turn(*rounds, session=("--session", str(path)))
@@ -60,7 +59,6 @@ class OfPi(Pi):
         return self.path, requests
 
     def compact(self, path):
-        """Compact a session."""
         with self.conversation(("--session", str(path))) as running:
             running.ask("compact", until=None)
 
@@ -75,7 +73,6 @@ class OfOpenClaw(OnMessages):
         self.roots, self.first = self.state / "agents", self.path
 
     def asks(self, path, rounds):
-        """Do one turn of a session."""
         self.session = path.stem.rpartition("_")[2]
         return self.turn(*rounds)
 
@@ -95,12 +92,10 @@ class OfOpenClaw(OnMessages):
         return fork, self.asks(fork, rounds)
 
     def compact(self, path):
-        """Compact a session."""
         told = self._call("sessions.compact", key=_key(path))
         assert told["compacted"], told
 
     def _call(self, method, **params):
-        """Call a method of the gateway; give what it says."""
         done = subprocess.run(
             [*self.program, "gateway", "call", method, "--json", "--params", json.dumps(params),
              "--timeout", "120000"],

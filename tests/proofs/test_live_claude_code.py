@@ -54,7 +54,6 @@ def ours(claude, *words):
 
 
 def chained(path):
-    """Read the chained entries of a session by uuid."""
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     return {line["uuid"]: line for line in lines if "uuid" in line}
 
@@ -71,7 +70,6 @@ def results(path):
 
 
 def text_of(content):
-    """Give the text of a result."""
     if isinstance(content, str):
         return content
     return "".join(block.get("text", "") for block in content)
@@ -98,7 +96,6 @@ def fresh(before, after):
 
 
 def refused(request):
-    """Give what the results of a request say that are errors."""
     blocks = [
         block for message in request["messages"] if isinstance(message["content"], list)
         for block in message["content"] if block["type"] == "tool_result"
@@ -107,12 +104,10 @@ def refused(request):
 
 
 def placeholders(request):
-    """Name the placeholders that the model was shown as results."""
     return set(PLACEHOLDER.findall(json.dumps(list(sent(request).values()))))
 
 
 def pruned(path):
-    """Name the results of a session that are placeholders."""
     return {
         placeholder for text in results(path).values() for placeholder in PLACEHOLDER.findall(text)
     }
@@ -232,7 +227,6 @@ def _several_turns(claude):
 
 
 def _first(claude):
-    """Give the entry of the first result."""
     return next(iter(results(claude.path)))
 
 
@@ -457,7 +451,6 @@ def _follow_the_skill(claude, ident, archived):
 
 
 def _uncomment_the_example(claude):
-    """Take the example as configuration, with the lines for Claude Code uncommented."""
     text = (TOP / "config.toml.example").read_text()
     lines = '[[roots]]\npath = "~/.claude/projects"'
     commented = "\n".join(f"# {line}" for line in lines.splitlines())

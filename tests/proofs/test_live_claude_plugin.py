@@ -30,7 +30,6 @@ def ours(claude, *words):
 
 
 def told(claude):
-    """Give what the user was told, as the session records it."""
     shown = re.compile(r"context [0-9]+ % full; `/exit`[^(]*\(brainsurgeon\)")
     return shown.findall(claude.path.read_text())
 

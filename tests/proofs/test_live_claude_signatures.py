@@ -30,12 +30,10 @@ def model():
 
 @pytest.fixture(params=CLAUDE_CODES)
 def claude(request, tmp_path, model):
-    """Give a release with one session on that model."""
     return ClaudeCode(tmp_path, started_by(request.param), model, MODEL)
 
 
 def configure(claude, more=""):
-    """Write the configuration."""
     (claude.base / "config.toml").write_text(
         f'state_dir = "{claude.base}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 2\n'
         f"min_reclaim = 0\nkeep_after_restore_seconds = 1\n{more}"

@@ -68,7 +68,6 @@ def test_no_request_misses_what_is_never_read(tmp_path, release):
 
 
 def last_reply(claude):
-    """Give the uuid of the last reply."""
     lines = map(json.loads, claude.path.read_bytes().splitlines())
     return [line["uuid"] for line in lines if line["type"] == "assistant"][-1]
 

@@ -34,7 +34,6 @@ class OfClaudeCode:
         self.roots = self.agent.config / "projects"
 
     def sub_agent(self, prompt):
-        """Give the call that starts a sub-agent with a prompt."""
         return self.spawn, {
             "description": "sub work", "subagent_type": "general-purpose", "prompt": prompt,
             "run_in_background": False,
@@ -57,7 +56,6 @@ class OfOpenClaw:
         self.agent.open()
 
     def sub_agent(self, prompt):
-        """Give the call that starts a sub-agent with a prompt."""
         return "sessions_spawn", {"task": prompt}
 
     def child(self):
@@ -85,17 +83,14 @@ def runs(agent, *words):
 
 
 def shell(kind, command):
-    """Give a call that runs a command."""
     return kind.tool, {"command": command, "description": "run it"}
 
 
 def failing(kind, tag=""):
-    """Give a call that fails and says so at length."""
     return shell(kind, f"yes '{LINE}{tag}' | head -60; exit 3")
 
 
 def printing(kind, tag):
-    """Give a call that prints some lines."""
     return shell(kind, f"yes 'this is a line of {tag}, which says nothing' | head -80")
 
 

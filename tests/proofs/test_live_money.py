@@ -33,7 +33,6 @@ class Talk:
         })  # fmt: skip
 
     def printing(self, tag, lines):
-        """Give a call that prints that many lines."""
         command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
         return self.tool, {"command": command, "description": "print"}
 

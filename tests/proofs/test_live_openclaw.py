@@ -30,12 +30,10 @@ PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 
 
 def text(entry):
-    """Give the text of a tool result."""
     return entry["message"]["content"][0]["text"]
 
 
 def printing(tag, lines=80):
-    """Give a call that prints that many lines."""
     command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
     return running(command)
 
@@ -46,7 +44,6 @@ def running(command):
 
 
 def writing(path, tag):
-    """Give a call that writes a long file."""
     return "write", {"path": str(path), "content": f"{tag} is written down.\n" * 150}
 
 

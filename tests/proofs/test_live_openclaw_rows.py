@@ -26,7 +26,6 @@ FEW, BLOCK = 3, 4
 
 
 def printing(tag, lines=80):
-    """Give a call that prints that many lines."""
     return running(f"yes 'this is a line of {tag}, which says nothing' | head -{lines}")
 
 
@@ -50,17 +49,14 @@ class Life:
         )
 
     def prune(self):
-        """Start the daemon."""
         words = [sys.executable, str(WORKERS / "timed.py"), str(self.base / "held.jsonl"), "run"]
         self.daemon = self._start(words, self.claw.environment, "daemon.log")
 
     def pause(self):
-        """End the daemon."""
         self.daemon.terminate()
         assert self.daemon.wait(30) == 0
 
     def report(self, release):
-        """Print the figures of this life."""
         lines = (self.base / "held.jsonl").read_text().splitlines()
         told = [json.loads(line) for line in lines]
         held = sorted(1000 * one["held"] for one in told)
@@ -240,7 +236,6 @@ def _killed(claw, session):
 
 
 def _other_things(claw, one, other):
-    """Compact, fork, reset and delete sessions."""
     done = claw.call("sessions.compact", key=claw.key(other))
     print("compact", json.dumps(done)[:200])
     claw.ask(other, [printing("after the compaction")])
@@ -265,7 +260,6 @@ def _deleted(claw, session):
 
 
 def _answer(request):
-    """Give what the last call was answered with."""
     return json.dumps([one for one in request["messages"] if one["role"] == "tool"][-1]["content"])
 
 

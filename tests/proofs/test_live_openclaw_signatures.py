@@ -27,12 +27,10 @@ class Signed(OnMessages):
 
 
 def printing(tag, lines=80):
-    """Give a call that prints that many lines."""
     return "exec", {"command": f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"}
 
 
 def shown(request):
-    """Name the placeholders that the model was shown."""
     return set(PLACEHOLDER.findall(json.dumps(request["messages"])))
 
 

@@ -24,7 +24,6 @@ QUIET = 2
 
 
 def printing(tag, lines=80):
-    """Give a call that prints that many lines."""
     return running(f"yes 'this is a line of {tag}, which says nothing' | head -{lines}")
 
 
@@ -46,7 +45,6 @@ class Upgraded:
         )
 
     def file(self, session):
-        """Give the place of a session's file."""
         return self.claw.state / "agents" / "main" / "sessions" / f"{session}.jsonl"
 
     def lines(self, session):
@@ -58,7 +56,6 @@ class Upgraded:
         return lines
 
     def placeholders_in_file(self, session):
-        """Name the placeholders that stand in a session's file."""
         return [one for line in self.lines(session) for one in PLACEHOLDER.findall(line.decode())]
 
     def brainsurgeon(self, *words, code=0):
@@ -71,7 +68,6 @@ class Upgraded:
         return done.stdout
 
     def prune(self):
-        """Prune what is idle now."""
         for session in self.sessions:
             self.lines(session)
         time.sleep(QUIET + 0.5)
@@ -181,7 +177,6 @@ def _asked_for(life, session, pruned):
 
 
 def _shown_and_asked_for_in_a_turn(life, session, pruned):
-    """Let the model be shown the placeholders, and ask for one of them by its shell."""
     requests = life.claw.ask(session, [running(f"brainsurgeon restore {pruned[0]}")])
     assert placeholders(requests[0]) == set(pruned)
     answered = [one for one in requests[1]["messages"] if one["role"] == "tool"][-1]

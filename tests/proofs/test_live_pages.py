@@ -56,7 +56,6 @@ class Account:
         return done.stdout
 
     def roots(self):
-        """Give the roots in force, as the program tells them."""
         settings = json.loads(self.types("brainsurgeon config --json"))["settings"]
         return next(one["value"] for one in settings if one["key"] == "roots")
 
@@ -66,7 +65,6 @@ class Account:
 
 
 def typed(page, title):
-    """Give what is typed in a section of a page."""
     section = re.search(rf"\n## {title}\n(.*?)(\n## |\Z)", PAGES[page], re.DOTALL)[1]
     return re.findall(r"^\$ (.*)$", section, re.MULTILINE)
 
@@ -86,7 +84,6 @@ def results(pi):
 
 
 def told(request):
-    """Give what the newest result of a request says."""
     [block] = [one for one in request["messages"][-1]["content"] if one["type"] == "tool_result"]
     content = block["content"]
     return content if isinstance(content, str) else content[0]["text"]
@@ -157,7 +154,6 @@ def _give_pi_the_tool(account, pi, ident):
 
 
 def _another(pi, ident):
-    """Name a result that was extracted, other than one."""
     return next(one for one in PLACEHOLDER.findall(pi.path.read_text()) if one != ident)
 
 

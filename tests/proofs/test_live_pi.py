@@ -62,12 +62,10 @@ def ours(pi, *words):
 
 
 def printing(tag, lines=60):
-    """Give a call that prints that many lines."""
     return "bash", {"command": f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"}
 
 
 def entries(path):
-    """Read the entries of a session."""
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
@@ -77,7 +75,6 @@ def pruned(path):
 
 
 def shown(request):
-    """Name the placeholders that the model was shown."""
     return set(PLACEHOLDER.findall(json.dumps(request["messages"])))
 
 
@@ -88,7 +85,6 @@ def longest(path):
 
 
 def assistant_texts(request):
-    """Give the texts that the model said, as it is shown them."""
     return [
         block["text"]
         for message in request["messages"] if message["role"] == "assistant"

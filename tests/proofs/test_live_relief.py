@@ -38,14 +38,12 @@ class Person:
         self.with_window(None)
 
     def with_window(self, tokens):
-        """Give the model a window, and name it in the configuration."""
         self.model.window = tokens
         windows = f'[windows]\n"claude-*" = {tokens}\n' if tokens else ""
         (self.base / "config.toml").write_text(self.settings + windows)
 
     @property
     def session(self):
-        """The name of the session."""
         one = self.agent
         return str(one.path) if isinstance(one, Pi) else one.session
 

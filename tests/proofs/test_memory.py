@@ -30,7 +30,6 @@ finally:
 
 
 def texts(*values):
-    """Give a content of texts."""
     return b"[" + b",".join(b'{"type":"text","text":"' + value + b'"}' for value in values) + b"]"
 
 

@@ -24,7 +24,6 @@ SUBJECT = re.compile(r"\{\}|--\w|`|\bthe \w|\bthis \w|\ba (?:\w+ )?value|[A-Z]{4
 
 
 def text(node):
-    """Return a message with `{}` in place of each value."""
     match node:
         case ast.Constant():
             return str(node.value)

@@ -47,7 +47,6 @@ class Agent:
         self._append(with_usage)
 
     def turn(self, number, results):
-        """Do one turn with results of these lengths."""
         self._append(lambda: self.talk.user(f"do step {number}"))
         for index, length in enumerate(results):
             ident, text = f"call_{number}_{index}", f"{number}.{index} "

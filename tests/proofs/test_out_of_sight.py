@@ -45,7 +45,6 @@ def pruned(world, session):
 
 
 def a_run(world):
-    """Do one retention run."""
     return retention(world.settings(), world.store, clock=world.clock)
 
 
@@ -66,12 +65,10 @@ def something_happens(world, paths):
 
 
 def deleted(reports):
-    """Count the values that runs deleted."""
     return sum(one.values_deleted for one in reports)
 
 
 def troubles(world):
-    """Return what `status --check` names."""
     now = world.clock()
     return tuple(check(status(world.settings(), world.store, now), now, max_age=float("inf")))
 
@@ -103,7 +100,6 @@ def linked(path, disk):
 
 
 def agent_linked(world):
-    """Move the directory of an agent, and link it back."""
     return linked(world.root / "main", world.base / "disk")
 
 
@@ -113,7 +109,6 @@ def directory_linked(world):
 
 
 def session_linked(world):
-    """Move a single session."""
     return linked(world.directory / "a.jsonl", world.base / "disk")
 
 

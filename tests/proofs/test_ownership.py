@@ -40,7 +40,6 @@ STRANGER = "stranger"
 
 
 def secrets(count=VALUES, whose="the owner", session=SESSION):
-    """Return a conversation with so many secrets."""
     one = Conversation(session)
     for number in range(count):
         one.turn(f"secret {number} of {whose}: " + "x" * 600)
@@ -69,7 +68,6 @@ def linked(world, path):
 
 
 def linked_twice(world, path):
-    """Make two, one under another name."""
     linked(world, path)
     os.link(path, strangers(world) / "another.jsonl")
 
@@ -80,12 +78,10 @@ def linked_directory(world, path):
 
 
 def copied(world, path):
-    """Copy the session."""
     shutil.copy2(path, strangers(world) / path.name)
 
 
 def forked_there(world, path):
-    """Fork the session."""
     child, _ = forked({path: path.read_bytes()}, path, "a-fork")
     child.rename(strangers(world) / child.name)
 

@@ -167,7 +167,6 @@ class Traced:
             )
 
     def _check(self):
-        """Recover, look at every promise, and undo everything."""
         if not all(os.path.exists(path) for path in self.sessions):
             return "the session is gone"
         store = open_store(f"{self.base}/state")
@@ -293,7 +292,6 @@ def _differs_in_archives(store, content):
 
 @pytest.fixture(scope="module")
 def traced():
-    """Give the traces, each made once."""
     base = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     made = {}
 
@@ -324,7 +322,6 @@ def violations(one, states):
 
 
 def roles(done):
-    """Name every sync of a trace by what it is for: (when, what)."""
     made = next((i for i, one in enumerate(done) if _of_ours(one, "create")), len(done))
     swapped = next((i for i, one in enumerate(done) if one[0] == "exchange"), len(done))
     removed = next((i for i, one in enumerate(done) if _of_ours(one, "unlink")), len(done))

@@ -42,7 +42,6 @@ SAY_NEXT = f"os.write(fd, {NEXT!r})"
 
 
 def everything(path):
-    """Read all that stands in the directory."""
     return b"".join(one.read_bytes() for one in path.parent.iterdir())
 
 

@@ -16,7 +16,6 @@ PAGES = [README, *sorted((TOP / "deploy").glob("*/*.md"))]
 
 
 def script(name):
-    """Give a script below `deploy` as a module."""
     spec = importlib.util.spec_from_file_location(name, TOP / "deploy" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

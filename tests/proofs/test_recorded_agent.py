@@ -89,7 +89,6 @@ def scans(started, world):
 
 @contextmanager
 def daemon(started, world):
-    """Run the daemon."""
     with open(world.base / "daemon.log", "wb") as log:
         process = started("-m", "brainsurgeon", "run", stdout=log, stderr=log)
     yield {}
@@ -107,17 +106,14 @@ def wait(what, until, deadline=DEADLINE):
 
 
 def printing(tag, lines=80):
-    """Give a command that prints that many lines."""
     return f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
 
 
 def text(entry):
-    """Give the text of a tool result."""
     return entry["message"]["content"][0]["text"]
 
 
 def results(entries):
-    """Give the tool results among entries."""
     return [entry for entry in entries if entry.get("message", {}).get("role") == "toolResult"]
 
 

@@ -41,7 +41,6 @@ CONTRAST = """
 
 @pytest.fixture
 def page(world):
-    """Write the page of a world with sessions of every sort, one of them with a hostile name."""
     for path in sorted((SAMPLES / "openclaw").rglob("*.jsonl")):
         world.put(path.name, path.read_bytes())
     hostile = Conversation()

@@ -65,13 +65,11 @@ def objects(draw, *members):
 
 
 def lists(*elements):
-    """Write a list of up to four elements."""
     inner = st.lists(st.one_of(*elements), max_size=4)
     return st.tuples(spaces, inner).map(lambda pair: b"[" + pair[0] + b",".join(pair[1]) + b"]")
 
 
 def string(text):
-    """Write a string that needs no escape."""
     return f'"{text}"'.encode()
 
 

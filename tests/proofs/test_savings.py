@@ -43,7 +43,6 @@ def measured(path):
 
 
 def row(name, before, live, whole, sent, after):
-    """Check that nothing grew, and give the row of the page."""
     assert whole <= live <= before
     assert after <= sent
     less, share = f"{100 * (1 - whole / before):.0f} %", f"{100 * sent / before:.0f} %"

@@ -18,7 +18,6 @@ RULES = {"keep_recent": 0, "trigger_types": ["tool_result"]}
 
 @pytest.fixture
 def world(tmp_path):
-    """Give an empty home of Claude Code."""
     world = ClaudeWorld(tmp_path)
     yield world
     world.close()

@@ -29,7 +29,6 @@ def converted(request, tmp_path):
 
 
 def said(conversation, content, model, stop="stop", **more):
-    """Add an answer of a model."""
     usage = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 2}
     return conversation.entry(message={
         "role": "assistant", "content": content, "api": API, "provider": "its-provider",
@@ -87,7 +86,6 @@ def _bare(signature):
 
 
 def blocks_of(message):
-    """Give the blocks of a message."""
     content = message["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
@@ -103,7 +101,6 @@ def broken(messages):
 
 
 def all_blocks(messages):
-    """Give every block of a request."""
     return [block for message in messages for block in blocks_of(message)]
 
 

@@ -41,7 +41,6 @@ def turn(talk, tag, **more):
 
 @pytest.fixture
 def talk():
-    """Give an empty conversation."""
     return Conversation()
 
 

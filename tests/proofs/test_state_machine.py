@@ -106,7 +106,6 @@ class Shim:
         self._undo = []
 
     def point(self):
-        """Count one change."""
         if self.dead:
             raise Crash
         if self.at is None:
@@ -117,11 +116,9 @@ class Shim:
             raise Crash
 
     def reset(self):
-        """Live again."""
         self.at, self.dead, self.dies_exchanged = None, False, False
 
     def install(self):
-        """Take the place of the calls."""
         self._put(exchange, "COPIED", 1)
         for name in ("write", "fchmod", "fchown", "utime", "setxattr", "unlink", "rename", "link",
                      "ftruncate", "mkdir", "chmod", "pwrite", "copy_file_range"):  # fmt: skip
@@ -166,7 +163,6 @@ class Shim:
         self._put(sqlite3, "connect", lambda *a, **k: connect(*a, **{"factory": Connection, **k}))
 
     def remove(self):
-        """Give the calls back."""
         while self._undo:
             setattr(*self._undo.pop())
 
@@ -205,16 +201,13 @@ class Session:
 
     @property
     def parent(self):
-        """The path of the session that this one was forked from."""
         return self.lines[0].get("parentSession")
 
     @property
     def last(self):
-        """The id of the last entry."""
         return self.ids()[-1] if self.ids() else None
 
     def ids(self):
-        """Give the ids of the entries."""
         return [line["id"] for line in self.lines[1:] if "id" in line]
 
 
@@ -267,7 +260,6 @@ class Agents(RuleBasedStateMachine):
             (self.base / "state" / name).chmod(0o600)
 
     def teardown(self):
-        """Put the calls back and the world away."""
         self.shim.reset()
         try:
             self.world.close()
@@ -313,7 +305,6 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=which)
     def close_turn(self, at):
-        """Close an open turn."""
         session = self._session(at)
         if session and session.open:
             self._close(session)
@@ -369,14 +360,12 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=which)
     def delete(self, at):
-        """Delete a session."""
         if session := self._session(at):
             self._path(session).unlink()
             del self.sessions[session.name]
 
     @rule(at=which)
     def reset(self, at):
-        """Put a session away as OpenClaw does."""
         if session := self._session(at):
             self.counter += 1
             away = f"{session.name}.reset.2026-11-21T10-00-00.{self.counter:03d}Z"
@@ -387,14 +376,12 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=which)
     def rename_session(self, at):
-        """Give a session's file another name."""
         if session := self._session(at):
             self.counter += 1
             self._take_along(session, f"renamed-{self.counter}.jsonl", session.agent)
 
     @rule(at=which, agent=st.integers(0, 3))
     def move_session(self, at, agent):
-        """Move a session into the directory of another agent."""
         if session := self._session(at):
             self._take_along(session, session.name, self.agents[agent % len(self.agents)])
 
@@ -411,7 +398,6 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 3))
     def rename_agent(self, at):
-        """Give the directory of an agent another name."""
         self.counter += 1
         old = self.agents[at % len(self.agents)]
         new = f"agent-{self.counter}"
@@ -421,7 +407,6 @@ class Agents(RuleBasedStateMachine):
     @precondition(lambda self: len(self.agents) < 3)
     @rule()
     def new_agent(self):
-        """Let another agent have a directory."""
         self.counter += 1
         self.agents.append(f"agent-{self.counter}")
         self._sessions_of(self.agents[-1])
@@ -429,7 +414,6 @@ class Agents(RuleBasedStateMachine):
     @precondition(lambda self: len(self.agents) > 1)
     @rule()
     def exchange_agents(self):
-        """Let two agents exchange the names of their directories."""
         one, two = self.agents[:2]
         for old, new in ((one, "between"), (two, one), ("between", two)):
             (self.world.root / old).rename(self.world.root / new)
@@ -438,7 +422,6 @@ class Agents(RuleBasedStateMachine):
     @precondition(lambda self: len(self.sessions) < 4)
     @rule(at=which)
     def copy_session(self, at):
-        """Copy a session's file beside it, as it is."""
         if session := self._session(at):
             self.counter += 1
             name = f"copy-{self.counter}.jsonl"
@@ -476,7 +459,6 @@ class Agents(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 60, 700, 4000, DAY + 60, 31 * DAY]))
     def wait(self, seconds):
-        """Let time pass."""
         self.now += seconds
 
     # What we do.
@@ -611,7 +593,6 @@ class Agents(RuleBasedStateMachine):
         return session.scanned_at and not (copied and session.scanned_at != self._path(session))
 
     def _titles(self, which, *given):
-        """Name the sessions of some extractions."""
         return {title for (title,) in self.world.store._connection.execute(
             "SELECT DISTINCT a.name || '/' || s.name FROM extractions e JOIN sessions s"
             f" ON s.id = e.session_id JOIN agents a ON a.id = s.agent_id WHERE {which}",
@@ -635,7 +616,6 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=which, entry=which, value=st.sampled_from([True, False, 0, 2, 50]))
     def set_extractable(self, at, entry, value):
-        """Pin an entry, force it, or give it a window."""
         session = self._session(at)
         if not session:
             return
@@ -693,7 +673,6 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 40))
     def crash(self, at):
-        """Die at some change of the next verb."""
         self.crash_at = at
 
     @rule(
@@ -701,7 +680,6 @@ class Agents(RuleBasedStateMachine):
         verb=st.sampled_from(["scan", "restore_all", "retention", "rollback"]),
     )
     def crash_in(self, verb, at):
-        """Die in one that changes much."""
         self.crash_at = at
         if verb == "restore_all":
             self.restore_all(pristine=bool(at % 2))
@@ -712,7 +690,6 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 12))
     def crash_while_recovering(self, at):
-        """Die in the recovery too."""
         if self.crashed:
             self.shim.at = at
             with contextlib.suppress(Crash):
@@ -890,7 +867,6 @@ class Agents(RuleBasedStateMachine):
                 assert os.stat(path).st_ino == inode, "a session with an open turn was replaced"
 
     def _die(self):
-        """Release everything as the kernel would."""
         figures["crashes"] += 1
         gc.collect()
         with contextlib.suppress(Crash):
@@ -901,7 +877,6 @@ class Agents(RuleBasedStateMachine):
                 os.close(self.shim.copies.pop())
 
     def _recovered(self):
-        """Recover as every command does that may write."""
         self.shim.copies.clear()
         if not self.crashed:
             return
@@ -944,7 +919,6 @@ class Agents(RuleBasedStateMachine):
         return directory
 
     def _files(self):
-        """Give every file in the directories of all agents."""
         return sorted(path for path in self.world.root.glob("*/sessions/*") if path.is_file())
 
     def _read(self, session):
@@ -1093,7 +1067,6 @@ def _fast_directory():
 
 
 def _text(value):
-    """Give the text of a value, or of the text block that stands in its place."""
     value = value.get("text") if isinstance(value, dict) else value
     return value if isinstance(value, str) else json.dumps(value)
 
@@ -1105,7 +1078,6 @@ def _without_placeholders(line):
 
 
 def _stands(path, inode):
-    """Tell whether a path leads to the file with this inode."""
     return path.exists() and path.stat().st_ino == inode
 
 

@@ -15,7 +15,6 @@ PROOFS = "proofs"
 
 @cache
 def tree(path):
-    """Parse a module."""
     return ast.parse(path.read_text())
 
 

@@ -58,7 +58,6 @@ def advice(symptom, *commands):
 
 
 def shown(done, code=0):
-    """Give what a command printed, on both streams."""
     assert done.returncode == code, (done.stdout, done.stderr)
     return done.stdout.decode() + done.stderr.decode()
 
@@ -75,7 +74,6 @@ def full(error, turns=20):
 
 
 def think(one, model="claude-fable-5-1"):
-    """Let a conversation go on with signed thinking."""
     one.user()
     block = {"type": "thinking", "thinking": "t" * 40, "thinkingSignature": "s" * 80}
     one.assistant([block, {"type": "text", "text": "so"}], api="anthropic-messages")

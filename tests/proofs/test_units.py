@@ -54,7 +54,6 @@ class Unit(dict):
                 self.setdefault(key, []).append(value)
 
     def words(self, key):
-        """Give every word that stands under a key."""
         return " ".join(self.get(key, [])).split()
 
 
@@ -170,7 +169,6 @@ def assert_understood(words):
 
 
 def homes(unit, monkeypatch):
-    """Give the home that a system service has, and the settings that it has there."""
     assert unit["User"] == ["agent"]
     assert "Group" not in unit  # a user's own group may be called anything
 
@@ -282,7 +280,6 @@ def calls_of(trace):
 
 
 def check_calls(unit, made):
-    """Check that everything in a trace is allowed by a unit."""
     for_root_alone = {"fchown"} if os.geteuid() == 0 else set()  # SQLite, for its journal
 
     assert made.keys() >= {"openat", "fcntl", "renameat2", "fsync"}

@@ -41,12 +41,10 @@ case "$1" in -|tee) cat > "$0.read" ;; -l) echo "no crontab for you" >&2; exit 1
 
 
 def section(title):
-    """Return a section of the page on operations."""
     return re.search(rf"\n## {title}\n(.*?)\n## ", OPERATIONS, re.DOTALL)[1]
 
 
 def commands(text):
-    """Give what is typed in each of the console blocks of a text."""
     return [
         "\n".join(re.findall(r"^\$ (.*)$", block, re.MULTILINE))
         for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL)
@@ -88,11 +86,9 @@ class Account:
         return done
 
     def said(self, tool):
-        """Give the words with which a tool was called last."""
         return (self.tools / f"{tool}.said").read_text().splitlines()
 
     def read(self, tool):
-        """Give what a tool was given to read."""
         return (self.tools / f"{tool}.read").read_text()
 
 

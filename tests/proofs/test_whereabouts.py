@@ -89,7 +89,6 @@ def expire(world, **settings):
 
 
 def printed(world, name):
-    """Return what `cat` prints of a session."""
     return b"".join(cat(world.settings(), world.store, str(name), world.clock()))
 
 
@@ -356,7 +355,6 @@ def test_a_fork_of_a_parent_that_was_written_anew_and_put_away(world):
 
 
 def two_secrets():
-    """Return a conversation of which two results are long."""
     one = talk("secret")
     one.turn("another: " + "x" * 2000)
     one.turn("short")
@@ -389,12 +387,10 @@ def without_first_turn(data):
 
 
 def with_new_ids_and_without_first_turn(data):
-    """Return a session of which both is true."""
     return with_new_ids(without_first_turn(data))
 
 
 def said_long(data):
-    """Count the long results of a session."""
     return data.count(b"x" * 2000)
 
 
@@ -488,12 +484,10 @@ def generic_with_another_tool(path):
 
 
 def generic_with_another_id(path):
-    """Give such an entry another id."""
     return path.read_bytes().replace(b'"__id":"msg-3"', b'"__id":"msg-9"')
 
 
 def another_result(path):
-    """Give the result of a call another id, and name another call."""
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     lines[3]["id"] = lines[4]["parentId"] = "another"
     lines[3]["message"]["toolCallId"] = "another"
@@ -728,8 +722,6 @@ def in_rows(claw):
 
 
 def in_file(claw, path):
-    """Return what appends lines to a session in a file."""
-
     def say(lines):
         append(path, lines)
         os.utime(path, (claw.clock.now,) * 2)
@@ -799,7 +791,6 @@ def test_an_imported_session_is_one_session(claw, scanned):
 
 
 def dump_value(value):
-    """Return a value as it stands in a line."""
     return dump(value).rstrip()
 
 
@@ -1012,7 +1003,6 @@ def test_every_printed_name_can_be_pasted_back(world, stem):
 
 
 def killed(*arguments, **keywords):
-    """Die."""
     raise KeyboardInterrupt
 
 

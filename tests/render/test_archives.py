@@ -17,7 +17,6 @@ LONGEST = "b0dffe15", "64150131-b069-40b0-9636-06b9f3adc37a"
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Give a terminal of 80 columns to print to."""
     ours, theirs = pty.openpty()
     monkeypatch.setenv("COLUMNS", "80")
     with os.fdopen(theirs, "w") as stream:

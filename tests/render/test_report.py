@@ -28,23 +28,19 @@ class Elements(HTMLParser):
         assert self._open == []
 
     def handle_starttag(self, tag, attributes):
-        """Take an element in."""
         self.found.append((tag, dict(attributes)))
         if tag not in ("meta", "br"):
             self._open.append(tag)
 
     def handle_startendtag(self, tag, attributes):
-        """Take one in that is closed at once."""
         self.found.append((tag, dict(attributes)))
 
     def handle_endtag(self, tag):
-        """Let one go."""
         assert self._open.pop() == tag
 
 
 @pytest.fixture
 def page(world):
-    """Give what writes the page of a world whose every name is hostile."""
     world.directory = world.root / HOSTILE / "sessions"
     world.directory.mkdir(parents=True)
     one = Conversation()

@@ -33,7 +33,6 @@ def test_a_read_only_directory_does_not_stop_the_run(world, conversation, path):
 
 
 def idle_session(world, conversation, name="one.jsonl"):
-    """Put a session with something to cut into the world."""
     conversation.turn("x" * 4000)
     return world.put(name, conversation.bytes())
 

@@ -16,7 +16,6 @@ from building.world import dump
 
 @pytest.fixture
 def world(tmp_path):
-    """Give a world with a database and a store."""
     one = ClawWorld(tmp_path)
     yield one
     one.close()
@@ -36,7 +35,6 @@ def between_steps(monkeypatch, act):
 
 
 def differing(before, now):
-    """Count the rows that are not as they were."""
     return sum(one != other for one, other in zip(before, now, strict=True))
 
 
@@ -189,7 +187,6 @@ class TestFilesystems:
 
 
 def texts_by_id(world):
-    """Give the text of each event by its id."""
     return {json.loads(text)["id"]: text for text in world.claw.texts(GATEWAY)}
 
 
@@ -201,12 +198,10 @@ def records(world, ident):
 
 
 def states(world, ident):
-    """Give the states of those records."""
     return {one.state for one in records(world, ident)}
 
 
 def says(world, ident, text):
-    """Let the agent write a row anew."""
     seq = next(seq for seq, now in world.claw.events(GATEWAY) if json.loads(now)["id"] == ident)
     world.claw.sql(
         "UPDATE transcript_events SET event_json = CAST(? AS TEXT), event_utf8_bytes = ?,"

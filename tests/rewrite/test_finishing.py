@@ -8,7 +8,6 @@ from building.world import Conversation
 
 
 def put(world, *numbers):
-    """Put sessions into the world that go together."""
     for number in numbers:
         conversation = Conversation(f"33333333-0000-4000-8000-{number:012}")
         conversation.turn(f"{number} " + "x" * 4000)

@@ -58,8 +58,6 @@ def test_a_field_set_far_in_front_is_heeded_without_an_append(world, was, become
 
 
 def read_by(work):
-    """Tell how many bytes this process reads meanwhile."""
-
     def so_far():
         return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])
 

@@ -16,13 +16,11 @@ STRANGERS = 65533
 
 @pytest.fixture
 def path(world, conversation):
-    """Give a session with something to cut."""
     conversation.turn("x" * 4000)
     return world.put("s.jsonl", conversation.bytes())
 
 
 def flag(path, flags):
-    """Set the flags of a file as `chattr` does."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.ioctl(descriptor, SET_FLAGS, struct.pack("l", flags))

@@ -18,7 +18,6 @@ class Memory:
         self.listings, self.listed = {}, {}
 
     def rows(self, directory):
-        """Know nothing."""
         return {}
 
     def rested(self, directory, names):
@@ -85,7 +84,6 @@ def replaced(at):
 
 
 def became_a_directory(at):
-    """Let a directory stand where a file was."""
     (at / "a" / "sessions" / "1.jsonl").unlink()
     (at / "a" / "sessions" / "1.jsonl").mkdir()
     (at / "a" / "sessions" / "1.jsonl" / "5.jsonl").write_text("{}\n")

@@ -23,7 +23,6 @@ UUID = "11111111-0000-4000-8000-000000000001"
 
 @pytest.fixture
 def root(tmp_path):
-    """Give an empty root."""
     path = tmp_path / "root"
     path.mkdir()
     return path

@@ -52,7 +52,6 @@ def test_the_new_content_takes_the_name_the_old_file_waits(session, path):
 
 
 def rewrite(path, data):
-    """Rewrite in place, with the modification time restored."""
     before = os.stat(path)
     with open(path, "r+b") as handle:
         handle.write(data)
@@ -512,7 +511,6 @@ def test_one_that_is_refused_takes_no_other_along(session, path, puppet):
 
 
 def next_to(path, beside):
-    """Find a session that lies beside another."""
     found = found_at(path)
     status = beside.stat()
     mark = msgspec.structs.replace(

@@ -24,7 +24,6 @@ def survivor():
 
 @pytest.fixture
 def path(tmp_path):
-    """Give a file of this user's."""
     path = tmp_path / "file"
     path.write_bytes(b"one\n")
     return str(path)
@@ -225,7 +224,6 @@ def test_what_cannot_be_leased_says_so_and_is_dropped_in_silence(tmp_path):
 
 @pytest.fixture
 def pair(tmp_path):
-    """Give a directory with two files."""
     (tmp_path / "one").write_text("1")
     (tmp_path / "two").write_text("2")
     descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)

@@ -33,7 +33,6 @@ def in_memory(data):
 
 
 def reference(data, longest):
-    """Split bytes into lines in the plainest way."""
     *whole, tail = data.split(b"\n")
     pieces = [(piece, True) for piece in whole] + ([(tail, False)] if tail else [])
     lines, offset = [], 0
@@ -165,14 +164,12 @@ def test_a_range_is_read_by_position_and_ends_with_the_file(data, chunk, places)
 
 @pytest.fixture
 def found(world):
-    """Give a session that was found."""
     path = world.put("one.jsonl", b'{"type":"session"}\n{}\ntail')
     os.chmod(path, 0o640)
     return next(one for one in discover([Root(str(world.root))]) if isinstance(one, SessionFile))
 
 
 def held_open(below):
-    """Name what this process has open below a directory."""
     places = []
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):

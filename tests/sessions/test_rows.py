@@ -43,13 +43,11 @@ NOBODY = 65534
 
 @pytest.fixture(params=VERSIONS)
 def every_claw(request, tmp_path):
-    """Give a state directory of each version."""
     return Claw(tmp_path / "claw", request.param)
 
 
 @pytest.fixture
 def claw(tmp_path):
-    """Give a state directory of the newest version."""
     return Claw(tmp_path / "claw")
 
 
@@ -79,7 +77,6 @@ def prepared(session, edits, originals=()):
 
 
 def allowed(session, now=LATER):
-    """Give the check that is repeated under the lock."""
     gate = Gate(30.0, session.presence, session.file.own_ms)
     return fence(gate, session.window, session.schema, lambda: now)
 

@@ -15,7 +15,6 @@ def directory(tmp_path):
 
 @pytest.fixture
 def store(directory):
-    """Give an open store."""
     one = open_store(directory)
     yield one
     one.close()

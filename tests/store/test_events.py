@@ -6,7 +6,6 @@ from building.rows import count, session
 
 
 def told(store, *kinds, at=1.0, row=None):
-    """Write some events, and give all that there are."""
     with store.transaction():
         for kind in kinds:
             store.events.add(at, kind, row and row.id, {"values": 1}, None)

@@ -8,12 +8,10 @@ from building.rows import begin, confirm, cut, session
 
 
 def extract(store, row, entry, value=b"value"):
-    """Extract a value from an entry of a session."""
     confirm(store, row, begin(store, row, [cut(entry)], value))
 
 
 def names(found):
-    """Give the ids in the placeholders of extractions."""
     return [one.name for one in found]
 
 

@@ -10,8 +10,6 @@ from building.world import Clock
 
 @pytest.fixture
 def note(store):
-    """Give a way to note a run."""
-
     def pass_(now, **words):
         with store.transaction():
             store.facts.note_run(now, **words)

@@ -97,7 +97,6 @@ def unplaced(store):
 
 
 def restored(store, row, *ids):
-    """Put values back into a session."""
     note = journal.Confirmation(restored_ids=list(ids), at=5.0)
     confirm(store, row, begin(store, row, note=note), note)
 

@@ -18,12 +18,10 @@ class Counted(dict):
     walks = 0
 
     def __iter__(self):
-        """Go over the keys."""
         self.walks += 1
         return super().__iter__()
 
     def items(self):
-        """Go over everything."""
         self.walks += 1
         return super().items()
 

@@ -76,14 +76,12 @@ def test_the_settings_that_the_promises_need_hold(store):
 
 @pytest.fixture
 def careless():
-    """Take the umask away."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 def mode(path):
-    """Give the permissions of a path."""
     return stat.S_IMODE(os.stat(path).st_mode)
 
 
@@ -179,7 +177,6 @@ def test_a_link_in_the_place_of_a_file_of_ours_is_not_followed(directory, tmp_pa
 
 
 def foreign(path, wal=False):
-    """Make another program's database."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA journal_mode = {'WAL' if wal else 'DELETE'}")
         connection.execute("PRAGMA application_id = 42")
@@ -188,7 +185,6 @@ def foreign(path, wal=False):
 
 
 def change(path, *statements):
-    """Change a store behind its back."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -211,13 +207,11 @@ def version_0_1(path):
 
 
 def write(path, data):
-    """Write a file."""
     with open(path, "wb") as handle:
         handle.write(data)
 
 
 def flip_header(path):
-    """Damage the first page."""
     with open(path, "r+b") as handle:
         handle.seek(100)
         handle.write(b"\xff" * 64)

@@ -13,8 +13,6 @@ ONE, OTHER, THIRD = (digest(value) for value in (b"one", b"other", b"third"))
 
 @pytest.fixture
 def name(store):
-    """Give a way to name a value."""
-
     def naming(ident, value, path=TEXT, taken=frozenset(), **keys):
         with store.transaction():
             return store.placeholders.name(ident, path, value, taken, **keys)

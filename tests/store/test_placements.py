@@ -15,18 +15,15 @@ def row(store):
 
 @pytest.fixture
 def fork(store):
-    """Give a session of which nothing was extracted."""
     return session(store, session="two")
 
 
 def record(store, row, standing=(), gone=(), missed=(), now=10.0):
-    """Record what a look at a session found."""
     with store.transaction():
         store.placements.record(row.id, standing, gone, missed, now)
 
 
 def missed(store):
-    """Give the placements, with since when each is missed."""
     return store._connection.execute("SELECT * FROM placements").fetchall()
 
 
@@ -36,7 +33,6 @@ def unplaced(store):
 
 
 def state(store):
-    """Give the states of all extractions."""
     return [one.state for one in store.extractions.of_entry("e1")]
 
 

@@ -127,7 +127,6 @@ def fill(store):
 
 
 def contents(path):
-    """Return the rows of all tables of a database."""
     with closing(sqlite3.connect(path)) as database:
         tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         return {

@@ -26,8 +26,6 @@ def file(tmp_path):
 
 @pytest.fixture
 def note(store):
-    """Give a way to note a session as it is looked at."""
-
     def noting(file, identity=None):
         with store.transaction():
             return store.sessions.note(file, "pi", identity)
@@ -36,7 +34,6 @@ def note(store):
 
 
 def count(store):
-    """Count the rows of the catalogue."""
     return len(list(store.sessions.all()))
 
 

@@ -8,7 +8,6 @@ from building.rows import begin, cut, session
 
 
 def confirmed(store, row, entry, note):
-    """Confirm a rewrite; give the events."""
     with store.transaction():
         store.journal.confirm(entry, row.id, note)
     return store.events.after(0)

@@ -51,7 +51,6 @@ def entries(writer, number, least):
 
 
 def dump(entry):
-    """Write one entry as a line."""
     return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
 
 
@@ -65,7 +64,6 @@ class ByPath:
         """Begin a turn."""
 
     def add(self, entry, *, last):
-        """Add one entry."""
         descriptor = os.open(self.session, APPEND)
         os.write(descriptor, dump(entry))
         os.close(descriptor)
@@ -80,11 +78,9 @@ class Kept(ByPath):
     descriptor = None
 
     def begin(self):
-        """Open for the turn."""
         self.descriptor = os.open(self.session, APPEND)
 
     def add(self, entry, *, last):
-        """Append to what is open."""
         line = dump(entry)
         half = self.chance.choice((0, 0, len(line) // 2))
         if half:
@@ -93,7 +89,6 @@ class Kept(ByPath):
         os.write(self.descriptor, line[half:])
 
     def end(self):
-        """Release it."""
         os.close(self.descriptor)
 
 
@@ -101,12 +96,10 @@ class KeptForGood(Kept):
     """Keeps one descriptor for all turns."""
 
     def begin(self):
-        """Open once."""
         if self.descriptor is None:
             super().begin()
 
     def add(self, entry, *, last):
-        """Append whole lines."""
         os.write(self.descriptor, dump(entry))
 
     def end(self):
@@ -125,7 +118,6 @@ class Rewrite(ByPath):
     left = None
 
     def begin(self):
-        """Read the session, or go on from memory."""
         self.turns += 1
         if self.memory is None or self.chance.random() < 0.5:
             with open(self.session, "rb") as handle:
@@ -151,7 +143,6 @@ class Rewrite(ByPath):
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
     def write(self, data):
-        """Truncate the file and fill it again."""
         descriptor = os.open(self.session, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         time.sleep(self.chance.choice((0, 0.002)))
         half = self.chance.choice((0, len(data) // 2))
@@ -165,7 +156,6 @@ class Replace(Rewrite):
     """Puts a new file in the place of the session."""
 
     def write(self, data):
-        """Write beside it and rename."""
         with open(self.session + ".new", "wb") as handle:
             handle.write(data)
         os.rename(self.session + ".new", self.session)
@@ -177,7 +167,6 @@ class Late(ByPath):
     first = True
 
     def begin(self):
-        """Begin with a line that comes late."""
         self.first = True
 
     def add(self, entry, *, last):
@@ -210,7 +199,6 @@ class Late(ByPath):
         return any(name.startswith(".brainsurgeon-") for name in names)
 
     def wait(self, condition, seconds=0.5):
-        """Wait for something to come true."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if condition():

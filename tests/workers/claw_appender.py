@@ -70,7 +70,6 @@ def append(agent, session, number):
 
 
 def entry(ident, parent, number, now):
-    """Make a message: calls and results take turns."""
     if number % 2 == 0:
         call = {"type": "toolCall", "id": f"c{number}", "name": "exec", "arguments": {}}
         message = {"role": "assistant", "content": [call], "stopReason": "toolUse"}

@@ -48,7 +48,6 @@ def main():
 
 
 def once(path, session, directory, told):
-    """Extract what can be now."""
     (found,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
     with open_rows(found) as opened:
         wide = opened.schema.compressing

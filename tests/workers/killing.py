@@ -76,7 +76,6 @@ class World:
         })  # fmt: skip
 
     def reset(self):
-        """Start from the template again."""
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.template, self.place)
         if os.geteuid() == 0:  # whose file it is must stay, too
@@ -91,22 +90,18 @@ class World:
         return os.path.join(self.base, "told")
 
     def tell(self, line):
-        """Note what somebody has written."""
         with open(self.told, "ab") as handle:
             handle.write(line)
 
     def late(self):
-        """Give what a late opener has written."""
         with contextlib.suppress(FileNotFoundError), open(self.told, "rb") as handle:
             return handle.read()
         return b""
 
     def names(self):
-        """Name the sessions."""
         return sorted(name for name in os.listdir(self.sessions) if name.endswith(".jsonl"))
 
     def contents(self):
-        """Read the sessions."""
         read = {}
         for name in self.names():
             with open(os.path.join(self.sessions, name), "rb") as handle:
@@ -124,7 +119,6 @@ class World:
         return taken
 
     def owners(self):
-        """Give whose the sessions are."""
         found = [os.stat(os.path.join(self.sessions, name)) for name in self.names()]
         return {(status.st_uid, status.st_gid) for status in found}
 
@@ -139,12 +133,10 @@ class World:
 
 
 def clock():
-    """Give the one moment at which everything happens."""
     return NOW
 
 
 def prune(world, store):
-    """Scan, and give what failed."""
     report = scan(world.settings, store, clock=clock)
     return {
         "failed": report.failed or bool(report.interrupted),
@@ -153,7 +145,6 @@ def prune(world, store):
 
 
 def archive(world, store):
-    """Scan, and archive every turn on the way."""
     archiving = ArchiveTable(enabled=True, token_threshold=0, keep_turns=0)
     report = scan(world.settings.model_copy(update={"archive": archiving}), store, clock=clock)
     return {
@@ -163,19 +154,16 @@ def archive(world, store):
 
 
 def ease(world, store):
-    """Take the large values out of one session."""
     relief = relieve(world.settings, store, "0", Wanted(to=200), clock=clock)
     return {"failed": relief.pending, "changed": int(relief.values > 0)}
 
 
 def undo(world, store):
-    """Put everything back as it was."""
     answers = restore_all(world.settings, store, clock=clock, pristine=True)
     return {"failed": any(one.state == "failed" for one in answers), "changed": len(answers)}
 
 
 def roll_back(world, store):
-    """Take back the run in which everything was extracted."""
     report = rollback(world.settings, store, 1, clock=clock)
     return {
         "failed": any(one.unfinished for one in report.sessions), "changed": len(report.sessions),
@@ -204,7 +192,6 @@ def let_go(world, store):
 
 @contextlib.contextmanager
 def _clocks_at(now):
-    """Let the boot clock say the same as the wall clock."""
     before, clocks.boot_clock = clocks.boot_clock, lambda: now
     yield
     clocks.boot_clock = before
@@ -215,12 +202,10 @@ def store_made(world, store):
 
 
 def pruned(world, store):
-    """Prepare: everything is extracted."""
     prune(world, store)
 
 
 def archived(world, store):
-    """Prepare: every turn is archived."""
     archive(world, store)
 
 
@@ -562,7 +547,6 @@ def _no_leases(descriptor):
 
 
 def _send_late(world, scenario, shim):
-    """Let somebody come late to the first session."""
     kept = scenario == "kept"
     exchange.WAIT_FOR_CLOSING = 0.01 if kept else 5.0
     path = os.path.join(world.sessions, "0.jsonl")
@@ -742,7 +726,6 @@ def _outcome(changed, code, answer):
 
 
 def _misbehaviour(scenario, label, at, code, answer):
-    """Say what the stopped process itself did wrong."""
     if code == KILLED:
         return
     if code or "broken" in answer:

@@ -47,7 +47,6 @@ class World:
 
     @property
     def claw(self):
-        """The state directory of OpenClaw, as it stands."""
         claw = object.__new__(Claw)
         claw.base = self.place / "claw"
         claw.agent, claw.root = "main", claw.base / "agents"
@@ -56,23 +55,19 @@ class World:
         return claw
 
     def make(self):
-        """Lay out a database with two sessions."""
         claw = Claw(self.place / "claw")
         with contextlib.closing(plain_connection(claw.path)) as agent:
             agent.execute("PRAGMA foreign_keys = ON")  # the rows of a session go with it
             agent.execute("DELETE FROM session_windows WHERE session_id NOT IN (?, ?)", SESSIONS)
 
     def reset(self):
-        """Start from the template again."""
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.template, self.place)
 
     def texts(self):
-        """Read what every row says."""
         return {session: self.claw.texts(session) for session in SESSIONS}
 
     def columns(self):
-        """Read every column of every row, as values of JSON."""
         return {session: [[repr(value) for value in row] for row in self.claw.columns(session)]
                 for session in SESSIONS}  # fmt: skip
 
@@ -81,25 +76,21 @@ MOMENT = [LATER]
 
 
 def clock():
-    """Give the moment at which everything happens."""
     return MOMENT[0]
 
 
 def prune(world, store):
-    """Scan, and give what failed."""
     report = scan(world.settings, store, clock=clock)
     deferred = any(one.outcome == "deferred" for one in report.sessions)
     return {"failed": report.failed or bool(report.interrupted), "deferred": deferred}
 
 
 def undo(world, store):
-    """Put everything back as it was."""
     answers = restore_all(world.settings, store, clock=clock, pristine=True)
     return {"failed": any(one.state == "failed" for one in answers), "deferred": False}
 
 
 def roll_back(world, store):
-    """Take back the run in which everything was extracted."""
     report = rollback(world.settings, store, 1, clock=clock)
     return {"failed": any(one.unfinished for one in report.sessions), "deferred": False}
 
@@ -139,7 +130,6 @@ class RowShim(Shim):
 
 
 def prepare():
-    """Make every wait short, and every step small."""
     hurry()
     row_writing.PAUSE = 0.0
     row_writing.MOST_ROWS = ROWS_A_STEP

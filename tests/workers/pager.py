@@ -14,7 +14,6 @@ LONGER_THAN_IT_IS_WAITED_FOR = 0.7
 
 
 def over(seconds):
-    """Wait, and tell whether the input has ended."""
     return bool(select.select([sys.stdin], [], [], seconds)[0])
 
 

@@ -36,7 +36,6 @@ class Filesystem:
         return act(self, node, body) or b""
 
     def below(self, node, name):
-        """Give the path of a name in a directory."""
         return os.path.join(self.paths[node], os.fsdecode(name.split(b"\0", 1)[0]))
 
     def entry(self, path):
@@ -163,7 +162,6 @@ ACTS = {
 
 
 def attributes(status):
-    """Write the attributes of a file as the kernel reads them."""
     return ATTRIBUTES.pack(
         status.st_ino, status.st_size, status.st_blocks,
         *(moment // 10**9 for moment in times(status)),

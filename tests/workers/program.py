@@ -58,7 +58,6 @@ def next_order(orders):
 
 
 def _watch(pid, streams, told):
-    """Say which process it is, and how it has ended."""
     for descriptor in streams:
         os.close(descriptor)
     os.write(told, b"%d\n" % pid)

@@ -13,7 +13,6 @@ change = RowWriter.change
 
 
 def timed(self, session, edits, *arguments, **keywords):
-    """Change rows, and write down what that cost."""
     done = change(self, session, edits, *arguments, **keywords)
     told = {"session": session, "rows": len(edits), "waited": done.waited, "held": done.held}
     with open(place, "a") as file:

@@ -10,13 +10,11 @@ from proofs.live.pi import Pi
 
 
 def pi(base, start, model, name):
-    """Give the real pi, and the place of its sessions."""
     agent = Pi(base, model, name=name)
     return agent, agent.sessions
 
 
 def claude_code(base, start, model, name):
-    """Give the real Claude Code, and the place of its sessions."""
     places = (package(CLAUDE_CODE) / "@anthropic-ai").glob("claude-code-*/claude")
     program = str(next(path for path in places if path.is_file()))
     agent = ClaudeCode(base, [program, "--model", name], model)

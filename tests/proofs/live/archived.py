@@ -116,12 +116,10 @@ class Talk:
 
     @property
     def branch(self):
-        """The entries on the active branch as they stand."""
         return branch(self.path.read_bytes())
 
     @property
     def ids(self):
-        """The ids on the active branch."""
         return [one["id"] for one in self.branch]
 
     @property

@@ -32,5 +32,4 @@ class Bounded(Binding):
 
 
 def tokens_of(request):
-    """Count the tokens of a request as this model does."""
     return len(json.dumps(request)) // A_TOKEN

@@ -15,7 +15,6 @@ class Caching(Messages):
         self.cache = PromptCache(time.monotonic, life)
 
     def usage(self, request, size):
-        """Tell what was read from the cache, and what was written to it."""
         del size
         blocks, marks = [], []
         for content in _contents(request):

@@ -18,7 +18,6 @@ PATIENCE = 180
 
 
 def started_by(release):
-    """Give the words that start a release of Claude Code."""
     place = package(CLAUDE_CODES[release]) / "@anthropic-ai"
     if (bundle := place / "claude-code" / "cli.js").exists():
         return [node_binary(), str(bundle)]
@@ -74,16 +73,13 @@ class ClaudeCode:
 
     @property
     def project(self):
-        """The directory of the project's sessions."""
         return next((self.config / "projects").iterdir())
 
     @property
     def path(self):
-        """The file of the main session."""
         return self.project / f"{self.session}.jsonl"
 
     def file(self, session):
-        """Give the file of another session of the project."""
         return self.project / f"{session}.jsonl"
 
     def turn(self, *rounds, session=None, fork=False):
@@ -101,7 +97,6 @@ class ClaudeCode:
         return said["session_id"], self._asked(number, rounds)
 
     def compact(self):
-        """Let Claude Code compact the session."""
         return self._run("/compact", self.session)
 
     def _asked(self, number, rounds):
@@ -187,16 +182,13 @@ class ClaudeCode:
 
 
 def printing(tag, lines=80):
-    """Give a call that prints that many lines."""
     command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
     return "Bash", {"command": command, "description": "print"}
 
 
 def reading(path):
-    """Give a call that reads a file."""
     return "Read", {"file_path": str(path)}
 
 
 def writing(path, tag):
-    """Give a call that writes a long file."""
     return "Write", {"file_path": str(path), "content": f"{tag} is written down.\n" * 150}

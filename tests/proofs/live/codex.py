@@ -52,7 +52,6 @@ class Codex:
 
     @property
     def path(self):
-        """The file of its newest session."""
         return max(self.config.rglob("rollout-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
 
     def turn(self, *rounds):
@@ -74,7 +73,6 @@ class Codex:
 
 
 def printing(tag, lines=80):
-    """Give a call that prints that many lines."""
     command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
     return "exec_command", {"cmd": command, "yield_time_ms": 10000}
 

@@ -28,7 +28,6 @@ class Planned(Model):
         self.asked = defaultdict(list)
 
     def answer(self, request):
-        """Give the text and the tool calls with which a request is answered."""
         if not request.get("tools"):
             return "what was said before, in a few words", []
         calls = 0
@@ -92,7 +91,6 @@ class Databases(OpenClaw):
         return requests
 
     def call(self, method, **params):
-        """Call a method of the gateway; give what it says."""
         return json.loads(self.run(
             "gateway", "call", method, "--json", "--params", json.dumps(params),
             "--token", "only-here", "--port", str(self.port), "--timeout", "120000",
@@ -108,12 +106,10 @@ class Databases(OpenClaw):
         return done.stdout
 
     def key(self, session):
-        """Give the key that a session has now."""
         asked = "SELECT session_key FROM session_windows WHERE session_id = ?"
         return self.sql(asked, session)[0][0]
 
     def idle(self, session):
-        """Tell whether the agent has nothing to do in a session."""
         (row,) = self.sql(
             "SELECT w.status, (SELECT count(*) FROM session_pending_inputs p"
             " WHERE p.session_id = w.session_id AND p.state = 'queued')"
@@ -122,17 +118,14 @@ class Databases(OpenClaw):
         return row[0] != "running" and not row[1]
 
     def sql(self, statement, *values):
-        """Ask the agent's database."""
         with closing(plain_connection(self.path)) as agent:
             return agent.execute(statement, values).fetchall()
 
     def texts(self, session):
-        """Read the events of a session in order."""
         with closing(plain_connection(self.path)) as agent:
             return [text for of, _, text in events(agent) if of == session]
 
     def placeholders(self, session):
-        """Name the placeholders that stand in a session, in order."""
         return [one for text in self.texts(session) for one in PLACEHOLDER.findall(text.decode())]
 
     def sound(self):
@@ -163,12 +156,10 @@ class Rows(Watching):
         self.claw, self.first, self.looks = claw, {}, 0
 
     def state(self):
-        """Give what changes when a row does."""
         files = (self.claw.path, f"{self.claw.path}-wal")
         return tuple((one.st_size, one.st_mtime_ns) for one in map(os.stat, files))
 
     def look(self):
-        """Read what is new."""
         agent = plain_connection(self.claw.path)
         with closing(agent):
             for _, _, text in events(agent):
@@ -178,7 +169,6 @@ class Rows(Watching):
         self.looks += 1
 
     def differing(self):
-        """Name the events that do not stand as they were written."""
         with closing(plain_connection(self.claw.path)) as agent:
             return [
                 (session, seq) for session, seq, text in events(agent)
@@ -188,7 +178,6 @@ class Rows(Watching):
 
 
 def said(message):
-    """Give what a message of the user says, or nothing."""
     if message["role"] != "user":
         return ""
     content = message["content"]

@@ -105,12 +105,10 @@ class OpenClaw:
         return requests
 
     def results(self):
-        """Read the tool results of the session."""
         entries = [json.loads(line) for line in self.path.read_bytes().splitlines()]
         return [one for one in entries if one.get("message", {}).get("role") == "toolResult"]
 
     def result(self, ident):
-        """Read one of them."""
         return next(one for one in self.results() if one["id"] == ident)
 
 

@@ -47,7 +47,6 @@ class Messages(Scripted):
                 "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}  # fmt: skip
 
     def answer(self, request):
-        """Give the blocks with which a request is answered, or raise RefusedError."""
         self._check(request)
         if SUMMARY.search(_text(_last_user(request)["content"])):
             return [{"type": "text", "text": "<summary>What was said so far, in short.</summary>"}]
@@ -197,11 +196,9 @@ def _joined(messages):
 
 class _Handler(Streaming, BaseHTTPRequestHandler):
     def do_HEAD(self):
-        """Say that somebody is there."""
         self.whole({})
 
     def do_GET(self):
-        """Know no models and no settings."""
         self.whole({"type": "error", "error": {"type": "not_found_error", "message": "no"}}, 404)
 
     def do_POST(self):

@@ -24,7 +24,6 @@ class Model(Served):
         return self.requests
 
     def answer(self, request):
-        """Give the text and the tool calls with which a request is answered."""
         if not request.get("tools"):
             return "a few words", []
         self.requests.append(request)
@@ -40,7 +39,6 @@ class Model(Served):
 
 class _Handler(Streaming, BaseHTTPRequestHandler):
     def do_POST(self):
-        """Stream the answer."""
         request = json.loads(self.body())
         text, calls = self.model.answer(request)
         self.begin()

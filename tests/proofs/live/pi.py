@@ -69,12 +69,10 @@ class Pi:
         }  # fmt: skip
 
     def words(self, *more):
-        """Give the words that start it."""
         return [*self.program, "--model", f"loopback/{self.name}:high", *more]
 
     @property
     def path(self):
-        """The file of its newest session."""
         return max(self.sessions.rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
 
     def turn(self, *rounds, session=("--session-id", "s1"), more=()):
@@ -135,7 +133,6 @@ class Conversation:
         raise AssertionError("pi ended")
 
     def turn(self, *rounds):
-        """Do one turn; give its requests."""
         number, prompt = self._pi._next(rounds)
         events = self.ask("prompt", message=prompt)
         assert f"[{number}]" in json.dumps(events[-6:])

@@ -62,7 +62,6 @@ class Agent:
         os.close(descriptor)
 
     def drop(self):
-        """Let the lock go."""
         os.unlink(self.lock)
 
     def say(self, **fields):
@@ -122,7 +121,6 @@ class Agent:
             self.append(b"".join(self.written))
 
     def append(self, data):
-        """Open, write once, close."""
         self.check()
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.write(descriptor, data)
@@ -130,7 +128,6 @@ class Agent:
         self.fence = self.cached = self.state()
 
     def message(self, role, **fields):
-        """Add a message."""
         self.add("message", message={"role": role, **fields, "timestamp": now()})
 
     def rewrite(self):
@@ -145,7 +142,6 @@ class Agent:
     # -- a run
 
     def turn(self, text, rounds):
-        """Do one run and say what came of it."""
         told = {"ok": True, "why": "", "placeholders": 0, "outputs": []}
         for _ in range(2):
             self.say()  # the request was accepted; the status is still the old one
@@ -197,7 +193,6 @@ class Agent:
         self.calls += 1
 
     def answer(self, content, stop):
-        """Write down what the model said."""
         self.message(
             "assistant", content=content, api="openai-completions", provider="mock",
             model="mock-1", usage={"input": 100, "output": 20, "totalTokens": 120},
@@ -256,12 +251,10 @@ def details(text, code):
 
 
 def line(entry):
-    """Write an entry as JSON.stringify does."""
     return json.dumps(entry, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def iso():
-    """Give the time as entries carry it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -271,7 +264,6 @@ def now():
 
 
 def main():
-    """Do the turns that come in."""
     agent = Agent(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     for order in sys.stdin:
         told = agent.turn(**json.loads(order))

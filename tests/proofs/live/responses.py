@@ -16,7 +16,6 @@ class Responses(Scripted):
         super().__init__(_Handler)
 
     def answer(self, request):
-        """Give the items with which a request is answered."""
         items = request.get("input") or []
         at, plan = _planned(items)
         if plan not in self.plans:
@@ -49,11 +48,9 @@ def _message(text):
 
 class _Handler(Streaming, BaseHTTPRequestHandler):
     def do_GET(self):
-        """Know no models."""
         self.whole({"models": []})
 
     def do_POST(self):
-        """Stream the answer."""
         request = json.loads(self.body())
         items = self.model.answer(request)
         self.begin()

@@ -56,11 +56,9 @@ class Streaming:
         """Stay silent."""
 
     def body(self):
-        """Read what was sent."""
         return self.rfile.read(int(self.headers.get("content-length") or 0))
 
     def whole(self, answer, status=200):
-        """Give an answer at once."""
         raw = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
@@ -78,11 +76,9 @@ class Streaming:
         self.end_headers()
 
     def say(self, event, **data):
-        """Say one event of a stream, by its name."""
         said = json.dumps({"type": event, **data})
         self.write(f"event: {event}\ndata: {said}\n\n")
 
     def write(self, text):
-        """Send a piece of a stream."""
         self.wfile.write(text.encode())
         self.wfile.flush()

@@ -39,12 +39,10 @@ class Witness(Watching):
         self.path, self.lines, self.states = path, [], 0
 
     def state(self):
-        """Give what changes when the file does."""
         status = os.stat(self.path)
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
     def look(self):
-        """Read what is new."""
         data = self.path.read_bytes()
         self.states += 1
         whole = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)

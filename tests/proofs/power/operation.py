@@ -35,7 +35,6 @@ LINES = {"late": (_LATE,), "followed": (_LATE, _NEXT), "beat": (_BEAT, _BEAT)}
 
 
 def settings_of(base):
-    """Give the settings of the world at `base`."""
     return config.Settings.model_validate({
         "roots": [{"path": f"{base}/agents"}], "state_dir": f"{base}/state",
         "quiet_seconds": 0, "min_reclaim": 0, "keep_recent": 0, "keep_after_restore_seconds": 600,
@@ -49,16 +48,13 @@ class Clock:
         self.now = NOW
 
     def __call__(self):
-        """Give the time."""
         return self.now
 
     def turn(self, seconds):
-        """Let time pass, on the boot clock too."""
         self.now += seconds
 
 
 def cut(settings, store, clock):
-    """Extract everything that may be extracted."""
     scan(settings, store, clock=clock)
 
 
@@ -69,19 +65,16 @@ def archive(settings, store, clock):
 
 
 def ease(settings, store, clock):
-    """Take the large values out of the session."""
     recover(store)
     relieve(settings, store, "main/one", Wanted(to=200), clock=clock)
 
 
 def pin(settings, store, clock):
-    """Set a field on an entry."""
     recover(store)
     set_extractable(settings, store, ENTRY, False, clock=clock)
 
 
 def restored(settings, store, clock):
-    """Put one entry back."""
     recover(store)
     restore(settings, store, ENTRY, clock=clock)
 
@@ -100,7 +93,6 @@ def undo(settings, store, clock):
 
 
 def roll_back(settings, store, clock):
-    """Take back the run in which everything was extracted."""
     recover(store)
     rollback(settings, store, 1, clock=clock)
 
@@ -151,7 +143,6 @@ VERBS = {
 
 
 def act(base, verb):
-    """Do one operation."""
     clock, before = Clock(), (clocks.boot_clock, retire.LOOK_BACK)
     clocks.boot_clock, retire.LOOK_BACK = clock, 0.02
     store = open_store(f"{base}/state")

@@ -66,7 +66,6 @@ def _struck(base, verb, kind, number):
 
 
 def main():
-    """Obey."""
     for order in sys.stdin:
         pid = os.fork()
         if pid == 0:

@@ -82,12 +82,10 @@ class _Call:
 
     @property
     def named(self):
-        """The path that the first string names."""
         return os.path.join(self.path, self.texts[0].decode())
 
     @property
     def number(self):
-        """The last argument."""
         return int(self.arguments.rsplit(", ", 1)[1])
 
 
@@ -146,7 +144,6 @@ class Disk:
         self._contents = {}
 
     def syncs(self):
-        """Give the places of all syncs in the list of operations."""
         return [i for i, one in enumerate(self.operations) if one[0].startswith("sync")]
 
     def states(self, without=None, *, coarse=False):
