@@ -5,11 +5,12 @@ from typing import Literal
 
 from msgspec import Struct
 
-from brainsurgeon.model.entries import Part
+from brainsurgeon.model.entries import KeyPath, Part
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.turns import ModelCall, Tier
 
 Dropped = Literal["", "broken", "all"]
+Spared = frozenset[tuple[str | None, KeyPath]]  # values by the ids of their entries and paths
 
 
 class Rule(Struct, frozen=True):
@@ -41,7 +42,8 @@ class Rules(Struct, frozen=True):
     results that a later one supersedes are recent only in the last two messages.
 
     `when` decides whether live values are extracted while the provider's cache is warm: `pays`,
-    `cold` or `always`. `waits` is why they stay now unless they were requested, or empty.
+    `cold` or `always`. `waits` is why they stay now unless they were requested, or empty. `spared`
+    values stay, since the session fits without their extraction.
     """
 
     rules: tuple[Rule, ...]
@@ -61,6 +63,7 @@ class Rules(Struct, frozen=True):
     superseded: bool = False
     when: str = "pays"
     waits: str = ""
+    spared: Spared = frozenset()
 
     def match(self, part: Part) -> Rule | None:
         return next((rule for rule in self.rules if rule.matches(part)), None)

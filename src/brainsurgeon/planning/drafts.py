@@ -45,8 +45,6 @@ from brainsurgeon.planning.superseded import Result, superseded
 _MOST_WARNINGS = 100
 # The parts of an entry that are to be extracted, with the reasons.
 Going = list[tuple[Part, Extract]]
-# The place of a value: the id of its entry, and its path.
-Place = tuple[str | None, KeyPath]
 
 
 class WindowTooSmallError(Exception):
@@ -86,11 +84,8 @@ class Counts:
 class Judge:
     """Decides about the parts of each entry."""
 
-    def __init__(
-        self, session: Snapshot, rules: Rules, frontier: Frontier,
-        spared: Container[Place] = frozenset(),
-    ) -> None:  # fmt: skip
-        self.tally, self.warnings, self._spared = Counts(), list[str](), spared
+    def __init__(self, session: Snapshot, rules: Rules, frontier: Frontier) -> None:
+        self.tally, self.warnings = Counts(), list[str]()
         # Parts that stay unless their signature turns out to break, by offset and path.
         self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
         self._session, self._rules, self._frontier = session, rules, frontier
@@ -151,7 +146,7 @@ class Judge:
         decision = extract(part, value, here, self._rules, self._session.now)
         if isinstance(decision, Keep):
             self.tally.protect(here.entry_id, decision.until)
-        elif (here.entry_id, part.path) in self._spared and not here.emptied:
+        elif (here.entry_id, part.path) in self._rules.spared and not here.emptied:
             return Keep("the session fits without it")
         elif self._rules.waits and not (decision.forced or part.dead or here.dead or here.emptied):
             self._frontier.wait()

@@ -4,7 +4,6 @@ The planner only reads. It parses every edited line again and compares it with t
 """
 
 import re
-from collections.abc import Container
 
 from msgspec.structs import replace
 
@@ -26,7 +25,7 @@ from brainsurgeon.planning.archive import (
     Archiving,
     archive_turns,
 )
-from brainsurgeon.planning.drafts import FieldRequests, Ids, Judge, Place, WindowTooSmallError
+from brainsurgeon.planning.drafts import FieldRequests, Ids, Judge, WindowTooSmallError
 from brainsurgeon.planning.matching import (
     Matcher,
     OwnCalls,
@@ -46,7 +45,6 @@ _OURS = re.compile("|".join(map(re.escape, (PREFIX, MARK, *FIELDS))).encode())
 def plan(
     session: Snapshot, rules: Rules, *, extract: bool = True, explain: bool = False,
     frontier: Frontier | None = None, archiving: Archiving = NOTHING_ASKED,
-    spared: Container[Place] = frozenset(),
 ) -> Plan:  # fmt: skip
     """Plan everything due in one session: the open requests and, if `extract`, the extractions.
 
@@ -56,7 +54,7 @@ def plan(
     while True:
         try:
             archivals = archive_turns(session, rules, archiving if extract else NOTHING_ASKED)
-            planner = _Planner(session, rules, own, archivals, frontier, spared, extract=extract)
+            planner = _Planner(session, rules, own, archivals, frontier, extract=extract)
             return ended(planner.run(0 if explain else rules.shortest), session, own)
         except WindowTooSmallError as larger:
             window = max(larger.window, 2 * session.survey.window)
@@ -68,7 +66,7 @@ def plan(
 class _Planner:
     def __init__(
         self, session: Snapshot, rules: Rules, own: OwnCalls, archivals: Archivals,
-        frontier: Frontier, spared: Container[Place], *, extract: bool,
+        frontier: Frontier, *, extract: bool,
     ) -> None:  # fmt: skip
         self._session, self._form, self._records = session, session.form, session.records
         self._rules, self._own, self._extract = rules, own, extract
@@ -92,7 +90,7 @@ class _Planner:
         self._restores = Restores(session, self._missed)
         self._fields = FieldRequests(session)
         self._matcher = Matcher(self._form, session.survey, self._records)
-        self._judge = Judge(session, rules, frontier, spared)
+        self._judge = Judge(session, rules, frontier)
         self._tally = self._judge.tally
         self._signatures = Gatherer(session, rules, archivals.left)
         self._signatures.signatures.left = [0] * frontier.doubts

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records, SessionRecord
-from brainsurgeon.model.rules import ArchiveRules, Budget, Rules
+from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Spared
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import (
     LAST_STEP,
@@ -41,7 +41,6 @@ from brainsurgeon.planning.budget import (
 )
 from brainsurgeon.planning.cache import price_of
 from brainsurgeon.planning.costs import calls_in
-from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.replay import Renewed, newest_calls, saved_by
 from brainsurgeon.planning.superseded import superseded
@@ -159,7 +158,7 @@ class Ladder:
         return Ladder(self.planner, self._measured, self._full, begin)
 
     def plan(
-        self, rung: Rung, spared: frozenset[Place] = frozenset(), messages: int | None = None
+        self, rung: Rung, spared: Spared = frozenset(), messages: int | None = None
     ) -> Fitting:
         full, measured = self._full, self._measured
         live = measured.messages if messages is None else messages
@@ -167,7 +166,7 @@ class Ladder:
         begin = self._begin if rung.steps else only_requested(self._begin)
         rules = rules_at(rung.steps, begin, room)
         archiving = archiving_at(rung.steps, _archiving(self.planner), room)
-        plan = self.planner.plan(archiving, rules, spared)
+        plan = self.planner.plan(archiving, replace(rules, spared=spared))
         load = max(0, full.load - plan.tokens)
         after = replace(full, load=load, step=rung.steps[-1] if rung.steps else 0)
         return Fitting(plan, rules, full, after)
@@ -176,7 +175,7 @@ class Ladder:
         """Return the index of the lowest rung that meets a goal, or the number of rungs."""
         return bisect_left(rungs, True, above, key=lambda rung: self.at(rung).load <= goal)
 
-    def spared(self, rungs: Sequence[Rung], at: int, goal: int) -> frozenset[Place]:
+    def spared(self, rungs: Sequence[Rung], at: int, goal: int) -> Spared:
         """Return values that only this rung takes and that the goal does not need.
 
         Superseded results leave first, then the oldest values.

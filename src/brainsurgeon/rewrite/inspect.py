@@ -1,7 +1,7 @@
 """Examine one session: open it, survey it, check whether it is idle, plan. Writes nothing."""
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -22,7 +22,6 @@ from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning import rules as idleness
 from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
 from brainsurgeon.planning.budget import keeping_tokens
-from brainsurgeon.planning.drafts import Place
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
 from brainsurgeon.sessions.opening import failing, moved_away, open_session, put_away
@@ -222,10 +221,7 @@ class Planner(Struct, frozen=True):
     summaries: Mapping[bytes, str] = field(default_factory=dict)
     hurries: bool = False
 
-    def plan(
-        self, archiving: Archiving = NOTHING_ASKED, rules: Rules | None = None,
-        spared: Container[Place] = frozenset(),
-    ) -> Plan:  # fmt: skip
+    def plan(self, archiving: Archiving = NOTHING_ASKED, rules: Rules | None = None) -> Plan:
         """Plan what is due in the session. If `rules` are given, they replace its own."""
         examined, records = self.examined, self.records
         lines, form, settings = examined.session.lines, examined.format, examined.settings
@@ -240,7 +236,7 @@ class Planner(Struct, frozen=True):
         )  # fmt: skip
         return plan(
             session, by, extract=self.extract, explain=self.explain, frontier=self.frontier,
-            archiving=archiving, spared=spared,
+            archiving=archiving,
         )  # fmt: skip
 
 
