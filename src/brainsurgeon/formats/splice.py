@@ -3,12 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import orjson
 
-from brainsurgeon.formats.base import ParsedLine, str_or_empty
+from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.model.entries import REDACTED, RESTORED, Entry, KeyPath, parse, value_at
 from brainsurgeon.model.plans import UNRECORDED, Edit, FieldEdit, Removal, Restoration
 from brainsurgeon.model.records import FieldRecord
@@ -166,71 +165,52 @@ def _walk_members(
     return at + 1
 
 
-# Length (bytes) of the prefix that is searched for: `bytes.find` is slow with a long needle.
-_BEGINNING = 48
 # Longest line (bytes) for which this is tried: serialising a longer one might take too much memory.
 _LONGEST = 4 << 20
-# Most values to search for: each is searched for separately, while one walk finds all.
-_MOST = 64
-_MARK = "[[place-"
+_MARK = re.compile(rb'"\[\[place-([0-9]+)]]"')
 
 
 def places(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span]:
     """Find the spans of the values at some paths; `entry` is the parsed line.
 
-    Most lines are written compactly, every value in its usual spelling. In such a line the values
-    are found by a byte search (`quickly`). If anything is unusual, the whole line is walked
-    (`locate`). Both give the same spans. Raise UntouchableError as `locate` does.
+    Most lines are written compactly, every value in its usual spelling. If anything is unusual, the
+    whole line is walked (`locate`). Both give the same spans. Raise UntouchableError as `locate`
+    does.
     """
     return quickly(raw, entry, paths) or locate(raw, paths)
 
 
 def quickly(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span] | None:
-    """Find the spans by a byte search; return None if `locate` might give other spans.
+    """Find the spans in a line that is byte for byte what orjson writes, else return None.
 
-    Each value found is replaced by its own mark. The result must be byte for byte what orjson
-    writes: then there are no duplicate keys and each mark has one spelling, so the path at which a
-    mark is parsed shows which value was at its span.
+    Such a line has no duplicate keys. It is the entry with marks in place of the values, as orjson
+    writes it, and the values in place of the marks.
     """
-    if len(raw) > _LONGEST or len(paths) > _MOST:
+    values = [value_at(entry, path) for path in paths]
+    if len(raw) > _LONGEST or None in values:
         return None
-    spans: list[Span] = []
-    at = 0
-    for path in paths:
-        span = _look_up(raw, value_at(entry, path), at)
-        if span is None:
-            return None
-        spans.append(span)
-        at = span[1]
-    spans.sort()
-    if any(span[1] > following[0] for span, following in pairwise(spans)):
-        return None
-    marked = {f"{_MARK}{number}]]": span for number, span in enumerate(spans)}
-    rest = splice(raw, [(*span, f'"{mark}"'.encode()) for mark, span in marked.items()])
+    marked = 0
     try:
-        left = orjson.loads(rest)
-        if orjson.dumps(left) != rest or rest.count(_MARK.encode()) != len(spans):
+        for path in paths:
+            value_at(entry, path[:-1])[path[-1]] = f"[[place-{marked}]]"
+            marked += 1
+        texts = _MARK.split(orjson.dumps(entry))
+        tokens = [orjson.dumps(value) for value in values]
+    except TypeError:  # not serialisable, or a path inside another
+        return None
+    finally:
+        for path, value in reversed(list(zip(paths, values, strict=True))[:marked]):
+            value_at(entry, path[:-1])[path[-1]] = value
+    if len(texts) != 2 * len(paths) + 1:  # a value that looks like a mark
+        return None
+    spans, end = {}, 0
+    for text, number in zip(texts[::2], texts[1::2], strict=False):
+        token, start = tokens[int(number)], end + len(text)
+        if not (raw.startswith(text, end) and raw.startswith(token, start)):
             return None
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        return None
-    texts = {path: str_or_empty(value_at(left, path)) for path in paths}
-    placed = {path: marked[text] for path, text in texts.items() if text in marked}
-    return placed if len(placed) == len(spans) else None
-
-
-def _look_up(raw: bytes, value: object, start: int) -> Span | None:
-    """Return the first span of a value as orjson writes it, from `start` on, else anywhere."""
-    try:
-        spelled = orjson.dumps(value)
-    except orjson.JSONEncodeError:
-        return None
-    for begin in (start, 0) if start else (0,):
-        at = raw.find(spelled[:_BEGINNING], begin)
-        while at >= 0:
-            if raw.startswith(spelled, at):
-                return at, at + len(spelled)
-            at = raw.find(spelled[:_BEGINNING], at + 1)
-    return None
+        end = start + len(token)
+        spans[paths[int(number)]] = start, end
+    return spans if raw[end:] == texts[-1] else None
 
 
 # Fields go at the top level of the entry, never inside a message or a block: providers answer 400
