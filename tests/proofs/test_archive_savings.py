@@ -22,8 +22,8 @@ SESSIONS = {
 
 
 def row(name, found):
-    """Return the row of the table: live characters and bytes, raw and after each way."""
-    cells = [f"{chars:,} of {size:,}" for chars, size in found.values()]
+    """Return the row of the table: the characters of a request, raw and after each way."""
+    cells = [f"{chars:,}" for chars, _ in found.values()]
     return f"| {' | '.join([name, *cells])} |"
 
 
