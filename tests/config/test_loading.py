@@ -72,6 +72,7 @@ def test_nothing_configured_gives_the_defaults(loaded, own_home):
         "tiers": {},
         "signals": {"repeat_threshold": 5, "on_signal": ()},
         "profiles": {},
+        "profile": None,
         "use": (),
         "enabled": True,
         "roots": (),
@@ -197,6 +198,7 @@ GOOD = [
      {"night": ProfileTable(keep_recent=1, budget={"threshold": 0.5})}),
     ("use", '[{sessions = "main/*", profile = "debug"}]',
      (UseTable(sessions=("main/*",), profile="debug"),)),
+    ("profile", '"lean"', "lean"),
     ("use", '[{sessions = ["key:agent:*:cron:*", "*"], profile = "ephemeral"}]',
      (UseTable(sessions=("key:agent:*:cron:*", "*"), profile="ephemeral"),)),
 ]  # fmt: skip
@@ -356,6 +358,7 @@ BAD = [
         '[{sessions = "main/*", profile = "debugg"}]',
         'use[0].profile: wants a profile, but "debugg" is given; did you mean debug?',
     ),
+    ("profile", '"leam"', 'profile: wants a profile, but "leam" is given; did you mean lean?'),
     ("use", '[{sessions = [], profile = "debug"}]', "use[0].sessions: wants at least one glob"),
     (
         "use",
@@ -793,7 +796,7 @@ def test_what_changes_no_decision_keeps_the_fingerprint(loaded, text):
 
 
 def test_the_first_use_that_fits_gives_a_session_its_profile(loaded):
-    """A session is chosen by agent/name or by its key; one that nothing names has no profile."""
+    """A session is chosen by agent/name or by its key; without a match it is `profile`, if any."""
     settings = loaded(
         '[[use]]\nsessions = ["main/0*", "key:agent:*:cron:*"]\nprofile = "ephemeral"\n'
         '[[use]]\nsessions = "main/*"\nprofile = "chat"\n'
@@ -804,6 +807,9 @@ def test_the_first_use_that_fits_gives_a_session_its_profile(loaded):
     assert settings.profile_of(["other/1"], ["agent:other:cron:daily"]) == "ephemeral"
     assert settings.profile_of(["other/1"], ["agent:other:main"]) is None
     assert settings.profile_of(["key:agent:a:cron:b"], []) is None
+    lean = loaded('profile = "lean"\n[[use]]\nsessions = "main/*"\nprofile = "chat"\n')
+    assert lean.profile_of(["main/1f3c"], []) == "chat"
+    assert lean.profile_of(["other/1"], []) == "lean"
 
 
 def test_a_profile_changes_what_it_names_and_nothing_else(loaded):
@@ -827,8 +833,8 @@ def test_a_profile_changes_what_it_names_and_nothing_else(loaded):
     assert settings.rules_fingerprint() != night.rules_fingerprint()
 
 
-def test_the_profiles_that_are_built_in_are_thresholds_and_one_cap(loaded):
-    """debug, implement, chat, research and review set a threshold, ephemeral keeps 50 messages."""
+def test_the_profiles_that_are_built_in_set_what_the_documents_say(loaded):
+    """Five set a threshold, ephemeral keeps 50 messages, lean takes more and later values."""
     settings = loaded("")
     names = ("debug", "implement", "chat", "research", "review")
     thresholds = [settings.under(name).budget_rules().threshold_of(None) for name in names]
@@ -838,6 +844,8 @@ def test_the_profiles_that_are_built_in_are_thresholds_and_one_cap(loaded):
     assert settings.under("ephemeral").archive_rules().enabled
     assert not settings.archive_rules().enabled
     assert settings.decision_rules().max_messages == 0
+    lean = settings.under("lean").decision_rules()
+    assert (lean.keep_recent, lean.shortest, lean.superseded) == (1, 200, True)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,24 @@ def test_a_superseded_result_stays_in_the_last_two_messages(world, conversation,
     assert entry_text(path, first) == f"[[extracted-{first}]]"
 
 
+def test_arguments_of_a_failed_call_go_with_what_it_supersedes(world, conversation, path):
+    """They are extracted whatever the triggers; arguments of a call that succeeded stay."""
+    for number, fails in enumerate((True, False)):
+        conversation.user()
+        conversation.call(arguments={"command": "x" * 2000}, call=str(number))
+        conversation.result("no", call=str(number))
+        conversation.lines[-1]["message"]["isError"] = fails
+        conversation.assistant()
+    world.put("s.jsonl", conversation.bytes())
+    whole = path.read_bytes()
+
+    assert world.scan(superseded=False).values_extracted == 0
+    [session] = world.scan(superseded=True).sessions
+    assert [removal.kind for removal in session.plan.removals] == ["tool_call"]
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == whole
+
+
 @pytest.mark.parametrize(
     ("tokens", "recent", "extracted"),
     [(0, 3, 2), (600, 3, 2), (700, 3, 1), (1400, 3, 0), (1, 20, 0)],

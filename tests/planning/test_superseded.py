@@ -13,12 +13,16 @@ PART = ("read", {"path": "/w/a", "offset": 9})
 LS, PWD = ("exec", {"command": "ls"}), ("exec", {"command": "pwd"})
 
 
-def newer(talk, form="openclaw"):
-    """Give which call's result is superseded by which entry."""
+def found(talk, form="openclaw"):
+    """Give which values are superseded by which entry."""
     form = FORMATS[form]
     with opened(talk.bytes()) as lines:
-        found = superseded(lines, form, form.survey(lines, 3))
-    return {call: ident for (_, call), ident in found.items()}
+        return dict(superseded(lines, form, form.survey(lines, 3)))
+
+
+def newer(talk, form="openclaw"):
+    """Give which call's result is superseded by which entry."""
+    return {call: ident for (_, _, call), ident in found(talk, form).items()}
 
 
 @pytest.mark.parametrize(
@@ -58,16 +62,16 @@ def test_equal_results_are_superseded_by_the_newest():
     assert newer(talk).keys() == {"0", "1"}
 
 
-def test_a_failed_result_supersedes_nothing():
+def test_a_failed_result_supersedes_only_the_arguments_of_its_call():
     """The last result that is of use stays."""
     talk = Conversation()
     for number in range(2):
-        talk.call("exec", {"command": "ls"}, str(number))
-        talk.result(f"text {number}", "exec", str(number))
+        call = talk.call("exec", {"command": "ls"}, str(number))
+        failed = talk.result(f"text {number}", "exec", str(number))
         talk.assistant()
     talk.lines[-2]["message"]["isError"] = True
 
-    assert newer(talk) == {}
+    assert found(talk) == {(call, "tool_call", "1"): failed}
 
 
 def test_claude_code_names_its_files_otherwise():
@@ -80,3 +84,37 @@ def test_claude_code_names_its_files_otherwise():
         talk.assistant()
 
     assert newer(talk, "claude-code") == {"toolu_0": last}
+
+
+def attached(talk, text, **said):
+    """Attach a file, as Claude Code does after a compaction."""
+    file = {"filePath": "/w/a", "content": text, "numLines": 9, "totalLines": 9, **said}
+    return talk.entry(
+        "attachment", attachment={"type": "file", "filename": "/w/a", "content": {"file": file}},
+        rendered=[{"content": f"<system-reminder>{text}</system-reminder>"}],
+    )  # fmt: skip
+
+
+def test_an_attached_file_is_superseded_as_a_read_is():
+    """By a later attachment or read of the whole file; a part of it supersedes nothing."""
+    talk = ClaudeConversation()
+    first, second = attached(talk, "old"), attached(talk, "new")
+    part = attached(talk, "some", numLines=3)
+    talk.call("toolu_1", "Read", {"file_path": "/w/a"})
+    last = talk.result("newest", "toolu_1")
+
+    assert found(talk, "claude-code") == {
+        (first, "tool_result", None): second,
+        (second, "tool_result", None): last,
+        (part, "tool_result", None): last,
+    }
+
+
+def test_a_reminder_is_superseded_by_the_same_text():
+    """Text that differs supersedes nothing."""
+    talk = ClaudeConversation()
+    first = talk.user("remember this", isMeta=True)
+    talk.user("remember that", isMeta=True)
+    second = talk.user("remember this", isMeta=True)
+
+    assert found(talk, "claude-code") == {(first, "system", None): second}

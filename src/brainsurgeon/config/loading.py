@@ -124,15 +124,17 @@ def _misplaced(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
 
 
 def _unusable(settings: Settings) -> Iterator[str]:
-    """Yield each `[[use]]` that names no profile or can never match."""
+    """Yield each unknown profile, and each `[[use]]` that can never match."""
     known = settings.profile_names()
+    chosen = [(f"use[{number}].", use.profile) for number, use in enumerate(settings.use)]
+    for place, profile in [*chosen, *([("", settings.profile)] if settings.profile else [])]:
+        if profile not in known:
+            meant = closest(profile, known)
+            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+            name = json.dumps(profile)
+            yield f"{place}profile: wants a profile, but {name} is given; {hint}"
     earlier: list[str] = []
     for number, use in enumerate(settings.use):
-        if use.profile not in known:
-            meant = closest(use.profile, known)
-            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
-            name = json.dumps(use.profile)
-            yield f"use[{number}].profile: wants a profile, but {name} is given; {hint}"
         covering = [
             next((before for before in earlier if _covers(before, glob)), None)
             for glob in use.sessions

@@ -155,8 +155,8 @@ class Profiled(SettingsTable):
     )
     superseded: Switch = key(
         False,
-        "also extract a recent tool result that a later one supersedes, except in the last two "
-        "messages",
+        "also extract what a later entry supersedes, except in the last two messages: recent tool "
+        "results and attached files, repeated reminders, arguments of failed calls",
     )
     min_value_length: Count = key(500, "extract values of more characters than this")
     trigger_types: tuple[Kind, ...] = key(
@@ -225,6 +225,7 @@ _BUILT_IN: dict[str, dict[str, Any]] = {
     "research": {"budget": {"threshold": 0.65}},
     "review": {"budget": {"threshold": 0.75}},
     "ephemeral": {"budget": {"max_messages": 50}, "archive": {"enabled": True}},
+    "lean": {"keep_recent": 1, "min_value_length": 200, "superseded": True},
 }
 """The built-in profiles."""
 
@@ -273,6 +274,7 @@ class Settings(Profiled):
         "`generic`, `codex`), `exclusive`",
     )
     profiles: dict[str, ProfileTable] = key(dict, "`[profiles.NAME]`: settings for some sessions")
+    profile: str | None = key(None, "the profile of all sessions that no `[[use]]` selects")
     use: tuple[UseTable, ...] = key(
         (), "`[[use]]` with `sessions` (globs) and `profile`: the profile of these sessions"
     )
@@ -302,8 +304,14 @@ class Settings(Profiled):
 
     @property
     def judged_whole(self) -> bool:
-        """Whether decisions depend on a whole session: on its turns or its context load."""
-        return self.archive.enabled or self.budget.enabled or self.budget.max_messages > 0
+        """Whether decisions depend on a whole session: its turns, load, or superseded values."""
+        budget = self.budget.enabled or self.budget.max_messages > 0
+        return self.archive.enabled or budget or self.superseded
+
+    @property
+    def has_profiles(self) -> bool:
+        """Whether a session may have a profile."""
+        return bool(self.use or self.profile)
 
     @property
     def asks_for_keys(self) -> bool:
@@ -311,13 +319,13 @@ class Settings(Profiled):
         return any(glob.startswith(KEY) for one in self.use for glob in one.sessions)
 
     def profile_of(self, titles: Iterable[str], keys: Iterable[str]) -> str | None:
-        """Return the profile of the first `[[use]]` table that matches a title or a key."""
+        """Return the profile of the first `[[use]]` that matches a title or a key, or `profile`."""
         named = {False: list(titles), True: [KEY + key for key in keys]}
         for use in self.use:
             pairs = ((glob, name) for glob in use.sessions for name in named[glob.startswith(KEY)])
             if any(fnmatchcase(name, glob) for glob, name in pairs):
                 return use.profile
-        return None
+        return self.profile
 
     def profile_names(self) -> list[str]:
         """Return the names of all profiles, built-in ones first."""
@@ -417,7 +425,7 @@ class Settings(Profiled):
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases
-        chosen = self.budget_rules(), self.price_rules(), self.profiles, self.use
-        archive = (self.archive_rules(),) if self.archive.enabled or self.use else ()
+        chosen = self.budget_rules(), self.price_rules(), self.profiles, self.profile, self.use
+        archive = (self.archive_rules(),) if self.archive.enabled or self.has_profiles else ()
         text = repr((self.decision_rules(), *where, known, *chosen, *archive))
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

@@ -323,8 +323,8 @@ class SessionEstimate(Struct, frozen=True):
     policies: dict[str, Bill]
 
 
-# Nothing extracted, as configured, only while the cache is cold, at once.
-POLICIES = ("raw", "configured", "cold", "always")
+# Nothing extracted, as configured, by the lean profile, only while the cache is cold, at once.
+POLICIES = ("raw", "configured", "lean", "cold", "always")
 
 
 class Estimate(Struct, frozen=True, rename={"left_out": "sessions_left_out"}):

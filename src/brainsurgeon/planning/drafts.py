@@ -40,7 +40,7 @@ from brainsurgeon.planning.rules import (
     read_restored,
 )
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
-from brainsurgeon.planning.superseded import Result, superseded
+from brainsurgeon.planning.superseded import Values, superseded
 
 _MOST_WARNINGS = 100
 # The parts of an entry that are to be extracted, with the reasons.
@@ -133,13 +133,14 @@ class Judge:
         return going
 
     def _superseding(self, parsed: ParsedLine, part: Part, here: EntryState) -> EntryState:
-        if not self._rules.superseded or part.kind != "tool_result" or part.dead:
+        if not self._rules.superseded or part.dead:
             return here
         call_id = self._session.form.anchor(parsed.entry, part.path)
-        return replace(here, superseded=self._superseded.get((parsed.ident, call_id), ""))
+        values = (parsed.ident, part.kind, call_id)
+        return replace(here, superseded=self._superseded.get(values, ""))
 
     @cached_property
-    def _superseded(self) -> Mapping[Result, str]:
+    def _superseded(self) -> Mapping[Values, str]:
         return superseded(self._session.lines, self._session.form, self._session.survey)
 
     def _decide(self, part: Part, value: object, here: EntryState) -> Extract | Keep:

@@ -10,7 +10,7 @@ from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import Fingerprint, Survey
 from brainsurgeon.model.text import parse_time
 
-# Number of the newest messages in which even a superseded result stays.
+# Number of the newest messages in which even a superseded value stays.
 LAST = 2
 
 
@@ -21,7 +21,7 @@ class EntryState(Struct, frozen=True):
     the entry or the store. `placeholders` are the known placeholders in it. `dead` is why requests
     no longer contain the entry, or None. An `emptied` entry is in the middle of an archived turn:
     its thinking and results are extracted whatever their length. `superseded` is the id of the
-    entry that supersedes the result, or empty.
+    entry that supersedes the part, or empty.
     """
 
     entry_id: str | None
@@ -91,8 +91,8 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) ->
             recent = min(recent, LAST)
         if window is None and entry.position < recent:
             return Keep("recent")
-    # No model sees a dead part, so any kind may be extracted.
-    if rule is None and not part.dead:
+    # No model sees a dead part or misses a superseded one, so any kind may be extracted.
+    if rule is None and not part.dead and not entry.superseded:
         return Keep("kind not among the triggers")
     if part.chars <= (rule.min_value_length if rule else rules.min_value_length):
         return Keep("short")

@@ -1,62 +1,76 @@
-"""Tool results that a later one supersedes: a repeated call, a changed file, an equal text."""
+"""Values that a later entry supersedes: results, attached files, reminders and failed calls."""
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
-from brainsurgeon.formats.base import WRITES, Format, ParsedLine, files_in, parsed_lines
-from brainsurgeon.model.entries import Line
+from brainsurgeon.formats.base import (
+    WRITES,
+    Format,
+    ParsedLine,
+    dict_or_empty,
+    files_in,
+    parsed_lines,
+)
+from brainsurgeon.model.entries import Kind, Line, value_at
 from brainsurgeon.model.sessions import Survey
 
-# A tool's result: the id of its entry, and the id of its call.
-Result = tuple[str | None, str | None]
+# The id of an entry, and the kind and the call's id of its values.
+Values = tuple[str | None, Kind, str | None]
 
 
 class _Call(NamedTuple):
+    entry_id: str | None
     key: bytes
     files: tuple[str, ...]
     writes: bool
     whole: bool
 
 
-def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[Result, str]:
-    """Map each live result that is superseded to the id of the entry that supersedes it.
+def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[Values, str]:
+    """Map live values that are superseded to the id of the entry that supersedes them.
 
     A result is superseded by a later one of the same call, by a later read of its whole file, by a
     later change of its file, and by a later result of the same text. One that failed supersedes
-    nothing.
+    only the arguments of its call. An attached file counts as a read, and a reminder is superseded
+    by one of the same text.
     """
-    newer: dict[Result, str] = {}
+    newer: dict[Values, str] = {}
     calls: dict[str | None, _Call] = {}
-    same: dict[bytes, Result] = {}
-    reads: dict[str, list[Result]] = defaultdict(list)
+    same: dict[bytes, Values] = {}
+    reads: dict[str, list[Values]] = defaultdict(list)
     for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
-        calls.update(_calls(parsed, form))
-        step = form.turn_step(parsed.entry)
-        failed = {result.call_id for result in step.results if result.failed} if step else set()
-        for call_id, text in _texts(parsed, form).items():
-            result, call = (parsed.ident, call_id), calls.get(call_id)
-            if call_id in failed or parsed.ident is None:
-                continue
+        if parsed.ident is None:
+            continue
+        calls |= _calls(parsed, form)
+        failed = _failed(parsed, form)
+        for call_id in failed & calls.keys():
+            newer[calls[call_id].entry_id, "tool_call", call_id] = parsed.ident
+        for values, text in _texts(parsed, form, survey, failed).items():
+            call = calls.get(values[2])
             for key in filter(None, (_digest(text), call and call.key)):
                 if (older := same.get(key)) is not None:
                     newer[older] = parsed.ident
-                same[key] = result
+                same[key] = values
             for file in call.files if call else ():
                 if call and (call.writes or call.whole):
                     newer.update(dict.fromkeys(reads.pop(file, ()), parsed.ident))
                 if call and not call.writes:
-                    reads[file].append(result)
+                    reads[file].append(values)
     return newer
 
 
 def _calls(parsed: ParsedLine, form: Format) -> dict[str | None, _Call]:
     step = form.turn_step(parsed.entry)
     tools = {call.call_id: call.tool for call in step.calls} if step else {}
-    return {
+    attached = dict_or_empty(dict_or_empty(parsed.entry.get("attachment")).get("content"))
+    file = dict_or_empty(attached.get("file"))
+    whole = file.get("numLines") == file.get("totalLines")
+    return {None: _Call(None, b"", files_in(file), writes=False, whole=whole)} | {
         call.call_id: _Call(
+            parsed.ident,
             _digest(json.dumps([tools.get(call.call_id), call.arguments], sort_keys=True)),
             files_in(call.arguments), bool(WRITES.search(tools.get(call.call_id, ""))),
             len(call.arguments) == 1,
@@ -65,10 +79,21 @@ def _calls(parsed: ParsedLine, form: Format) -> dict[str | None, _Call]:
     }  # fmt: skip
 
 
-def _texts(parsed: ParsedLine, form: Format) -> dict[str | None, str]:
-    texts: dict[str | None, str] = defaultdict(str)
-    for answer in form.answers(parsed.entry):
-        texts[answer.call_id] += answer.text
+def _failed(parsed: ParsedLine, form: Format) -> set[str | None]:
+    step = form.turn_step(parsed.entry)
+    return {result.call_id for result in step.results if result.failed} if step else set()
+
+
+def _texts(
+    parsed: ParsedLine, form: Format, survey: Survey, failed: Container[str | None]
+) -> dict[Values, str]:
+    """Return the texts of the results and reminders that a request contains, but no errors."""
+    texts: dict[Values, str] = defaultdict(str)
+    for part in form.parts(parsed.entry, survey, parsed.offset):
+        call_id, value = form.anchor(parsed.entry, part.path), value_at(parsed.entry, part.path)
+        told = part.kind in ("tool_result", "system") and not part.dead and call_id not in failed
+        if told and isinstance(value, str):
+            texts[parsed.ident, part.kind, call_id] += value
     return texts
 
 

@@ -178,14 +178,14 @@ class Ladder:
     def spared(self, rungs: Sequence[Rung], at: int, goal: int) -> Spared:
         """Return values that only this rung takes and that the goal does not need.
 
-        Superseded results leave first, then the oldest values.
+        Superseded values leave first, then the oldest values.
         """
         rung = rungs[at]
         before = {removal.start for removal in self.at(rungs[at - 1]).plan.removals}
         examined = self.planner.examined
         newer = superseded(examined.session.lines, examined.format, examined.survey)
         going = [one for one in self.at(rung).plan.removals if one.start not in before]
-        going.sort(key=lambda removal: (removal.entry_id, removal.anchor) not in newer)
+        going.sort(key=lambda one: (one.entry_id, one.kind, one.anchor) not in newer)
         places = [(removal.entry_id, removal.path) for removal in going]
         needed = bisect_left(
             range(len(places)), True,

@@ -42,7 +42,7 @@ def settings_for(settings: Settings, file: SessionFile) -> Settings:
     A profile is selected by the names `agent/id` of the session, or by its keys in its agent's
     `sessions.json` (no keys if that cannot be read).
     """
-    if not settings.use:
+    if not settings.has_profiles:
         return settings
     titles = [f"{agent}/{file.session}" for agent in openclaw.agent_names(file.agent)]
     keys = [] if file.key is None else [file.key]
