@@ -53,18 +53,28 @@ def _replay(
     with shown as examined:
         _, full = weigh(Planner(examined, examined.records))
         known = replace(examined.records, rate=full.calibration.rate)
-        rules, lines = examined.settings.decision_rules(), examined.session.lines
-        recorded = history(lines, examined.format, examined.survey, known, rules)
+        rules, lean = (
+            chosen.decision_rules()
+            for chosen in (examined.settings, examined.settings.under("lean"))
+        )
+        recorded, leaner = (
+            history(examined.session.lines, examined.format, examined.survey, known, chosen)
+            for chosen in (rules, lean)
+        )
     calls = [event for event in recorded if isinstance(event, ModelCall)]
     if not any(call.at for call in calls):
         return None
     price, quiet = price_of(full.model, settings.price_rules()), float(settings.quiet)
     dollars, events = dollars_of(calls, price), [*unpruned(recorded)]
+    policies = (
+        (rules, None, events), (rules, rules.when, events), (lean, lean.when, [*unpruned(leaner)]),
+        (rules, "cold", events), (rules, "always", events),
+    )  # fmt: skip
     bills = {
         name: bill(
-            Replay(rules, when, price, quiet=quiet, full=full.threshold * full.window).run(events),
+            Replay(chosen, when, price, quiet=quiet, full=full.threshold * full.window).run(sent),
             price, dollars,
         )
-        for name, when in zip(POLICIES, (None, rules.when, "cold", "always"), strict=True)
+        for name, (chosen, when, sent) in zip(POLICIES, policies, strict=True)
     }  # fmt: skip
     return SessionEstimate(session.title, session.path, len(calls), bills)

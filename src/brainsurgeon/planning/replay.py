@@ -6,7 +6,7 @@ change. Answers are not counted: they are the same under each policy.
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -16,7 +16,6 @@ from brainsurgeon.formats.base import Format, ParsedLine, parsed_lines
 from brainsurgeon.formats.weight import DIALECTS, tokens_off
 from brainsurgeon.model.entries import (
     OLD,
-    Line,
     Lines,
     placeholder_named,
     placeholder_token,
@@ -31,6 +30,7 @@ from brainsurgeon.model.turns import ModelCall, Savings
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.planning.rules import EntryState, Extract, extract
+from brainsurgeon.planning.superseded import Values, superseded
 
 # A survey for which every entry is old and before the last prompt.
 _LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
@@ -68,12 +68,13 @@ Event = Prompted | Renewed | Value | ModelCall
 
 
 def history(
-    lines: Iterable[Line], form: Format, survey: Survey, records: Records, rules: Rules
+    lines: Lines, form: Format, survey: Survey, records: Records, rules: Rules
 ) -> list[Event]:
     """Return the prompts, values and calls of a session, oldest first."""
     events: list[Event] = []
     dialect, matcher = DIALECTS[form.name], Matcher(form, survey, records)
     messages, met = 0, set[str | None]()
+    newer = superseded(lines, form, survey) if rules.superseded else {}
     on_branch = (line for line in lines if survey.dead(line.offset) != OFF_BRANCH)
     for parsed in parsed_lines(on_branch, form):
         entry, step, call = parsed.entry, form.turn_step(parsed.entry), dialect.call(parsed.entry)
@@ -88,16 +89,18 @@ def history(
             Value(messages, rules.keep_recent, value.tokens, taken_at=value.extracted_at)
             for value in matcher.standing(parsed) if value.tokens
         )  # fmt: skip
-        events += _values(parsed, form, rules, records.rate, messages)
+        events += _values(parsed, form, rules, newer, records.rate, messages)
         messages += form.counts(entry)
     return events
 
 
 def _values(
-    parsed: ParsedLine, form: Format, rules: Rules, rate: float, number: int
-) -> Iterator[Value]:
-    state = EntryState(parsed.ident, OLD)
+    parsed: ParsedLine, form: Format, rules: Rules, newer: Mapping[Values, str],
+    rate: float, number: int,
+) -> Iterator[Value]:  # fmt: skip
     for part in form.parts(parsed.entry, _LONG_AGO, parsed.offset):
+        values = (parsed.ident, part.kind, form.anchor(parsed.entry, part.path))
+        state = EntryState(parsed.ident, OLD, superseded=newer.get(values, ""))
         decision = extract(part, value_at(parsed.entry, part.path), state, rules, 0.0)
         if isinstance(decision, Extract) and not part.dead:
             token = part.instead or placeholder_token(_PLACEHOLDER, block=part.block)
