@@ -124,10 +124,10 @@ def estimate(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Compare the cost of recorded calls under four policies.
+    """Compare the cost of recorded calls under five policies.
 
-    raw: nothing extracted; configured: by your configuration; cold: only once the provider's prompt
-    cache is cold; always: at once. Writes nothing.
+    raw: nothing extracted; configured: by your configuration; lean: with the profile lean; cold:
+    only once the provider's prompt cache is cold; always: at once. Writes nothing.
 
     \b
     Examples:
