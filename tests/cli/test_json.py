@@ -94,11 +94,13 @@ def _documents(world, conversation):
         call("archive", "main/u", "--turns", "2..9"),
     ]  # fmt: skip
     config.write_text(config.read_text() + "[archive]\nenabled = true\n")
+    config.write_text(config.read_text() + "[signals]\nmax_turn_cost_usd = 0.5\n")
     talk, _ = turns(4, session="55555555-0000-4000-8000-000000000001")
     world.put("v.jsonl", talk.bytes())
     for _ in range(5):
         talk.call()
         talk.result("no")
+    talk.lines[-2]["message"]["usage"] = {"input": 9_000, "cost": {"total": 0.5}}
     world.put("v.jsonl", talk.bytes())
     said += [
         call("scan", "--once", "--dry-run"),

@@ -70,7 +70,12 @@ def test_nothing_configured_gives_the_defaults(loaded, own_home):
         },
         "windows": {},
         "tiers": {},
-        "signals": {"repeat_threshold": 5, "on_signal": ()},
+        "signals": {
+            "repeat_threshold": 5,
+            "max_turn_cost_usd": None,
+            "max_session_cost_usd": None,
+            "on_signal": (),
+        },
         "profiles": {},
         "profile": None,
         "use": (),
@@ -185,6 +190,8 @@ GOOD = [
     ("rules", '[{kind = "user", tool = ["a", "b*"]}]', (RuleTable(kind="user", tool=("a", "b*")),)),
     ("signals", '{repeat_threshold = 0, on_signal = ["mail", "me"]}',
      SignalTable(repeat_threshold=0, on_signal=("mail", "me"))),
+    ("signals", "{max_turn_cost_usd = 2.5, max_session_cost_usd = 40}",
+     SignalTable(max_turn_cost_usd=2.5, max_session_cost_usd=40.0)),
     ("budget", "{enabled = true, max_step = 6, threshold = 1}",
      BudgetTable(enabled=True, max_step=6, threshold=1.0)),
     ("budget", "{threshold = {small = 0.3}, max_messages = 50}",
@@ -262,6 +269,11 @@ BAD = [
     ("signed_thinking", "true", "signed_thinking: "),
     ("when", '"warm"', "when: "),
     ("when", "true", "when: "),
+    *(
+        ("signals", f"{{{key} = {text}}}", f"signals.{key}: wants dollars, above 0, but {text}")
+        for key in ("max_turn_cost_usd", "max_session_cost_usd")
+        for text in ("0", "-1", "true")
+    ),
     *(
         ("prices", f'{{"*" = {{{text}}}}}', f"prices.*.{key}: ")
         for key, text in (
@@ -940,11 +952,12 @@ def test_the_examples_in_the_example_can_be_taken_into_use(tmp_path):
 
     settings, _ = load(str(path))
     defaults = load()[0].model_dump(exclude={
-        "rules", "roots", "trigger_types", "archive", "budget",
+        "rules", "roots", "trigger_types", "archive", "budget", "signals",
     })  # fmt: skip
 
     assert settings.rules
     assert settings.roots
     assert settings.archive.command == ("/usr/local/bin/summarise", "--short")
+    assert (settings.signals.max_turn_cost_usd, settings.signals.on_signal) == (5, ("logger",))
     assert defaults.items() <= settings.model_dump().items()
     assert os.path.isabs(settings.roots[0].path)

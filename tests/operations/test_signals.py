@@ -185,6 +185,74 @@ def test_a_session_that_no_step_relieves_is_a_signal_until_one_does(world, clock
         assert len(signals(world)) == told
 
 
+def pay(talk, dollars):
+    """Let the agent make a call whose cost it records; it is still at work."""
+    talk.call(call=f"paid-{next(NUMBERS)}", arguments={"page": next(NUMBERS)})
+    talk.lines[-1]["message"]["usage"] = {"input": 9, "output": 1, "cost": {"total": dollars}}
+    return talk
+
+
+def costly(world, talk, **ceilings):
+    """Write a session as its agent has just written it; return the signals after a look."""
+    path = world.put("s.jsonl", talk.bytes(), age=0)
+    look(world.settings(signals=ceilings), world.store, str(path), world.clock())
+    return [(one["of"], one["cost_dollars"], one["ceiling_dollars"]) for one in signals(world)]
+
+
+def test_a_turn_that_reaches_its_ceiling_is_one_signal(world, talk):
+    """Below it there is none; the next turn has a signal of its own."""
+    assert costly(world, pay(talk, 1.5), max_turn_cost_usd=2) == []
+    [first] = costly(world, pay(talk, 0.5), max_turn_cost_usd=2)
+    assert costly(world, pay(talk, 5), max_turn_cost_usd=2) == [first]
+    talk.assistant("done")
+    talk.user("go on")
+    assert costly(world, pay(talk, 1.9), max_turn_cost_usd=2) == [first]
+    assert costly(world, pay(talk, 0.2), max_turn_cost_usd=2) == [first, ("turn", 2.1, 2)]
+
+    assert first == ("turn", 2.0, 2)
+    [reason, _] = [one["reason"] for one in signals(world)]
+    assert reason == "this turn has cost $2.00, its ceiling is $2.00"
+
+
+def test_a_session_that_reaches_its_ceiling_is_one_signal(world, talk):
+    """It does not break by a turn; a higher ceiling is another one. Each call counts once."""
+    for _ in range(3):
+        assert costly(world, pay(talk, 1), max_session_cost_usd=3.5) == []
+        talk.assistant("done")
+        talk.user("go on")
+    [first] = costly(world, pay(talk, 1), max_session_cost_usd=3.5)
+    assert first == ("session", 4.0, 3.5)
+    assert costly(world, pay(talk, 1), max_session_cost_usd=3.5) == [first]
+    assert costly(world, talk, max_session_cost_usd=5) == [first, ("session", 5.0, 5)]
+    talk.assistant("done")
+    world.put("s.jsonl", talk.bytes())
+    world.scan(signals={"max_session_cost_usd": 5.5})
+    assert len(signals(world)) == 2
+    assert sum(one.dollars for one in world.store.spending.total()) == 5
+
+
+def test_an_unknown_cost_reaches_no_ceiling(world, talk):
+    """Nothing is guessed; with a price the same calls count."""
+    ceilings = {"max_turn_cost_usd": 1e-6, "max_session_cost_usd": 1e-6}
+    assert costly(world, pay(talk, 0), **ceilings) == []
+    price = {"input": 4, "cache_read": 0.2, "cache_write": 5, "output": 20}
+    path = str(world.directory / "s.jsonl")
+    settings = world.settings(signals=ceilings, prices={"*": price})
+    look(settings, world.store, path, world.clock())
+
+    assert sorted(one["of"] for one in signals(world)) == ["session", "turn"]
+
+
+def test_a_scan_notices_a_ceiling_that_nobody_watched(world, talk):
+    """A finished turn that was too dear is a signal of the next scan, and only of that one."""
+    pay(talk, 9).assistant("done")
+    world.put("s.jsonl", talk.bytes())
+    for keep_recent in (3, 0):
+        world.scan(keep_recent=keep_recent, signals={"max_turn_cost_usd": 9})
+
+    assert [one["signal"] for one in signals(world)] == ["cost_ceiling"]
+
+
 def test_the_command_gets_each_signal_and_its_failure_is_an_event(world, talk, tmp_path):
     """It reads JSON on its standard input; one that fails is told of, and the others run."""
     watched(world, loop(talk, 5))

@@ -141,6 +141,12 @@ class SignalTable(SettingsTable):
     repeat_threshold: Count = key(
         5, "report a tool call that is repeated this many times in a row as a signal; 0: off"
     )
+    max_turn_cost_usd: Dollars | None = key(
+        None, "report a turn whose known cost reaches this as a signal"
+    )
+    max_session_cost_usd: Dollars | None = key(
+        None, "report a session whose known cost reaches this as a signal"
+    )
     on_signal: Command = key(
         (), "your program that reads each signal as JSON on its standard input"
     )

@@ -37,7 +37,7 @@ from brainsurgeon.rewrite.inspect import (
     excluded,
     is_held,
 )
-from brainsurgeon.rewrite.signals import notice_pressure, notice_repeats
+from brainsurgeon.rewrite.signals import notice, notice_pressure
 from brainsurgeon.rewrite.tail import Look, begin_anew, begins_at, frontier_of, look_at_growth
 from brainsurgeon.sessions.discovery import discover, discover_at, is_named
 from brainsurgeon.sessions.opening import moved_away
@@ -294,7 +294,7 @@ class _Scan:
             fitting = plan_due(planner, self._check, dry_run=self._report.dry_run)
             planned = fitting.plan
             if store:
-                notice_repeats(examined.settings, store, examined.session, now)
+                notice(examined.settings, store, examined.session, now)
                 if fitting.after and examined.settings.budget.enabled:
                     notice_pressure(store, examined.session, fitting.after, now)
             if store and record:

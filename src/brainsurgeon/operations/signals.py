@@ -9,7 +9,7 @@ from brainsurgeon.hosts.processes import CommandFailedError, output_of
 from brainsurgeon.model.reports import Event
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.rewrite.inspect import excluded
-from brainsurgeon.rewrite.signals import notice_repeats
+from brainsurgeon.rewrite.signals import notice
 from brainsurgeon.sessions.discovery import discover_at
 from brainsurgeon.sessions.opening import open_session
 from brainsurgeon.sessions.reading import RefusedError
@@ -36,7 +36,7 @@ def look(settings: Settings, store: Store, path: str, now: float) -> None:
         with suppress(OSError, RefusedError, BusyError):
             if not excluded(file, settings):
                 with open_session(file) as session:
-                    notice_repeats(settings, store, session, now)
+                    notice(settings, store, session, now)
 
 
 def pass_on(

@@ -1,4 +1,4 @@
-"""Detect what signals report: repeated calls, and sessions that have become too full."""
+"""Detect what signals report: repeated calls, costs, sessions that have become too full."""
 
 import hashlib
 import json
@@ -7,7 +7,10 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from brainsurgeon.formats.base import Format, ParsedLine, is_made_up
+from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.turns import Fullness
+from brainsurgeon.planning.cache import Prices
+from brainsurgeon.planning.costs import cost_of, counts
 
 
 class RepeatedCall(Struct, frozen=True):
@@ -32,14 +35,32 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
         for call in reversed(list(form.calls(parsed.entry))):
             literal = json.dumps(call.arguments).encode()
             arguments = hashlib.blake2b(literal, digest_size=8).hexdigest()
-            ident = parsed.ident or ""
-            # Read from the end, lines have no numbers. The rest of an id made of one stays.
-            place = ident.rpartition("-")[2] if is_made_up(ident) else ident
-            made = RepeatedCall(tools.get(call.call_id, "tool"), arguments, place)
+            made = RepeatedCall(tools.get(call.call_id, "tool"), arguments, _place(parsed))
             last = last or made
             if (made.tool, made.arguments) != (last.tool, last.arguments):
                 return
             yield made
+
+
+def _place(parsed: ParsedLine) -> str:
+    """Return the id of an entry; of one that contains the number of the line, the rest."""
+    ident = parsed.ident or ""  # read from the end, lines have no numbers
+    return ident.rpartition("-")[2] if is_made_up(ident) else ident
+
+
+def last_turn(
+    newest_first: Iterable[ParsedLine], form: Format, prices: Prices
+) -> tuple[str, float]:  # fmt: skip
+    """Return the place of the last prompt, and the dollars of the known calls after it."""
+    met, dollars, call_of = set[str | None](), 0.0, DIALECTS[form.name].call
+    for parsed in newest_first:
+        step, call = form.turn_step(parsed.entry), call_of(parsed.entry)
+        if step and step.role == "prompt":
+            return _place(parsed), dollars
+        if call and counts(call) and call.ident not in met:
+            met |= {call.ident} - {None}
+            dollars += cost_of(call, prices) or 0.0
+    return "", dollars
 
 
 def became_too_full(after: Fullness, before: Fullness | None) -> bool:

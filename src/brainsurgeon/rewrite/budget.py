@@ -344,7 +344,7 @@ def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
             store.calibrations.remember(record.id, full, now)
 
 
-def _count_calls(store: Store, session: AnyOpen) -> None:
+def count_calls(store: Store, session: AnyOpen) -> None:
     """Add the calls that a session recorded since its last scan to what sessions have cost."""
     path, spending = session.file.path, store.spending
     begun, met = bool(spending.of(path)), set[int]()
@@ -365,7 +365,7 @@ def count_savings(
 
     `whole` means that the plan was made from all lines.
     """
-    _count_calls(store, examined.session)
+    count_calls(store, examined.session)
     record = examined.record
     before = store.savings.of(record.id) if record else None
     if before is None and not plan.off and plan.tokens <= 0:

@@ -6,17 +6,25 @@ from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.sessions import find_record, note_record, update_record
 from brainsurgeon.model.turns import Fullness
-from brainsurgeon.planning.signals import became_too_full, last_calls
+from brainsurgeon.planning.costs import costs_of
+from brainsurgeon.planning.signals import became_too_full, last_calls, last_turn
+from brainsurgeon.rewrite.budget import count_calls
 from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
 
-REPEATED, PRESSURE = "repeated_tool_call", "pressure"
+REPEATED, COST, PRESSURE = "repeated_tool_call", "cost_ceiling", "pressure"
 
 
-def notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
+def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
+    """Record signals about repeated calls and costs of a session, whether or not it is idle."""
+    _notice_repeats(settings, store, session, now)
+    _notice_costs(settings, store, session, now)
+
+
+def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
     """Record a signal if the last calls of a session are the same one, and there is none of it.
 
-    Reads only the end of the session, whether or not it is idle.
+    Reads only the end of the session.
     """
     times, form = settings.signals.repeat_threshold, session.format
     calls = last_calls(parsed_lines(session.lines.backward(), form), form)
@@ -24,7 +32,7 @@ def notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: floa
     if not last or len(last) < times:
         return
     call, record = last[0], update_record(store, session) or note_record(store, session)
-    before = store.events.last_signal(record.id, REPEATED)
+    before = store.events.last_signal(record.id, signal=REPEATED)
     known = (before.facts["entry_id"], before.facts["arguments"]) if before else None
     if any((one.place, one.arguments) == known for one in chain(last, calls)):
         return
@@ -34,6 +42,33 @@ def notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: floa
             "entry_id": call.place,
             "reason": f"{call.tool} was called {times} times in a row with the same arguments",
         }, None)  # fmt: skip
+
+
+def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
+    """Record a signal if a turn or a session reaches its ceiling, once for a turn or a ceiling."""
+    keys, prices, form = settings.signals, settings.price_rules(), session.format
+    costs: list[tuple[str, float, float, str]] = []
+    if most := keys.max_turn_cost_usd:
+        place, dollars = last_turn(parsed_lines(session.lines.backward(), form), form, prices)
+        costs.append(("turn", dollars, most, place))
+    if most := keys.max_session_cost_usd:
+        count_calls(store, session)
+        models = costs_of(store.spending.of(session.file.path), prices)
+        costs.append(("session", sum(one.dollars for one in models), most, ""))
+    for kind, dollars, most, place in costs:
+        if dollars < most:
+            continue
+        record = update_record(store, session) or note_record(store, session)
+        before = store.events.last_signal(record.id, signal=COST, of=kind)
+        known = (before.facts["entry_id"], before.facts["ceiling_dollars"]) if before else ("", 0)
+        if before and known[0] == place and (kind == "turn" or known[1] >= most):
+            continue
+        with store.transaction():
+            store.events.add(now, "signal", record.id, {
+                "signal": COST, "of": kind, "cost_dollars": round(dollars, 6),
+                "ceiling_dollars": most, "entry_id": place,
+                "reason": f"this {kind} has cost ${dollars:,.2f}, its ceiling is ${most:,.2f}",
+            }, None)  # fmt: skip
 
 
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:

@@ -31,7 +31,7 @@ from brainsurgeon.rewrite.inspect import (
     open_quiet,
     settings_for,
 )
-from brainsurgeon.rewrite.signals import notice_repeats
+from brainsurgeon.rewrite.signals import notice
 from brainsurgeon.sessions.discovery import is_named
 from brainsurgeon.sessions.reading import mark_at, stands_before
 from brainsurgeon.store import Store
@@ -146,7 +146,7 @@ def look_at_growth(
         ):
             return None
         examined.check_turn()
-        notice_repeats(settings, store, session, now)
+        notice(settings, store, session, now)
         records = examined.records_of_lines()
         if record and (store.requests.open_of(record.id) or store.archives.asked(record.id)):
             return None  # requested since the run began

@@ -65,12 +65,13 @@ class Events(Table):
             if (event := self.up_to(ident)) and (event.id, event.kind) == (ident, "signal")
         ]  # fmt: skip
 
-    def last_signal(self, session_id: int, signal: str) -> Event | None:
-        """Return the newest signal of a sort about a session."""
+    def last_signal(self, session_id: int, **facts: str) -> Event | None:
+        """Return the newest signal about a session with these facts."""
+        same = " AND json_extract(e.facts, ?) = ?" * len(facts)
         rows = self._execute(
-            f"{_EVENT} WHERE e.kind = 'signal' AND e.session_id = ?"
-            " AND json_extract(e.facts, '$.signal') = ? ORDER BY e.id DESC LIMIT 1",
-            (session_id, signal),
+            f"{_EVENT} WHERE e.kind = 'signal' AND e.session_id = ?{same}"
+            " ORDER BY e.id DESC LIMIT 1",
+            (session_id, *(one for name, fact in facts.items() for one in (f"$.{name}", fact))),
         )
         return next((_with_facts(Event, row) for row in rows), None)
 
