@@ -14,7 +14,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -394,6 +394,9 @@ def _lock_bytes(descriptor: int, start: int, length: int, kind: int) -> bool:
 _WRAP = 1 << 64
 
 
+_Record = TypeVar("_Record", bound=Struct)
+
+
 class Table:
     """Reads and writes one or a few tables; every write is part of the caller's transaction."""
 
@@ -408,6 +411,14 @@ class Table:
 
     def _column(self, statement: str, *values: object) -> list[Any]:
         return [row[0] for row in self._execute(statement, values)]
+
+    def _records(self, kind: type[_Record], source: str, *values: object) -> list[_Record]:
+        """Return rows as records, whose fields are named like the columns.
+
+        `source` is the part of the statement after FROM.
+        """
+        statement = f"SELECT {', '.join(kind.__struct_fields__)} FROM {source}"  # noqa: S608
+        return [kind(*row) for row in self._execute(statement, values)]
 
     def _insert(self, table: str, row: Mapping[str, object], or_else: str = "") -> int:
         """Insert a row, given as values by column, and return its id."""
@@ -426,11 +437,6 @@ class Table:
             f" ON CONFLICT ({key}) DO UPDATE SET {changed}",
             (*row.values(),),
         )
-
-
-def columns(kind: type[Struct]) -> str:
-    """Return the columns with the names of a record's fields."""
-    return ", ".join(kind.__struct_fields__)
 
 
 # Inodes on btrfs and other filesystems use all 64 bits; SQLite's integers are signed.

@@ -26,7 +26,7 @@ from brainsurgeon.model.entries import (
 from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.records import Extraction, FieldRecord
 from brainsurgeon.model.turns import LINK, Archive, ArchiveRecord
-from brainsurgeon.store.database import Table, columns, key_path_read, key_path_text, storable
+from brainsurgeon.store.database import Table, key_path_read, key_path_text, storable
 from brainsurgeon.store.history import Events, Facts
 
 # Values checked in one sweep; other writers wait for it.
@@ -348,12 +348,12 @@ class Fields(Table):
         Forks and copies carry fields along. If the session has a record of a field, the records of
         other sessions are left out.
         """
-        own = self._fields("session_id = ? AND state = 'standing'", session_id)
+        own = self.of_session(session_id) if session_id is not None else []
         known = {(one.entry_id, one.name) for one in own}
-        others = self._fields(
-            "entry_id IN (SELECT value FROM json_each(?)) AND state != 'pending'",
-            json.dumps(sorted(entries)),
-        )
+        others = self._records(
+            FieldRecord, "fields WHERE entry_id IN (SELECT value FROM json_each(?))"
+            " AND state != 'pending' ORDER BY id", json.dumps(sorted(entries)),
+        )  # fmt: skip
         return own + [one for one in others if (one.entry_id, one.name) not in known]
 
     @property
@@ -361,14 +361,8 @@ class Fields(Table):
         return self._first("SELECT 1 FROM fields LIMIT 1") is None
 
     def of_session(self, session_id: int) -> list[FieldRecord]:
-        return self._fields("session_id = ? AND state = 'standing'", session_id)
-
-    def _fields(self, where: str, value: object) -> list[FieldRecord]:
-        rows = self._execute(
-            f"SELECT {columns(FieldRecord)} FROM fields WHERE {where} ORDER BY id",  # noqa: S608
-            (value,),
-        )
-        return [FieldRecord(*row) for row in rows]
+        standing = "fields WHERE session_id = ? AND state = 'standing' ORDER BY id"
+        return self._records(FieldRecord, standing, session_id)
 
     def sessions_of_run(self, run_id: int) -> set[int]:
         return set(self._column(
@@ -534,8 +528,7 @@ class Archives(Table):
         return next(iter(self._archives("id = ?", archive_id)), None)
 
     def _archives(self, where: str, *values: object) -> list[ArchiveRecord]:
-        statement = f"SELECT {columns(ArchiveRecord)} FROM archives WHERE {where} ORDER BY id"  # noqa: S608
-        return [ArchiveRecord(*row) for row in self._execute(statement, values)]
+        return self._records(ArchiveRecord, f"archives WHERE {where} ORDER BY id", *values)
 
     def add(
         self, session_id: int, archives: Iterable[Archive], now: float, run_id: int | None = None

@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from brainsurgeon.model.records import Confirmation, OpenRewrite, PrintedAnswer, Request
 from brainsurgeon.model.reports import EventKind
 from brainsurgeon.model.sessions import End, SessionFile
-from brainsurgeon.store.database import Table, columns, signed, unsigned
+from brainsurgeon.store.database import Table, signed, unsigned
 from brainsurgeon.store.extractions import Archives, Blobs, Placements
 from brainsurgeon.store.history import Events, Runs
 
@@ -41,12 +41,8 @@ class Requests(Table):
         })  # fmt: skip
 
     def open_of(self, session_id: int) -> list[Request]:
-        rows = self._execute(
-            f"SELECT {columns(Request)} FROM requests"  # noqa: S608
-            " WHERE session_id = ? AND state = 'open' ORDER BY id",
-            (session_id,),
-        )
-        return [_request(Request(*row)) for row in rows]
+        open_ones = "requests WHERE session_id = ? AND state = 'open' ORDER BY id"
+        return [_request(row) for row in self._records(Request, open_ones, session_id)]
 
     def sessions_waiting(self) -> dict[str, float]:
         """Return the paths of sessions with open requests, each with the time of the newest one.

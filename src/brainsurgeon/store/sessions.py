@@ -15,7 +15,7 @@ from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow, SessionFile
 from brainsurgeon.model.turns import Calibration, Fullness, Loads, ModelCall, Savings, Spent
-from brainsurgeon.store.database import Table, columns, path_text, signed, storable, unsigned
+from brainsurgeon.store.database import Table, path_text, signed, storable, unsigned
 
 if TYPE_CHECKING:
     import sqlite3
@@ -159,11 +159,8 @@ class SavingsSoFar(Table):
     """Savings in each session, computed from its recorded calls."""
 
     def of(self, session_id: int) -> Savings | None:
-        row = self._execute(
-            f"SELECT {columns(Savings)} FROM savings WHERE session_id = ?",  # noqa: S608
-            (session_id,),
-        ).fetchone()
-        return Savings(*row) if row else None
+        found = self._records(Savings, "savings WHERE session_id = ?", session_id)
+        return found[0] if found else None
 
     def remember(self, session_id: int, savings: Savings) -> None:
         self._insert("savings", asdict(savings) | {"session_id": session_id}, "OR REPLACE")
@@ -209,12 +206,8 @@ class Spending(Table):
 
     def of(self, path: str) -> list[Spent]:
         """Return the calls of one session, those in memory included."""
-        rows = self._execute(
-            f"SELECT {columns(Spent)} FROM spending WHERE path = ?",  # noqa: S608
-            (os.fsencode(path),),
-        )
         new = (spent for (one, *_), spent in self._new.items() if one == path)
-        return [*(Spent(*row) for row in rows), *new]
+        return [*self._records(Spent, "spending WHERE path = ?", os.fsencode(path)), *new]
 
     def total(self) -> list[Spent]:
         """Return the calls of all sessions, by model."""
