@@ -19,10 +19,13 @@ from brainsurgeon.cli.options import (
     Keys,
     OneSession,
     SessionName,
+    ahead_of_restore,
     given,
+    is_watched,
     print_answer,
     print_json,
     print_raw,
+    progress_bar,
     recovered_store,
     say,
     seconds_given,
@@ -152,7 +155,6 @@ def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> 
 def _restore_all(
     settings: Settings, store: Store, session: str | None, *, pristine: bool, patience: float
 ) -> None:
-    from brainsurgeon.cli.progress import ahead_of_restore, is_watched, progress_bar
     from brainsurgeon.operations.restore import overfull_after, restore_all
     from brainsurgeon.render import sessions as render
 

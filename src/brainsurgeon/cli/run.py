@@ -18,10 +18,12 @@ from brainsurgeon.cli.options import (
     Json,
     OneSession,
     Sessions,
+    ahead_of_scan,
     given,
     plain,
     print_answer,
     print_json,
+    progress_bar,
     say,
     seconds_given,
     settings_of,
@@ -76,7 +78,6 @@ def scan(
         from brainsurgeon.operations.scan import scan as operation
 
         only = {session_named(settings, store, name).path for name in session or ()}
-        from brainsurgeon.cli.progress import ahead_of_scan, progress_bar
 
         ahead = partial(ahead_of_scan, settings, store, only)
         gc.freeze()  # loaded modules are no garbage: collections skip them

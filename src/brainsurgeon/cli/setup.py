@@ -20,8 +20,10 @@ from typer import Option
 from brainsurgeon.cli.options import (
     Config,
     Json,
+    ahead_of_scan,
     given,
     print_json,
+    progress_bar,
     say,
     settings_of,
     store_to_read,
@@ -189,8 +191,6 @@ def _program() -> tuple[str, ...]:
 
 def _look(setup: Setup) -> ScanReport:
     """Return the report of a dry run with the settings that will be in force."""
-    from brainsurgeon.cli.options import store_to_read
-    from brainsurgeon.cli.progress import ahead_of_scan, progress_bar
     from brainsurgeon.operations.scan import scan
 
     with store_to_read(setup.settings) as store:
@@ -200,7 +200,6 @@ def _look(setup: Setup) -> ScanReport:
 
 
 def _estimated(setup: Setup) -> str:
-    from brainsurgeon.cli.options import store_to_read
     from brainsurgeon.operations.estimate import estimate
     from brainsurgeon.render.estimate import in_one_line
 

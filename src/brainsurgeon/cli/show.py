@@ -18,10 +18,12 @@ from brainsurgeon.cli.options import (
     Keys,
     OneSession,
     SessionName,
+    ahead_of_scan,
     given,
     print_answer,
     print_json,
     print_raw,
+    progress_bar,
     say,
     session_titles,
     settings_of,
@@ -135,7 +137,6 @@ def estimate(
       brainsurgeon estimate main/0f3c
     """  # noqa: D301
     settings = settings_of(config, json=json)
-    from brainsurgeon.cli.progress import ahead_of_scan, progress_bar
     from brainsurgeon.operations.estimate import estimate as operation
     from brainsurgeon.render import estimate as render
 

@@ -15,8 +15,10 @@ from brainsurgeon.cli.options import (
     Config,
     Json,
     given,
+    largest_ahead,
     print_answer,
     print_json,
+    progress_bar,
     say,
     settings_of,
     store_to_read,
@@ -131,7 +133,6 @@ def _ask(question: str) -> None:
 
 def write_page(settings: Settings, output: str | None, *, previews: bool, show: bool) -> None:
     """Write the report page, and print its path; with `show` open it in the browser."""
-    from brainsurgeon.cli.progress import largest_ahead, progress_bar
     from brainsurgeon.log import PRIVATE, write_whole
     from brainsurgeon.operations.report import MOST_READ, report
     from brainsurgeon.render.report import report as render
