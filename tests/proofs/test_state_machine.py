@@ -42,7 +42,6 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render import as_json
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover, tail
-from brainsurgeon.rewrite.apply import Planned
 from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.store import open_store
 from brainsurgeon.store.database import key_path_text
@@ -1103,7 +1102,7 @@ def _counted(look_at_growth):
     def look(*given, **named):
         found = look_at_growth(*given, **named)
         figures["looks at tails"] += found is not None
-        figures["cuts in tails"] += isinstance(found, Planned)
+        figures["cuts in tails"] += found is not None and found.planned is not None
         return found
 
     return look

@@ -86,7 +86,7 @@ def test_a_container_started_after_the_look_keeps_its_file(
     monkeypatch.setattr(leases, "FRESH", 1.0)
     inside = tmp_path / "inside.jsonl"
     inside.touch()
-    carry_out = scanning.carry_out_together
+    carry_out = scanning.apply
 
     def meanwhile(*given):
         container(path, inside)
@@ -94,7 +94,7 @@ def test_a_container_started_after_the_look_keeps_its_file(
         return carry_out(*given)
 
     with monkeypatch.context() as late:
-        late.setattr(scanning, "carry_out_together", meanwhile)
+        late.setattr(scanning, "apply", meanwhile)
         (told,) = world.scan(keep_recent=0).sessions
 
     assert told.outcome == "deferred"

@@ -94,7 +94,7 @@ def _relieved(
             raise NotIdleError(planned.deferred)
         relief, rewrite = _report(examined, fitting), None
         if planned.edits:
-            rewrite = apply_quiet(store, Change(examined, record, planned), clock)
+            rewrite = apply_quiet(store, Change(examined, planned), clock)
         else:
             record_look(store, examined.session, record, planned, now)
         if fitting.after:

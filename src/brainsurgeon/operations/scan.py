@@ -18,7 +18,7 @@ from brainsurgeon.errors import (
     StoreFullError,
 )
 from brainsurgeon.hosts.sqlite import DatabaseState
-from brainsurgeon.lookup.sessions import find_record, record_look, update_record
+from brainsurgeon.lookup.sessions import find_record, update_record
 from brainsurgeon.model.plans import Outcome, Result
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport
@@ -26,7 +26,7 @@ from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.apply import Batch, Planned, carry_out_together, end_redactions
+from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.budget import asked_relief, count_savings, plan_due, remember
 from brainsurgeon.rewrite.finish import Rewrite, Unfinished
 from brainsurgeon.rewrite.inspect import (
@@ -38,7 +38,7 @@ from brainsurgeon.rewrite.inspect import (
     is_held,
 )
 from brainsurgeon.rewrite.signals import notice, notice_pressure
-from brainsurgeon.rewrite.tail import Look, begin_anew, begins_at, frontier_of, look_at_growth
+from brainsurgeon.rewrite.tail import Look, begin_anew, frontier_of, look_at_growth, look_of
 from brainsurgeon.sessions.discovery import discover, discover_at, is_named
 from brainsurgeon.sessions.opening import moved_away
 from brainsurgeon.sessions.reading import NotIdleError, ObstacleError, RefusedError, carry_on
@@ -219,7 +219,7 @@ class _Scan:
             self._carry_out()
         self._record(file, now, partial(self._change, file, now))
 
-    def _record(self, file: SessionFile, now: float, change: Callable[[], Look | None]) -> None:
+    def _record(self, file: SessionFile, now: float, change: Callable[[], Look]) -> None:
         """Record the result of one session, unless its plan waits in the batch."""
         try:
             look = change()
@@ -231,7 +231,8 @@ class _Scan:
             if result is None:
                 raise
             look = self._unchanged_by(error, file, *result)
-        if look is None:
+        if look.planned:
+            self._batch.add(look.planned)
             return
         self._report.count(look.outcome)
         self._memory.note(file, FileState(
@@ -255,7 +256,7 @@ class _Scan:
             look = replace(look, due_at=0.0)  # every run tries it
         return replace(look, again=AGAIN if result == "deferred" else None)
 
-    def _change(self, file: SessionFile, now: float) -> Look | None:
+    def _change(self, file: SessionFile, now: float) -> Look:
         left_alone, waits = excluded(file, self._settings), self._memory.waits(file)
         if left_alone and not waits:
             raise RefusedError(left_alone)
@@ -264,14 +265,11 @@ class _Scan:
                 self._settings, self._store, file, self._memory, self._check,
                 now=now, hurries=self._named,
             )  # fmt: skip
-            if isinstance(grown, Planned):
-                self._batch.add(grown)
-                return None
             if grown:
                 return grown
         return self._plan_all(file, now)
 
-    def _plan_all(self, file: SessionFile, now: float) -> Look | None:
+    def _plan_all(self, file: SessionFile, now: float) -> Look:
         """Plan a session from all of its lines; an excluded one only for pending requests."""
         store = None if self._report.dry_run else self._store
         with ExitStack() as held:
@@ -303,27 +301,20 @@ class _Scan:
                 deferred = planned.deferred if planned.edits else put_off
                 planned = replace(planned, due_at=examined.forgotten_at, deferred=deferred)
             outcome = fitting.outcome(examined, planned)
-            if changes := outcome.outcome == "changed":
+            if outcome.outcome == "changed":
                 check_alone(examined.session)
             if fitting.before:
                 self._full[file.path] = fitting.before
-            if store:
-                count_savings(self._memory, store, examined, planned)
-                begin = begins_at(examined, frontier, planned, self._memory.rules)
-                self._memory.begin_at(file.path, None if changes else begin)
-                if changes:
-                    kept = held.pop_all()
-                    self._batch.add(Planned(file, examined, record, planned, outcome, kept, begin))
-                    return None
-                record_look(store, examined.session, record, planned, now)
-            again = IN_MEMORY if put_off and planned.deferred == put_off else None
-            return Look(
-                outcome, examined.session.fingerprint, examined.format.name, planned.due_at, again
-            )
+            if store is None:
+                return Look(outcome, examined.session.fingerprint)
+            count_savings(self._memory, store, examined, planned)
+            look = look_of(self._memory, store, planner, planned, outcome, held)
+            look.again = IN_MEMORY if put_off and planned.deferred == put_off else None
+            return look
 
     def _carry_out(self) -> None:
         with self._batch.taken() as waiting:
-            done = carry_out_together(self._store, waiting, self._clock) if self._store else []
+            done = apply(self._store, waiting, self._clock) if self._store else []
             self._unfinished.add(done)
             stopped = [result for result in done if isinstance(result, StoppedError)]
             for planned, result in zip(waiting, done, strict=True):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import islice
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,7 +56,7 @@ from brainsurgeon.sessions.reading import (
     RolledBackError,
 )
 from brainsurgeon.sessions.row_listing import OpenRows, fingerprint
-from brainsurgeon.sessions.row_writing import RowPlan, RowWriter, by_row, chunks, digests, rewritten
+from brainsurgeon.sessions.row_writing import RowPlan, by_row, chunks, digests, rewritten
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import PATIENCE
 
@@ -63,9 +64,16 @@ BATCH = 8 << 20  # compressed bytes after which a transaction of values is commi
 
 
 class Change(Struct, frozen=True):
+    """A plan to carry out in a session that is open and idle."""
+
     examined: Examination
-    record: SessionRecord
     plan: Plan
+
+    @property
+    def session_id(self) -> int:
+        if self.examined.record is None:
+            raise ValueError("a session without a row cannot be changed")
+        return self.examined.record.id
 
 
 class ExtractedValues:
@@ -135,7 +143,7 @@ def _record_begin(
     Return the id of the journal entry, and the facts that become true with the rewrite. `rows` is
     as in `Confirmation`. Raise BusyError if another process changed what the plan was built on.
     """
-    plan, ident, now = change.plan, change.record.id, change.examined.now
+    plan, ident, now = change.plan, change.session_id, change.examined.now
     if not all(store.blobs.holds(blob, value) for blob, value, _ in extracted.values):
         raise BusyError("a value expired while it was being stored; try again")
     if store.requests.newest(ident) != plan.asked_until:
@@ -181,7 +189,7 @@ def _note_fields(
 
 def _record_end(store: Store, journal_id: int, change: Change, confirmation: Confirmation) -> None:
     """Make the records of a completed rewrite valid, inside the caller's transaction."""
-    ident, plan = change.record.id, change.plan
+    ident, plan = change.session_id, change.plan
     store.journal.confirm(journal_id, ident, confirmation)
     standing = set(plan.sighted) - set(confirmation.restored_ids)
     store.placements.record(ident, standing, plan.gone, plan.missing, change.examined.now)
@@ -209,7 +217,7 @@ class Attempt:
 
         Raise RefusedError if its file is open or an earlier rewrite of it is not finished.
         """
-        ident, session = self.change.record.id, self.session
+        ident, session = self.change.session_id, self.session
         self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
             # A new file that was not completed cannot contain bytes of another process.
@@ -272,54 +280,64 @@ class Attempt:
 _UNCONFIRMED = 0.05  # seconds after which exchanges are recorded, before further ones
 
 
-def apply(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite:
-    """Carry out a plan for an examined session, or raise RefusedError with the session untouched.
-
-    Raise BusyError if another process of ours holds the session. After any other exception the
-    rewrite is finished or undone as after a crash: the session decides whether it happened.
-    """
-    session = change.examined.session
-    if isinstance(session, OpenRows):
-        with store.lock(change.record.id, check_stop=session.check_stop):
-            session.release()
-            with row_writing.writing(session.file.directory) as writer:
-                return _RowsAttempt(store, change, session, clock, writer).run()
-    [result] = apply_together(store, [change], clock)
-    if isinstance(result, Exception):
-        raise result
-    return result
-
-
-def apply_together(
+def apply(
     store: Store, changes: Sequence[Change], clock: Callable[[], float]
 ) -> list[Rewrite | Exception]:
-    """Carry out several plans. Return for each its rewrite, or the error that `apply` raises.
+    """Carry out plans. Return for each session its rewrite, or the error if there is none.
+
+    RefusedError means that the session is untouched, BusyError that another process of ours holds
+    it. After any other error the rewrite is finished or undone as after a crash: the session
+    decides whether it happened.
 
     Files share their commits. Sessions in databases are carried out one by one. So are files whose
     lock another process holds, and all files if the store refuses them together.
     """
-    attempts = [
-        Attempt(store, change, session, clock)
-        if isinstance(session := change.examined.session, OpenSession)
-        else None
-        for change in changes
-    ]
-    files = [attempt for attempt in attempts if attempt]
+    try:
+        changes = _recorded(store, changes)
+    except StoppedError:
+        raise
+    except Exception as error:  # noqa: BLE001  trying one by one shows which caused it
+        if len(changes) == 1:
+            return [error]
+        return [apply(store, [change], clock)[0] for change in changes]
+    attempts = [_attempt(store, change, clock) for change in changes]
+    files = [attempt for attempt in attempts if isinstance(attempt, Attempt)]
     try:
         _replace_files(store, files)
     finally:
         for attempt in files:
             attempt.held.close()
     results: list[Rewrite | Exception] = []
-    for change, tried in zip(changes, attempts, strict=True):
+    for tried in attempts:
         try:
-            if tried and (tried.result or len(files) == 1):
+            if isinstance(tried, _RowsAttempt):
+                results.append(tried.run())
+            elif tried.result or len(files) == 1:
                 results.append(tried.result or BusyError("it was not begun; try again"))
             else:
-                results.append(apply(store, change, clock))
+                results += apply(store, [tried.change], clock)
         except Exception as error:  # noqa: BLE001  the others have their results
             results.append(error)
     return results
+
+
+def _recorded(store: Store, changes: Sequence[Change]) -> list[Change]:
+    """Return the changes, with a row for each session; new rows share one commit."""
+    complete = all(change.examined.record for change in changes)
+    with nullcontext() if complete else store.transaction():
+        return [
+            change if (examined := change.examined).record else replace(
+                change, examined=replace(examined, record=note_within(store, examined.session))
+            )
+            for change in changes
+        ]  # fmt: skip
+
+
+def _attempt(store: Store, change: Change, clock: Callable[[], float]) -> "Attempt | _RowsAttempt":
+    session = change.examined.session
+    if isinstance(session, OpenSession):
+        return Attempt(store, change, session, clock)
+    return _RowsAttempt(store, change, cast("OpenRows", session), clock)
 
 
 def _replace_files(store: Store, attempts: list[Attempt]) -> None:
@@ -341,7 +359,7 @@ def _lock(attempts: list[Attempt]) -> list[Attempt]:
     """Lock the sessions. Wait only if there is a single one: else two runs could deadlock."""
     alone, going = len(attempts) == 1, list[Attempt]()
     for attempt in attempts:
-        if attempt.change.record.id in [other.change.record.id for other in going]:
+        if attempt.change.session_id in [other.change.session_id for other in going]:
             continue  # two files of one session: our own lock would not keep the second out
         try:
             attempt.lock(PATIENCE if alone else 0.0)
@@ -442,18 +460,23 @@ class _RowsAttempt:
     """
 
     def __init__(
-        self, store: Store, change: Change, session: OpenRows, clock: Callable[[], float],
-        writer: RowWriter,
-    ) -> None:  # fmt: skip
+        self, store: Store, change: Change, session: OpenRows, clock: Callable[[], float]
+    ) -> None:
         self._store, self._change, self._session = store, change, session
-        self._clock, self._writer = clock, writer
-        self._lines = session.lines
-        self._lines.database = writer.database
+        self._clock, self._lines = clock, session.lines
         self._compressing = session.schema.compressing
         self._window, self._own = session.window, session.file.own_ms
         self._stored = 0
 
     def run(self) -> Rewrite:
+        session = self._session
+        with self._store.lock(self._change.session_id, check_stop=session.check_stop):
+            session.release()
+            with row_writing.writing(session.file.directory) as self._writer:
+                self._lines.database = self._writer.database
+                return self._take_all()
+
+    def _take_all(self) -> Rewrite:
         done: list[Edit] = []
         changed, left, plan = 0, None, self._change.plan
         steps = list(chunks(by_row(self._lines.index, plan.edits)))
@@ -486,7 +509,7 @@ class _RowsAttempt:
 
     def _take(self, step: Sequence[RowPlan], change: Change) -> None:
         """Take one step, or raise RefusedError or BusyError with its rows as they were."""
-        store, ident, part = self._store, change.record.id, change.plan
+        store, ident, part = self._store, change.session_id, change.plan
         before = {row.place.seq: self._lines.row(row.place) for row in step}
         extracted = ExtractedValues(store, _reader(step, before), part)
         while extracted.left:
@@ -585,19 +608,19 @@ _MOST_BYTES = 8 << 20  # bytes of waiting sessions: the values to extract are in
 _LONGEST = 0.5  # seconds that a session waits at most, unless examining the next takes longer
 
 
-class Planned(Struct, frozen=True):
-    """A session that is to be changed. It stays open until `held` is closed.
+class Planned(Change, frozen=True):
+    """A session of a scan that is to be changed. It stays open until `held` is closed.
 
     `begin` is the resume point of the session; nothing before it is changed.
     """
 
-    file: SessionFile
-    examined: Examination
-    record: SessionRecord | None
-    plan: Plan
     outcome: Outcome
     held: ExitStack
     begin: Resume | None = None
+
+    @property
+    def file(self) -> SessionFile:
+        return self.examined.session.file
 
 
 class Batch:
@@ -642,29 +665,6 @@ class Batch:
             yield waiting
 
 
-def carry_out_together(
-    store: Store, waiting: Sequence[Planned], clock: Callable[[], float]
-) -> list[Rewrite | Exception]:
-    """Carry out plans in as few commits as possible. Return the result of each."""
-    complete = all(planned.record for planned in waiting)
-    try:
-        with nullcontext() if complete else store.transaction():  # new records share one commit
-            changes = [
-                Change(
-                    planned.examined,
-                    planned.record or note_within(store, planned.examined.session),
-                    planned.plan,
-                ) for planned in waiting
-            ]  # fmt: skip
-    except StoppedError:
-        raise
-    except Exception as error:  # noqa: BLE001  trying one by one shows which caused it
-        if len(waiting) == 1:
-            return [error]
-        return [carry_out_together(store, [planned], clock)[0] for planned in waiting]
-    return apply_together(store, changes, clock)
-
-
 # Why redactions that found nothing to redact are cancelled.
 NO_ANSWER = "the turn that made the request contains no whole answer from brainsurgeon"
 KEPT = "the configuration keeps such calls"
@@ -676,13 +676,14 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
     Raise NotIdleError if not all of it can be carried out now. The finished part is recorded.
     """
     check_alone(change.examined.session)
-    try:
-        rewrite = apply(store, change, clock)
-    except RefusedError as why:  # the session itself was valid when it was examined
-        raise NotIdleError(str(why)) from why
-    if rewrite.left:
-        raise NotIdleError(rewrite.left)
-    return rewrite
+    [result] = apply(store, [change], clock)
+    if isinstance(result, RefusedError):  # the session itself was valid when it was examined
+        raise NotIdleError(str(result)) from result
+    if isinstance(result, Exception):
+        raise result
+    if result.left:
+        raise NotIdleError(result.left)
+    return result
 
 
 @contextmanager
@@ -735,7 +736,7 @@ def carry_out(
                     end_redactions(settings, store, record, plan, now)
                     if plan.deferred:
                         raise NotIdleError(plan.deferred)
-                    change = Change(examined, record, plan)
+                    change = Change(examined, plan)
                     return plan, apply_quiet(store, change, clock) if plan.edits else None
         except DamagedError as why:  # the undamaged values are still restored
             if why.extraction_id is None or why.extraction_id in damaged:

@@ -44,13 +44,17 @@ _FEW = 8  # most ids to search the front for; with more, reading all is as quick
 
 
 class Look(Struct):
-    """The result of one session; `again` is set if the next run reads it even if unchanged."""
+    """The result of one session; `again` is set if the next run reads it even if unchanged.
+
+    If `planned` is set, the plan is still to be carried out.
+    """
 
     outcome: Outcome
     fingerprint: Fingerprint
     format: str | None = None
     due_at: float | None = None
     again: str | None = None
+    planned: Planned | None = None
 
 
 def frontier_of(
@@ -115,7 +119,7 @@ def _rules(examined: Examination, rules: str) -> str:
 def look_at_growth(
     settings: Settings, store: Store, file: SessionFile, memory: FileMemory,
     check_stop: Callable[[], None], *, now: float, hurries: bool,
-) -> Look | Planned | None:  # fmt: skip
+) -> Look | None:  # fmt: skip
     """Scan the tail of a session without pending requests; return None if that is not enough.
 
     It is not enough if the file did more than grow, if new lines concern older entries, or if the
@@ -159,13 +163,27 @@ def look_at_growth(
         if plan.deferred or (changes and not _may_carry_out(examined, before, plan)):
             return None
         count_savings(memory, store, examined, plan, whole=False)
-        begin = begins_at(examined, frontier, plan, memory.rules)
-        if changes:
-            memory.begin_at(file.path, None)
-            return Planned(file, examined, record, plan, outcome, held.pop_all(), begin)
-        record_look(store, session, record, plan, now)
-        memory.begin_at(file.path, begin)
-        return Look(outcome, session.fingerprint, before.format, plan.due_at)
+        return look_of(memory, store, planner, plan, outcome, held)
+
+
+def look_of(
+    memory: FileMemory, store: Store, planner: Planner, plan: Plan, outcome: Outcome,
+    held: ExitStack,
+) -> Look:  # fmt: skip
+    """Return the result of a planned session, and record it if nothing is to be changed.
+
+    A session that is to be changed stays open: the result has the content of `held`.
+    """
+    examined, session = planner.examined, planner.examined.session
+    begin = begins_at(examined, planner.frontier or Frontier(), plan, memory.rules)
+    look = Look(outcome, session.fingerprint, examined.format.name, plan.due_at)
+    if outcome.outcome == "changed":
+        memory.begin_at(session.file.path, None)
+        look.planned = Planned(examined, plan, outcome, held.pop_all(), begin)
+    else:
+        memory.begin_at(session.file.path, begin)
+        record_look(store, session, examined.record, plan, examined.now)
+    return look
 
 
 def _may_carry_out(examined: Examination, before: Resume, plan: Plan) -> bool:
