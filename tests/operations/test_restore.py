@@ -196,7 +196,7 @@ def test_what_a_run_puts_back_it_does_not_cut(world, conversation, path, clock):
     close_turn(path, conversation, clock)
     first = world.scan()
 
-    assert (first.sessions[0].values_restored, first.values_extracted) == (1, 0)
+    assert (len(first.sessions[0].made.restorations), first.values_extracted) == (1, 0)
     assert text_of(path, ident) == "x" * 2000
 
     clock.now += 1
@@ -226,7 +226,7 @@ def test_of_a_busy_session_the_value_is_delivered(world, conversation, pruned, p
     clock.now += 40
     report = world.scan()
 
-    assert report.sessions[0].values_restored == 1
+    assert len(report.sessions[0].made.restorations) == 1
     assert text_of(path, pruned) == "x" * 2000
     assert entry(path, pruned)["_restored"] == iso(clock.now)
 
@@ -293,7 +293,7 @@ def test_asking_twice_while_the_turn_is_open_puts_back_once(
         assert restored_json(world.restore(pruned))["content"] == {PATH: "x" * 2000}
     close_turn(path, conversation, clock)
 
-    assert world.scan().sessions[0].values_restored == 1
+    assert len(world.scan().sessions[0].made.restorations) == 1
     assert sql(world, "SELECT count(*) FROM requests WHERE state = 'open'") == [(0,)]
     assert path.read_bytes().count(b"_restored") == 1
 

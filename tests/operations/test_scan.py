@@ -420,7 +420,7 @@ def test_requests_and_cuts_are_carried_out_in_one_rewrite(world, conversation, c
 
     assert pending == (True, True)
     assert path.stat().st_ino != inode
-    assert (done.values_restored, done.values_extracted) == (1, 1)
+    assert (len(done.made.restorations), len(done.made.extracted)) == (1, 1)
     assert changed == [first, second, third]
     assert text_of(path, first) == "x" * 2000
     assert value_at(fresh[7], "_extractable") is False

@@ -67,8 +67,8 @@ def test_every_signature_behind_the_first_cut_leaves_with_it(world, talk):
     assert path.read_bytes() != before
     assert thoughts(path) == ["sig-0a"]
     assert [cut.reason for cut in dry.plan.extracted].count(BROKEN) == 5
-    assert (dry.values_extracted, dry.bytes_after) == (done.values_extracted, done.bytes_after)
-    assert done.values_extracted == 2 + 5
+    assert (len(dry.made.extracted), dry.bytes_after) == (2 + 5, done.bytes_after)
+    assert len(done.made.extracted) == 2 + 5
     assert done.bytes_after == path.stat().st_size
     assert world.scan().sessions == []
     world.restore_all(pristine=True)
@@ -210,7 +210,7 @@ def test_where_a_signature_cannot_leave_the_session_stays_as_it_is(world, talk, 
 
     (told,) = world.scan(keep_recent=0).sessions
 
-    assert (told.outcome, told.values_extracted) == ("deferred", 0)
+    assert (told.outcome, told.made.extracted) == ("deferred", ())
     assert told.reason == f"signatures: the thinking of {ident} would break: {why}"
     assert path.read_bytes() == before
     one = context(world.settings(keep_recent=0), world.store, "main/s", world.clock())
@@ -281,7 +281,7 @@ def test_what_is_never_sent_breaks_no_signature(world, talk):
     assert {cut.reason.partition(", ")[2] for cut in told.plan.extracted} == {
         "before the last compaction", "never sent",
     }  # fmt: skip
-    assert told.values_extracted == 3
+    assert len(told.made.extracted) == 3
     assert thoughts(path) == ["sig-0", "sig-1"]
 
 

@@ -471,7 +471,7 @@ class Agents(RuleBasedStateMachine):
         self._seen(report)
         assert not report.failed
         assert not report.interrupted
-        if any(one.values_restored or MEANWHILE in one.reason for one in report.sessions):
+        if any(one.made.restorations or MEANWHILE in one.reason for one in report.sessions):
             self._verb(self.world.scan, **KEYS)  # what is set to go at once goes again
         before = self._inodes()
         again = self._verb(self.world.scan, **KEYS)

@@ -15,6 +15,7 @@ from brainsurgeon.model.entries import (
     Part,
     parse,
     placeholder_in,
+    value_at,
 )
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ToolCall, TurnStep
@@ -114,8 +115,17 @@ class Format(Protocol):
     def calls(self, entry: Entry) -> Iterator[CallArguments]:
         """Yield the entry's tool calls whose arguments are an object, or an object as JSON text."""
 
+    def results(self, entry: Entry) -> Iterator[tuple[str | None, KeyPath, Any]]:  # noqa: ARG002
+        """Yield the tools' answers in the entry: id of the call, path and value of the content."""
+        return iter(())
+
     def answers(self, entry: Entry) -> Iterator[Answer]:
         """Yield the texts of the tools' answers in the entry."""
+        for call_id, path, content in self.results(entry):
+            for part in content_parts(content, path, "tool_result", None):
+                text = value_at(entry, part.path)
+                if isinstance(text, str):
+                    yield Answer(part.path, text, call_id)
 
 
 class ParsedLine(NamedTuple):
@@ -175,6 +185,22 @@ def image(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator
         data = dict_or_empty(block.get("source")).get("data")
     if isinstance(data, str) and data:
         yield Part(path, kind, len(data), tool, block=True)
+
+
+def content_parts(
+    content: object, path: KeyPath, kind: Kind, tool: str | None
+) -> Iterator[Part]:  # fmt: skip
+    """Yield texts and images of a content, which is a text or a list of blocks."""
+    yield from leaves(str_or_none(content), path, kind, tool)
+    for index, block in blocks_in(content):
+        yield from block_parts(block, (*path, index), kind, tool)
+
+
+def block_parts(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
+    if block.get("type") == "text":
+        yield from leaves(str_or_none(block.get("text")), (*path, "text"), kind, tool)
+    elif block.get("type") in ("image", "document"):
+        yield from image(block, path, kind, tool)
 
 
 def references(entry: Entry) -> tuple[str, ...]:

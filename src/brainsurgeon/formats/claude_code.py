@@ -15,15 +15,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import (
-    Answer,
     CallArguments,
     Format,
     Thoughts,
+    block_parts,
     blocks_in,
     calls_in,
+    content_parts,
     dict_or_empty,
     first_line,
-    image,
     leaves,
     number_in,
     references,
@@ -491,7 +491,7 @@ def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
         if block.get("type") == "tool_result":
             yield from _result(block, (*_CONTENT, index, "content"), survey)
         else:
-            yield from _block(block, (*_CONTENT, index), kind, None)
+            yield from block_parts(block, (*_CONTENT, index), kind, None)
 
 
 def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]:
@@ -507,23 +507,14 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
         locked = "its agent keeps the output in a file"
     elif content == "[Old tool result content cleared]":
         locked = "its agent cleared it"
-    parts = list(leaves(str_or_none(content), path, "tool_result", tool))
-    for index, inner in blocks_in(content):
-        parts += _block(inner, (*path, index), "tool_result", tool)
+    parts = content_parts(content, path, "tool_result", tool)
     yield from (replace(part, locked=locked) for part in parts)
-
-
-def _block(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
-    if block.get("type") == "text":
-        yield from leaves(str_or_none(block.get("text")), (*path, "text"), kind, tool)
-    elif block.get("type") in ("image", "document"):
-        yield from image(block, path, kind, tool)
 
 
 def _recorded(value: Entry, path: KeyPath) -> Iterator[Part]:
     """Yield a recorded request or message as a whole."""
     if value.get("type") == "text":  # it was extracted
-        yield from (replace(part, dead=True) for part in _block(value, path, "system", None))
+        yield from (replace(part, dead=True) for part in block_parts(value, path, "system", None))
     elif value:
         chars = sum(part.chars for part in leaves(value, path, "system", None))
         yield Part(path, "system", chars, block=True, dead=True)
@@ -732,16 +723,7 @@ class ClaudeCode(Format):
         if entry.get("type") == "assistant":
             yield from calls_in(message_of(entry).get("content"), _CONTENT, "tool_use", "input")
 
-    def answers(self, entry: Entry) -> Iterator[Answer]:
-        if entry.get("type") != "user":
-            return
-        for index, block in blocks_of(entry, "tool_result"):
-            here, content = (*_CONTENT, index, "content"), block.get("content")
-            texts = [(here, content)] + [
-                ((*here, inner, "text"), one.get("text"))
-                for inner, one in blocks_in(content, "text")
-            ]
-            call = str_or_none(block.get("tool_use_id"))
-            for path, text in texts:
-                if isinstance(text, str) and text:
-                    yield Answer(path, text, call)
+    def results(self, entry: Entry) -> Iterator[tuple[str | None, KeyPath, Any]]:
+        for index, block in blocks_of(entry, "tool_result") if entry.get("type") == "user" else ():
+            path = (*_CONTENT, index, "content")
+            yield str_or_none(block.get("tool_use_id")), path, block.get("content")

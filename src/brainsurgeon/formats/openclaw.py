@@ -15,15 +15,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import (
-    Answer,
     CallArguments,
     Format,
     Thoughts,
     blocks_in,
     calls_in,
+    content_parts,
     dict_or_empty,
     first_line,
-    image,
     leaves,
     number_in,
     references,
@@ -37,7 +36,6 @@ from brainsurgeon.model.entries import (
     EXTRACTABLE,
     Entry,
     KeyPath,
-    Kind,
     Line,
     Lines,
     Part,
@@ -422,13 +420,13 @@ class OpenClaw(Format):
         kind, message = entry.get("type"), dict_or_empty(entry.get("message"))
         role = message.get("role") if _is_message(entry) else None
         if kind == "custom_message":
-            yield from _content(entry.get("content"), ("content",), "custom", None)
+            yield from content_parts(entry.get("content"), ("content",), "custom", None)
         elif not (kind == "session" or _is_message(entry)) and entry.get(EXTRACTABLE) is True:
             for key in ("data", "summary", "content", "details"):  # ids and links stay
                 yield from leaves(entry.get(key), (key,), "custom", None)
         if role == "toolResult":
             tool = str_or_none(message.get("toolName"))
-            yield from _content(message.get("content"), _CONTENT, "tool_result", tool)
+            yield from content_parts(message.get("content"), _CONTENT, "tool_result", tool)
             for part in leaves(message.get("details"), _DETAILS, "tool_result", tool):
                 yield replace(part, dead=True)
         elif role == "assistant":
@@ -436,7 +434,7 @@ class OpenClaw(Format):
         elif role == "bashExecution":
             yield from leaves(message.get("output"), ("message", "output"), "tool_result", "bash")
         elif role in ("user", "custom"):
-            yield from _content(message.get("content"), _CONTENT, role, None)
+            yield from content_parts(message.get("content"), _CONTENT, role, None)
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
         """Return the id of the call that a toolResult answers, or of the toolCall around `path`."""
@@ -471,14 +469,10 @@ class OpenClaw(Format):
             content = entry["message"].get("content")
             yield from calls_in(content, _CONTENT, "toolCall", "arguments")
 
-    def answers(self, entry: Entry) -> Iterator[Answer]:
-        if _role(entry) != "toolResult":
-            return
-        message = entry["message"]
-        for part in _content(message.get("content"), _CONTENT, "tool_result", None):
-            text = value_at(entry, part.path)
-            if isinstance(text, str):
-                yield Answer(part.path, text, str_or_none(message.get("toolCallId")))
+    def results(self, entry: Entry) -> Iterator[tuple[str | None, KeyPath, Any]]:
+        if _role(entry) == "toolResult":
+            message = entry["message"]
+            yield str_or_none(message.get("toolCallId")), _CONTENT, message.get("content")
 
 
 def _result(message: Entry) -> ToolResult:
@@ -513,20 +507,9 @@ def _role(entry: Entry) -> str | None:
     return str_or_none(entry["message"].get("role")) if _is_message(entry) else None
 
 
-def _content(value: Any, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
-    """Yield text and images of a content, which is a list of blocks or (openclaw) a string."""
-    yield from leaves(str_or_none(value), path, kind, tool)
-    for index, block in blocks_in(value):
-        if block.get("type") == "text":
-            text = str_or_none(block.get("text"))
-            yield from leaves(text, (*path, index, "text"), kind, tool)
-        elif block.get("type") == "image":
-            yield from image(block, (*path, index), kind, tool)
-
-
 def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
     content = message.get("content")
-    yield from _content(content, _CONTENT, "assistant", None)
+    yield from content_parts(content, _CONTENT, "assistant", None)
     yield from _thinking(message, before_last_user=before_last_user)
     for index, block in blocks_in(content, "toolCall"):
         if isinstance(block.get("arguments"), dict):

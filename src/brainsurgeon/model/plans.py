@@ -280,10 +280,7 @@ Result = Literal["changed", "unchanged", "deferred", "skipped", "failed"]
 
 
 class Outcome(Struct, frozen=True):
-    """The result of a run for one session; `seen` means that it was read.
-
-    `full` is its fullness afterwards, if it has a budget.
-    """
+    """The result of a run for one session; `full` is its fullness afterwards, with a budget."""
 
     session: str
     path: str
@@ -292,10 +289,11 @@ class Outcome(Struct, frozen=True):
     reason: str
     bytes_before: int
     bytes_after: int
-    entries_extracted: int = 0
-    values_extracted: int = 0
-    values_restored: int = 0
     bytes_stored: int = 0
-    seen: bool = False
     plan: Plan | None = None
     full: Fullness | None = None
+
+    @property
+    def made(self) -> Plan:
+        """The plan that was carried out, an empty one without any."""
+        return self.plan if self.plan and self.outcome == "changed" else Plan()

@@ -69,14 +69,14 @@ class ScanReport(Struct):
         return self.files_failed > 0 or any(problem.failed for problem in self.problems)
 
     def count(self, outcome: Outcome) -> None:
-        self.files_scanned += outcome.seen
+        self.files_scanned += outcome.plan is not None
         self.files_deferred += outcome.outcome == "deferred"
         self.files_failed += outcome.outcome == "failed"
         if outcome.outcome == "changed":
             self.sessions_changed += 1
-            self.entries_extracted += outcome.entries_extracted
-            self.values_extracted += outcome.values_extracted
-            self.values_restored += outcome.values_restored
+            self.entries_extracted += outcome.made.entries
+            self.values_extracted += len(outcome.made.extracted)
+            self.values_restored += len(outcome.made.restorations)
             self.bytes_before += outcome.bytes_before
             self.bytes_after += outcome.bytes_after
             self.bytes_stored += outcome.bytes_stored

@@ -127,8 +127,6 @@ class ArchiveRecord(Struct, frozen=True):
     tokens_after: int
     depth: int
     note: str | None
-    digest: bytes
-    run_id: int | None
     state: str
     made_at: float
     turns: int = 0

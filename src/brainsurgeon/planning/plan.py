@@ -319,11 +319,9 @@ class _Planner:
 def outcome_of(file: SessionFile, form: str, rules: Rules, plan: Plan) -> Outcome:
     size = file.fingerprint.size
     result, reason = _result(rules, plan, size)
-    done = result == "changed"
     return Outcome(
-        file.title, file.path, form, result, reason, size, size - plan.gain if done else size,
-        plan.entries if done else 0, len(plan.extracted) if done else 0,
-        len(plan.restorations) if done else 0, seen=True, plan=plan,
+        file.title, file.path, form, result, reason, size,
+        size - plan.gain if result == "changed" else size, plan=plan,
     )  # fmt: skip
 
 

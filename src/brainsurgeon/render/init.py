@@ -49,7 +49,7 @@ def totals(report: ScanReport, *, verbose: bool) -> str:
     if changed:
         rows = [
             (outcome.session, bytes_(outcome.bytes_before), bytes_(outcome.bytes_after),
-             f"{outcome.values_extracted:,}")
+             f"{len(outcome.made.extracted):,}")
             for outcome in changed[:_MOST]
         ]  # fmt: skip
         lines.append(table(("a first run would change", "now", "then", "values"), rows))

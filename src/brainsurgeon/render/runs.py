@@ -37,10 +37,7 @@ WHAT_STAYS = (
     " recent values beside it (its trajectory, up to 10 MiB), and the file shrinks only when"
     " OpenClaw compacts it"
 )
-_OUTCOME_KEYS = (
-    "session", "path", "format", "outcome", "reason", "entries_extracted", "values_extracted",
-    "bytes_before", "bytes_after", "values_restored",
-)  # fmt: skip
+_OUTCOME_KEYS = ("session", "path", "format", "outcome", "reason", "bytes_before", "bytes_after")
 _REPORT_KEYS = (
     "files_seen", "files_unchanged", "files_scanned", "files_deferred", "files_failed",
     "sessions_changed", "entries_extracted", "values_extracted", "values_restored",
@@ -61,6 +58,9 @@ def report_json(report: ScanReport) -> dict[str, Any]:
 
 def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {key: getattr(outcome, key) for key in _OUTCOME_KEYS}
+    answer["entries_extracted"] = outcome.made.entries
+    answer["values_extracted"] = len(outcome.made.extracted)
+    answer["values_restored"] = len(outcome.made.restorations)
     if outcome.full:
         answer["fullness"] = fullness_json(outcome.full)
     if outcome.plan:
