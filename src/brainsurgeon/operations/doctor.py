@@ -23,7 +23,7 @@ from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable
 from brainsurgeon.model.text import counted
-from brainsurgeon.operations.status import databases_below, describe_databases, out_of_sight
+from brainsurgeon.operations.status import describe_databases
 from brainsurgeon.planning.matching import ANOTHERS, NOBODYS, SEVERAL
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import Planner, examine_open
@@ -39,7 +39,7 @@ from brainsurgeon.sessions.placeholders import (
     with_own_placeholders,
 )
 from brainsurgeon.sessions.reading import AnyOpen, RefusedError, carry_on
-from brainsurgeon.sessions.row_listing import list_rows
+from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of_sight
 from brainsurgeon.store import Store, database
 from brainsurgeon.store.salvage import LOST
 

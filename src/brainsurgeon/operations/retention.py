@@ -19,7 +19,6 @@ from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.records import Held, SessionRecord
 from brainsurgeon.model.reports import RetentionReport
 from brainsurgeon.model.sessions import Unreadable
-from brainsurgeon.operations.status import databases_below, out_of_sight
 from brainsurgeon.planning import retention as decide
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions.discovery import any_format, discover
@@ -29,7 +28,7 @@ from brainsurgeon.sessions.placeholders import (
     sessions_and_archives,
 )
 from brainsurgeon.sessions.reading import carry_on
-from brainsurgeon.sessions.row_listing import list_rows
+from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of_sight
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
 from brainsurgeon.store.expiry import Candidates, Sight

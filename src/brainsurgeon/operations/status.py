@@ -3,15 +3,12 @@
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
-from brainsurgeon.hosts import openclaw
 from brainsurgeon.hosts.openclaw_database import (
     NAME,
     Database,
@@ -55,23 +52,6 @@ def describe_databases(settings: Settings) -> list[DatabaseStatus]:
     """Return the status of every database below the roots. Leaves no files behind."""
     items = (item for root in settings.root_directories() for item in databases(root.path))
     return [status for item in items if (status := _describe(item, settings))]
-
-
-def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
-    return (
-        item for root in roots for item in databases(root.path) if not isinstance(item, Unreadable)
-    )
-
-
-def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
-    """Return a function that checks if the database in an agent's directory is below no root."""
-    seen = {database.agent_directory for database in databases_below(roots)}
-
-    @cache
-    def hidden(agent_directory: str) -> bool:
-        return agent_directory not in seen and openclaw.migrated(agent_directory)
-
-    return hidden
 
 
 def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus | None:

@@ -9,6 +9,7 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import cache
 from hashlib import blake2b
 from itertools import chain
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.openclaw import OpenClawRows
-from brainsurgeon.hosts import openclaw_database, openclaw_gate, sqlite
+from brainsurgeon.hosts import openclaw, openclaw_database, openclaw_gate, sqlite
 from brainsurgeon.hosts.openclaw_database import Database, Payload, Presence, Schema, digest
 from brainsurgeon.hosts.openclaw_gate import Gate, Window
 from brainsurgeon.hosts.sqlite import AgentDatabaseError, DatabaseState
@@ -196,6 +197,26 @@ def list_rows(
             if state.main.place not in met and not rests(item.path, state):
                 yield from _sessions(item, root, own)
             met.add(state.main.place)
+
+
+def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
+    return (
+        item
+        for root in roots
+        for item in openclaw_database.databases(root.path)
+        if not isinstance(item, Unreadable)
+    )
+
+
+def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
+    """Return a function that checks if the database in an agent's directory is below no root."""
+    seen = {database.agent_directory for database in databases_below(roots)}
+
+    @cache
+    def hidden(agent_directory: str) -> bool:
+        return agent_directory not in seen and openclaw.migrated(agent_directory)
+
+    return hidden
 
 
 def open_database(state_directory: str, path: str) -> AbstractContextManager[sqlite3.Connection]:
