@@ -74,7 +74,7 @@ def test_the_page_is_readable_everywhere_and_runs_nothing(page, tmp_path):
                 assert browser.run("document.documentElement.scrollWidth") <= width
         assert browser.run("document.title") == "brainsurgeon: what your sessions hold"
         assert number("script, img, iframe, [onerror]") == 0
-        for name in ("time", "sizes", "largest", "waiting", "unreached", "sessions"):
+        for name in ("money", "largest", "time", "sizes", "waiting", "unreached", "sessions"):
             assert browser.run(f"document.querySelector('#{name} h2').offsetHeight") > 0
         assert number("#sessions details") >= 4
         assert number("svg[role=img]:not([aria-label])") == 0

@@ -46,9 +46,24 @@ def page(world):
     one = Conversation()
     for _ in range(3):
         one.turn(SECRET + "x" * 3000, tool=HOSTILE)
+        usage = {"input": 900, "output": 30, "cost": {"total": 0.75}}
+        one.lines[-1]["message"] |= {"model": HOSTILE, "usage": usage}
     world.put(f"{HOSTILE}.jsonl", one.bytes())
     world.scan()
     return lambda **keys: render(report(world.settings(), world.store, world.clock(), **keys))
+
+
+def test_the_page_begins_with_money_and_the_largest_sessions(page):
+    """The first figure is what the calls have cost; then come models, and sessions with theirs."""
+    text = page()
+    places = [text.index(f'<section id="{name}"') for name in ("money", "largest", "time")]
+
+    assert places == sorted(places)
+    assert text.index("<dt>") == text.index("<dt>Cost so far</dt><dd>$2.25<")
+    money, largest = text[places[0] : places[1]], text[places[1] : places[2]]
+    assert "Cost so far, as scans read it: $2.25; 3 recorded calls." in money
+    assert '<td class="number" data-is="cost">$2.25</td>' in money
+    assert '<td class="number" data-is="cost">$2.25</td>' in largest
 
 
 def test_names_are_shown_and_never_obeyed(page):

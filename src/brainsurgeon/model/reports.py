@@ -280,10 +280,13 @@ class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
 
 
 class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars": "cost_dollars"}):
-    """The calls of one model. `dollars` is without the `calls_unpriced`, whose cost is unknown."""
+    """The calls of one model. `dollars` is without the `calls_unpriced`, whose cost is unknown.
+
+    `turns` is None if they were not counted.
+    """
 
     model: str | None
-    turns: int = 0
+    turns: int | None = None
     calls: int = 0
     tokens_sent: int = 0
     tokens_cached: int = 0
@@ -554,9 +557,11 @@ class SessionPage(Struct, frozen=True):
     """One session and its largest extracted values, with previews if requested; `more` others.
 
     `next_bytes` is None if the session was not read; `not_read` is the reason, if there is one.
+    `models` is what its calls have cost, as scans read them.
     """
 
     about: SessionSummary
+    models: tuple[ModelCost, ...] = ()
     values: tuple[tuple[Extraction, str | None], ...] = ()
     more: int = 0
     filling: tuple[Sum, ...] = ()

@@ -18,6 +18,7 @@ from brainsurgeon.operations.context import context, preview_of
 from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.operations.status import status
+from brainsurgeon.planning.costs import costs_of
 from brainsurgeon.rewrite.inspect import excluded
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
@@ -63,7 +64,8 @@ def report(
         shown = tuple(
             (value, preview_of(store, value) if previews else None) for value in ranked[:_VALUES]
         )
-        pages.append(replace(page, values=shown, more=len(ranked) - len(shown)))
+        models = costs_of(store.spending.of(about.path), settings.price_rules()) if store else ()
+        pages.append(replace(page, values=shown, more=len(ranked) - len(shown), models=models))
     rest = listed[LISTED:]
     smaller = Sum("", len(rest), sum(item.size for item in rest), sum(item.saved for item in rest))
     kinds = store.sums.by_kind() if store else []

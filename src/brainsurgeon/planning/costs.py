@@ -47,7 +47,7 @@ class RecordedCalls:
         turns.update(models)
         for model, number in turns.items():
             cost = self._costs[model]
-            self._costs[model] = replace(cost, turns=cost.turns + number)
+            self._costs[model] = replace(cost, turns=(cost.turns or 0) + number)
         self.compactions += found
 
     def _add(self, call: ModelCall) -> bool:

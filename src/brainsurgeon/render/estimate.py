@@ -98,15 +98,15 @@ def _share(part: int, whole: int) -> str:
 
 
 def models_json(models: Sequence[ModelCost]) -> dict[str, Any]:
-    total = _total(models)
+    whole = total(models)
     return {
-        "cost_dollars": _known(total), "calls": total.calls,
-        "calls_unpriced": total.calls_unpriced,
+        "cost_dollars": _known(whole), "calls": whole.calls,
+        "calls_unpriced": whole.calls_unpriced,
         "models": [to_builtins(one) | {"cost_dollars": _known(one)} for one in models],
     }  # fmt: skip
 
 
-def _total(models: Sequence[ModelCost]) -> ModelCost:
+def total(models: Sequence[ModelCost]) -> ModelCost:
     return ModelCost(
         None, calls=sum(one.calls for one in models),
         dollars=sum(one.dollars for one in models),
@@ -120,8 +120,8 @@ def _known(cost: ModelCost) -> float | None:
 
 def total_cost(models: Sequence[ModelCost]) -> str:
     """Return the cost of the recorded calls as text, "" without any."""
-    total = _total(models)
-    return f"{cost(total)}; {counted(total.calls, 'recorded call')}" if models else ""
+    whole = total(models)
+    return f"{cost(whole)}; {counted(whole.calls, 'recorded call')}" if models else ""
 
 
 def cost(one: ModelCost) -> str:
@@ -135,7 +135,7 @@ def cost(one: ModelCost) -> str:
 # The columns of a table of models.
 MODELS: tuple[Column, ...] = (
     ("model", 0, lambda one: one.model or "-"),
-    ("turns", 70, lambda one: f"{one.turns:,}"),
+    ("turns", 70, lambda one: "-" if one.turns is None else f"{one.turns:,}"),
     ("calls", 55, lambda one: f"{one.calls:,}"),
     ("tokens sent", 40, lambda one: f"{one.tokens_sent:,}"),
     ("from cache", 70, lambda one: _share(one.tokens_cached, one.tokens_sent)),

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, timedelta
@@ -13,8 +14,17 @@ from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.reports import Report, SessionPage, Sum
 from brainsurgeon.model.text import about as rounded
 from brainsurgeon.model.text import ago, counted, readable
-from brainsurgeon.render import bytes_, local
-from brainsurgeon.render.estimate import ASSUMPTIONS, NO_USAGE, bills, saved_so_far
+from brainsurgeon.render import bytes_, columned, local
+from brainsurgeon.render.estimate import (
+    ASSUMPTIONS,
+    MODELS,
+    NO_USAGE,
+    bills,
+    cost,
+    saved_so_far,
+    total,
+    total_cost,
+)
 from brainsurgeon.render.runs import WHAT_STAYS
 
 _DAY = 86_400  # seconds
@@ -23,7 +33,7 @@ _MOST = 12  # bars in a list
 _LARGEST = 15  # sessions in the table of the largest
 _NUMBERS = (  # columns
     "Now", "Saved", "Next scan", "Sessions", "Files", "Size", "tokens sent", "from cache",
-    "tokens paid", "of raw", "dollars",
+    "tokens paid", "of raw", "dollars", "calls", "answered", "cost", "Cost",
 )  # fmt: skip
 _NO_SESSIONS = '<p class="quiet">No sessions were found.</p>'
 
@@ -133,6 +143,7 @@ def report(report: Report) -> str:
         f"<h3>Extracted, by tool</h3>{bars(report.tools, 'value')}</div></div>"
     )
     sections = (
+        ("money", "Money", "", _money(report)),
         ("largest", "Largest sessions", *_largest(report)),
         ("time", "Over time",
          "The values that are extracted at present, by the day of their extraction.",
@@ -143,7 +154,6 @@ def report(report: Report) -> str:
          ("Agents keep copies of values beside their sessions. Pruning does not reach these: "
           "secrets in them stay."),
          _unreached(report)),
-        ("money", "Money", ASSUMPTIONS, _money(report)),
         ("sessions", "Each session", _left_out(report),
          "".join(_session(page, report.made_at) for page in report.sessions) or _NO_SESSIONS),
     )  # fmt: skip
@@ -202,16 +212,31 @@ def _number(label: str, text: str) -> str:
 
 
 def _money(report: Report) -> str:
-    found, so_far = report.estimate, saved_so_far(report.status.saved_so_far)
-    saved = f"<p>Saved so far: {html(so_far)}.</p>" if so_far else ""
-    if not found.sessions:
-        return f"{saved}<p>{NO_USAGE}</p>"
-    head, *listed = bills(found)
-    rows = (
-        f"<tr><td>{name}</td>{''.join(map(_number, head[1:], cells))}</tr>"
-        for name, *cells in listed
+    found, now = report.estimate, report.status
+    so_far = saved_so_far(now.saved_so_far)
+    spent = total_cost(now.models) if now.models else f"unknown: {NO_USAGE}"
+    parts = [f"<p>Cost so far, as scans read it: {html(spent)}.</p>"]
+    if now.models:
+        columns = [column for column in MODELS if column[0] != "turns"]
+        parts.append(_numbers(*columned(columns, math.inf, now.models)))
+    parts += [f"<p>Saved so far: {html(so_far)}.</p>"] if so_far else []
+    if found.sessions:
+        head, *listed = bills(found)
+        lead = f"The {counted(found.calls, 'call')} of the largest sessions under each policy"
+        parts += [
+            f"<h3>{lead}</h3>", _numbers(head, listed),
+            f'<p class="small quiet">{ASSUMPTIONS}</p>',
+        ]  # fmt: skip
+    return "".join(parts)
+
+
+def _numbers(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table whose columns, except the first, are numbers."""
+    cells = (
+        f"<tr><td>{html(name)}</td>{''.join(map(_number, head[1:], map(html, others)))}</tr>"
+        for name, *others in rows
     )
-    return saved + _table("".join(rows), *head)
+    return _table("".join(cells), *head)
 
 
 def _figures(report: Report) -> str:
@@ -221,6 +246,8 @@ def _figures(report: Report) -> str:
     share = 100 * now.bytes_saved / (size + now.bytes_saved) if size + now.bytes_saved else 0
     coming = [page.next_bytes for page in report.sessions if page.next_bytes is not None]
     rows = (
+        ("Cost so far", cost(total(now.models)) if now.models else "unknown",
+         counted(sum(one.calls for one in now.models), "recorded call")),
         ("Not sent any more", f"{rounded(now.tokens_saved)} tokens",
          "less in the next requests of all sessions together"),
         ("Saved in sessions", bytes_(now.bytes_saved), f"{share:.0f} % of what they held"),
@@ -253,7 +280,7 @@ def _largest(report: Report) -> tuple[str, str]:
     rows = "".join(_large(page, top) for page in pages)
     return "Each of them was read to find out what the next scan would take.", (
         legend(("main", "stays"), ("next", "the next scan takes"), ("soft", "saved already"))
-        + _table(rows, "Session", "Now", "Saved", "Next scan", "Of the largest")
+        + _table(rows, "Session", "Cost", "Now", "Saved", "Next scan", "Of the largest")
     )
 
 
@@ -265,6 +292,7 @@ def _large(page: SessionPage, top: int) -> str:
     size, saved, taken = bytes_(about.size), bytes_(about.saved), bytes_(coming)
     return (
         f"<tr><td>{html(about.session)}</td>"
+        f"{_number('cost', cost(total(page.models)) if page.models else '-')}"
         f"{_number('now', size)}{_number('saved', saved)}"
         f"{_number('next scan', '-' if page.next_bytes is None else taken)}"
         f'<td class="wide">{bar(parts, f"{size} now, {taken} of it next, {saved} saved")}</td></tr>'
