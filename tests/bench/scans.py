@@ -4,15 +4,7 @@ import os
 import shutil
 import subprocess
 
-from bench.measuring import (
-    above_empty,
-    limit,
-    ours,
-    run,
-    surroundings,
-    take_turns,
-    write_config,
-)
+from bench.measuring import above_empty, limit, ours, run, surroundings, take_turns, write_config
 from bench.table import Row
 from building.world import write_session
 

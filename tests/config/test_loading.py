@@ -62,12 +62,7 @@ def problems(tmp_path):
 def test_nothing_configured_gives_the_defaults(loaded, own_home):
     """An empty file, or none at all, gives every default, and the state below the home."""
     assert loaded("").model_dump() == {
-        "budget": {
-            "enabled": False,
-            "max_step": 3,
-            "threshold": None,
-            "max_messages": 0,
-        },
+        "budget": {"enabled": False, "max_step": 3, "threshold": None, "max_messages": 0},
         "windows": {},
         "tiers": {},
         "signals": {

@@ -313,9 +313,7 @@ def test_nothing_is_parsed_while_an_opener_would_wait(world, conversation, monke
     parse, changed = openclaw.parse, Signs.changed
     monkeypatch.setattr(openclaw, "parse", lambda raw: parsed.append(leased(path)) or parse(raw))
     monkeypatch.setattr(
-        Signs,
-        "changed",
-        lambda signs: compared.append(leased(path)) or changed(signs),
+        Signs, "changed", lambda signs: compared.append(leased(path)) or changed(signs)
     )
     done = world.scan(keep_recent=0)
 

@@ -83,8 +83,7 @@ def test_a_done_turn_is_archived_into_its_note_once_it_is_idle(world, agent):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [({"action": "done"}, "note:"), ({"action": "search"}, "text:")],
+    ("arguments", "words"), [({"action": "done"}, "note:"), ({"action": "search"}, "text:")]
 )
 def test_a_call_without_its_words_is_refused(agent, arguments, words):
     """`done` wants a note, and `search` a text."""

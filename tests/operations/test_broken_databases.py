@@ -120,24 +120,13 @@ SESSION = "odd/00000000-0000-4000-8000-000000000001"
 COMMANDS = {
     ("status",): (0, 0, True),
     ("doctor",): (1, 0, True),
-    (
-        "status",
-        "--format",
-        "html",
-    ): (0, 0, True),
+    ("status", "--format", "html"): (0, 0, True),
     ("sessions",): (0, 0, True),
     ("sessions", SESSION): (0, 0, True),
     ("sessions", "files/s"): (0, 0, False),
     ("show", "--search", "results"): (0, 0, False),
-    (
-        "status",
-        "--format",
-        "prometheus",
-    ): (0, 0, False),
-    (
-        "scan",
-        "--retention",
-    ): (0, 0, True),
+    ("status", "--format", "prometheus"): (0, 0, False),
+    ("scan", "--retention"): (0, 0, True),
     ("scan", "--once", "--dry-run"): (1, 0, True),
     ("scan", "--once"): (1, 0, True),
     ("restore", "--all"): (1, 1, True),

@@ -24,8 +24,7 @@ from brainsurgeon.planning.rules import (
 NOW = datetime(2026, 2, 20, 12, tzinfo=UTC).timestamp()
 PLACEHOLDER = "[[extracted-a1]]"
 RULES = Rules(
-    rules=(Rule("tool_result", (), 500, 3), Rule("thinking", (), 500, 3)),
-    keep_after_restore=600.0,
+    rules=(Rule("tool_result", (), 500, 3), Rule("thinking", (), 500, 3)), keep_after_restore=600.0
 )
 PART = Part(("message", "content", 0, "text"), "tool_result", 501, tool="exec")
 ENTRY = EntryState("a1", 3, placeholders=frozenset({PLACEHOLDER}))

@@ -18,8 +18,7 @@ from building.world import Conversation, dump
 
 NOW = datetime(2026, 2, 20, 12, tzinfo=UTC).timestamp()
 RULES = Rules(
-    rules=(Rule("tool_result", (), 500, 3), Rule("thinking", (), 500, 3)),
-    keep_after_restore=600.0,
+    rules=(Rule("tool_result", (), 500, 3), Rule("thinking", (), 500, 3)), keep_after_restore=600.0
 )
 
 

@@ -332,7 +332,7 @@ def _fork(claude):
     ident = _first(claude)
     before = claude.path.read_bytes()
     session, requests = claude.fork(
-        [("mcp__brainsurgeon__purge_control", {"action": "restore", "entry": ident})],
+        [("mcp__brainsurgeon__purge_control", {"action": "restore", "entry": ident})]
     )
     told = json.loads(answers(requests[1])[0])
     assert session in told["session"]

@@ -326,15 +326,7 @@ def test_a_run_does_nothing_that_its_unit_forbids(world):
     """Nor does the command that the timer starts, with and without retention."""
     path, ident = idle(world)
     made = {}
-    for number, words in enumerate(
-        (
-            ("scan", "--once"),
-            (
-                "scan",
-                "--retention",
-            ),
-        )
-    ):
+    for number, words in enumerate((("scan", "--once"), ("scan", "--retention"))):
         trace = world.base / f"trace{number}"
         subprocess.run(
             ["strace", "-f", "-qq", "-o", trace, sys.executable, "-m", "brainsurgeon", *words,

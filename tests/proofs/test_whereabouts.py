@@ -1027,13 +1027,7 @@ def exchanged_with_an_empty_one(world, files):
 
 @pytest.mark.parametrize(
     "move",
-    [
-        files_renamed,
-        agent_renamed,
-        exchanged_with_an_empty_one,
-        moved_alone,
-        moved_and_exchanged,
-    ],
+    [files_renamed, agent_renamed, exchanged_with_an_empty_one, moved_alone, moved_and_exchanged],
 )
 @pytest.mark.parametrize("at", ["exchanged", "retired"])
 def test_a_session_that_moves_after_a_crash_loses_nothing(world, monkeypatch, move, at):

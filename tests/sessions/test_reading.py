@@ -107,10 +107,7 @@ def test_a_line_beyond_the_cap_is_carried_along(chunk, newline):
     data = b"before\n" + b"x" * 51 + newline
     forward, backward = read(data + b"after\n" * bool(newline), chunk, 50)
 
-    assert forward[:2] == [
-        Line(1, 0, b"before"),
-        Line(2, 7, None, terminated=bool(newline)),
-    ]
+    assert forward[:2] == [Line(1, 0, b"before"), Line(2, 7, None, terminated=bool(newline))]
     assert [line.raw for line in forward[2:]] == [b"after"] * bool(newline)
     assert backward == unnumbered(reversed(forward))
 

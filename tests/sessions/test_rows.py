@@ -25,16 +25,7 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowPlace, open_rows
 from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, by_row, chunks, rewritten
 from building import claw_agent
-from building.claw import (
-    GATEWAY,
-    KILLED,
-    LATER,
-    LOCAL,
-    VERSIONS,
-    WRITTEN,
-    Claw,
-    plain_connection,
-)
+from building.claw import GATEWAY, KILLED, LATER, LOCAL, VERSIONS, WRITTEN, Claw, plain_connection
 from building.edits import Swap, know_nothing
 
 PLACEHOLDER = b'"[[extracted-x]]"'

@@ -138,19 +138,13 @@ def clock():
 
 def prune(world, store):
     report = scan(world.settings, store, clock=clock)
-    return {
-        "failed": report.failed or bool(report.interrupted),
-        "changed": report.sessions_changed,
-    }
+    return {"failed": report.failed or bool(report.interrupted), "changed": report.sessions_changed}
 
 
 def archive(world, store):
     archiving = ArchiveTable(enabled=True, token_threshold=0, keep_turns=0)
     report = scan(world.settings.model_copy(update={"archive": archiving}), store, clock=clock)
-    return {
-        "failed": report.failed or bool(report.interrupted),
-        "changed": report.sessions_changed,
-    }
+    return {"failed": report.failed or bool(report.interrupted), "changed": report.sessions_changed}
 
 
 def ease(world, store):
