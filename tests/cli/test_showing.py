@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import re
-import subprocess
 import sys
 from datetime import datetime, timedelta
 
@@ -65,50 +64,6 @@ def test_looking_never_makes_a_store(own_home):
     assert list(own_home.iterdir()) == []
 
 
-CANARY = "CANARY-7f3a9"
-
-
-def test_no_value_reaches_any_output_but_that_of_showing(world, conversation):
-    """What sessions say stands in no log, report or error, only where it was asked for."""
-    conversation.user(CANARY)
-    conversation.call(arguments={"command": CANARY})
-    ident = conversation.result(CANARY * 300, _extractable=CANARY, _restored=CANARY)
-    conversation.assistant(CANARY)
-    conversation.turn(CANARY * 200)
-    torn = f'{{"type":"message","id":"torn","message":{{"role":"user","content":"{CANARY}'.encode()
-    path = world.put("s.jsonl", conversation.bytes())
-    world.put("torn.jsonl", conversation.bytes() + torn, age=60)
-    world.put("odd.jsonl", f'{{"type":"session","version":"{CANARY}","id":"x"}}\n'.encode())
-    world.put("none.jsonl", f"{CANARY}\n".encode())
-    (world.directory / "s.jsonl.lock").write_text(f'{{"pid": "{CANARY}"}}')
-    os.utime(world.directory / "s.jsonl.lock", (1, 1))
-    call = bound(world, log_level="debug", keep_recent=0)
-    scan = call("scan", "--once")
-    looks = [
-        ("scan", "--once", "--dry-run"), ("sessions",), ("sessions", "--json"), ("status",),
-        ("sessions", "main/s"), ("sessions", "main/s", "--json"), ("show", "deadbeef"),
-        ("show", "main"), ("restore", ident, "--session", "main/s", "--key", "nothing"),
-    ]  # fmt: skip
-    quiet = [scan, *together(call, looks).values(), call("restore", ident, "--session", "main/s")]
-    shows = [("show", ident, "--session", "main/s"), ("show", "main/s")]
-    loud = list(together(call, shows).values())
-    append(path, [conversation.lines[1]])
-    loud.append(call("restore", ident, "--session", "main/s"))
-
-    for done in quiet:
-        assert CANARY.encode() not in done.stdout + done.stderr, done.args
-    for done in loud:
-        assert CANARY.encode() in done.stdout
-        assert CANARY.encode() not in done.stderr
-    events = [json.loads(line) for line in scan.stderr.decode().splitlines()]
-    cut = next(event for event in events if event.get("entry_id") == ident)
-
-    assert cut["event"] == "extraction"
-    assert (cut["module"], cut["session"], cut["level"]) == ("extraction", "main/s", "debug")
-    assert (cut["keys_extracted"], cut["sizes_bytes"]) == ([PATH], {PATH: len(CANARY) * 300 + 2})
-    assert events[-1]["event"] == "scan_finished"
-
-
 def test_a_shown_value_is_its_bytes_and_nothing_else(world, conversation, cli):
     """`show` prints a value raw, without a newline of its own; several stand under their paths."""
     value = "tab\there, é 😀, \u2028, nul \x00, \x1b[31m and no newline" + "." * 600
@@ -164,28 +119,6 @@ def test_a_whole_session_is_printed_as_it_was(world, cli):
 
     assert done.stdout == sample.read_bytes()
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_a_reader_that_goes_away_is_no_error(world, cli):
-    """`cat` into a pipe that closes early ends without a word."""
-    world.copy("pi", "large-session.derived-v3.jsonl", name="s.jsonl")
-    words = [sys.executable, "-m", "brainsurgeon", "show", "main/s", "--config",
-             str(world.config_file())]  # fmt: skip
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdout.read(10)
-        process.stdout.close()
-        said = process.stderr.read()
-
-        assert (process.wait(timeout=30), said) == (0, b"")
-
-
-def test_an_output_that_cannot_be_written_is_an_error(world, session, cli):
-    """A full disk behind stdout never looks like success."""
-    with open("/dev/full", "wb") as full:
-        done = cli("show", session, stdout=full)
-
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_pending_restore_prints_the_value_at_once(world, conversation, session, cli):

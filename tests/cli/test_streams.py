@@ -49,9 +49,10 @@ def passing_log():
     structlog.reset_defaults()
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(shell, many):
+def test_a_reader_that_has_seen_enough_is_no_error(shell, world, many):
     """`sessions | head -1` ends with 0 and says nothing, whether it waits in a buffer or not."""
-    for line in ("$B sessions $C", "$B status $C --json", "$B --help"):
+    world.copy("pi", "large-session.derived-v3.jsonl", name="large.jsonl")
+    for line in ("$B sessions $C", "$B status $C --json", "$B show main/large $C", "$B --help"):
         done = shell(f"{line} | head -n 1; exit ${{PIPESTATUS[0]}}")
         gone = shell(f"{line} | true; exit ${{PIPESTATUS[0]}}")
 

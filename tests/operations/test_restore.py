@@ -9,14 +9,12 @@ import pytest
 from brainsurgeon.errors import (
     AmbiguousError,
     ChangedError,
-    ExpiredError,
     GoneError,
     NoSuchKeyError,
     NotFoundError,
 )
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.model.text import iso
-from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.show import show as operation
 from brainsurgeon.render.sessions import SUGGESTION, restored_json
 from building.swaps import EMPTY, swaps
@@ -89,22 +87,6 @@ def test_a_second_restore_tells_of_the_first_and_advises_a_pin(world, pruned, pa
     assert answer["suggestion"] == SUGGESTION
     assert entry(path, pruned)["_restored"] == answer["restored_at"] == iso(clock.now)
     assert path.read_bytes().count(b"_restored") == 1
-
-
-def test_a_mark_that_the_store_does_not_know_is_reported_too(world, conversation, path, clock):
-    """`_restored` that stood in the entry before we came is the previous restore."""
-    conversation.user()
-    conversation.call()
-    ident = conversation.result("x" * 2000, _restored="2026-02-20T10:00:00Z")
-    conversation.assistant()
-    conversation.turn()
-    world.put("s.jsonl", conversation.bytes())
-    world.scan()
-    answer = restored_json(world.restore(ident))
-
-    assert answer["previous_restored_at"] == "2026-02-20T10:00:00Z"
-    assert answer["suggestion"] == SUGGESTION
-    assert entry(path, ident)["_restored"] == iso(clock.now)
 
 
 def test_a_whole_pasted_placeholder_names_the_entry(world, pruned, path):
@@ -476,32 +458,6 @@ def test_what_cannot_be_given_is_not_asked_for(world, pruned, path, clock):
     assert [one.name for one in world.store.sessions.all()] == ["s"]
 
 
-def test_a_fork_with_cuts_of_its_own_gets_both_back(world, conversation, pruned, path, clock):
-    """What the fork lost itself and what its parent lost come back together."""
-    conversation.turn("z" * 2000)
-    conversation.turn("short")
-    copy = fork(path, OTHER, ending=conversation.lines[9:])
-    clock.now = int(time.time()) + 1
-    world.scan()
-
-    assert copy.read_bytes().count(b"[[extracted-") == 3
-
-    world.restore_all(session=OTHER, pristine=True)
-    lines = copy.read_bytes().splitlines(keepends=True)
-
-    assert b"".join(lines[1:]) == b"".join(map(dump, conversation.lines[1:]))
-    assert path.read_bytes().count(b"[[extracted-") == 1
-
-
-def test_a_whole_fork_is_printed_with_its_placeholders_filled_in(world, conversation, pruned, path):
-    """`cat` of a fork gives the values of its parent."""
-    copy = fork(path, OTHER)
-    printed = b"".join(cat(world.settings(), world.store, OTHER, world.clock()))
-
-    assert printed.split(b"\n")[1:] == conversation.bytes().split(b"\n")[1:]
-    assert b"[[extracted-" in copy.read_bytes()
-
-
 def test_a_fork_that_was_pinned_first_gets_its_values(world, conversation, pruned, path, clock):
     """A field set in a fork before any scan saw it costs the fork nothing."""
     copy = fork(path, OTHER)
@@ -514,41 +470,7 @@ def test_a_fork_that_was_pinned_first_gets_its_values(world, conversation, prune
     assert text_of(copy, pruned) == "x" * 2000
 
 
-@pytest.mark.parametrize("scanned", [False, True])
-def test_a_copy_in_another_agents_directory_is_filled_for_the_user(
-    world, conversation, pruned, path, clock, scanned
-):
-    """The user owns both files: his own commands fill every placeholder, wherever it stands."""
-    directory = world.root / "other" / "sessions"
-    directory.mkdir(parents=True)
-    conversation.turn("z" * 2000)
-    conversation.turn("short")
-    copy = fork(path, OTHER, ending=conversation.lines[9:], directory=directory)
-    clock.now = int(time.time()) + 1
-    if scanned:
-        world.scan()
-    assert show(world, pruned, f"other/{OTHER}") == {PATH: "x" * 2000}
-    world.restore_all()
-
-    assert text_of(copy, pruned) == "x" * 2000
-    assert text_of(path, pruned) == "x" * 2000
-
-
 # --- forgeries -----------------------------------------------------------------------------------
-
-
-def test_an_entry_copied_into_another_session_takes_its_value_along(
-    world, conversation, pruned, path
-):
-    """A placeholder names its value: the same entry in another session gets the same bytes."""
-    header, rest = path.read_bytes().split(b"\n", 1)
-    other = json.dumps({**json.loads(header), "id": OTHER}).encode()
-    stranger = world.put("t.jsonl", other + b"\n" + rest)
-    world.scan(keep_recent=0)
-    world.restore_all(pristine=True)
-
-    assert stranger.read_bytes() == other + b"\n" + conversation.bytes().split(b"\n", 1)[1]
-    assert path.read_bytes() == conversation.bytes()
 
 
 def forged(conversation, placeholder, how):
@@ -627,20 +549,6 @@ def with_new_ids(lines, prefix):
 
 def entries(path):
     return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def test_a_placeholder_is_found_in_a_history_with_new_ids(world, conversation, pruned, path, clock):
-    """Where the agent wrote its history anew, the placeholder is found by its text at its place."""
-    header, *lines = entries(path)
-    path.write_bytes(b"".join(map(dump, [header, *with_new_ids(lines, "eeee")])))
-    clock.now = int(time.time()) + 1
-    new = "eeee" + pruned[4:]
-
-    assert text_of(path, new) == f"[[extracted-{pruned}]]"
-    assert world.restore(pruned).keys == (PATH,)
-    assert text_of(path, new) == "x" * 2000
-    assert entry(path, new)["_restored"] == iso(clock.now)
-    assert world.scan().values_extracted == 0
 
 
 def test_of_two_messages_with_new_ids_the_first_is_the_recorded_one(
@@ -751,26 +659,6 @@ def test_the_store_remembers_a_restore_that_the_file_lost(world, conversation, p
 
 
 # --- expired and gone ----------------------------------------------------------------------------
-
-
-def test_an_expired_value_shows_its_tombstone(world, pruned, path):
-    """What retention deleted is named with when, why and how big; the file stays as it is."""
-    sql(
-        world,
-        "UPDATE extractions SET blob_id = NULL, expired_at = 1771581600.0,"
-        " expired_why = 'retention_standing'",
-    )
-    before = state(world.root)
-    for act in (world.restore, lambda one: show(world, one)):
-        with pytest.raises(ExpiredError, match="2026-02-20T10:00:00Z") as told:
-            act(pruned)
-
-        assert told.value.exit_code == 5
-        assert "2002 bytes" in str(told.value)
-        [tombstone] = told.value.facts()["tombstones"]
-        assert (tombstone["path"], tombstone["reason"]) == (PATH, "retention_standing")
-        assert (tombstone["size_bytes"], tombstone["entry_id"]) == (2002, pruned)
-    assert state(world.root) == before
 
 
 def test_a_value_outlives_its_session_file(world, pruned, path):

@@ -20,7 +20,6 @@ from building.world import (
     append,
     close_turn,
     entry,
-    fork,
     line_of,
     open_turn,
     pin,
@@ -30,20 +29,6 @@ from building.world import (
 )
 
 OTHER = "22222222-0000-4000-8000-000000000002"
-
-
-def test_everything_includes_forks(world, conversation, pruned, path, clock):
-    """`restore --all` leaves no placeholder in a fork.
-
-    Whether a scan has changed the fork or not.
-    """
-    copy = fork(path, OTHER)
-    clock.now = int(time.time()) + 1
-    world.scan()
-    world.restore_all(pristine=True)
-
-    assert b"[[extracted-" not in copy.read_bytes()
-    assert path.read_bytes() == conversation.bytes()
 
 
 def test_everything_but_the_expired_comes_back(world, conversation, path):

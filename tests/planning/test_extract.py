@@ -275,25 +275,6 @@ def test_without_protection_a_restored_value_goes_at_once():
     assert isinstance(decide(rules=rules, restored_at=NOW), Extract)
 
 
-@pytest.mark.parametrize(
-    ("name", "standing", "protection", "goes"),
-    [
-        ("restored 5 min ago with 600 s", {"restored_at": NOW - 300}, 600, False),
-        ("restored 15 min ago with 600 s", {"restored_at": NOW - 900}, 600, True),
-        ("restored 30 s ago with 30 s", {"restored_at": NOW - 30}, 30, True),
-        ("forced one minute after a restore",
-         {"restored_at": NOW - 60, "extractable": True}, 600, True),
-        ("pinned an hour after a restore",
-         {"restored_at": NOW - 3600, "extractable": False}, 600, False),
-    ],
-)  # fmt: skip
-def test_the_named_cases_hold(name, standing, protection, goes):
-    """What was promised of restored, forced and pinned values holds case by case."""
-    rules = replace(RULES, keep_after_restore=float(protection))
-
-    assert isinstance(decide(rules=rules, **standing), Extract) is goes, name
-
-
 def test_redactions_are_never_extracted():
     """An entry that we redacted has nothing left that is worth a placeholder."""
     assert reason(decide(redacted=True, extractable=True)) == "not extractable: redacted"

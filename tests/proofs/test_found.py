@@ -170,25 +170,6 @@ def test_a_late_pager_costs_no_rewrite(world, conversation, late):
     assert world.leftovers() == []
 
 
-def test_an_old_file_that_was_written_anew_gets_its_name_back(world, conversation, monkeypatch):
-    """One that a late opener wrote anew, after the leases, is the newer history and is kept."""
-    path = two_turns(world, conversation)
-    settle = retire.retire
-    conversation.turn("z" * 3000)
-    newer = conversation.bytes().replace(b"go on", b"please go on")
-
-    def settling_late(place, **keywords):
-        monkeypatch.setattr(retire, "retire", settle)
-        path.with_name(place.temporary).write_bytes(newer)
-        return settle(place, **keywords)
-
-    monkeypatch.setattr(retire, "retire", settling_late)
-    world.scan(keep_recent=0)
-
-    assert path.read_bytes() == newer
-    nothing_is_left(world, path, newer)
-
-
 def test_of_two_histories_written_anew_none_is_thrown_away(world, conversation, monkeypatch):
     """Where the session was written anew as well, later, that stays and the other stays beside."""
     path = two_turns(world, conversation)

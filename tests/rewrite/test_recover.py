@@ -18,24 +18,7 @@ from building.exchange import (
     interrupted,
     names,
     replace,
-    swap,
 )
-
-
-def test_recovery_gives_a_file_in_between_its_name_back(world, path):
-    """Killed after exchanging a file that the agent had just renamed into place: that stands."""
-    new = path.with_name(TEMPORARY)
-    new.write_bytes(NEW)
-    interrupted(world, path, new)
-    swap(path, OLD + LATE)
-    os.rename(path, f"{new}.agents")
-    os.rename(new, path)
-    os.rename(f"{new}.agents", new)
-    recover.recover(world.store)
-
-    assert path.read_bytes() == OLD + LATE
-    assert names(path) == [NAME]
-    assert waiting(world.store) == []
 
 
 def test_recovery_never_takes_a_half_written_file_for_a_session(world, path):

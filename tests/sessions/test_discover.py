@@ -244,14 +244,6 @@ def test_a_session_swapped_for_a_link_is_not_listed(root, tmp_path):
     assert list(found) == []
 
 
-def test_what_is_no_plain_file_is_not_listed(root):
-    """Directories and pipes with the name of a session are none."""
-    (root / "directory.jsonl").mkdir()
-    os.mkfifo(root / "pipe.jsonl")
-
-    assert paths(root) == []
-
-
 def test_a_missing_root_is_named_and_stops_nothing(root, tmp_path):
     """A configured root that is missing counts as failed; the default one may be missing."""
     put(root, "a.jsonl")
@@ -330,18 +322,6 @@ def test_an_unreadable_root_is_named(open_place, ordinary):
     )
 
     assert ast.literal_eval(listed) == [(place, "Permission denied", True)]
-
-
-def test_a_missing_root_does_not_keep_a_run_from_the_others(world, conversation):
-    """A run with a bad root does the good ones and reports that something failed."""
-    conversation.turn("x" * 4000)
-    path = world.put("one.jsonl", conversation.bytes())
-    missing = str(world.base / "missing")
-    report = world.scan(keep_recent=0, roots=[{"path": missing}, {"path": str(world.root)}])
-
-    assert report.failed
-    assert [(one.path, one.why) for one in report.problems] == [(missing, "no such directory")]
-    assert path.stat().st_size < len(conversation.bytes())
 
 
 @pytest.mark.parametrize(

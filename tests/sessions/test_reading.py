@@ -12,7 +12,7 @@ from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions import reading
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.reading import FileLines, RefusedError, head, open_session, read_range
+from brainsurgeon.sessions.reading import FileLines, head, open_session, read_range
 
 CONTENT = st.lists(
     st.one_of(
@@ -219,13 +219,4 @@ def test_a_directory_swapped_for_a_link_is_not_entered(world, found):
         pytest.raises(OSError, match=r"Not a directory|levels of symbolic links"),
         open_session(found),
     ):
-        pass
-
-
-def test_what_is_no_plain_file_is_refused_without_waiting(found):
-    """A pipe under the session's name is refused at once instead of waiting for a writer."""
-    os.unlink(found.path)
-    os.mkfifo(found.path)
-
-    with pytest.raises(RefusedError, match="not a regular file"), open_session(found):
         pass

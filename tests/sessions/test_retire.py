@@ -173,20 +173,6 @@ def test_a_file_that_got_its_name_back_keeps_it(path, monkeypatch, anew):
     assert names(path) == [NAME]
 
 
-@pytest.mark.parametrize("old", [OLD + LATE, b'{"id":8}\n'])
-def test_beside_a_session_written_anew_the_old_file_stays(session, path, old):
-    """Of two histories neither is thrown away nor merged, and no later try helps."""
-    done = replace(session)
-    path.with_name(TEMPORARY).write_bytes(old)
-    path.write_bytes(b'{"id":9}\n')
-    with pytest.raises(StaysError, match="the session was written anew") as refused:
-        settle(session, done)
-
-    assert refused.value.ended
-    assert path.read_bytes() == b'{"id":9}\n'
-    assert path.with_name(TEMPORARY).read_bytes() == old
-
-
 def test_a_session_deleted_after_the_exchange_stays_deleted(session, path):
     """The last look removes the old file and brings nothing back."""
     done = replace(session)
