@@ -98,13 +98,13 @@ def record_look(
     A session with placeholders gets a row. Writes nothing if the store is up to date.
     """
     placed = store.placements.of_session(record.id) if record else frozenset()
-    is_new = any(ident not in placed for ident in plan.sighted)
-    if not (is_new or (record and (plan.gone or plan.missing or plan.requests))):
+    is_new = any(ident not in placed for ident in plan.met.here)
+    if not (is_new or (record and (plan.met.gone or plan.met.missing or plan.handled.requests))):
         return
     with store.transaction():
         record = record or note_within(store, session)
-        store.requests.end(plan.requests, "nothing left to do")
-        store.placements.record(record.id, plan.sighted, plan.gone, plan.missing, now)
+        store.requests.end(plan.handled.requests, "nothing left to do")
+        store.placements.record(record.id, plan.met.here, plan.met.gone, plan.met.missing, now)
 
 
 # pi and Codex name their files by the start time of a session and its id.

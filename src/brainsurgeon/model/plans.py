@@ -165,48 +165,65 @@ class Amounts(defaultdict[tuple[Any, ...], list[int]]):
         return sorted(self.items(), key=lambda item: -item[1][1])
 
 
+class Sightings(Struct, frozen=True):
+    """The extractions in a session, by id: those `here`, which make each request `tokens` smaller.
+
+    Extractions that the last run saw and that are no longer there are `gone` if their entries still
+    exist, else `missing`. `foreign` are whole values that are placeholders without a record.
+    """
+
+    here: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    foreign: tuple[str, ...] = ()
+    tokens: int = 0
+
+
+class Handled(Struct, frozen=True):
+    """The `requests` that a plan fulfils, and everything that was requested in vain.
+
+    `asked_until` is the newest request that the plan takes into account, `unanswered` are requests
+    to redact that end because no answer was found. `restored` are the entries to remember as
+    restored. `missed` names, by entry, each request that could not be carried out and why. `unfit`
+    are the entries whose signed thinking should be restored or removed, but cannot be. `left`
+    names, by entry, each placeholder that stays although everything was to be restored, and why.
+    """
+
+    requests: tuple[int, ...] = ()
+    asked_until: int = 0
+    unanswered: tuple[int, ...] = ()
+    restored: tuple[str, ...] = ()
+    missed: tuple[tuple[str, str], ...] = ()
+    unfit: tuple[str, ...] = ()
+    left: tuple[tuple[str, str], ...] = ()
+
+
 class Plan(Struct, frozen=True):
     """All changes to one session. It changes nothing until it is carried out.
 
-    `edits` are in file order. `due_at` is when a decision next changes by time alone. `protected`
-    tells until when entries, by their ids, keep values because they were restored. `sighted` are
-    the extractions in the file. Extractions that the last run saw and that are no longer there are
-    `gone` if their entries still exist, else `missing`. `foreign` are whole values that are
-    placeholders without a record. `requests` are fulfilled by the plan; `unanswered` are requests
-    to redact that end because no answer was found. `asked_until` is the newest request that the
-    plan takes into account. `restored` are the entries to remember as restored. `missed` names, by
-    entry, each request that could not be carried out and why. `deferred` is why nothing may be
-    changed now. `unfit` are the entries whose signed thinking should be restored or removed, but
-    cannot be. `left` names, by entry, each placeholder that stays although everything was to be
-    restored, and why. `waits` is why live values that rules select are not extracted yet, or None.
-    `load` is the number of tokens of the session's last prompt and its answer, 0 if it is unknown,
-    `off` the tokens by which existing extractions make each request smaller.
+    `edits` are in file order, `kept` and `unsent` are the values that stay and those that no
+    request contains. `due_at` is when a decision next changes by time alone. `protected` tells
+    until when entries, by their ids, keep values because they were restored. `deferred` is why
+    nothing may be changed now. `load` is the number of tokens of the session's last prompt and its
+    answer, 0 if it is unknown.
     """
 
     edits: tuple[Edit, ...] = ()
     kept: tuple[KeptPart, ...] = ()
-    gain: int = 0
+    unsent: tuple[Amount, ...] = ()
     due_at: float | None = None
     protected: Mapping[str, float] = field(default_factory=dict)
-    sighted: tuple[int, ...] = ()
-    gone: tuple[int, ...] = ()
-    missing: tuple[int, ...] = ()
-    foreign: tuple[str, ...] = ()
-    requests: tuple[int, ...] = ()
-    unanswered: tuple[int, ...] = ()
-    asked_until: int = 0
-    restored: tuple[str, ...] = ()
-    missed: tuple[tuple[str, str], ...] = ()
+    met: Sightings = Sightings()
+    handled: Handled = Handled()
     warnings: tuple[str, ...] = ()
     deferred: str | None = None
-    unfit: tuple[str, ...] = ()
-    unsent: tuple[Amount, ...] = ()
-    left: tuple[tuple[str, str], ...] = ()
     archives: tuple[Archive, ...] = ()
     turns: tuple[Verdict, ...] = ()
-    waits: str | None = None
     load: int = 0
-    off: int = 0
+
+    @property
+    def gain(self) -> int:
+        return sum(edit.gain for edit in self.edits)
 
     @property
     def removals(self) -> tuple[Removal, ...]:
@@ -250,7 +267,7 @@ class Plan(Struct, frozen=True):
     @property
     def not_done(self) -> tuple[str, ...]:
         """The requests that it cannot carry out, with the reasons, as text."""
-        return tuple(f"{entry}: {why}" for entry, why in self.missed)
+        return tuple(f"{entry}: {why}" for entry, why in self.handled.missed)
 
     @property
     def forced(self) -> bool:

@@ -48,7 +48,7 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
         fitting, (_, full) = fit_in(planner), weigh(planner)
         planned = fitting.plan
         fingerprint = examined.session.fingerprint
-        standing = set(planned.sighted)
+        standing = set(planned.met.here)
         extracted = [
             value for value in records.extractions
             if value.id in standing and value.archive_id is None
@@ -64,7 +64,7 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
             kept=planned.kept,
             warnings=planned.warnings,
             changed_at=fingerprint.mtime_ns / 1e9,
-            deferred=planned.deferred or planned.waits,
+            deferred=planned.deferred or fitting.rules.waits or None,
             unsent=(sum(amount.values for amount in planned.unsent),
                     sum(amount.chars for amount in planned.unsent)),
             full=full,

@@ -280,9 +280,9 @@ def placeholders_of(
         value.id: value.blob_id is None
         for value in records.extractions if value.replacement is None
     }  # fmt: skip
-    standing = tuple(ident for ident in planned.sighted if ident in is_expired)
+    standing = tuple(ident for ident in planned.met.here if ident in is_expired)
     orphans = tuple(
-        (entry, why) for entry, why in planned.left if why in (NOBODYS, ANOTHERS, SEVERAL)
+        (entry, why) for entry, why in planned.handled.left if why in (NOBODYS, ANOTHERS, SEVERAL)
     )
     texts = sum(
         placeholder_in(value_at(entry, part.path)) is not None

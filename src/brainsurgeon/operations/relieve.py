@@ -130,7 +130,8 @@ def _report(examined: Examination, fitting: Fitting, *, reason: str = "") -> Rel
         ),
         protected_bytes=fitting.protected.bytes if fitting.protected else 0,
         protected_until=fitting.protected.until if fitting.protected else None,
-        least=fitting.least, refused=fitting.plan.unfit if fitting.rules.drop_signatures else (),
+        least=fitting.least,
+        refused=planned.handled.unfit if fitting.rules.drop_signatures else (),
     )  # fmt: skip
 
 

@@ -149,7 +149,7 @@ def restore(
     if named.entry_id not in undone | {edit.entry_id for edit in plan.restorations}:
         if is_there(current_state(file)):
             return replace(already, others=count, missed=not_done if others else ())
-        reasons = [why for ident, why in plan.missed if ident == named.entry_id]
+        reasons = [why for ident, why in plan.handled.missed if ident == named.entry_id]
         reason = ", ".join(reasons) or "its placeholder no longer stands there"
         raise ChangedError(
             f"{record.title} {named.entry_id}: {reason}; the entry was left as it is. "
@@ -419,10 +419,10 @@ def _restore_session(
     except FAILURES as why:
         reason = str(why).removeprefix(f"{title}: ")
         return SessionRestore(title, "failed", reason=reason), None
-    nothing = "nothing restored" if plan.missed else "nothing to undo"
+    nothing = "nothing restored" if plan.handled.missed else "nothing to undo"
     note = ""
-    if plan.unfit:  # it was signed when placeholders preceded it
-        entries = counted(len(plan.unfit), "entry", "entries")
+    if plan.handled.unfit:  # it was signed when placeholders preceded it
+        entries = counted(len(plan.handled.unfit), "entry", "entries")
         outcome = "the file has it nevertheless" if pristine else "it stays extracted"
         note = f"signed thinking of {entries} no longer fits the preceding content: {outcome}"
     return SessionRestore(
@@ -432,7 +432,7 @@ def _restore_session(
 
 
 def _left(plan: Plan) -> tuple[str, ...]:
-    return tuple(f"{entry}: {why}" for entry, why in dict.fromkeys(plan.left))
+    return tuple(f"{entry}: {why}" for entry, why in dict.fromkeys(plan.handled.left))
 
 
 def _unknown(
@@ -450,8 +450,8 @@ def _unknown(
         return SessionRestore(title, "failed", reason=f"{error}; it may contain placeholders")
     if plan.restorations or plan.fields:
         return None
-    state = "nothing restored" if plan.left else "nothing to undo"
-    lost = any(why.endswith(NOBODYS) for _, why in plan.left)
+    state = "nothing restored" if plan.handled.left else "nothing to undo"
+    lost = any(why.endswith(NOBODYS) for _, why in plan.handled.left)
     return SessionRestore(title, state, reason=LOST if lost else "", left=_left(plan))
 
 

@@ -135,13 +135,13 @@ class _Rollback:
         restored = {edit.extraction_id for edit in plan.restorations}
         back = [value for ident, value in self._extracted.items() if ident in restored]
         turns = {value.archive_id for value in back} - {None}
-        named = {entry for entry, _ in plan.missed} | set(plan.unfit)
+        named = {entry for entry, _ in plan.handled.missed} | set(plan.handled.unfit)
         not_done = plan.not_done
         since: Counter[str] = Counter()  # why values have no placeholder any more
         for value in self._by_session[record.id]:
             if value.id in restored or value.links:
                 continue
-            if value.replacement is not None and value.entry_id in plan.unfit:
+            if value.replacement is not None and value.entry_id in plan.handled.unfit:
                 not_done += (f"{value.entry_id}: {UNFIT}",)
             elif value.entry_id not in named:
                 turn = "" if value.archive_id is None else "archived turn, "

@@ -79,7 +79,7 @@ def set_extractable(
         out = _extracted(store, record.id, ident, value)
         return FieldAnswer(ident, chosen.title, value, pending=True, reason=str(why), extracted=out)
     unfinished = rewrite is not None and not rewrite.finish()
-    if reasons := [why for name, why in planned.missed if name == ident]:
+    if reasons := [why for name, why in planned.handled.missed if name == ident]:
         raise ChangedError(f"{chosen.title} {ident}: {reasons[0]}; the entry was left as it is")
     return FieldAnswer(
         ident, chosen.title, value, pending=False, reason=UNFINISHED if unfinished else "",

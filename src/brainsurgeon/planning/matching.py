@@ -173,7 +173,7 @@ class Matcher:
     def _met_first(self, value: Extraction, ident: str | None) -> bool:
         """Check that this is the first entry with a new id that contains the extraction."""
         # A typed or pasted copy comes later: the store never assigns a placeholder that is already
-        # in the file (`Plan.foreign`).
+        # in the file (`Sightings.foreign`).
         if ident == value.entry_id or value.id not in self.moved:
             return True
         return self._moved_to.setdefault(value.id, ident) == ident
@@ -435,4 +435,5 @@ def ended(planned: Plan, session: Snapshot, own: OwnCalls) -> Plan:
             over.append(request.id)
         else:
             due.append(until)
-    return replace(planned, unanswered=tuple(over), due_at=min(due, default=None))
+    handled = replace(planned.handled, unanswered=tuple(over))
+    return replace(planned, handled=handled, due_at=min(due, default=None))

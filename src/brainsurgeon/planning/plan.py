@@ -10,7 +10,16 @@ from msgspec.structs import replace
 from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import ParsedLine, parsed_lines
 from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, PREFIX, KeyPath
-from brainsurgeon.model.plans import Edit, Outcome, Plan, Removal, Restoration, Result
+from brainsurgeon.model.plans import (
+    Edit,
+    Handled,
+    Outcome,
+    Plan,
+    Removal,
+    Restoration,
+    Result,
+    Sightings,
+)
 from brainsurgeon.model.records import Extraction, Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import SessionFile
@@ -146,31 +155,24 @@ class _Planner:
         doubtful = [(entry, _TWICE) for entry in self._fields.sets if hash(entry) in twice]
         made = {} if verdict.blocked else self._archivals.made
         archives = tuple(made[offset].archive_after(edits) for offset in sorted(made))
-        return Plan(
-            edits=edits,
-            kept=tally.kept,
-            gain=sum(edit.gain for edit in edits),
-            due_at=tally.due_at,
-            protected=tally.protected,
-            sighted=tuple(sighted),
-            gone=tuple(number for number, was_read in read.items() if was_read),
-            missing=tuple(number for number, was_read in read.items() if not was_read),
-            foreign=tuple(sorted(self._matcher.foreign)),
-            requests=tuple(
-                request.id for request in self._records.requests
-                if request.id is not None and not verdict.blocked and self._fulfils(request)
-            ),
-            asked_until=self._records.asked_until,
+        fulfilled = (
+            request.id for request in self._records.requests
+            if request.id is not None and not verdict.blocked and self._fulfils(request)
+        )  # fmt: skip
+        met = Sightings(
+            tuple(sighted), tuple(number for number, was_read in read.items() if was_read),
+            tuple(number for number, was_read in read.items() if not was_read),
+            tuple(sorted(self._matcher.foreign)), self._off,
+        )  # fmt: skip
+        handled = Handled(
+            tuple(fulfilled), self._records.asked_until,
             restored=() if verdict.blocked else tuple(dict.fromkeys(self._restored)),
-            missed=(*self._missed, *doubtful, *self._fields.missed()),
-            warnings=tuple(self._judge.warnings),
-            deferred=verdict.blocked,
-            unfit=verdict.unfit,
-            unsent=tally.unsent.listed(),
+            missed=(*self._missed, *doubtful, *self._fields.missed()), unfit=verdict.unfit,
             left=(*self._left(edits), *self._unexplained),
-            archives=archives,
-            turns=self._archivals.verdicts,
-            off=self._off,
+        )  # fmt: skip
+        return Plan(
+            edits, tally.kept, tally.unsent.listed(), tally.due_at, tally.protected, met, handled,
+            tuple(self._judge.warnings), verdict.blocked, archives, self._archivals.verdicts,
         )  # fmt: skip
 
     def _is_sure(self, edit: Edit, twice: frozenset[int]) -> bool:
@@ -329,7 +331,7 @@ def _result(rules: Rules, plan: Plan, size: int) -> tuple[Result, str]:
     if plan.deferred:
         return "deferred", plan.deferred
     if not plan.edits:
-        return ("deferred", plan.waits) if plan.waits else ("unchanged", "nothing to extract")
+        return ("deferred", rules.waits) if rules.waits else ("unchanged", "nothing to extract")
     if not plan.forced and not rules.pays(plan, size):
         return "deferred", f"too little to gain ({counted(plan.gain, 'byte')})"
     return "changed", plan.summary

@@ -137,7 +137,7 @@ def _outcome(outcome: Outcome, dry_run: bool, *, verbose: bool) -> list[str]:
         if dry_run:
             lines += _explain(outcome.plan, len(outcome.plan.extracted) if verbose else _MOST_ROWS)
         lines += [f"  warning: {safe(warning)}" for warning in outcome.plan.warnings[:3]]
-        lines += [f"  {safe(entry)}: {safe(why)}" for entry, why in outcome.plan.missed[:3]]
+        lines += [f"  {safe(entry)}: {safe(why)}" for entry, why in outcome.plan.handled.missed[:3]]
     return lines
 
 

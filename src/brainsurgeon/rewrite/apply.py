@@ -33,7 +33,7 @@ from brainsurgeon.hosts import openclaw_database
 from brainsurgeon.hosts.openclaw_database import Database, Payload, digest
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.lookup.sessions import note_within
-from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal
+from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal, Sightings
 from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord
 from brainsurgeon.model.sessions import Resume, SessionFile
 from brainsurgeon.model.text import counted
@@ -85,7 +85,7 @@ class ExtractedValues:
 
     def __init__(self, store: Store, read: Callable[[int, int], bytes], plan: Plan) -> None:
         self._store, self._read = store, read
-        self._removals, self._foreign = plan.removals, frozenset(plan.foreign)
+        self._removals, self._foreign = plan.removals, frozenset(plan.met.foreign)
         self._named: dict[int, Removal] = {}
         self.values: list[tuple[int, bytes, int]] = []
         self.stored = 0
@@ -146,14 +146,14 @@ def _record_begin(
     plan, ident, now = change.plan, change.session_id, change.examined.now
     if not all(store.blobs.holds(blob, value) for blob, value, _ in extracted.values):
         raise BusyError("a value expired while it was being stored; try again")
-    if store.requests.newest(ident) != plan.asked_until:
+    if store.requests.newest(ident) != plan.handled.asked_until:
         raise BusyError("another request for this session was recorded meanwhile; try again")
     run_id = store.runs.number()
     confirmation = Confirmation(
         restored_ids=[edit.extraction_id for edit in plan.restorations],
         fields_gone=[edit.undoes for edit in plan.fields if edit.undoes is not None],
-        requests=list(plan.requests),
-        restored=list(plan.restored),
+        requests=list(plan.handled.requests),
+        restored=list(plan.handled.restored),
         at=now,
         rows=list(rows),
         run_id=run_id,
@@ -191,8 +191,8 @@ def _record_end(store: Store, journal_id: int, change: Change, confirmation: Con
     """Make the records of a completed rewrite valid, inside the caller's transaction."""
     ident, plan = change.session_id, change.plan
     store.journal.confirm(journal_id, ident, confirmation)
-    standing = set(plan.sighted) - set(confirmation.restored_ids)
-    store.placements.record(ident, standing, plan.gone, plan.missing, change.examined.now)
+    standing = set(plan.met.here) - set(confirmation.restored_ids)
+    store.placements.record(ident, standing, plan.met.gone, plan.met.missing, change.examined.now)
 
 
 class Attempt:
@@ -588,7 +588,8 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
     if last:
         return part
     restored = tuple(dict.fromkeys(edit.entry_id for edit in part.restorations))
-    return replace(part, requests=(), sighted=(), gone=(), missing=(), restored=restored)
+    handled = replace(part.handled, requests=(), restored=restored)
+    return replace(part, met=Sightings(), handled=handled)
 
 
 def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[int, int], bytes]:
@@ -748,7 +749,7 @@ def end_redactions(
     settings: Settings, store: Store, record: SessionRecord, plan: Plan, now: float
 ) -> None:
     """Cancel the redactions of an idle session that found nothing to redact."""
-    ended = {plan.unanswered: NO_ANSWER}
+    ended = {plan.handled.unanswered: NO_ANSWER}
     if settings.keep_purge_control_calls:
         ended[tuple(
             request.id for request in store.requests.open_of(record.id)

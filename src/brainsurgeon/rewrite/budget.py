@@ -283,11 +283,12 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
     off = replace(_archiving(planner).rules, enabled=False)
     requested = replace(_archiving(planner), rules=off, before=off, beyond=0, most=0)
-    waiting = planner.plan(requested, replace(rules, waits=why))
+    held = replace(rules, waits=why)
+    waiting = planner.plan(requested, held)
     due_at = until if waiting.due_at is None else min(until, waiting.due_at)
     load = fitting.before and max(0, fitting.before.load - waiting.tokens)
     return replace(
-        fitting, plan=replace(waiting, waits=why, due_at=due_at, load=state.load),
+        fitting, plan=replace(waiting, due_at=due_at, load=state.load), rules=held,
         after=fitting.before and replace(fitting.before, load=load or 0),
     )  # fmt: skip
 
@@ -368,7 +369,7 @@ def count_savings(
     count_calls(store, examined.session)
     record = examined.record
     before = store.savings.of(record.id) if record else None
-    if before is None and not plan.off and plan.tokens <= 0:
+    if before is None and not plan.met.tokens and plan.tokens <= 0:
         return
     newest = newest_calls(examined.session.lines, examined.format)
     if before is None:
@@ -383,7 +384,7 @@ def count_savings(
         price = price_of(model, examined.settings.price_rules())
         savings = saved_by(before, reversed(calls), price)
     if whole:
-        savings = replace(savings, off=plan.off)
+        savings = replace(savings, off=plan.met.tokens)
     if savings != before or plan.edits:
         memory.savings[examined.session.file.path] = savings
 

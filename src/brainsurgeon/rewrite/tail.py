@@ -87,7 +87,7 @@ def begins_at(examined: Examination, frontier: Frontier, plan: Plan, rules: str)
     return Resume(
         session.fingerprint, mark, _rules(examined, rules), session.format.name, session.identity,
         record.id if record else None, offset, number, cursor,
-        frontier.placeholders or bool(plan.sighted),
+        frontier.placeholders or bool(plan.met.here),
     )  # fmt: skip
 
 
