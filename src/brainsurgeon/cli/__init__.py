@@ -26,7 +26,6 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
     os.umask(0o077)
     take_over()
     signal.signal(signal.SIGTERM, _terminated)

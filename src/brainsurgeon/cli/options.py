@@ -214,7 +214,6 @@ def ahead_of_scan(settings: Settings, store: Store | None, only: Collection[str]
 
 
 def ahead_of_restore(settings: Settings, store: Store) -> Ahead:
-    """Count the sessions that `restore --all` goes through."""
     from brainsurgeon.lookup.sessions import all_sessions
 
     sessions = all_sessions(settings, store, beyond=True)

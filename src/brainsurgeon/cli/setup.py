@@ -123,11 +123,11 @@ def init(
     setup = operation.set_up(_program(), config, systemd=systemd, cron=cron, mcp=agents, ask=asks)
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
-    report = _look(setup)
+    report, estimated = _look(setup)
     if not json:
         say(render.found(setup.homes, setup.foreign, setup.unused, operation.why_nothing(setup)))
         say(render.totals(report, verbose=verbose))
-        say(_estimated(setup))
+        say(estimated)
     done = [] if json and not (yes or dry_run) else _carry_out(setup, dry_run, yes, asks)
     if json:
         print_json(render.init_json(setup.homes, setup.offers, report, done))
@@ -189,26 +189,22 @@ def _program() -> tuple[str, ...]:
     return (known,) if known else (sys.executable, "-m", "brainsurgeon")
 
 
-def _look(setup: Setup) -> ScanReport:
-    """Return the report of a dry run with the settings that will be in force."""
-    from brainsurgeon.operations.scan import scan
-
-    with store_to_read(setup.settings) as store:
-        ahead = partial(ahead_of_scan, setup.settings, store, ())
-        with progress_bar("looking at", ahead, quiet=given.json) as progress:
-            return scan(setup.settings, store, clock=time.time, dry_run=True, progress=progress)
-
-
-def _estimated(setup: Setup) -> str:
+def _look(setup: Setup) -> tuple[ScanReport, str]:
+    """Return the report of a dry run with the settings that will be in force, and an estimate."""
     from brainsurgeon.operations.estimate import estimate
+    from brainsurgeon.operations.scan import scan
     from brainsurgeon.render.estimate import in_one_line
 
-    with store_to_read(setup.settings) as store:
-        return in_one_line(estimate(setup.settings, store, (), time.time()))
+    settings, now = setup.settings, time.time()
+    with store_to_read(settings) as store:
+        ahead = partial(ahead_of_scan, settings, store, ())
+        with progress_bar("looking at", ahead, quiet=given.json) as progress:
+            report = scan(settings, store, clock=time.time, dry_run=True, progress=progress)
+        estimated = "" if given.json else in_one_line(estimate(settings, store, (), now))
+    return report, estimated
 
 
 def _carry_out(setup: Setup, dry_run: bool, yes: bool, asks: bool) -> list[Done]:
-    """Show each offer, and carry out those that the user accepts."""
     from brainsurgeon.operations.init import carry_out
     from brainsurgeon.render import init as render
 
@@ -227,7 +223,6 @@ def _carry_out(setup: Setup, dry_run: bool, yes: bool, asks: bool) -> list[Done]
 
 
 def _undo(config: str | None, *, yes: bool, dry_run: bool, asks: bool) -> None:
-    """Show what init did, and undo it if the user agrees."""
     from brainsurgeon.config import config_path, load
     from brainsurgeon.operations.init import read_record, take_back
     from brainsurgeon.render import init as render

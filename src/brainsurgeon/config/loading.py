@@ -178,7 +178,6 @@ def config_path(given: str | None) -> str | None:
 
 
 def default_state_dir() -> str:
-    """Return the default state directory."""
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return os.path.join(home, "brainsurgeon")
 

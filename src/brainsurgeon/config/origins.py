@@ -58,7 +58,6 @@ def toml(value: Any) -> str | None:
 
 
 def _written(settings: Settings) -> Iterator[tuple[str, str | None]]:
-    """Yield each key and its value as TOML."""
     for key, original, _ in flat(settings):
         value = original
         if key == "roots" and not value:

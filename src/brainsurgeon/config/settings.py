@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+from msgspec import Struct
 from pydantic import Field, PrivateAttr, model_validator
 
 from brainsurgeon.config.values import (
@@ -51,6 +52,12 @@ def given(table: SettingsTable) -> dict[str, Any]:
     return {name: getattr(table, name) for name in table.model_fields_set}
 
 
+def _shared(record: type[Struct], table: SettingsTable) -> dict[str, Any]:
+    """Return the settings of a table whose keys are fields of a record."""
+    names = set(record.__struct_fields__).intersection(type(table).model_fields)
+    return {name: getattr(table, name) for name in names}
+
+
 class RootTable(SettingsTable):
     """A directory in which sessions are searched."""
 
@@ -84,14 +91,6 @@ class ArchiveTable(SettingsTable):
     tool_call_threshold: Count = key(5, "archive a turn of at least this many tool calls")
     keep_turns: Count = key(2, "number of latest turns that are never archived")
     command: Command = key((), "your program that writes the summary instead")
-
-    def decision_rules(self, *, enabled: bool, keep_recent: int) -> ArchiveRules:
-        from brainsurgeon.model.rules import ArchiveRules  # noqa: PLC0415  `show` archives nothing
-
-        return ArchiveRules(
-            enabled and self.enabled, self.token_threshold, self.tool_call_threshold,
-            self.keep_turns, keep_recent,
-        )  # fmt: skip
 
     def under(self, profile: ArchiveTable) -> ArchiveTable:
         return self.model_copy(update=given(profile))
@@ -380,8 +379,8 @@ class Settings(Profiled):
 
         long_form = self.rules or tuple(RuleTable(kind=kind) for kind in self.trigger_types)
         share = self.min_reclaim if isinstance(self.min_reclaim, float) else 0.0
-        return Rules(
-            rules=tuple(
+        return Rules(**_shared(Rules, self) | {
+            "rules": tuple(
                 Rule(
                     table.kind, table.tool,
                     self.min_value_length if table.min_value_length is None
@@ -390,29 +389,24 @@ class Settings(Profiled):
                 )
                 for table in long_form
             ),
-            keep_recent=self.keep_recent,
-            min_value_length=self.min_value_length,
-            signed_thinking=self.signed_thinking,
-            signed_models=self.signed_models,
-            enabled=self.enabled,
-            keep_after_restore=float(self.keep_after_restore),
-            exclude_tools=tuple(
+            "keep_after_restore": float(self.keep_after_restore),
+            "exclude_tools": tuple(
                 pattern.removeprefix("tool:") for pattern in self.exclude
                 if pattern.startswith("tool:")
             ),
-            min_reclaim_share=share,
-            min_reclaim_bytes=0 if share else int(self.min_reclaim),
-            max_messages=self.budget.max_messages,
-            keep_recent_tokens=self.keep_recent_tokens,
-            superseded=self.superseded,
-            when=self.when,
-        )  # fmt: skip
+            "min_reclaim_share": share,
+            "min_reclaim_bytes": 0 if share else int(self.min_reclaim),
+            "max_messages": self.budget.max_messages,
+        })  # fmt: skip
 
     def price_rules(self) -> tuple[tuple[str, Price], ...]:
         return tuple((glob, table.decision_price()) for glob, table in self.prices.items())
 
     def archive_rules(self) -> ArchiveRules:
-        return self.archive.decision_rules(enabled=self.enabled, keep_recent=self.keep_recent)
+        from brainsurgeon.model.rules import ArchiveRules  # noqa: PLC0415  `show` archives nothing
+
+        more = {"enabled": self.enabled and self.archive.enabled, "keep_recent": self.keep_recent}
+        return ArchiveRules(**_shared(ArchiveRules, self.archive) | more)
 
     def budget_rules(self) -> Budget:
         from brainsurgeon.model.rules import Budget  # noqa: PLC0415  `show` needs no budget

@@ -184,7 +184,6 @@ class Payload(Struct, frozen=True, dict=True):
     navigation: bytes | None
 
     def is_plain(self, *, compressing: bool) -> bool:
-        """Check whether the columns are as `plain` returns them for their text."""
         return self.text is not None and self == plain(self.text, compressing=compressing)
 
     def event(self) -> bytes:
@@ -193,7 +192,6 @@ class Payload(Struct, frozen=True, dict=True):
 
     @cached_property
     def digest(self) -> bytes:
-        """The digest of the event's text."""
         return digest(self.event())
 
     @cached_property

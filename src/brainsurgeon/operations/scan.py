@@ -205,7 +205,7 @@ class _Scan:
     def _look_at(self, file: SessionFile) -> None:
         now = self._clock()
         if self._memory.unchanged(file, now, named=self._named):
-            state = self._memory.state_of(file)
+            state = self._memory.state_of(file.path)
             if state is None or state.outcome != IN_MEMORY:
                 self._report.files_unchanged += 1
                 return
@@ -244,7 +244,7 @@ class _Scan:
     def _unchanged_by(
         self, error: Exception, file: SessionFile, result: Result, reason: str
     ) -> Look:
-        size, state = file.fingerprint.size, self._memory.state_of(file)
+        size, state = file.fingerprint.size, self._memory.state_of(file.path)
         form = state.format if state else None
         outcome = Outcome(file.title, file.path, form, result, reason, size, size)
         look = Look(outcome, file.fingerprint, form)

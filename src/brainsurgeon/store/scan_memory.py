@@ -54,16 +54,12 @@ class FileMemory:
         self._rested: dict[str, list[str]] = {}
         self._insisted: set[str] = set()
 
-    def _state(self, path: str) -> FileState | None:
+    def state_of(self, path: str) -> FileState | None:
         """Return the known state of a file; None if the clock was set back since it was noted."""
         if path not in self._states:
             state = self._store.files.at(path) if self._store else None
             self._states[path] = state if state and state.looked_at <= self.now else None
         return self._states[path]
-
-    def state_of(self, file: SessionFile) -> FileState | None:
-        """Return the state of a file when it was last read."""
-        return self._state(file.path)
 
     def rows(self, directory: str) -> Mapping[str, SeenRow]:
         """Return the known files of a directory without pending requests, by name."""
@@ -82,7 +78,7 @@ class FileMemory:
 
     def first_seen(self, file: SessionFile, now: float) -> float:
         """Return the time when this state of the file was first seen; `now` for a new one."""
-        state = self.state_of(file)
+        state = self.state_of(file.path)
         return state.first_seen if state and state.fingerprint == file.fingerprint else now
 
     def format_of(self, path: str, fingerprint: Fingerprint) -> str | None:
@@ -101,11 +97,10 @@ class FileMemory:
 
     def failed_before(self, path: str) -> str | None:
         """Return why a file failed when it was last read, or None."""
-        state = self._state(path)
+        state = self.state_of(path)
         return state.reason if state is not None and state.outcome == FAILED else None
 
     def waits(self, file: SessionFile) -> bool:
-        """Check whether a session has pending requests."""
         return file.path in self._waiting
 
     def asked(self, path: str) -> tuple[bool, SessionFile | None]:
@@ -134,7 +129,7 @@ class FileMemory:
 
     def _still_true(self, path: str, fingerprint: Fingerprint) -> FileState | None:
         """Return the state of a file; None if the file, the rules or a request invalidated it."""
-        state = self._state(path)
+        state = self.state_of(path)
         if state is None or state.fingerprint != fingerprint or state.rules != self.rules:
             return None
         if state.outcome == AGAIN or self._waiting.get(path, 0.0) > state.looked_at:
@@ -148,7 +143,7 @@ class FileMemory:
 
     def try_again_at(self, file: SessionFile, now: float) -> float:
         """Return when to try a failed file again: at once, then after growing pauses."""
-        before = self.state_of(file)
+        before = self.state_of(file.path)
         if before is None or before.outcome != FAILED or before.fingerprint != file.fingerprint:
             return now
         last = (before.due_at or 0.0) - before.looked_at
@@ -159,7 +154,7 @@ class FileMemory:
 
         A new time of reading counts as a difference only once after each request.
         """
-        state = self.state_of(file)
+        state = self.state_of(file.path)
         asked_at = self._waiting.get(file.path, 0.0)
         if state is None or asked_at > state.looked_at or _essence(state) != _essence(fresh):
             self._fresh.append((file.path, fresh))
@@ -219,7 +214,7 @@ class FileMemory:
         if row[7] != self.rules or row[8] == AGAIN or not (row[5] is None or row[5] > now):
             return False
         asked_at = self._waiting.get(path)
-        state = None if asked_at is None else self._state(path)
+        state = None if asked_at is None else self.state_of(path)
         return asked_at is None or (state is not None and asked_at <= state.looked_at)
 
     def _gone(self) -> Iterator[str]:
