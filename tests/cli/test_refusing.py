@@ -29,7 +29,7 @@ def bytes_below(directory):
 
 @pytest.mark.parametrize(
     ("words", "why"),
-    [(["extract"], "missing argument 'entry'"), (["scan", "--bogus"], "no such option: --bogus"),
+    [(["extract"], "missing argument 'ENTRY'"), (["scan", "--bogus"], "no such option: --bogus"),
      (["sessions", "--sort", "bogus"], "'bogus' is not one of 'size', 'saved', 'age', 'name'"),
      (["bogus"], "no such command 'bogus'")],
     ids=lambda one: one[0] if isinstance(one, list) else "",

@@ -47,8 +47,8 @@ def restore(
     entry: Annotated[
         str | None,
         Argument(
-            help="Entry id, its beginning, or a whole placeholder [[extracted-…]]. With --all "
-            "--wait: a duration."
+            help="Entry id, its beginning, or a whole placeholder [[extracted-…]]. After --all "
+            "--wait, the longest time to wait (2h)."
         ),
     ] = None,
     everything: Annotated[
@@ -57,16 +57,25 @@ def restore(
     session: OneSession = None,
     key: Keys = None,
     pristine: Annotated[
-        bool, Option("--pristine", help="Also remove the fields that brainsurgeon added.")
+        bool,
+        Option(
+            "--pristine",
+            help="Also remove the fields that brainsurgeon added to entries: _extractable, "
+            "_restored and _redacted.",
+        ),
     ] = False,
     values: Annotated[
         bool, Option("--values", help="Also restore the values extracted from an archived turn.")
     ] = False,
     wait: Annotated[
-        bool, Option("--wait", help="Wait until the session is idle. Default with --all: 10m.")
+        bool,
+        Option("--wait", help="Wait until the session is idle, by default ten minutes at most."),
     ] = False,
     run: Annotated[
-        str | None, Option("--run", help="Restore the values that this run of `history` extracted.")
+        str | None,
+        Option(
+            "--run", help="Restore the values that this run extracted; `history` lists the runs."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="With --run, print what would be restored.")
@@ -191,7 +200,7 @@ def archive(
         str | None, Option("--turns", metavar="A..B", help="Only these turns. The first turn is 1.")
     ] = None,
     note: Annotated[
-        str | None, Option("--note", help="Note on the outcome of the last turn.")
+        str | None, Option("--note", help="Outcome to record for the last of the turns.")
     ] = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Show what would be archived, and why the rest stays.")
@@ -201,8 +210,8 @@ def archive(
 ) -> None:
     """Archive finished turns into their last answers.
 
-    All finished turns are archived, whatever their size. The same rewrite also extracts values by
-    the rules.
+    All finished turns are archived, also small ones and the latest ones. The same rewrite also
+    extracts values by the rules.
 
     \b
     Example:
@@ -245,9 +254,7 @@ def pin(
             "--recent", metavar="N", min=0, help="Keep it only while it is in the last N messages."
         ),
     ] = None,
-    undo: Annotated[
-        bool, Option("--undo", help="Let the rules decide again, like `unpin`.")
-    ] = False,
+    undo: Annotated[bool, Option("--undo", help="Let the rules decide again.")] = False,
     session: OneSession = None,
     json: Json = False,
     config: Config = None,
@@ -306,11 +313,9 @@ def relieve(
 ) -> None:
     """Shrink a session that is too long for its model.
 
-    No model is called.
-
-    Extracts values in steps, the oldest first, until the session fits: shorter values, results
-    larger than a tenth of the window, values of all messages but the newest, arguments of calls,
-    and the older half of the messages. Turns may be archived. Everything can be restored.
+    Extracts more and more kinds of values until the session fits: first shorter ones, then large
+    recent results, values of all messages but the newest, arguments of calls, and at last the older
+    half of the messages. Turns may be archived. No model is called. Everything can be restored.
 
     Exits with 1 if the session still does not fit, or if its provider would still refuse a
     signature.

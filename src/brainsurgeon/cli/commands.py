@@ -12,7 +12,7 @@ from typer import Option
 from typer.core import TyperGroup
 
 from brainsurgeon import __version__
-from brainsurgeon.cli.options import Config, OutputError, ReaderGoneError, given
+from brainsurgeon.cli.options import Command, Config, OutputError, ReaderGoneError, given
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable_lines
 
@@ -178,7 +178,7 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     chosen = [name for name in words if name in COMMANDS]
     for name in chosen or COMMANDS:
         function = getattr(import_module(f"brainsurgeon.cli.{COMMANDS[name]}"), name)
-        made.command(name, hidden=name == "hook")(function)  # only agents run it
+        made.command(name, cls=Command, hidden=name == "hook")(function)  # only agents run it
     if not chosen:
         from brainsurgeon.cli.store import store
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 from msgspec import Struct, field
 from typer import Argument, Option
+from typer.core import TyperCommand
 
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable, readable_lines
@@ -20,6 +21,25 @@ if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.store import Store
+
+
+class Command(TyperCommand):
+    """A command whose help names arguments and values by their meaning: ENTRY, --since SINCE."""
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        super().__init__(*words, **options)
+        for param in self.params:
+            _name_plainly(param)
+
+
+def _name_plainly(param: Any) -> None:
+    if getattr(param, "is_flag", False):
+        return
+    name = param.metavar = param.metavar or param.name.rpartition("_")[2].upper()
+    if param.param_type_name == "argument":  # typer would add braces and a type
+        name = name if param.required else f"[{name}]"
+        param.get_usage_pieces = lambda _: [name if param.nargs == 1 else f"{name}..."]
+        param.display_type_rich = lambda **_: None
 
 
 def session_titles(incomplete: str) -> list[str]:
@@ -34,7 +54,9 @@ def session_titles(incomplete: str) -> list[str]:
         return []
 
 
-Config = Annotated[str | None, Option("--config", help="Configuration file to use.")]
+Config = Annotated[
+    str | None, Option("--config", metavar="FILE", help="Configuration file to use.")
+]
 Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 OneSession = Annotated[
     str | None,
@@ -51,11 +73,14 @@ Sessions = Annotated[
 Keys = Annotated[
     list[str] | None,
     Option(
-        "--key", help="Only this value: a whole path, or a name in it. Repeat it, or use commas."
+        "--key",
+        help="Only this value, by its path (message.content.0.text) or a name in it (details). "
+        "Repeatable.",
     ),
 ]
 Entry = Annotated[
-    str, Argument(help="Entry id, its beginning, or a whole placeholder [[extracted-…]].")
+    str,
+    Argument(help="Entry id, its beginning, or a whole placeholder [[extracted-…]]."),
 ]
 SessionName = Annotated[
     str,

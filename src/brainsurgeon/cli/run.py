@@ -16,7 +16,6 @@ from typer import Option
 from brainsurgeon.cli.options import (
     Config,
     Json,
-    OneSession,
     Sessions,
     ahead_of_scan,
     given,
@@ -156,9 +155,14 @@ def run(config: Config = None) -> None:
 
 def mcp(
     agent: Annotated[
-        str | None, Option("--agent", help="Serve only this agent: its name, or its directory.")
+        str | None,
+        Option(
+            "--agent", help="Serve only the sessions of this agent: its name, or its directory."
+        ),
     ] = None,
-    session: OneSession = None,
+    session: Annotated[
+        str | None, Option("--session", help="Serve only this session: its path or id.")
+    ] = None,
     config: Config = None,
 ) -> None:
     """Serve the agents' tool purge_control, over MCP on stdin.
@@ -208,8 +212,8 @@ def doctor(
         bool,
         Option(
             "--repair",
-            help="Recover from a crash; correct the catalogue; copy the readable values of a "
-            "damaged store into a new one.",
+            help="Finish interrupted rewrites, record the placeholders found in sessions, and copy "
+            "the readable values of a damaged store into a new one.",
         ),
     ] = False,
     json: Json = False,
@@ -265,8 +269,8 @@ def status(
 ) -> None:
     """Show runs, savings, and why sessions are not pruned.
 
-    The report page is one file that loads nothing. Without --previews it contains no content of
-    sessions. Metrics are computed from the store alone; no session is read.
+    The report page is one file that refers to no other file or server. Without --previews it
+    contains no content of sessions. Metrics are computed without reading a session.
 
     \b
     Example:

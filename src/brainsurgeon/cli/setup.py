@@ -88,7 +88,10 @@ def init(
             help="Also install the plugin of claude: the tool, and a warning of a full context.",
         ),
     ] = None,
-    yes: Annotated[bool, Option("--yes", help="Do all steps without asking.")] = False,
+    yes: Annotated[
+        bool,
+        Option("--yes", help="Do it without asking: the configuration, and the steps named here."),
+    ] = False,
     undo: Annotated[bool, Option("--undo", help="Undo the steps of init.")] = False,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Print what would be done; write nothing.")
@@ -101,7 +104,8 @@ def init(
 ) -> None:
     """Find the agents, write a configuration, offer service and tool.
 
-    Shows each step, and does it after you agree. Never overwrites a file or changes a session.
+    Shows each step, and does it after you agree. Changes no session. Overwrites only files that
+    it wrote itself.
 
     \b
     Example:

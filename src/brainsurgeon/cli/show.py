@@ -56,10 +56,13 @@ def sessions(
     agent: Annotated[str | None, Option("--agent", help="Only the sessions of this agent.")] = None,
     state: Annotated[
         str | None,
-        Option("--state", help="Only sessions in this state: idle, busy, skipped, failed, …"),
+        Option(
+            "--state",
+            help="Only sessions in this state: idle, busy, skipped, failed, unreadable or gone.",
+        ),
     ] = None,
     sort: Annotated[
-        Sort, Option("--sort", help="Sort key. The largest sizes and savings come first.")
+        Sort, Option("--sort", help="Sort by size, saved, age or name; the largest come first.")
     ] = Sort.size,
     preview: Annotated[
         bool,
@@ -120,9 +123,7 @@ def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
 
 
 def estimate(
-    session: Annotated[
-        list[str] | None, Argument(help="Only these sessions.", metavar="[SESSION]…")
-    ] = None,
+    session: Annotated[list[str] | None, Argument(help="Only these sessions.")] = None,
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -151,7 +152,7 @@ def show(
     name: Annotated[
         str | None,
         Argument(
-            metavar="[ENTRY | SESSION]",
+            metavar="ENTRY|SESSION",
             help="Entry id or placeholder, or a session.",
             autocompletion=session_titles,
         ),
@@ -166,7 +167,8 @@ def show(
         Option(
             "--search",
             metavar="TEXT",
-            help="List the places of TEXT, extracted or not; ignores case.",
+            help="List the entries with TEXT, extracted or not, in SESSION or in all sessions; "
+            "ignores case.",
         ),
     ] = None,
     regex: Annotated[bool, Option("--regex", help="TEXT is a regular expression.")] = False,

@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 from brainsurgeon.cli.options import (
+    Command,
     Config,
     Json,
     given,
@@ -46,7 +47,7 @@ def _store() -> None:
     """  # noqa: D301
 
 
-@store.command()
+@store.command(cls=Command)
 def backup(
     file: Annotated[str, Argument(help="File for the copy.")],
     force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
@@ -66,7 +67,7 @@ def backup(
     print_answer(sessions.backup_json, sessions.backup, back_up(settings, file, force=force))
 
 
-@store.command()
+@store.command(cls=Command)
 def restore(
     file: Annotated[str, Argument(help="A file that `store backup` made.")],
     yes: Yes = False,
@@ -75,8 +76,8 @@ def restore(
 ) -> None:
     """Replace the store with a backup; the old store is kept beside it.
 
-    Stop the daemon before. The backup is checked first. Sessions with placeholders newer than the
-    backup are listed: their values are only in the current store.
+    Stop the daemon first. The backup is checked before anything is changed. Sessions with
+    placeholders newer than the backup are listed: their values are only in the current store.
 
     \b
     Example:
@@ -94,7 +95,7 @@ def restore(
     print_answer(sessions.replacement_json, sessions.replacement, done)
 
 
-@store.command()
+@store.command(cls=Command)
 def purge(
     even_so: Annotated[
         bool,
@@ -104,9 +105,9 @@ def purge(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Remove the store, if no session or archive contains a placeholder of it.
+    """Remove the store, if no session contains a placeholder of it any more.
 
-    First run brainsurgeon restore --all, and stop the daemon.
+    Stop the daemon and run brainsurgeon restore --all first.
 
     \b
     Example:
