@@ -33,7 +33,7 @@ from brainsurgeon.hosts import openclaw_database
 from brainsurgeon.hosts.openclaw_database import Database, Payload, digest
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.lookup.sessions import note_within
-from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal, Sightings
+from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal
 from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord
 from brainsurgeon.model.sessions import Resume, SessionFile
 from brainsurgeon.model.text import counted
@@ -589,7 +589,8 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
         return part
     restored = tuple(dict.fromkeys(edit.entry_id for edit in part.restorations))
     handled = replace(part.handled, requests=(), restored=restored)
-    return replace(part, met=Sightings(), handled=handled)
+    met = replace(part.met, here=(), gone=(), missing=())
+    return replace(part, met=met, handled=handled)
 
 
 def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[int, int], bytes]:
