@@ -16,6 +16,7 @@ import zstandard
 from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.lookup.sessions import session_named
+from brainsurgeon.model.text import readable as safe
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.doctor import doctor
@@ -26,7 +27,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.matching import ANOTHERS, NOBODYS
-from brainsurgeon.render import as_json, safe
+from brainsurgeon.render import as_json
 from brainsurgeon.render.sessions import restored_all, restored_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Attempt

@@ -39,10 +39,6 @@ def printable(value: Any) -> Any:
     return [printable(item) for item in value] if isinstance(value, list) else value
 
 
-def safe(text: str) -> str:
-    return readable(text)
-
-
 def unexpected(error: Exception) -> str:
     """Return the place of a bug, without the message, which may quote content."""
     at = error.__traceback__
@@ -92,7 +88,7 @@ def table(
     """
     from rich.cells import cell_len
 
-    cells = [[safe(cell) for cell in row] for row in rows]
+    cells = [[readable(cell) for cell in row] for row in rows]
     widths = [max(cell_len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
     room = columns() - spare - sum(widths[left:]) - 2 * (len(head) - 1)
     may_shrink = range(whole, left)
