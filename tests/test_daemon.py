@@ -806,10 +806,7 @@ def runs(one):
 
 
 def test_the_end_of_a_protection_makes_an_unchanged_file_due(world):
-    """What was restored is extracted again when its protection ends.
-
-    Though nothing touched the file.
-    """
+    """What was restored goes again when its protection ends, though nothing touched the file."""
     path, ident = idle(world)
     one = in_process(world, keep_after_restore_seconds=600)
     world.clock = lambda: time.time()  # noqa: PLW0108  frozen time stands in another function

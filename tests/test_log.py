@@ -344,6 +344,7 @@ def test_the_canary_is_said_only_where_it_was_asked_for(world, haunted, say):
         ("sessions", "main/s", "--json"),
         ("status",),
         ("doctor",),
+        ("history", "--events", "--json"),
         ("scan", "--retention", "--dry-run"),
         ("scan", "--retention", "--json"),
         ("pin", ident, *name),

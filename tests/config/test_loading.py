@@ -427,19 +427,6 @@ name = "main"
     ]  # fmt: skip
 
 
-def test_the_message_names_the_file_and_counts(tmp_path):
-    """The one message that a user sees names the file, and every problem on a line of its own."""
-    path = tmp_path / "config.toml"
-    path.write_text("keep_recent = -1\nwatch = 1\n")
-
-    with pytest.raises(ConfigError) as caught:
-        load(str(path))
-
-    first, *lines = str(caught.value).splitlines()
-    assert first == f"{path}: 2 problems, nothing was run:"
-    assert [line.split(":")[0] for line in lines] == ["  keep_recent", "  watch"]
-
-
 def test_a_problem_shows_what_was_given_but_no_secret(problems):
     """The value is shown, shortened; what stands under a key that is not ours may be a secret."""
     found = problems(f'log_level = "{"loud" * 50}"\napi_key = "hunter2"\n')

@@ -9,13 +9,6 @@ from building.world import SAMPLES
 TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))
 
 
-def pytest_generate_tests(metafunc):
-    """Hand each sample of a format to each promise of the contract."""
-    if "sample" in metafunc.fixturenames:
-        samples = metafunc.cls.samples
-        metafunc.parametrize("sample", samples, ids=[sample.name[:24] for sample in samples])
-
-
 # Parsing a line and naming its entry.
 
 
@@ -118,10 +111,7 @@ def test_strings_below_a_value_are_found_down_to_a_depth():
     ],
 )
 def test_an_image_goes_as_a_whole_block(block, chars):
-    """A placeholder inside base64 is refused by every provider.
-
-    So that the block gives way to a text.
-    """
+    """Every provider refuses a placeholder inside base64, so that the block gives way to a text."""
     found = list(image(block, ("content", 0), "user", None))
 
     assert [(part.path, part.chars, part.block) for part in found] == (

@@ -460,10 +460,7 @@ def test_thinking_leaves_as_a_block_that_is_never_sent(conversation):
 
 
 def test_every_signature_of_a_reply_is_known(conversation):
-    """With its model; on a line of its own it is the whole content, which then is empty.
-
-    The error that Claude Code notes in place of a reply has none.
-    """
+    """With its model, also on a line of its own; the note of an error has none."""
     signed = {"type": "thinking", "thinking": "", "signature": "s" * 50}
     conversation.assistant(signed, TEXT)
     conversation.assistant(signed)

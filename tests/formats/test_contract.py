@@ -142,10 +142,7 @@ class FormatContract:
             assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
 
     def test_identities_are_unique_and_usable(self, sample):
-        """Every entry that has parts has a name of its own.
-
-        A placeholder that fits into the line.
-        """
+        """Each entry with parts has a name of its own, whose placeholder fits into the line."""
         data = sample.read_bytes()
         look = survey(self.form, data)
         names = [

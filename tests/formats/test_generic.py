@@ -10,13 +10,6 @@ from building.world import dump
 GENERIC = FORMATS["generic"]
 
 
-def pytest_generate_tests(metafunc):
-    """Hand each sample of a format to each promise of the contract."""
-    if "sample" in metafunc.fixturenames:
-        samples = metafunc.cls.samples
-        metafunc.parametrize("sample", samples, ids=[sample.name[:24] for sample in samples])
-
-
 TEXT = {"type": "text", "text": "words"}
 IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 

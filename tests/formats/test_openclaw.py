@@ -22,13 +22,6 @@ from building.world import Conversation, dump
 OPENCLAW = FORMATS["openclaw"]
 
 
-def pytest_generate_tests(metafunc):
-    """Hand each sample of a format to each promise of the contract."""
-    if "sample" in metafunc.fixturenames:
-        samples = metafunc.cls.samples
-        metafunc.parametrize("sample", samples, ids=[sample.name[:24] for sample in samples])
-
-
 # OpenClaw and pi: the parts.
 
 

@@ -10,13 +10,6 @@ OPENCLAW = FORMATS["openclaw"]
 GENERIC = FORMATS["generic"]
 
 
-def pytest_generate_tests(metafunc):
-    """Hand each sample of a format to each promise of the contract."""
-    if "sample" in metafunc.fixturenames:
-        samples = metafunc.cls.samples
-        metafunc.parametrize("sample", samples, ids=[sample.name[:24] for sample in samples])
-
-
 RESULT = {"type": "tool_result", "__id": "msg-1", "output": "x"}
 META = {"timestamp": "t", "type": "session_meta", "payload": {"id": "thread"}}
 CLAUDE = {"parentUuid": None, "sessionId": "s", "type": "user", "uuid": "u",

@@ -135,10 +135,7 @@ def test_the_whole_prompt_counts_cached_or_not():
     ],
 )
 def test_an_error_is_known_by_what_providers_say(text, about, limit):
-    """A prompt too long, a signature that does not fit.
-
-    Whatever else is wrong is not ours to mend.
-    """
+    """A prompt too long and a signature that does not fit are told from all other errors."""
     assert complaint(text) == about
     assert stated_limit(text) == limit
     error = claw(role="assistant", stopReason="error", content=[], errorMessage=text)

@@ -162,10 +162,7 @@ def test_only_what_is_asked_for_is_found(value, seed, data):
 @QUICK
 @given(objects, texts, values, values, st.integers(0, 10**6))
 def test_a_key_twice_on_the_path_makes_a_line_untouchable(value, key, first, second, seed):
-    """Which of two equal keys a reader takes is the reader's choice.
-
-    So that neither is extracted.
-    """
+    """Readers differ in which of two equal keys they take, so that neither is extracted."""
     value = {name: item for name, item in value.items() if name != key}
     once = written({**value, key: first}, seed)
     again = written({key: second}, seed + 1)

@@ -12,13 +12,6 @@ from building.world import Conversation, dump
 OPENCLAW = FORMATS["openclaw"]
 
 
-def pytest_generate_tests(metafunc):
-    """Hand each sample of a format to each promise of the contract."""
-    if "sample" in metafunc.fixturenames:
-        samples = metafunc.cls.samples
-        metafunc.parametrize("sample", samples, ids=[sample.name[:24] for sample in samples])
-
-
 TEXT = {"type": "text", "text": "words"}
 SIGNED = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
 
@@ -183,10 +176,7 @@ def test_the_last_user_message_is_the_one_that_is_sent():
 
 @pytest.mark.parametrize("stop", ["error", "aborted"])
 def test_a_round_that_failed_goes_on_for_the_provider(stop):
-    """What is said behind results that no answer followed begins no new round.
-
-    A provider joins it with the results, and refuses the round without its signed thinking.
-    """
+    """What follows results that nothing answered joins their round, signed thinking included."""
     conversation = _open_round()
     conversation.assistant([], stop=stop)
     conversation.user("and now?")

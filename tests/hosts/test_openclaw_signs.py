@@ -258,10 +258,7 @@ def test_a_torn_or_odd_registry_may_mean_a_run(directory, text):
 
 @pytest.mark.parametrize("kind", ["directory", "link", "broken link", "pipe", "unreadable", "huge"])
 def test_an_unreadable_registry_may_mean_that_the_agent_is_at_work(directory, kind, monkeypatch):
-    """Whatever stands in the registry's place.
-
-    Nobody waits for it and nobody is extracted for it.
-    """
+    """Whatever stands in the registry's place, nobody waits for it and nothing is extracted."""
     path = directory.path / "sessions.json"
     if kind == "directory":
         path.mkdir()

@@ -109,28 +109,14 @@ def test_a_foreign_tool_of_that_name_is_untouched(world):
     assert "restored from the backup tape" in json.dumps(agent.entries()["foreign"])
 
 
-def test_a_shell_command_that_asked_stays_and_its_answer_goes(world):
-    """Asked by the shell, the answer is shortened; the command itself is nothing but a command."""
-    agent = pruned(world)
-    command = {"command": "brainsurgeon restore 00000003"}
-    before = asking(agent, command, name="exec")
-    _, text = agent.call(**CALL, session=SESSION)
-    answered(agent, before, text)
-
-    world.scan()
-
-    entries = agent.entries()
-    assert entries[f"call{before}"]["message"]["content"][0]["arguments"] == command
-    assert entries[f"answer{before}"]["message"]["content"][0]["text"] == "Restored 00000003."
-
-
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("after", ["after", '\u2714 "all" \\ passed 😀\n' * 90])
 @pytest.mark.parametrize("before", ["x\n", '{"event": "😀", "level": "\\u00e9\t"}\n' * 9])
 def test_an_answer_is_found_inside_a_longer_output(world, form, before, after):
-    """What stands before and after the answer in a shell's output stays and does not hide it."""
+    """What a shell printed around the answer stays, as does the command; the answer goes."""
     agent = pruned(world)
-    asked = asking(agent, {"command": "echo x; brainsurgeon restore 00000003"}, name="exec")
+    command = {"command": "echo x; brainsurgeon restore 00000003"}
+    asked = asking(agent, command, name="exec")
     said = bound(world)("restore", "00000003", *(["--json"] if form == "json" else []))
     output = before + said.stdout.decode().rstrip() + "\n" + after
     since = len(agent.talk.lines)
@@ -143,7 +129,9 @@ def test_an_answer_is_found_inside_a_longer_output(world, form, before, after):
 
     world.scan()
 
-    answer = agent.entries()["answer"]["message"]
+    entries = agent.entries()
+    answer = entries["answer"]["message"]
+    assert entries[f"call{asked}"]["message"]["content"][0]["arguments"] == command
     short = before + "Restored 00000003.\n" + after
     assert answer["content"][0]["text"] == short
     assert answer["details"] == {"aggregated": short + "\n", "cwd": "/w"}
@@ -428,10 +416,7 @@ def test_ids_that_begin_alike_are_not_mixed_up(world):
 
 
 def test_a_fork_sees_nothing_that_its_parent_said_later(world):
-    """A server for a fork gives what stands in it as a placeholder.
-
-    Nothing its parent cut since.
-    """
+    """A server for a fork gives the fork's placeholders, and nothing its parent cut since."""
     parent = pruned(world)
     fork = Agent(world, session=OTHER)
     inherited = list(map(json.loads, parent.path.read_bytes().splitlines()))[:5]
@@ -504,16 +489,6 @@ def test_errors_speak_of_actions_and_arguments(world):
     assert "the action `show` still" in changed
     assert "give `session`" in twice
     assert "--" not in changed + twice
-
-
-@pytest.mark.parametrize("value", [10**30, "9" * 4000, 2**53 + 1])
-def test_a_number_that_no_reader_keeps_is_refused(world, value):
-    """A window so large that JavaScript would round it is refused, and nothing is set."""
-    agent = pruned(world)
-
-    agent.refused(action="set_extractable", entry="0000000b", value=value, session=SESSION)
-
-    assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
 @pytest.mark.parametrize(

@@ -139,19 +139,6 @@ def test_cat_shows_archived_turns_unarchived(world, three):
     assert b"".join(cat(world.settings(), world.store, str(path), world.clock())) == before
 
 
-@pytest.mark.parametrize(
-    ("calls", "expected"), [(4, False), (5, True)], ids=["four calls", "five calls"]
-)
-def test_as_many_calls_as_the_threshold_archive(world, calls, expected):
-    """Four small calls keep a turn, five archive it."""
-    talk = Conversation()
-    for _ in range(3):
-        long_turn(talk, calls=calls, text="small" * 60)
-    world.put("s.jsonl", talk.bytes())
-
-    assert bool(archived(world.scan(**ON))) is expected
-
-
 def test_an_open_turn_and_an_unfinished_one_stay(world):
     """A turn whose call has no result, and one that did not stop, are never archived."""
     talk = Conversation()
@@ -259,30 +246,8 @@ def test_a_fork_is_undone_though_its_parent_archived_on_unseen(world, three):
     assert whole == fork.read_bytes() == dump(header) + before.partition(b"\n")[2]
 
 
-def test_a_history_written_anew_gets_the_texts_back(world, three):
-    """Under new ids, and without the turns, the last answers still come back to their entries."""
-    path, before, ends = three
-    lines_left = [json.loads(before.splitlines()[0]), *branch(path.read_bytes())]
-    parent = None
-    for number, line in enumerate(lines_left[1:]):
-        line["id"], line["parentId"] = f"new-{number}", parent
-        parent = line["id"]
-    path.write_bytes(b"".join(map(dump, lines_left)))
-    os.utime(path, (1, 1))
-    answers = world.restore_all(pristine=True)
-
-    assert [one.left for one in answers] == [()]
-    assert [texts(path.read_bytes(), f"new-{2 * n + 1}") for n in range(3)] == [
-        texts(before, closing) for _, closing in ends[:3]
-    ]
-    assert show_turn(world.settings(), world.store, ends[0][1], None, world.clock()) is None
-
-
 def test_many_archives_in_a_row_become_one(world):
-    """More than FOLD_AFTER archives in a row archive once more, as is said.
-
-    Come back whole.
-    """
+    """More than FOLD_AFTER archives in a row become one, as is said, and come back whole."""
     talk, ends = turns(8)
     path = world.put("s.jsonl", talk.bytes())
     with folding(4):
@@ -534,10 +499,7 @@ def test_archived_turns_are_counted_apart_from_values_that_left(world, three, cl
 
 
 def test_values_come_back_also_after_a_turn_came_back_without_them(world):
-    """`--values` brings what was extracted from a turn that was restored before.
-
-    Then nothing.
-    """
+    """`--values` brings what was extracted from a turn that was restored before, once."""
     talk, ends = turns(4)
     path = world.put("s.jsonl", talk.bytes())
     world.scan(**ON)
@@ -601,10 +563,7 @@ def test_the_index_tells_what_is_known_of_each_result(world):
 
 
 def test_context_tells_what_the_next_run_would_archive(world):
-    """Before a run the turns that would be archived are told.
-
-    Afterwards the archives that stand.
-    """
+    """Before a run the turns that it would archive are told, afterwards the archives."""
     talk, ends = turns(4)
     world.put("s.jsonl", talk.bytes())
     look = lambda: context(world.settings(**NEVER), world.store, "main/s", world.clock())  # noqa: E731

@@ -242,10 +242,7 @@ def test_a_session_that_a_process_works_on_is_left_alone(world, path, puppet):
 
 
 def test_beside_a_process_at_rest_new_extractions_wait(world, path, conversation, puppet):
-    """It never reads its session again.
-
-    Who names the session need not wait, and no request waits.
-    """
+    """It never reads its session again; who names the session need not wait, nor do requests."""
     changed_at = int(time.time() / 60) * 60 - 60
     os.utime(path, (changed_at,) * 2)
     world.record(puppet.pid, status="idle")
@@ -363,10 +360,7 @@ def test_a_fork_gets_the_values_of_its_origin(world, path, conversation, says):
 
 @pytest.mark.parametrize("says", [True, False], ids=["2.1.330", "2.1.112"])
 def test_the_values_of_a_fork_stand_when_its_origin_is_gone(world, path, conversation, says):
-    """Every placeholder leads to a value.
-
-    Before and after days in which only the fork was there.
-    """
+    """Every placeholder leads to a value, before and after days with only the fork."""
     world.clock = Clock()
     world.scan()
     copy = forked(path, OTHER, says=says)

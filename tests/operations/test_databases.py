@@ -225,14 +225,6 @@ class TestScanning:
         assert world.scan(only=[f"{world.claw.path}/{LOCAL}"]).files_seen == 1
         assert world.scan(only=[str(world.claw.path)]).files_seen == 8
 
-    def test_claims_matter_only_while_their_gateway_lives(self, world):
-        """With a living owner, a session that says running is deferred with that reason."""
-        world.claw.lease()
-        world.claw.sql("UPDATE session_windows SET status = 'running' WHERE session_id = ?",
-                       (GATEWAY,))  # fmt: skip
-
-        assert world.outcome(GATEWAY) == ("deferred", "marked as running by its agent")
-
     def test_jsonl_files_beside_a_database_are_never_written(self, world):
         """Files that stand beside the database are left as they are, with the reason."""
         path = world.claw.root / "main" / "sessions" / f"{LOCAL}.jsonl"
@@ -800,10 +792,7 @@ class TestMovingIn:
         return texts
 
     def test_its_placeholders_are_put_back(self, world, moved):
-        """What was extracted from the file goes back into the rows.
-
-        Before any run has seen them.
-        """
+        """What was extracted from the file goes back into rows that no run has seen yet."""
         ident = world.placeholders()[0]
 
         assert not world.restore(ident).pending
@@ -822,10 +811,7 @@ class TestMovingIn:
         assert len(_held(world)) >= held > 0
 
     def test_a_root_without_the_database_keeps_the_values(self, world, moved, monkeypatch):
-        """Where the root is the old directory of files.
-
-        Nobody sees the placeholders in the rows.
-        """
+        """Values stay where the root is the old directory of files and no row is seen."""
         assert moved
         monkeypatch.setattr(clocks, "boot_clock", lambda: world.clock.now)
         alone = world.claw.root / "main" / "sessions"

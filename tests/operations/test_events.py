@@ -24,14 +24,6 @@ def test_what_a_run_does_is_told(world, pruned, clock):
     assert (two.kind, two.run_id, two.facts["values"]) == ("restoration", 2, 1)
 
 
-def test_no_event_holds_what_was_said(world, pruned):
-    """Ids, counts, sizes and reasons, and nothing that a session says."""
-    world.restore(pruned)
-    said = [one.facts for one in events(world.settings(), world.store)]
-
-    assert "xx" not in str(said)
-
-
 def test_a_request_that_nobody_could_carry_out_is_told(world, pruned, path, conversation, clock):
     """A put-back that found no idle moment in time lapses, with an event."""
     open_turn(path, conversation, clock)

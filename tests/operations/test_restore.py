@@ -100,10 +100,7 @@ def test_a_whole_pasted_placeholder_names_the_entry(world, pruned, path):
 
 
 def test_an_entry_with_a_hostile_id_has_two_names(world, conversation, path):
-    """An id that cannot stand in a placeholder is known by itself.
-
-    By its safe id and by the placeholder.
-    """
+    """An id that cannot stand in a placeholder names its entry, as does the safe one."""
     hostile = "a]] ../x\n\x1b[31m"
     conversation.user()
     conversation.call()
@@ -554,10 +551,7 @@ def entries(path):
 def test_of_two_messages_with_new_ids_the_first_is_the_recorded_one(
     world, conversation, path, clock
 ):
-    """A placeholder that a user typed later stays.
-
-    Though its message reads like the one that was extracted.
-    """
+    """A placeholder typed later stays, though its message reads like the extracted one."""
     said = conversation.user("y" * 2000)
     conversation.assistant()
     conversation.turn("short")
@@ -599,10 +593,7 @@ def test_a_placeholder_that_a_user_typed_does_not_count_as_standing(
 def test_a_placeholder_that_stands_twice_is_restored_twice(
     world, conversation, pruned, path, clock
 ):
-    """Where the agent branched, the placeholder of the old branch.
-
-    That of the new one come back.
-    """
+    """Where the agent branched, the placeholders of both branches come back."""
     lines = entries(path)[1:]
     append(path, with_new_ids(lines, "eeee"))
     clock.now = int(time.time()) + 1
@@ -628,10 +619,7 @@ def test_an_original_that_is_back_is_not_touched(world, conversation, pruned, pa
 
 
 def test_the_put_back_of_another_entry_is_not_taken_for_this_one(world, conversation, path, clock):
-    """While another request is carried out in the same rewrite.
-
-    A placeholder that is gone is still told.
-    """
+    """A placeholder that is gone is told though another request is carried out at once."""
     first, second = conversation.turn(), conversation.turn("y" * 2000)
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())

@@ -277,20 +277,6 @@ def test_a_standing_value_lives_a_month_in_silence(world, company, clock, since)
     assert state(world.root) == before
 
 
-def test_never_keeps(world, company, clock):
-    """With both thresholds `never` nothing goes, in sight or not, however long ago."""
-    prune(world)
-    path, _ = prune(world, "t")
-    path.unlink()
-    forever = {"retention": "never", "retention_standing": "never"}
-    for _ in range(3):
-        clock.later(400 * DAY)
-        run(world, **forever)
-
-        assert done(run(world, **forever)) == NOTHING
-    assert len(held(world)) == 2
-
-
 @pytest.mark.parametrize(
     ("settings", "goes"),
     [
@@ -345,23 +331,6 @@ def due(world, clock):
 
     clock.later(60)
     return path, ident
-
-
-def test_a_restored_value_is_not_deleted_at_once(world, company, clock):
-    """Restored into an idle session, it has its day."""
-    _, ident = due(world, clock)
-    world.restore(ident)
-
-    assert done(run(world)) == NOTHING
-    assert held(world) == {ident}
-
-
-def open_a_turn(path, clock):
-    with open(path, "ab") as handle:
-        handle.write(
-            b'{"type":"message","id":"abcdef01","message":{"role":"user","content":"?"}}\n'
-        )
-    os.utime(path, (clock.now, clock.now))
 
 
 @pytest.mark.parametrize("everything", [False, True])

@@ -398,10 +398,7 @@ def test_what_is_forced_is_done_however_little_it_frees(world, conversation):
 
 
 def test_entries_whose_ids_stand_twice_are_left_alone(world, conversation):
-    """Where readers would disagree on which entry an id names, neither is extracted.
-
-    It is said.
-    """
+    """Where readers would disagree on which entry an id names, neither goes, as is said."""
     conversation.turn("a" * 2000)
     for letter in "bc":
         conversation.user()
@@ -511,10 +508,7 @@ def test_other_rules_make_every_file_due_again(world, session):
 
 
 def test_the_end_of_a_protection_makes_an_unchanged_file_due(world, session, clock):
-    """A restored entry is extracted again when its protection ends.
-
-    Though its file did not change.
-    """
+    """A restored entry goes again when its protection ends, though its file did not change."""
     clock.now = int(clock.now)
     path = world.directory / "s.jsonl"
     world.scan()

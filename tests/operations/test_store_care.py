@@ -165,10 +165,7 @@ def test_no_backup_is_made_in_the_middle_of_a_rewrite(world, pruned, target, mon
 
 
 def test_what_was_cut_after_a_backup_is_named_and_kept(world, pruned, target):
-    """Each session with placeholders newer than the backup is named.
-
-    The old store stays beside.
-    """
+    """Each session with newer placeholders is named, and the old store stays beside."""
     store_care.back_up(world.settings(), target)
     second_session(world)
     done = replace(world, target)

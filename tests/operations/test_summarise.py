@@ -42,10 +42,7 @@ def archiving(world, monkeypatch):
 
 
 def test_the_command_gets_the_turn_and_says_what_it_came_to(world, archiving):
-    """It reads the turn as JSON lines, with what was extracted from it.
-
-    What it prints stands.
-    """
+    """It reads the turn as JSON lines with what was extracted; what it prints stands."""
     path, talk, ends, scan = archiving
     assert world.scan().values_extracted == 24
     assert b"[[extracted-" in path.read_bytes()
@@ -82,10 +79,7 @@ def test_a_command_that_fails_leaves_the_summary_to_us(archiving, program, why):
 
 
 def test_a_command_that_takes_too_long_is_ended(archiving):
-    """After its time it is killed with what it started.
-
-    The turn is archived with our summary.
-    """
+    """After its time it is killed with what it started, and our summary stands."""
     path, _, ends, scan = archiving
     report = scan("import subprocess; subprocess.run(['sleep', '60'])", timeout=1.0)
 

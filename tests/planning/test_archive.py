@@ -5,12 +5,11 @@ from msgspec.structs import replace
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Rules
-from brainsurgeon.planning.archive import Archiving, without_thresholds
+from brainsurgeon.planning.archive import Archiving
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
 from building.readings import WINDOW, opened
-from building.turns import long_turn, roles, turns
-from building.world import Conversation
+from building.turns import roles, turns
 
 FORM = FORMATS["openclaw"]
 ON = ArchiveRules(enabled=True)
@@ -27,42 +26,6 @@ def planned(talk, archiving):
 def ends(made):
     """Give prompt, closing entry and depth of what is archived."""
     return [(one.prompt_id, one.entry_id, one.depth) for one in made.archives]
-
-
-def test_nothing_is_gathered_where_nothing_is_asked():
-    """Without a request and without the switch a plan says nothing of turns."""
-    talk, _ = turns(4)
-
-    assert planned(talk, Archiving(ArchiveRules())).turns == ()
-
-
-def test_each_turn_has_its_reason():
-    """Every live turn is decided about, in order, and what is archived is named."""
-    talk, told = turns(4)
-    made = planned(talk, Archiving(ON))
-
-    assert [one.reason for one in made.turns] == ["5 calls", "5 calls", "recent", "recent"]
-    assert ends(made) == [(*pair, 1) for pair in told[:2]]
-    assert made.forced
-
-
-def test_without_thresholds_every_turn_is_archived_that_may():
-    """Small turns are archived too, but for the recent ones."""
-    talk = Conversation()
-    for _ in range(5):
-        long_turn(talk, calls=1, text="y" * 2000)
-
-    assert ends(planned(talk, Archiving(ON))) == []
-    assert len(ends(planned(talk, Archiving(without_thresholds(ArchiveRules()))))) == 3
-
-
-def test_the_oldest_turns_archive_together_where_that_is_asked():
-    """What ends so many messages back becomes one archive, and the others stay as they are."""
-    talk, told = turns(6)
-    half = len(roles(talk.bytes())) // 2
-    made = planned(talk, Archiving(replace(ON, tool_call_threshold=99), beyond=half))
-
-    assert ends(made) == [(told[0][0], told[2][1], 2)]
 
 
 def test_a_turn_whose_line_cannot_be_edited_is_left_out():

@@ -6,7 +6,7 @@ from brainsurgeon.formats import recognise
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.turns import PICTURE, SIGNATURE, TOO_LONG, Calibration, Sent
+from brainsurgeon.model.turns import PICTURE, Calibration, Sent
 from brainsurgeon.planning.budget import (
     FEWEST,
     NEWEST,
@@ -185,26 +185,6 @@ def test_failed_and_aborted_answers_are_neither_sent_nor_counted():
     assert [(one.sent.chars, one.tokens) for one in found.calls] == [(10, 7)]
     assert found.sent.chars == 12
     assert found.complaint is None
-
-
-@pytest.mark.parametrize(
-    ("error", "complaint", "limit"),
-    [
-        ("400 context_length_exceeded: too much", TOO_LONG, None),
-        ("This model's maximum context length is 128,000 tokens.", TOO_LONG, 128_000),
-        ("prompt is too long: 205000 tokens > 200000 maximum", TOO_LONG, 200_000),
-        ("400 The block is bound to a different conversation", SIGNATURE, None),
-        ("503 overloaded", None, None),
-    ],
-)
-def test_what_the_last_prompt_was_refused_for_is_known(error, complaint, limit):
-    """An answer that is an error says whether the prompt was too long, and how long it may be."""
-    found = measured(
-        claw({"role": "user", "content": "x" * 10}, said("", 0, "error", errorMessage=error))
-    )
-
-    assert (found.complaint, found.limit) == (complaint, limit)
-    assert found.refused.chars == 10
 
 
 def test_one_api_message_is_one_call():

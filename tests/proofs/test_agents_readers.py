@@ -264,10 +264,7 @@ def test_thought_signatures_of_google_stay_with_what_they_sign(pruned, conversat
     "api", ["anthropic-messages", "openai-responses", "openai-completions", "google-generative-ai"]
 )
 def test_providers_take_a_session_whose_images_are_gone(pruned, conversation, api):
-    """An image gives way as a whole.
-
-    No request holds a placeholder as image data or an empty text.
-    """
+    """An image goes as a whole: no request holds a placeholder as image data, or no text."""
     question = {"type": "text", "text": "what do you see?"}
     conversation.entry(message={"role": "user", "content": [question, IMAGE], "timestamp": 1})
     for number, shown in enumerate(([IMAGE], [question, IMAGE])):

@@ -54,10 +54,7 @@ def placeholders(request):
 
 
 def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
-    """No turn fails, placeholders reach the model, a value asked for comes back.
-
-    Nothing is lost.
-    """
+    """No turn fails, placeholders reach the model, a value asked for comes, nothing is lost."""
     with Model() as model:
         claw = OpenClaw(tmp_path, start, model)
         (tmp_path / "config.toml").write_text(

@@ -111,10 +111,7 @@ def life(request, tmp_path, start):
 
 
 def test_two_sessions_at_once(life):
-    """No turn of two sessions fails while both are pruned.
-
-    The model is shown their placeholders.
-    """
+    """No turn of two sessions fails while both are pruned and placeholders are shown."""
     _two_at_once(life.claw, life.one, life.other)
     _latency(life, life.one)
 

@@ -152,10 +152,7 @@ def test_pi_is_refused_only_without_the_rule(tmp_path, knows):
 
 
 def test_pi_branches_forks_compacts_and_edits_beside_the_daemon(tmp_path):
-    """No turn fails, in one process or in many.
-
-    The model is shown placeholders for old values.
-    """
+    """No turn fails, in one process or many, and the model is shown placeholders."""
     with Messages() as model:
         pi = Pi(tmp_path, model, name="claude-sonnet-4-5")
         pi.turn([printing("zero")], [printing("zero b")])

@@ -112,28 +112,10 @@ def session_linked(world):
     return linked(world.directory / "a.jsonl", world.base / "disk")
 
 
-def root_missing(world):
-    """Take the root away; return what brings it back."""
-    away = world.root.rename(world.base / "away")
-    return lambda: away.rename(world.root)
-
-
-def empty_mount_point(world):
-    """Leave an empty directory in the place of the root; return what undoes that."""
-    bring_back = root_missing(world)
-    world.root.mkdir()
-
-    def back():
-        world.root.rmdir()
-        bring_back()
-
-    return back
-
-
 LINKED = [agent_linked, directory_linked, session_linked]
 
 
-@pytest.mark.parametrize("hide", [*LINKED, root_missing, empty_mount_point])
+@pytest.mark.parametrize("hide", LINKED)
 def test_what_is_behind_something_else_never_expires(world, files, hide):
     """While nobody can look whether a session is there, not even a month lets its values go."""
     back = hide(world)

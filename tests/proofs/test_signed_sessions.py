@@ -91,10 +91,7 @@ def test_a_signature_is_listed_and_shown_by_its_entry(world, talk):
 
 
 def test_a_value_put_back_takes_newer_signatures_out(world, talk):
-    """Signatures made behind the placeholder that it fills would break.
-
-    The old ones would not fit.
-    """
+    """Signatures made behind the placeholder leave with it; older ones would not fit."""
     _, _, result, _ = turn(talk, 0)
     for tag in (1, 2):
         turn(talk, tag)
@@ -112,10 +109,7 @@ def test_a_value_put_back_takes_newer_signatures_out(world, talk):
 
 
 def test_a_signature_goes_back_only_where_it_fits(world, talk):
-    """Asked for by its entry, it stays out while something in front of it is extracted.
-
-    Why is told.
-    """
+    """A block asked for stays out, with the reason, while something before it is extracted."""
     _, _, result, answer = turn(talk, 0)
     for tag in (1, 2):
         turn(talk, tag)
@@ -322,12 +316,7 @@ def test_a_branch_left_just_now_is_not_dead_yet(world, talk):
 
 
 def test_newer_signatures_of_an_agent_that_remembers_leave(world, talk):
-    """A running pi goes on with the values that were extracted.
-
-    What it signatures then may not fit the file.
-
-    OpenClaw reads its session anew for every run, so that there nothing is done.
-    """
+    """What a running pi signs from memory leaves; OpenClaw reads anew, so its stays."""
     for tag in range(3):
         turn(talk, tag)
     place = world.root / "pi" / "--home-me--"
@@ -350,10 +339,7 @@ def test_newer_signatures_of_an_agent_that_remembers_leave(world, talk):
 
 
 def test_a_fork_has_its_signatures_taken_out_for_itself(world, talk):
-    """A fork that an agent wrote from memory is whole again.
-
-    It is extracted, and signed, on its own.
-    """
+    """A fork that an agent wrote from memory is extracted and signed on its own."""
     for tag in range(3):
         turn(talk, tag)
     path = world.put("s.jsonl", talk.bytes())

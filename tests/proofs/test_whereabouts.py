@@ -1032,10 +1032,7 @@ def exchanged_with_an_empty_one(world, files):
 )
 @pytest.mark.parametrize("at", ["exchanged", "retired"])
 def test_a_session_that_moves_after_a_crash_loses_nothing(world, monkeypatch, move, at):
-    """A late line is moved to a session that was renamed; else it is kept in a file that is named.
-
-    Recovery looks only where the session was.
-    """
+    """A late line follows a renamed session, or is kept in a file that is named."""
     path, original = write(world.directory / "s.jsonl", talk("secret"))
     late = dump({"type": "custom", "id": "late", "data": 1})
     with monkeypatch.context() as patch:

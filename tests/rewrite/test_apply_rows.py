@@ -119,10 +119,7 @@ class TestRecords:
     """What was seen of other placeholders is written down together with what was changed."""
 
     def test_a_placeholder_that_stands_again_counts_as_standing(self, world):
-        """Its agent brought the placeholder of a restored value back.
-
-        The records say that it stands.
-        """
+        """Where its agent brought a restored value's placeholder back, the records say so."""
         world.scan()
         ident = world.placeholders()[0]
         cut = texts_by_id(world)[ident]
@@ -134,10 +131,7 @@ class TestRecords:
         assert states(world, ident) == {"standing"}
 
     def test_a_placeholder_that_is_gone_counts_as_standing_no_more(self, world):
-        """Its agent wrote something short in its place.
-
-        The records do not wait for the placeholder.
-        """
+        """Where its agent wrote something short instead, the records do not wait for it."""
         world.scan()
         ident = world.placeholders()[0]
         entry = json.loads(texts_by_id(world)[ident])
@@ -168,10 +162,7 @@ class TestFilesystems:
         assert world.claw.contents() == before
 
     def test_what_was_cut_below_an_exclusive_root_comes_back(self, world):
-        """Below such a root a session is extracted.
-
-        One value and all the others are restored.
-        """
+        """Below such a root a session is extracted, and one or all values are restored."""
         before = world.claw.columns(GATEWAY)
         roots = [{"path": str(world.claw.root), "exclusive": True}]
         world.scan(roots=roots)

@@ -127,10 +127,7 @@ def known(world):
 
 
 def test_what_was_appended_goes_without_the_front_being_taken_apart(world, known, monkeypatch):
-    """A value in the tail is extracted on the word of the tail alone, again and again.
-
-    Comes back.
-    """
+    """A value in the tail goes on the word of the tail alone, again and again, and comes back."""
     path, talk = known
     monkeypatch.setattr("brainsurgeon.operations.scan.examine_quiet", None)
     said = [str(number) * 5000 for number in range(1, 4)]
@@ -245,10 +242,7 @@ def test_what_stands_in_front_of_the_tail_goes_on_standing(world, monkeypatch):
 
 
 def test_what_is_asked_for_during_a_run_is_not_stepped_over(world):
-    """A request that comes after the run began.
-
-    Before it looks at its session is carried out.
-    """
+    """A request that comes after the run began, before its session's turn, is carried out."""
     path, talk = long_session(world)
     pin(world, talk.last, value=2)  # so that the store has a record of it
     world.scan()
@@ -270,10 +264,7 @@ def test_what_is_asked_for_during_a_run_is_not_stepped_over(world):
 
 
 def test_an_archive_with_a_new_id_is_known_in_the_tail(world):
-    """Its entry was written anew with another id.
-
-    Nothing is extracted from what stands for a turn.
-    """
+    """Nothing is extracted from what stands for a turn, also under another id."""
     path, talk = long_session(world)
     say_much(path, talk, "much")
     keys = world.settings(keep_recent=0, archive={"enabled": True, "keep_turns": 0})

@@ -73,10 +73,7 @@ def test_where_a_lease_proves_nothing_nothing_is_touched(world, path, conversati
 
 
 def test_an_exclusive_root_is_worked_on(world, path, conversation):
-    """Where the root says that nobody else writes there.
-
-    The session is extracted and comes back.
-    """
+    """Where the root says that nobody else writes there, values go and come back."""
     roots = [{"path": str(world.root), "exclusive": True}]
     done = world.scan(keep_recent=0, roots=roots)
     lean = path.read_bytes()

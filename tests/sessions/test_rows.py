@@ -266,10 +266,7 @@ class TestPlanning:
         assert max(map(len, found)) == row_writing.MOST_ROWS
 
     def test_what_comes_back_comes_last_and_from_the_oldest(self):
-        """A signature leaves before anything in front of it changes.
-
-        Comes back after it did.
-        """
+        """A signature leaves before anything in front of it changes, and comes back after it."""
         index = RowIndex([(seq, 100) for seq in range(10)])
         edits = []
         for seq in range(10):

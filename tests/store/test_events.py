@@ -2,7 +2,7 @@
 
 from brainsurgeon.model.reports import KINDS
 from brainsurgeon.store import history as room
-from building.rows import count, session
+from building.rows import count
 
 
 def told(store, *kinds, at=1.0, row=None):
@@ -21,37 +21,6 @@ def test_events_come_in_the_order_in_which_they_were_committed(store):
 
     assert [one.kind for one in first] == ["extraction", "expiry"]
     assert later[0].id > first[1].id
-
-
-def test_an_event_that_was_not_committed_never_was(store):
-    """What is rolled back with its transaction is seen by nobody."""
-    told(store, "extraction")
-    store._connection.execute("BEGIN")
-    store.events.add(2.0, "failure", None, {}, None)
-    store._connection.execute("ROLLBACK")
-
-    assert [one.kind for one in told(store, "lapse")] == ["extraction", "lapse"]
-
-
-def test_events_are_chosen_by_id_kind_and_session(store):
-    """Those behind an id, up to another, of some kinds, of one session."""
-    row = session(store)
-    told(store, "extraction", "expiry")
-    told(store, "extraction", row=row)
-
-    assert [one.id for one in store.events.after(1)] == [2, 3]
-    assert [one.id for one in store.events.after(0, until=2)] == [1, 2]
-    assert [one.id for one in store.events.after(0, kinds=["extraction"])] == [1, 3]
-    [mine] = store.events.after(0, session_id=row.id)
-    assert (mine.id, mine.session) == (3, "main/one")
-
-
-def test_a_moment_says_where_to_begin(store):
-    """Everything that happened at a moment or later stands behind the id that is given for it."""
-    for at in (1.0, 2.0, 3.0):
-        told(store, "extraction", at=at)
-
-    assert [store.events.before(at) for at in (0.0, 2.0, 2.5, 9.0)] == [0, 1, 2, 3]
 
 
 def test_old_events_are_let_go_by_age_and_by_number(store, monkeypatch):

@@ -58,10 +58,7 @@ def test_an_abandoned_rewrite_never_was(store):
 
 
 def test_a_rewrite_that_was_seen_for_an_instant_stays_idle(store):
-    """Where somebody may have read the new content, its placeholders still resolve.
-
-    Count for none.
-    """
+    """Placeholders that somebody may have read still resolve, and count for none."""
     row = session(store)
     entry = begin(store, row, [cut("e1")])
     with store.transaction():

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from brainsurgeon.model.records import EVERYTHING, FieldRecord
 from brainsurgeon.store import journal
 from brainsurgeon.store.history import KEPT_SECONDS
-from building.rows import begin, count, cut, session
+from building.rows import begin, cut, session
 
 # When what `made` made is as old as runs get.
 LONG_AFTER = 6.0 + KEPT_SECONDS
@@ -24,15 +24,6 @@ def made(store, command="scan", *, cuts=("e1",), tokens=0):
             store.journal.confirm(entry, row.id, store.journal.rewrite(entry).confirmation)
             store.journal.close(entry)
     return number
-
-
-def test_a_run_that_writes_nothing_has_no_number(store):
-    """Only who needs a number makes a row."""
-    with store.runs.run("scan", 5.0):
-        pass
-
-    assert store.runs.newest(None) == []
-    assert count(store, "runs") == 0
 
 
 def test_a_run_has_one_number_for_all_that_it_writes(store):
@@ -66,15 +57,6 @@ def test_a_number_that_was_not_committed_is_made_anew(store):
             number = store.runs.number()
 
     assert [one.id for one in store.runs.newest(None)] == [number]
-
-
-def test_a_run_counts_what_it_did(store):
-    """Sessions, values, characters and recorded tokens of a rewrite that happened are added up."""
-    number = made(store, cuts=("e1", "e2"), tokens=3)
-
-    assert store.runs.named(number).facts == {
-        "sessions": 1, "extracted": 2, "chars": 14, "tokens": 6,
-    }  # fmt: skip
 
 
 def test_a_run_of_which_nothing_happened_is_no_run(store):
@@ -124,13 +106,6 @@ def test_a_run_whose_placeholders_were_seen_for_an_instant_stays(store):
 
     assert [one.run_id for one in store.extractions.of_run(note.run_id)] == [note.run_id]
     assert [one.id for one in store.runs.newest(None)] == [note.run_id]
-
-
-def test_the_newest_passes_come_last(store):
-    """Of many the newest are given, in their order."""
-    numbers = [made(store, cuts=(f"e{number}",)) for number in range(4)]
-
-    assert [one.id for one in store.runs.newest(2)] == numbers[-2:]
 
 
 def expire(store):

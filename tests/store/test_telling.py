@@ -43,10 +43,7 @@ def test_a_rewrite_that_did_not_happen_is_not_told(store):
 
 
 def test_a_call_that_was_shortened_is_a_redaction(store):
-    """What gives way to another text than a placeholder is told apart.
-
-    But not thinking without a word.
-    """
+    """Another text than a placeholder is told apart, but not thinking without a word."""
     row = session(store)
     short = replace(cut("e1"), new=b'"short"', redacts=True)
     emptied = replace(cut("e2"), new=b"{}", empties=True, kind="thinking", tool=None)
@@ -56,16 +53,6 @@ def test_a_call_that_was_shortened_is_a_redaction(store):
     assert {one.kind: one.facts["by"][0]["kind"] for one in told} == {
         "extraction": "thinking", "redaction": "tool_result",
     }  # fmt: skip
-
-
-def test_a_put_back_is_told(store):
-    """A restoration says what came back."""
-    row = session(store)
-    confirmed(store, row, begin(store, row, [cut("e1")]), journal.Confirmation(at=2.0))
-    note = journal.Confirmation(at=3.0, restored_ids=[1])
-
-    [_, back] = confirmed(store, row, begin(store, row), note)
-    assert (back.kind, back.facts["values"], back.facts["chars"]) == ("restoration", 1, 7)
 
 
 def test_a_put_back_of_a_rollback_names_the_run_that_it_undoes(store):
