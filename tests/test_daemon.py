@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from brainsurgeon import daemon as daemons
 from brainsurgeon.daemon import _Daemon
 from brainsurgeon.errors import StoppedError
-from brainsurgeon.model.reports import RetentionReport, ScanReport
+from brainsurgeon.model.reports import RetentionReport, ScanReport, Watch
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import open_store
 from building.processes import PATIENCE, PROGRAM, Process, Puppet, idle, is_cut, wait_until
@@ -470,7 +470,7 @@ def test_the_word_to_stop_is_heard_while_the_new_file_is_written(world):
         if written and written[0] > 3_000_000:
             raise StoppedError
 
-    report = scan(world.settings(), world.store, check_stop=check)
+    report = scan(world.settings(), world.store, watch=Watch(check_stop=check))
 
     assert written[0] > 3_000_000
     assert (report.stopped, report.sessions_changed) == (True, 0)

@@ -73,18 +73,19 @@ from brainsurgeon.model.reports import (
     ShownValues,
     StandingArchive,
     Status,
+    Watch,
 )
-from brainsurgeon.operations.archive import archive, archives
+from brainsurgeon.operations.archive import archive, archives, would_archive
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.events import events, follow
 from brainsurgeon.operations.evidence import evidence, mount
 from brainsurgeon.operations.relieve import relieve, would_relieve
-from brainsurgeon.operations.restore import restore, restore_all
+from brainsurgeon.operations.restore import How, restore, restore_all
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.rollback import rollback, runs
-from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.operations.search import search
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.set_extractable import set_extractable
@@ -96,14 +97,14 @@ from brainsurgeon.store import Store, open_store, open_to_read
 
 __all__ = [
     "AmbiguousError", "ArchiveAnswer", "ArchivedTurn", "BrainsurgeonError", "BusyError",
-    "ChangedError", "ConfigError", "Context", "DamagedError", "Event", "EvidenceReport",
+    "ChangedError", "Chosen", "ConfigError", "Context", "DamagedError", "Event", "EvidenceReport",
     "ExpiredError", "FailedError", "FieldAnswer", "Finding", "GoneError", "GuardedError", "Hit",
-    "NoSuchKeyError", "NotFoundError", "Relief", "RestoreAnswer", "RetentionReport",
+    "How", "NoSuchKeyError", "NotFoundError", "Relief", "RestoreAnswer", "RetentionReport",
     "RollbackReport", "Run", "ScanReport", "Scope", "SessionRestore", "SessionRollback",
     "SessionSummary", "Settings", "ShownValues", "StandingArchive", "Status", "Store",
-    "StoreDamagedError", "StoreFullError", "StoreUnusableError", "UntoldError", "Wanted",
+    "StoreDamagedError", "StoreFullError", "StoreUnusableError", "UntoldError", "Wanted", "Watch",
     "archive", "archives", "cat", "context", "doctor", "events", "evidence", "follow", "load",
     "mount", "open_store", "open_to_read", "recover", "relieve", "restore", "restore_all",
     "retention", "rollback", "runs", "scan", "search", "sessions", "set_extractable",
-    "show", "show_turn", "status", "would_relieve",
+    "show", "show_turn", "status", "would_archive", "would_relieve",
 ]  # fmt: skip

@@ -29,9 +29,9 @@ from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.hosts.openclaw_database import NAME
 from brainsurgeon.hosts.processes import boot_clock
 from brainsurgeon.hosts.sqlite import LOG
-from brainsurgeon.model.reports import Event
+from brainsurgeon.model.reports import Event, Watch
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.operations.signals import look, note_failure, pass_on
 from brainsurgeon.operations.status import BLOCKED, doubtful_roots
 from brainsurgeon.render.runs import event_line
@@ -171,8 +171,9 @@ class _Daemon:
             return
         try:
             report = scan(
-                self._settings, self._store, clock=time.time, only=only, check_stop=self._check
-            )
+                self._settings, self._store, clock=time.time, only=Chosen(only),
+                watch=Watch(check_stop=self._check),
+            )  # fmt: skip
             if not only:
                 report.problems += doubtful_roots(self._settings)
             log.scanned(report, set(self._reported) if only else self._reported)

@@ -13,8 +13,8 @@ from brainsurgeon import config
 from brainsurgeon.hosts import sqlite
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.operations.restore import restore, restore_all
-from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.restore import How, restore, restore_all
+from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.store import open_store
 from building.world import LATER, WRITTEN, Clock
@@ -166,7 +166,9 @@ class ClawWorld:
         return self._stores[0]
 
     def scan(self, dry_run=False, only=(), **keys):
-        return scan(self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=only)
+        return scan(
+            self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=Chosen(only)
+        )
 
     def outcome(self, session, **keys):
         report = self.scan(**keys)
@@ -177,7 +179,8 @@ class ClawWorld:
 
     def restore(self, entry, session=GATEWAY, **keys):
         settings = self.settings(**keys.pop("settings", {}))
-        return restore(settings, self.store, entry, clock=self.clock, session=session, **keys)
+        how = How(**keys)
+        return restore(settings, self.store, entry, clock=self.clock, session=session, how=how)
 
     def restore_all(self, pristine=False, **keys):
         settings = self.settings(**keys)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from brainsurgeon import config
 from brainsurgeon.operations.context import context
-from brainsurgeon.operations.restore import restore, restore_all
+from brainsurgeon.operations.restore import How, restore, restore_all
 from brainsurgeon.operations.rollback import rollback
-from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.store import open_store
 
@@ -82,14 +82,14 @@ class World:
 
     def scan(self, dry_run=False, only=(), named=False, **keys):
         return scan(
-            self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=only,
-            named=named,
+            self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run,
+            only=Chosen(only, named=named),
         )  # fmt: skip
 
     def restore(self, entry, session=None, keys=(), pristine=False, wait=False, **settings):
         return restore(
             self.settings(**settings), self.store, entry, clock=self.clock, session=session,
-            keys=keys, pristine=pristine, wait=wait,
+            how=How(keys, pristine=pristine, wait=wait),
         )  # fmt: skip
 
     def restore_all(self, session=None, pristine=False, **settings):

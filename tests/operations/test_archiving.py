@@ -7,11 +7,11 @@ import re
 import pytest
 
 from brainsurgeon.errors import FailedError, UsageError
-from brainsurgeon.operations.archive import ALREADY, archive, archives
+from brainsurgeon.operations.archive import ALREADY, archive, archives, would_archive
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.report import report
-from brainsurgeon.operations.restore import restore
+from brainsurgeon.operations.restore import How, restore
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.show import show_turn
@@ -333,7 +333,7 @@ def test_a_turn_comes_back_with_its_values_where_that_is_asked(world):
     world.restore(ends[0][1])
     assert path.read_bytes().splitlines()[3].count(b"[[extracted-") == 1
 
-    restore(world.settings(), world.store, ends[1][1], clock=world.clock, whole=True)
+    restore(world.settings(), world.store, ends[1][1], clock=world.clock, how=How(whole=True))
 
     now = re.sub(rb',"_restored":"[^"]*"', b"", path.read_bytes())
     assert now.splitlines()[13:25] == talk.bytes().splitlines()[13:25]
@@ -396,7 +396,7 @@ def test_a_turn_is_archived_by_hand_whatever_its_size(world):
     ask = lambda **keys: archive(  # noqa: E731
         world.settings(), world.store, "main/s", clock=world.clock, **keys
     )
-    looked = ask(dry_run=True)
+    looked = would_archive(world.settings(), world.store, "main/s", world.clock())
     assert path.read_bytes() == talk.bytes()
     assert [one.reason for one in looked.kept] == ["recent", "recent"]
     assert len(looked.archived) == 3
@@ -504,7 +504,7 @@ def test_values_come_back_also_after_a_turn_came_back_without_them(world):
     path = world.put("s.jsonl", talk.bytes())
     world.scan(**ON)
     ask = lambda: restore(  # noqa: E731
-        world.settings(), world.store, ends[0][1], clock=world.clock, whole=True
+        world.settings(), world.store, ends[0][1], clock=world.clock, how=How(whole=True)
     )
     world.restore(ends[0][1])
     assert path.read_bytes().splitlines()[3].count(b"[[extracted-") == 1
@@ -597,7 +597,7 @@ def test_a_look_wants_no_store(world):
     """What would be archived is told without a store, and none is made for it."""
     talk, _ = turns(4)
     world.put("s.jsonl", talk.bytes())
-    looked = archive(world.settings(), None, "main/s", clock=world.clock, dry_run=True)
+    looked = would_archive(world.settings(), None, "main/s", world.clock())
 
     assert [one.reason for one in looked.archived] == ["asked for"] * 2
     assert not world.state.exists()

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from brainsurgeon.errors import BusyError, StoppedError
+from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite.finish import TOGETHER
 from brainsurgeon.rewrite.recover import waiting
@@ -173,7 +174,7 @@ def test_a_run_that_is_stopped_leaves_what_waits_as_it_was(world, paths):
             raise StoppedError
 
     report = scan(
-        world.settings(keep_recent=0), world.store, progress=seen.append, check_stop=stop
+        world.settings(keep_recent=0), world.store, watch=Watch(seen.append, stop)
     )  # fmt: skip
 
     assert report.stopped

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.errors import BusyError
+from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import database
@@ -236,11 +237,13 @@ def test_a_locked_store_costs_one_session(world, monkeypatch, locked_for):
     monkeypatch.setattr(BusyError, "__init__", let_go)
     with closing(other):
         if locked_for == "scan":
-            report = scan(world.settings(), world.store, progress=progress)
+            report = scan(world.settings(), world.store, watch=Watch(progress))
             states = [one.outcome for one in report.sessions]
             reasons = [one.reason for one in report.sessions]
         else:
-            done = restore_all(world.settings(), world.store, clock=world.clock, progress=progress)
+            done = restore_all(
+                world.settings(), world.store, clock=world.clock, watch=Watch(progress)
+            )
             states = [one.state for one in done]
             reasons = [one.reason for one in done]
 

@@ -8,6 +8,7 @@ from brainsurgeon import api
 from brainsurgeon.errors import NotFoundError
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.operations.archive import archive
+from brainsurgeon.operations.evidence import LAST
 from brainsurgeon.render import turns as render
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.claw import GATEWAY, ClawWorld
@@ -71,7 +72,7 @@ def test_an_archived_turn_gives_its_evidence(world):
 def test_the_last_turn_alone_may_be_asked_for(world):
     """The index and the results are those of the last turn; an unknown turn is an error."""
     world.put("s.jsonl", worked().bytes())
-    report = evidence(world, last=True)
+    report = evidence(world, turn=LAST)
 
     assert len(report.index) == 5
     assert FAILED not in report.evidence

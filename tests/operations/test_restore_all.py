@@ -6,6 +6,7 @@ import time
 import pytest
 
 from brainsurgeon.errors import NotFoundError
+from brainsurgeon.model.reports import Watch
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.operations.context import context
@@ -239,7 +240,11 @@ def test_it_waits_for_a_session_at_work(world, conversation, pruned, path, clock
         close_turn(path, conversation, clock)
 
     [done] = restore_all(
-        world.settings(), world.store, clock=clock, pristine=True, patience=60, waiting=waiting
+        world.settings(),
+        world.store,
+        clock=clock,
+        pristine=True,
+        watch=Watch(patience=60, waiting=waiting),
     )
 
     assert (done.state, done.values, len(reasons)) == ("restored", 1, 1)
@@ -249,7 +254,7 @@ def test_it_waits_for_a_session_at_work(world, conversation, pruned, path, clock
 def test_without_an_end_of_the_turn_waiting_ends(world, conversation, pruned, path, clock):
     """After its patience it says what waits, and that this is not done."""
     open_turn(path, conversation, clock)
-    [done] = restore_all(world.settings(), world.store, clock=clock, patience=0.1)
+    [done] = restore_all(world.settings(), world.store, clock=clock, watch=Watch(patience=0.1))
 
     assert (done.state, done.unfinished) == ("pending", True)
 

@@ -11,6 +11,7 @@ import pytest
 
 from brainsurgeon.formats.openclaw import OpenClaw
 from brainsurgeon.model.entries import KINDS
+from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.status import status
@@ -684,7 +685,8 @@ def test_a_session_that_could_not_be_opened_to_name_its_agent_waits(world, elsew
     settings = world.settings(keep_recent=0, exclude=["agent:openclaw:*"])
     report = scan(
         settings, world.store, clock=lambda: time.time() + 60,
-        check_stop=lambda: leases.drop(descriptor),  # called once the walk has come upon the file
+        # Called once the walk has come upon the file.
+        watch=Watch(check_stop=lambda: leases.drop(descriptor)),
     )  # fmt: skip
     os.close(descriptor)
 

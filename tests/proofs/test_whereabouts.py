@@ -16,6 +16,7 @@ import zstandard
 from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.lookup.sessions import session_named
+from brainsurgeon.model.reports import Watch
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
@@ -648,7 +649,7 @@ def test_many_logs_with_the_same_ids_cost_the_same_each(world, count):
     marks = []
     done = restore_all(
         world.settings(), world.store, clock=world.clock, pristine=True,
-        progress=lambda _: marks.append(steps[0]),
+        watch=Watch(progress=lambda _: marks.append(steps[0])),
     )  # fmt: skip
     assert marks[-1] - marks[-batch] < 2 * (marks[batch] - marks[1])
     assert not any(one.unfinished for one in done)

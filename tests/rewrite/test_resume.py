@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations import scan as scanning
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.scan import scan
@@ -256,7 +257,7 @@ def test_what_is_asked_for_during_a_run_is_not_stepped_over(world):
     assert begins(world)
     scan(
         world.settings(), world.store, clock=world.clock,
-        progress=lambda _: sql(world, request, (talk.last, world.clock())),
+        watch=Watch(lambda _: sql(world, request, (talk.last, world.clock()))),
     )  # fmt: skip
 
     assert sql(world, "SELECT count(*) FROM requests WHERE state = 'open'") == [(0,)]

@@ -118,11 +118,12 @@ def restore(
         if entry is None:
             _restore_all(settings, store, session, pristine=pristine, patience=patience)
             return
+        from brainsurgeon.operations.restore import How
         from brainsurgeon.operations.restore import restore as operation
 
         answer = operation(
-            settings, store, entry, clock=time.time, session=session, keys=key or [],
-            pristine=pristine, wait=wait, whole=values,
+            settings, store, entry, clock=time.time, session=session,
+            how=How(key or (), pristine=pristine, wait=wait, whole=values),
         )  # fmt: skip
         _print_restored(settings, store, answer)
 
@@ -164,6 +165,7 @@ def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> 
 def _restore_all(
     settings: Settings, store: Store, session: str | None, *, pristine: bool, patience: float
 ) -> None:
+    from brainsurgeon.model.reports import Watch
     from brainsurgeon.operations.restore import overfull_after, restore_all
     from brainsurgeon.render import sessions as render
 
@@ -179,7 +181,7 @@ def _restore_all(
     with progress_bar("restoring", ahead, quiet=given.json or session is not None) as progress:
         done = restore_all(
             settings, store, clock=time.time, session=session, pristine=pristine,
-            patience=patience, progress=progress, waiting=waiting,
+            watch=Watch(progress, waiting=waiting, patience=patience),
         )  # fmt: skip
     print_answer(render.restored_all_json, render.restored_all, done, overfull)
     raise typer.Exit(1 if any(session.unfinished for session in done) else 0)
@@ -230,12 +232,17 @@ def archive(
         raise UsageError("archive wants a SESSION, or --list")
     span = _span(turns) if turns is not None else None
     from brainsurgeon.operations.archive import archive as operation
+    from brainsurgeon.operations.archive import would_archive
     from brainsurgeon.render import turns as render
 
-    with store_to_read(settings) if dry_run else recovered_store(settings) as store:
-        answer = operation(
-            settings, store, session, clock=time.time, turns=span, note_said=note, dry_run=dry_run
-        )
+    if dry_run:
+        with store_to_read(settings) as seen:
+            answer = would_archive(settings, seen, session, time.time(), span)
+    else:
+        with recovered_store(settings) as store:
+            answer = operation(
+                settings, store, session, clock=time.time, turns=span, note_said=note
+            )
     print_answer(render.archived_json, render.archived, answer)
 
 

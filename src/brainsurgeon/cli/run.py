@@ -74,6 +74,8 @@ def scan(
     retained: RetentionReport | None = None
     with store_to_read(settings) if dry_run else store_to_write(settings) as store:
         from brainsurgeon.lookup.sessions import session_named
+        from brainsurgeon.model.reports import Watch
+        from brainsurgeon.operations.scan import Chosen
         from brainsurgeon.operations.scan import scan as operation
 
         only = {session_named(settings, store, name).path for name in session or ()}
@@ -82,8 +84,8 @@ def scan(
         gc.freeze()  # loaded modules are no garbage: collections skip them
         with progress_bar("looking at", ahead, quiet=json) as progress:
             report = operation(
-                settings, store, clock=time.time, dry_run=dry_run, only=only,
-                named=bool(only), progress=progress,
+                settings, store, clock=time.time, dry_run=dry_run,
+                only=Chosen(only, named=bool(only)), watch=Watch(progress),
             )  # fmt: skip
         if store and not dry_run:
             _pass_on(settings, store)

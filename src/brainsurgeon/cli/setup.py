@@ -195,6 +195,7 @@ def _program() -> tuple[str, ...]:
 
 def _look(setup: Setup) -> tuple[ScanReport, str]:
     """Return the report of a dry run with the settings that will be in force, and an estimate."""
+    from brainsurgeon.model.reports import Watch
     from brainsurgeon.operations.estimate import estimate
     from brainsurgeon.operations.scan import scan
     from brainsurgeon.render.estimate import in_one_line
@@ -203,7 +204,7 @@ def _look(setup: Setup) -> tuple[ScanReport, str]:
     with store_to_read(settings) as store:
         ahead = partial(ahead_of_scan, settings, store, ())
         with progress_bar("looking at", ahead, quiet=given.json) as progress:
-            report = scan(settings, store, clock=time.time, dry_run=True, progress=progress)
+            report = scan(settings, store, clock=time.time, dry_run=True, watch=Watch(progress))
         estimated = "" if given.json else in_one_line(estimate(settings, store, (), now))
     return report, estimated
 

@@ -279,12 +279,14 @@ def evidence(
     settings = settings_of(config, json=json)
     if last and turn:
         raise UsageError("evidence takes --last or --turn, not both")
+    from brainsurgeon.operations.evidence import LAST
     from brainsurgeon.operations.evidence import evidence as operation
     from brainsurgeon.render import turns as render
 
     with store_to_read(settings) as store:
         now = time.time()
-        report = operation(settings, store, session, now, budget=budget, last=last, turn=turn)
+        turn = LAST if last else turn
+        report = operation(settings, store, session, now, budget=budget, turn=turn)
     if json:
         print_json(render.evidence_json(report))
     else:

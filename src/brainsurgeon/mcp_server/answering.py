@@ -34,7 +34,7 @@ from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 from brainsurgeon.operations.archive import done
 from brainsurgeon.operations.context import context, described
 from brainsurgeon.operations.evidence import evidence
-from brainsurgeon.operations.restore import note_answer, restore
+from brainsurgeon.operations.restore import How, note_answer, restore
 from brainsurgeon.operations.search import search
 from brainsurgeon.operations.set_extractable import set_extractable, stands_in
 from brainsurgeon.operations.show import show, show_turn
@@ -239,7 +239,7 @@ def _restore(asked: _Asked) -> str:
         recover(store)
         done = restore(
             asked.settings, store, asked.entry, clock=asked.caller.clock,
-            session=asked.session(store), keys=asked.call.keys or (), give=asked.within_limit,
+            session=asked.session(store), how=How(asked.call.keys or (), give=asked.within_limit),
         )  # fmt: skip
         # The caller is in a turn, which may not be in the file yet.
         done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
@@ -284,8 +284,7 @@ def _evidence(asked: _Asked) -> str:
     with open_to_read(settings.state_dir) or nullcontext() as store:
         session = own_session(settings, store, asked.caller, call.session)
         return turns.evidence(evidence(
-            settings, store, session, asked.caller.clock(), budget=call.budget or BUDGET,
-            last=turn == "last", turn=turn,
+            settings, store, session, asked.caller.clock(), budget=call.budget or BUDGET, turn=turn
         ))  # fmt: skip
 
 

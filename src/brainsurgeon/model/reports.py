@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
@@ -9,7 +10,7 @@ from msgspec import Struct, field
 
 from brainsurgeon.model.plans import Amount, KeptPart, Outcome, Removal
 from brainsurgeon.model.records import Extraction
-from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.turns import (
     NO_LOADS,
@@ -166,6 +167,20 @@ class RestoreAnswer(Struct, frozen=True):
 
 # The state of an agent's archive that cannot be changed.
 PUT_AWAY = "archived by its agent"
+
+
+class Watch(Struct, frozen=True):
+    """The functions through which a caller follows a command.
+
+    `progress` is called with each session, `check_stop` may raise StoppedError. A restore of all
+    values waits up to `patience` seconds for sessions that are not idle, and calls `waiting` with
+    their results whenever these change.
+    """
+
+    progress: Callable[[SessionFile], None] = lambda _: None
+    check_stop: Callable[[], None] = lambda: None
+    waiting: Callable[[list[SessionRestore]], None] = lambda _: None
+    patience: float = 0.0
 
 
 class SessionRestore(Struct, frozen=True):
@@ -409,7 +424,7 @@ class ArchiveAnswer(Struct, frozen=True):
     session: str
     archived: tuple[Verdict, ...]
     kept: tuple[Verdict, ...]
-    dry_run: bool
+    dry_run: bool = False
     pending: bool = False
     reason: str = ""
 

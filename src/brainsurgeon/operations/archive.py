@@ -10,7 +10,7 @@ from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, note_record, session_named
 from brainsurgeon.model.reports import ArchiveAnswer, StandingArchive
 from brainsurgeon.model.turns import Verdict
-from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.planning.archive import without_thresholds
 from brainsurgeon.rewrite.budget import archiving_of
 from brainsurgeon.rewrite.inspect import Examination, Planner, examine_to_show, excluded
@@ -21,65 +21,71 @@ ALREADY = "archived already"
 
 
 def archive(
-    settings: Settings, store: Store | None, session: str | Session, *,
-    clock: Callable[[], float], turns: tuple[int, int] | None = None,
-    note_said: str | None = None, dry_run: bool = False,
+    settings: Settings, store: Store, session: str | Session, *, clock: Callable[[], float],
+    turns: tuple[int, int] | None = None, note_said: str | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
     """Archive the turns of a session, or those between two numbers, whatever their size.
 
     `note_said` is the outcome to record for the last of them. If the session is not idle, the
-    request is recorded and a later scan carries it out. Without a store nothing is written and
-    only the file is read. Raises NotFoundError or AmbiguousError for the session, FailedError if
-    its turns cannot be archived, UsageError for turn numbers that do not exist.
+    request is recorded and a later scan carries it out. Raises NotFoundError or AmbiguousError for
+    the session, FailedError if its turns cannot be archived, UsageError for turn numbers that do
+    not exist.
     """
     chosen, now = session_named(settings, store, session), clock()
     title = chosen.title
-    with _live_turns(settings, store, chosen, now) as (examined, listed):
-        numbers = {verdict.number for verdict in listed}
-        first, last = turns or (1, max(numbers, default=0))
-        if turns and first > last:
-            raise UsageError(f"--turns: {first}..{last}: name the earlier turn first")
-        if turns and not (first in numbers and last in numbers):
-            raise UsageError(f"--turns: the turns of this session are 1..{max(numbers, default=0)}")
-        meant = [verdict for verdict in listed if first <= verdict.number <= last]
-        archived = tuple(verdict for verdict in meant if verdict.archived)
-        kept = tuple(verdict for verdict in meant if not verdict.archived)
-        if store is None or dry_run or not archived:
-            return ArchiveAnswer(title, archived, kept, dry_run)
+    with _live_turns(settings, store, chosen, now, turns) as (examined, meant):
+        archived = [verdict for verdict in meant if verdict.archived]
+        if not archived:
+            return _answer(title, meant)
         asked: dict[str, str | None] = {verdict.prompt_id: None for verdict in archived}
         if note_said is not None:
             asked[next(reversed(asked))] = note_said
         _ask(store, examined, asked, now)
     path = file_of(chosen).path
-    report = scan(settings, store, clock=clock, only=[path], named=True, command="archive")
+    report = scan(settings, store, clock=clock, only=Chosen([path], named=True, command="archive"))
     if not report.sessions:
-        return ArchiveAnswer(title, (), tuple(meant), dry_run, pending=True, reason=NONE_ARCHIVED)
+        return ArchiveAnswer(title, (), tuple(meant), pending=True, reason=NONE_ARCHIVED)
     outcome = report.sessions[0]
     if outcome.outcome in ("skipped", "failed"):
         raise FailedError(f"{title}: {outcome.reason}; its file was left as it is")
     if outcome.outcome == "deferred" or outcome.plan is None:
         kept = tuple(verdict for verdict in meant if verdict.prompt_id not in asked)
-        return ArchiveAnswer(title, (), kept, dry_run, pending=True, reason=outcome.reason)
+        return ArchiveAnswer(title, (), kept, pending=True, reason=outcome.reason)
     # The verdicts of the run on turns that were not requested depend on the thresholds.
     of_run = {
         verdict.prompt_id: verdict
         for verdict in outcome.plan.turns if verdict.prompt_id in asked
     }  # fmt: skip
     done = [of_run.get(verdict.prompt_id, verdict) for verdict in meant]
-    changed = outcome.outcome == "changed"
+    return _answer(title, done, made=outcome.outcome == "changed")
+
+
+def would_archive(
+    settings: Settings, store: Store | None, session: str | Session, now: float,
+    turns: tuple[int, int] | None = None,
+) -> ArchiveAnswer:  # fmt: skip
+    """Return the result that `archive` would have. Writes nothing."""
+    chosen = session_named(settings, store, session)
+    with _live_turns(settings, store, chosen, now, turns) as (_, meant):
+        return replace(_answer(chosen.title, meant), dry_run=True)
+
+
+def _answer(title: str, verdicts: list[Verdict], *, made: bool = True) -> ArchiveAnswer:
     return ArchiveAnswer(
-        title, tuple(verdict for verdict in done if verdict.archived and changed),
-        tuple(verdict for verdict in done if not (verdict.archived and changed)), dry_run,
+        title, tuple(verdict for verdict in verdicts if verdict.archived and made),
+        tuple(verdict for verdict in verdicts if not (verdict.archived and made)),
     )  # fmt: skip
 
 
 @contextmanager
 def _live_turns(
-    settings: Settings, store: Store | None, session: Session, now: float
-) -> Iterator[tuple[Examination, list[Verdict]]]:
+    settings: Settings, store: Store | None, session: Session, now: float,
+    numbers: tuple[int, int] | None = None,
+) -> Iterator[tuple[Examination, list[Verdict]]]:  # fmt: skip
     """Examine a session; yield a verdict for each live turn, as if all had been requested.
 
-    Raises FailedError if no turn of the session can be archived.
+    Only the turns between two numbers if these are given. Raises FailedError if no turn of the
+    session can be archived, UsageError for numbers that do not exist.
     """
     title, file = session.title, file_of(session)
     if not settings.enabled:
@@ -93,7 +99,14 @@ def _live_turns(
         asking = without_thresholds(examined.settings.archive_rules())
         archiving = replace(archiving_of(examined, examined.records, asking), most=0)
         turns = Planner(examined, examined.records).plan(archiving).turns
-        yield examined, [_for_request(verdict) for verdict in turns if verdict.dead is None]
+        listed = [_for_request(verdict) for verdict in turns if verdict.dead is None]
+        newest = max((verdict.number for verdict in listed), default=0)
+        first, last = numbers or (1, newest)
+        if numbers and first > last:
+            raise UsageError(f"--turns: {first}..{last}: name the earlier turn first")
+        if numbers and not {first, last} <= {verdict.number for verdict in listed}:
+            raise UsageError(f"--turns: the turns of this session are 1..{newest}")
+        yield examined, [verdict for verdict in listed if first <= verdict.number <= last]
 
 
 def _for_request(verdict: Verdict) -> Verdict:

@@ -39,15 +39,17 @@ from brainsurgeon.rewrite.inspect import examine_to_show
 from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
 
+LAST = "last"
+
 
 def evidence(
     settings: Settings, store: Store | None, session: str | Session, now: float, *,
-    budget: int = BUDGET, last: bool = False, turn: str | None = None,
+    budget: int = BUDGET, turn: str | None = None,
 ) -> EvidenceReport:  # fmt: skip
     """Return the results of a session's tool calls, extracted or not, in at most `budget` bytes.
 
-    `last` limits them to the last turn, `turn` to the turn with this entry; an archive counts as
-    one turn. Raises NotFoundError, AmbiguousError or GoneError for the session, NotFoundError for
+    `turn` limits them to the turn with this entry, or to the LAST one; an archive counts as one
+    turn. Raises NotFoundError, AmbiguousError or GoneError for the session, NotFoundError for
     the entry.
     """
     chosen = session_named(settings, store, session)
@@ -58,7 +60,7 @@ def evidence(
             visible = tuple(owned(store, chosen, records.extractions))
             records = replace(records, extractions=visible)
         reader = _EntryReader(store, opened, records)
-        between = reader.turn(None if last else turn) if last or turn else None
+        between = reader.turn(None if turn == LAST else turn) if turn else None
         calls = gather(opened.format, reader.entries(between))
         text = evidence_text(calls, budget, reader.text)
     return EvidenceReport(chosen.title, budget, tuple(index_lines(calls, budget)), text.decode())

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
@@ -47,7 +48,13 @@ from brainsurgeon.model.records import (
     Request,
     SessionRecord,
 )
-from brainsurgeon.model.reports import PUT_AWAY, OverfullSession, RestoreAnswer, SessionRestore
+from brainsurgeon.model.reports import (
+    PUT_AWAY,
+    OverfullSession,
+    RestoreAnswer,
+    SessionRestore,
+    Watch,
+)
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NOBODYS
@@ -72,36 +79,40 @@ Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 
 
-def restore(
-    settings: Settings,
-    store: Store,
-    entry: str,
-    *,
-    clock: Callable[[], float],
-    session: str | Session | None = None,
-    keys: Iterable[str] = (),
-    pristine: bool = False,
-    wait: bool = False,
-    whole: bool = False,
-    give: Callable[[dict[str, Any]], dict[str, Any]] = dict,
-) -> RestoreAnswer:
-    """Restore the values of an entry; with `wait`, wait until the session is idle.
+class How(Struct, frozen=True):
+    """How an entry is restored: all of its values, or those with some `keys`.
 
-    For an archived turn these are its last answer and its link to the preceding entry; with
-    `whole`, also the values that were extracted from the turn.
-
-    `entry` is its id or a whole placeholder. `give` selects the content of the answer; if it
-    raises an error, nothing is requested. Raises NotFoundError, AmbiguousError or ExpiredError if
-    the lookup fails, ChangedError if the entry has neither placeholder nor value, GuardedError if
-    the agent no longer keeps its sessions in files.
+    If `pristine`, our fields are removed. If `wait`, wait until the session is idle. The values of
+    an archived turn are its last answer and its link to the preceding entry; if `whole`, also the
+    values that were extracted from the turn. `give` selects the content of the answer; if it raises
+    an error, nothing is requested.
     """
-    wanted = list(keys)
+
+    keys: Iterable[str] = ()
+    pristine: bool = False
+    wait: bool = False
+    whole: bool = False
+    give: Callable[[dict[str, Any]], dict[str, Any]] = dict
+
+
+def restore(
+    settings: Settings, store: Store, entry: str, *, clock: Callable[[], float],
+    session: str | Session | None = None, how: How | None = None,
+) -> RestoreAnswer:  # fmt: skip
+    """Restore the values of an entry.
+
+    `entry` is its id or a whole placeholder. Raises NotFoundError, AmbiguousError or ExpiredError
+    if the lookup fails, ChangedError if the entry has neither placeholder nor value, GuardedError
+    if the agent no longer keeps its sessions in files.
+    """
+    how = how or How()
+    wanted = list(how.keys)
     named = entry_named(settings, store, entry, session)
     values = as_the_model_had_them(choose(named, wanted))
     file = file_of(named.session)
     tokens = tokens_of(store, values)
     shown, same_as = contents(as_sent(values, wanted), tokens)
-    content = give(shown)  # before the request: it may raise an error
+    content = how.give(shown)  # before the request: it may raise an error
     record, now = recorded(noted(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)
     answer = RestoreAnswer(
@@ -114,12 +125,13 @@ def restore(
     already = replace(answer, already=True, at=now if previous is None else previous)
     is_there = partial(_has_originals, entry_id=named.entry_id, values=values, tokens=tokens)
     placed = store.placements.of_session(record.id)
-    others = _others_of_turn(settings, store, named, now) if whole else ()
-    if not (pristine or others or any(value.id in placed for value in values)) and is_there(file):
+    others = _others_of_turn(settings, store, named, now) if how.whole else ()
+    stands = any(value.id in placed for value in values)
+    if not (how.pristine or others or stands) and is_there(file):
         why_busy = _not_idle(settings, store, file, now)
         redacts = bool(why_busy) and not settings.keep_purge_control_calls
         return replace(already, why_pending=why_busy, redacts=redacts)
-    everything = _everything(settings, record, now, pristine=pristine)
+    everything = _everything(settings, record, now, pristine=how.pristine)
     paths = tuple(value.path for value in values) if wanted else None
     requests = (
         replace(everything, entry_id=named.entry_id, paths=paths),
@@ -131,7 +143,7 @@ def restore(
             return carry_out(settings, store, file, record, requests, clock)
 
     try:
-        plan, rewrite = _when_idle(attempt, now + _patience(settings) if wait else now, clock)
+        plan, rewrite = _when_idle(attempt, now + _patience(settings) if how.wait else now, clock)
     except NotIdleError as why:
         with store.transaction():
             for request in requests:
@@ -264,26 +276,18 @@ def note_answer(store: Store, answer: RestoreAnswer, printed: str) -> None:
 
 
 def restore_all(
-    settings: Settings,
-    store: Store,
-    *,
-    clock: Callable[[], float],
-    session: str | None = None,
-    pristine: bool = False,
-    patience: float = 0.0,
-    progress: Callable[[SessionFile], None] = lambda _: None,
-    waiting: Callable[[list[SessionRestore]], None] = lambda _: None,
-) -> list[SessionRestore]:
+    settings: Settings, store: Store, *, clock: Callable[[], float], session: str | None = None,
+    pristine: bool = False, watch: Watch | None = None,
+) -> list[SessionRestore]:  # fmt: skip
     """Restore all values, in one session or in all; return the results.
 
-    Archives that agents keep as files are restored like sessions. If sessions are not idle, wait
-    for them up to `patience` seconds, and call `waiting` with the pending results whenever these
-    change.
+    Archives that agents keep as files are restored like sessions.
     """
+    watch = watch or Watch()
 
     def restore_session(item: Session) -> tuple[SessionRestore, Rewrite | None]:
         if item.file:
-            progress(item.file)
+            watch.progress(item.file)
         try:
             with translated(store.directory):
                 return _restore_session(settings, store, item, pristine, clock)
@@ -306,7 +310,7 @@ def restore_all(
     ]  # fmt: skip
     with store.runs.run("restore", clock()):
         results = change_each(chosen, restore_session)
-        _retry_pending(chosen, results, restore_session, patience, waiting)
+        _retry_pending(chosen, results, restore_session, watch)
     answers = []
     for item, (answer, late) in zip(chosen, results, strict=True):
         untouched = answer.state == "nothing to undo" and not answer.left
@@ -333,10 +337,9 @@ def _meant(settings: Settings, store: Store, session: str | None) -> list[Sessio
 
 def _retry_pending(
     chosen: Sequence[Session], results: list[tuple[SessionRestore, Rewrite | None]],
-    restore_session: Callable[[Session], tuple[SessionRestore, Rewrite | None]], patience: float,
-    waiting: Callable[[list[SessionRestore]], None],
+    restore_session: Callable[[Session], tuple[SessionRestore, Rewrite | None]], watch: Watch,
 ) -> None:  # fmt: skip
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + watch.patience
     shown: list[SessionRestore] = []
     while time.monotonic() < deadline:
         places = [n for n, (answer, _) in enumerate(results) if answer.state == "pending"]
@@ -344,7 +347,7 @@ def _retry_pending(
         if not pending:
             return
         if pending != shown:
-            waiting(pending)
+            watch.waiting(pending)
             shown = pending
         time.sleep(_TRY_AGAIN)
         again = change_each([chosen[place] for place in places], restore_session)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
@@ -21,7 +22,7 @@ from brainsurgeon.hosts.sqlite import DatabaseState
 from brainsurgeon.lookup.sessions import find_record, update_record
 from brainsurgeon.model.plans import Outcome, Result
 from brainsurgeon.model.records import FileState
-from brainsurgeon.model.reports import ScanReport
+from brainsurgeon.model.reports import ScanReport, Watch
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.plan import outcome_of
@@ -41,7 +42,7 @@ from brainsurgeon.rewrite.signals import notice, notice_pressure
 from brainsurgeon.rewrite.tail import Look, begin_anew, frontier_of, look_at_growth, look_of
 from brainsurgeon.sessions.discovery import discover, discover_at, is_named
 from brainsurgeon.sessions.opening import moved_away
-from brainsurgeon.sessions.reading import NotIdleError, ObstacleError, RefusedError, carry_on
+from brainsurgeon.sessions.reading import NotIdleError, ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import DatabaseError, explain
@@ -72,25 +73,26 @@ def _result_of(error: Exception) -> tuple[Result, str] | None:
     return "failed", f"unexpected {type(error).__name__}"  # one file must not stop the others
 
 
-def scan(
-    settings: Settings,
-    store: Store | None,
-    *,
-    clock: Callable[[], float] = time.time,
-    dry_run: bool = False,
-    only: Collection[str] = (),
-    named: bool = False,
-    progress: Callable[[SessionFile], None] = lambda _: None,
-    check_stop: Callable[[], None] = carry_on,
-    command: str = "scan",
-) -> ScanReport:
-    """Scan all roots, or only the sessions whose paths are in `only`.
+class Chosen(Struct, frozen=True):
+    """The paths of the sessions that a scan looks at, if not at all.
 
     `named` means that a user requested these sessions: they are not deferred because a process has
     them in memory. `command` is the name of the run in the history.
+    """
 
-    With `dry_run` nothing is written, and `store` may be None or read-only. If `check_stop` raises
-    StoppedError, the run ends early and finishes or undoes its open rewrites.
+    paths: Collection[str] = ()
+    named: bool = False
+    command: str = "scan"
+
+
+def scan(
+    settings: Settings, store: Store | None, *, clock: Callable[[], float] = time.time,
+    dry_run: bool = False, only: Chosen | None = None, watch: Watch | None = None,
+) -> ScanReport:  # fmt: skip
+    """Scan all roots, or `only` some sessions.
+
+    With `dry_run` nothing is written, and `store` may be None or read-only. If the `check_stop` of
+    `watch` raises StoppedError, the run ends early and finishes or undoes its open rewrites.
     """
     begun = time.monotonic()
     report = ScanReport(dry_run, settings.enabled)
@@ -107,8 +109,9 @@ def scan(
             report.homes = unused_homes(settings)
     elif store:
         report.recovered = recover.recover(store)
-    work = _Scan(settings, store, clock, report, progress, check_stop, named=named, only=only)
-    with store.runs.run(command, clock()) if store and not dry_run else nullcontext():
+    only = only or Chosen()
+    work = _Scan(settings, store, clock, report, watch or Watch(), only)
+    with store.runs.run(only.command, clock()) if store and not dry_run else nullcontext():
         work.run()
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
@@ -117,13 +120,12 @@ def scan(
 class _Scan:
     def __init__(
         self, settings: Settings, store: Store | None, clock: Callable[[], float],
-        report: ScanReport, progress: Callable[[SessionFile], None], check_stop: Callable[[], None],
-        *, named: bool, only: Collection[str],
+        report: ScanReport, watch: Watch, only: Chosen,
     ) -> None:  # fmt: skip
-        self._settings, self._store, self._clock, self._named = settings, store, clock, named
-        self._only = only
-        self._report, self._progress, self._check = report, progress, check_stop
-        self._memory = FileMemory(store, settings.rules_fingerprint(), clock(), whole=not only)
+        self._settings, self._store, self._clock = settings, store, clock
+        self._report, self._progress, self._check = report, watch.progress, watch.check_stop
+        self._only, rules = only.paths, settings.rules_fingerprint()
+        self._memory = FileMemory(store, rules, clock(), whole=not only.paths, named=only.named)
         self._unfinished, self._batch = Unfinished(), Batch()
         self._looked_at: list[str] = []
         self._resting = 0  # unchanged sessions, which `_sessions` does not yield
@@ -204,7 +206,7 @@ class _Scan:
 
     def _look_at(self, file: SessionFile) -> None:
         now = self._clock()
-        if self._memory.unchanged(file, now, named=self._named):
+        if self._memory.unchanged(file, now):
             state = self._memory.state_of(file.path)
             if state is None or state.outcome != IN_MEMORY:
                 self._report.files_unchanged += 1
@@ -262,8 +264,7 @@ class _Scan:
             raise RefusedError(left_alone)
         if self._store and not (waits or self._report.dry_run):
             grown = look_at_growth(
-                self._settings, self._store, file, self._memory, self._check,
-                now=now, hurries=self._named,
+                self._settings, self._store, file, self._memory, now, self._check
             )  # fmt: skip
             if grown:
                 return grown
@@ -271,7 +272,8 @@ class _Scan:
 
     def _plan_all(self, file: SessionFile, now: float) -> Look:
         """Plan a session from all of its lines; an excluded one only for pending requests."""
-        store = None if self._report.dry_run else self._store
+        dry_run, named = self._report.dry_run, self._memory.named
+        store = None if dry_run else self._store
         with ExitStack() as held:
             quiet = examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
@@ -283,13 +285,11 @@ class _Scan:
             examined = replace(examined, record=record)
             records = examined.records
             relief, archiving = asked_relief(records) is not None, bool(records.to_archive)
-            put_off = None if self._named or relief else examined.kept_in_memory()
+            put_off = None if named or relief else examined.kept_in_memory()
             extract = not (put_off or excluded(file, self._settings, asked=relief or archiving))
-            frontier = frontier_of(examined, records, extract=extract and not self._report.dry_run)
-            planner = Planner(
-                examined, records, extract, self._report.dry_run, frontier, hurries=self._named
-            )  # fmt: skip
-            fitting = plan_due(planner, self._check, dry_run=self._report.dry_run)
+            frontier = frontier_of(examined, records, extract=extract and not dry_run)
+            planner = Planner(examined, records, extract, dry_run, frontier, hurries=named)
+            fitting = plan_due(planner, self._check, dry_run=dry_run)
             planned = fitting.plan
             if store:
                 notice(examined.settings, store, examined.session, now)

@@ -117,8 +117,8 @@ def _rules(examined: Examination, rules: str) -> str:
 
 
 def look_at_growth(
-    settings: Settings, store: Store, file: SessionFile, memory: FileMemory,
-    check_stop: Callable[[], None], *, now: float, hurries: bool,
+    settings: Settings, store: Store, file: SessionFile, memory: FileMemory, now: float,
+    check_stop: Callable[[], None],
 ) -> Look | None:  # fmt: skip
     """Scan the tail of a session without pending requests; return None if that is not enough.
 
@@ -155,7 +155,7 @@ def look_at_growth(
         if record and (store.requests.open_of(record.id) or store.archives.asked(record.id)):
             return None  # requested since the run began
         frontier = frontier_of(examined, records, placeholders=before.placeholders)
-        planner = Planner(examined, records, frontier=frontier, hurries=hurries)
+        planner = Planner(examined, records, frontier=frontier, hurries=memory.named)
         fitting = fit_in(planner)
         plan = fitting.plan
         outcome = fitting.outcome(examined, plan)

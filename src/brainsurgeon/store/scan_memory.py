@@ -27,11 +27,15 @@ class FileMemory:
     """The states of all files in one run, stored once, at its end.
 
     A `whole` run reads all rows at once, or has them from the last run of the same process. A run
-    over named paths reads only the rows of these paths.
+    over some paths reads only the rows of these paths, and also their deferred files if a user
+    `named` them.
     """
 
-    def __init__(self, store: Store | None, rules: str, now: float, *, whole: bool = True) -> None:
-        self.rules, self.now, self.resting = rules, now, 0
+    def __init__(
+        self, store: Store | None, rules: str, now: float, *, whole: bool = True,
+        named: bool = False,
+    ) -> None:  # fmt: skip
+        self.rules, self.now, self.named, self.resting = rules, now, named, 0
         self._store = store
         self._states: dict[str, FileState | None] = {}
         self._rows: Mapping[str, Mapping[str, SeenRow]] = {}
@@ -111,17 +115,14 @@ class FileMemory:
         missed = path in self._waiting and path not in self._met
         return missed, self._asked.get(path)
 
-    def unchanged(self, file: SessionFile, now: float, *, named: bool = False) -> bool:
-        """Check whether a file need not be read: it is unchanged, and nothing in it is due.
-
-        A deferred file has to be read if a user `named` it.
-        """
+    def unchanged(self, file: SessionFile, now: float) -> bool:
+        """Check whether a file need not be read: it is unchanged, and nothing in it is due."""
         path = file.path
         self._met.add(path)
         if path in self._waiting:
             self._asked[path] = file
         state = self._still_true(path, file.fingerprint)
-        if state is None or (named and state.outcome in ("deferred", IN_MEMORY)):
+        if state is None or (self.named and state.outcome in ("deferred", IN_MEMORY)):
             return False
         if state.due_at is not None and state.due_at <= now:
             return False
