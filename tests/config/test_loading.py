@@ -839,7 +839,7 @@ def test_the_profiles_that_are_built_in_set_what_the_documents_say(loaded):
     assert not settings.archive_rules().enabled
     assert settings.decision_rules().max_messages == 0
     lean = settings.under("lean").decision_rules()
-    assert (lean.keep_recent, lean.shortest, lean.superseded) == (1, 200, True)
+    assert (lean.keep_recent, lean.shortest, lean.superseded) == (1, 150, True)
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_progress_lives_with_the_line_it_hangs_on(conversation):
 
     assert dead(data) == {}
     assert places(data)[progress] == OLD
-    assert parts(data)["data.output"].tool == "Bash"
+    assert parts(data)["data"].tool == "Bash"
 
 
 # Positions, tools, the session it was forked from.
@@ -534,11 +534,10 @@ def test_what_is_never_read_again_goes_whatever_its_kind(path):
     for offset, _, _, entry in entries(data):
         kind, gone = entry["type"], look.dead(offset) == BEFORE_COMPACTION
         found = list(FORM.parts(entry, look, offset))
-        if kind.startswith("api-request-"):
+        if kind.startswith("api-request"):
             seen.add(kind)
-            assert [(part.path, part.block, part.dead) for part in found] == [
-                (("shape" if kind.endswith("shape") else "message",), True, True)
-            ]
+            key = {"api-request-shape": "shape", "api-request": "params"}.get(kind, "message")
+            assert [(part.path, part.block, part.dead) for part in found] == [((key,), True, True)]
         elif gone:
             assert all(part.dead for part in found)
         elif kind == "attachment":
@@ -550,6 +549,20 @@ def test_what_is_never_read_again_goes_whatever_its_kind(path):
         elif kind not in ("user", "assistant", "system"):
             assert found == []
     assert seen > {"api-request-shape", "prompt_snapshot", "skill_listing"}
+
+
+def test_what_is_never_read_goes_whole_unless_some_went_before(conversation):
+    """A placeholder is never extracted again inside its object; the screen's shape stays."""
+    shown = {"stdout": "x" * 900, "stderr": "", "interrupted": False}
+    cut = [conversation.result(shown=dict(shown)) for _ in range(2)]
+    conversation.lines[0]["toolUseResult"]["stdout"] = f"[[extracted-{cut[0]}]]"
+    live = parts(conversation.bytes(), cut[1])
+    conversation.compaction()
+    data = conversation.bytes()
+
+    assert "toolUseResult.stdout" in live
+    assert "toolUseResult.stdout" in parts(data, cut[0])
+    assert parts(data, cut[1])["toolUseResult"].block
 
 
 def test_what_a_compaction_kept_is_live(conversation):

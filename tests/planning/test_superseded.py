@@ -62,7 +62,7 @@ def test_equal_results_are_superseded_by_the_newest():
     assert newer(talk).keys() == {"0", "1"}
 
 
-def test_a_failed_result_supersedes_only_the_arguments_of_its_call():
+def test_a_failed_result_supersedes_only_its_arguments():
     """The last result that is of use stays."""
     talk = Conversation()
     for number in range(2):

@@ -41,7 +41,7 @@ def test_no_request_misses_what_is_never_read(tmp_path, release):
         claude.with_server = []
         (tmp_path / "config.toml").write_text(
             f'state_dir = "{tmp_path}/state"\nquiet_seconds = 0\nabandoned_after_seconds = 0\n'
-            f"min_reclaim = 0\ntrigger_types = []\n"
+            f"min_reclaim = 0\ntrigger_types = []\nmin_value_length = 0\nkeep_recent = 0\n"
             f'[[roots]]\npath = "{claude.config}/projects"\n'
         )
         text = claude.workspace / "a.txt"

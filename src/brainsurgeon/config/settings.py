@@ -230,7 +230,7 @@ _BUILT_IN: dict[str, dict[str, Any]] = {
     "research": {"budget": {"threshold": 0.65}},
     "review": {"budget": {"threshold": 0.75}},
     "ephemeral": {"budget": {"max_messages": 50}, "archive": {"enabled": True}},
-    "lean": {"keep_recent": 1, "min_value_length": 200, "superseded": True},
+    "lean": {"keep_recent": 1, "min_value_length": 150, "superseded": True},
 }
 """The built-in profiles."""
 

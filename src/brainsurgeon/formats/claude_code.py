@@ -33,7 +33,17 @@ from brainsurgeon.formats.base import (
     texts_in,
     usable_id,
 )
-from brainsurgeon.model.entries import BOM, Entry, KeyPath, Kind, Lines, Part, parse
+from brainsurgeon.model.entries import (
+    BOM,
+    Entry,
+    KeyPath,
+    Kind,
+    Lines,
+    Part,
+    parse,
+    placeholder_in,
+    value_at,
+)
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
 from brainsurgeon.model.turns import ToolResult, TurnStep
 
@@ -438,13 +448,17 @@ _BLANK = {"type": "text", "text": " "}
 _PERSISTED = "<persisted-output>"
 _CACHED = "its agent refills its read cache from it"
 _SENT_AGAIN = "its agent sends it again as it is"
-# Attachments that 2.1.330 renders anew from their values, always or if tools or memory changed.
-_RENDERED_ANEW = frozenset({
-    "cowork_memory_context", "deferred_tools_delta", "message_pdf_reads", "poll_events",
-    "project_doc_reads",
+# Attachments of which 2.1.330 reads only what was rendered. It compares the values of others with
+# new ones, renders them anew, or keeps them for a compaction (as those of `invoked_skills`).
+_RENDERED_ONCE = frozenset({
+    "agent_listing_delta", "date", "environment", "file", "model", "skill_listing",
 })  # fmt: skip
-# The records of requests, and the keys of their hashes (written since 2.1.300).
-_HASHES = {"api-request-shape": "shapeHash", "api-request-blob": "hash"}
+# The records of requests (written since 2.1.300): the keys of their hashes, and what is recorded.
+_RECORDS = {
+    "api-request": ("requestDigest", "params"),
+    "api-request-shape": ("shapeHash", "shape"),
+    "api-request-blob": ("hash", "message"),
+}
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -511,23 +525,31 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
     yield from (replace(part, locked=locked) for part in parts)
 
 
-def _recorded(value: Entry, path: KeyPath) -> Iterator[Part]:
-    """Yield a recorded request or message as a whole."""
-    if value.get("type") == "text":  # it was extracted
-        yield from (replace(part, dead=True) for part in block_parts(value, path, "system", None))
-    elif value:
-        chars = sum(part.chars for part in leaves(value, path, "system", None))
-        yield Part(path, "system", chars, block=True, dead=True)
+def _unread(
+    value: Any, path: KeyPath, kind: Kind, tool: str | None, *, whole: bool = True
+) -> Iterator[Part]:
+    """Yield what no request contains: an object as a whole, unless a string was extracted before.
+
+    Without `whole` its shape is needed, since the screen shows it.
+    """
+    parts = list(leaves(value, (), kind, tool)) if whole and isinstance(value, dict) else []
+    if parts and not any(placeholder_in(value_at(value, part.path)) for part in parts):
+        yield Part(path, kind, sum(part.chars for part in parts), tool, block=True, dead=True)
+    else:
+        yield from (replace(part, dead=True) for part in _within(value, path, kind, tool))
 
 
-def _attached(entry: Entry) -> Iterator[Part]:
+def _attached(entry: Entry, *, gone: bool) -> Iterator[Part]:
     """Yield the parts of an attachment; `rendered` (2.1.330) is sent in its place if it can be."""
     attachment = dict_or_empty(entry.get("attachment"))
-    rendered = attachment.get("type") not in _RENDERED_ANEW and _is_rendered(entry.get("rendered"))
+    rendered = attachment.get("type") in _RENDERED_ONCE and _is_rendered(entry.get("rendered"))
     is_file = attachment.get("type") == "file"
     kind: Kind = "tool_result" if is_file else "system"
     tool = "Read" if is_file else None
     yield from leaves(entry.get("rendered"), ("rendered",), kind, tool)
+    if gone:
+        yield from _unread(attachment, ("attachment",), kind, tool)
+        return
     locked = None if is_file or rendered else _SENT_AGAIN
     for part in _within(attachment, ("attachment",), kind, tool):
         yield replace(part, dead=rendered, locked=locked)
@@ -544,12 +566,6 @@ def _is_rendered(messages: object) -> bool:
         )
     ]  # fmt: skip
     return bool(texts) and all(listed and all(listed) for listed in texts)
-
-
-def _shown(value: Any, path: KeyPath, tool: str | None) -> Iterator[Part]:
-    """Yield the parts that only the agent's screen shows."""
-    for part in _within(value, path, "tool_result", tool):
-        yield replace(part, dead=True)
 
 
 def _within(
@@ -574,7 +590,7 @@ class ClaudeCode(Format):
     """The dialect of Claude Code. Its ids are random."""
 
     name = "claude-code"
-    version = 2
+    version = 3
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         return any(
@@ -635,7 +651,7 @@ class ClaudeCode(Format):
 
     def rest(self, entry: Entry) -> bytes | None:
         """Return the hash of a record of a request; None for all other entries: ids are random."""
-        digest = entry.get(_HASHES.get(str_or_empty(entry.get("type")), ""))
+        digest = entry.get(_RECORDS.get(str_or_empty(entry.get("type")), ("", ""))[0])
         return digest.encode() if isinstance(digest, str) and _HASH.fullmatch(digest) else None
 
     def counts(self, entry: Entry) -> bool:
@@ -644,17 +660,17 @@ class ClaudeCode(Format):
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         gone = offset is not None and survey.dead(offset) == BEFORE_COMPACTION
-        for part in self._parts(entry, survey, offset):
-            # A boundary has no parent: nothing before it is loaded any more.
-            locked = None if part.locked == _SENT_AGAIN else part.locked
-            yield replace(part, dead=True, locked=locked) if gone else part
+        for part in self._parts(entry, survey, offset, gone=gone):
+            yield replace(part, dead=True) if gone else part
 
-    def _parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
+    def _parts(
+        self, entry: Entry, survey: Survey, offset: int | None, *, gone: bool
+    ) -> Iterator[Part]:
         before_last_user = survey.before_last_user(offset)
         survey = survey if isinstance(survey, ClaudeSurvey) else NOTHING_SEEN
         if self.rest(entry) is not None:
-            key = "shape" if "shape" in entry else "message"
-            yield from _recorded(dict_or_empty(entry.get(key)), (key,))
+            key = _RECORDS[entry["type"]][1]
+            yield from _unread(entry.get(key), (key,), "system", None)
         if entry_id(entry) is None:
             return
         kind = entry["type"]
@@ -665,14 +681,15 @@ class ClaudeCode(Format):
             if entry.get("isCompactSummary") is not True:
                 yield from _user(entry, survey)
             tool = survey.tools.get(self.anchor(entry, ()) or "")
-            yield from _shown(entry.get("toolUseResult"), ("toolUseResult",), tool)
+            shown = entry.get("toolUseResult")
+            yield from _unread(shown, ("toolUseResult",), "tool_result", tool, whole=gone)
         elif kind == "system":
             yield from leaves(str_or_none(entry.get("content")), ("content",), "system", None)
         elif kind == "progress":
             tool = survey.tools.get(str(entry.get("parentToolUseID")))
-            yield from _shown(entry.get("data"), ("data",), tool)
+            yield from _unread(entry.get("data"), ("data",), "tool_result", tool)
         elif kind == "attachment":
-            yield from _attached(entry)
+            yield from _attached(entry, gone=gone)
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
         """Return the id of the call that the value at `path` belongs to, else the first id."""
