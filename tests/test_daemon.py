@@ -30,8 +30,6 @@ from building.world import Conversation, append, dump, state, write_session
 
 HOURLY = {"scan_interval_seconds": 3600}
 EACH_SECOND = {"scan_interval_seconds": 1}
-# Where the knife waits by a clock that has to go on while the wall clock stands still.
-REAL = ["brainsurgeon.rewrite.finish", "brainsurgeon.sessions", "brainsurgeon.store"]
 # Seconds in which it ends on a machine that has nothing else to do.
 SOON = 2.0
 
@@ -803,50 +801,6 @@ def runs(one):
         one._scan()
     [finished] = [entry for entry in logs if entry["event"] == "scan_finished"]
     return finished
-
-
-def test_the_end_of_a_protection_makes_an_unchanged_file_due(world):
-    """What was restored goes again when its protection ends, though nothing touched the file."""
-    path, ident = idle(world)
-    one = in_process(world, keep_after_restore_seconds=600)
-    world.clock = lambda: time.time()  # noqa: PLW0108  frozen time stands in another function
-    with freeze_time(datetime.now(UTC), ignore=REAL) as frozen:
-        runs(one)
-        world.restore(ident)
-        runs(one)
-        before = state(world.root)
-        frozen.tick(599)
-
-        assert runs(one)["files_unchanged"] == 1
-        assert state(world.root) == before
-        assert not is_cut(path, ident)
-
-        frozen.tick(1.5)
-
-        assert runs(one)["values_extracted"] == 1
-    assert is_cut(path, ident)
-
-
-def test_an_open_turn_that_is_abandoned_falls_due(world):
-    """A turn that stays open is left alone until it has been silent for long enough."""
-    talk = Conversation()
-    ident = talk.turn()
-    talk.turn("short")
-    talk.user("are you there?")
-    path = world.put("s.jsonl", talk.bytes(), age=60)
-    one = in_process(world, abandoned_after_seconds=3600)
-    with freeze_time(datetime.now(UTC), ignore=REAL) as frozen:
-        assert runs(one)["files_deferred"] == 1
-
-        frozen.tick(3530)
-
-        assert runs(one)["files_deferred"] == 1
-        assert not is_cut(path, ident)
-
-        frozen.tick(11)
-
-        assert runs(one)["values_extracted"] == 1
-    assert is_cut(path, ident)
 
 
 def test_an_idle_daemon_sleeps(world, daemon):

@@ -68,21 +68,6 @@ def test_another_goal_is_refused(full, cli, to):
     assert "wants tokens (120000) or a share of the window (60%)" in done.stderr.decode()
 
 
-def test_in_an_open_turn_it_is_noted(world, full, cli):
-    """Nothing is written; that it waits is said, and is no failure."""
-    one = Conversation()
-    one.turn()
-    one.user()
-    world.put("s.jsonl", one.bytes(), age=5)
-    done = cli("relieve", "main/s")
-    told = document(cli("relieve", "main/s", "--json"))
-
-    assert done.returncode == 0
-    assert "noted; the next scan that finds it idle does it" in done.stdout.decode()
-    assert told["pending"] is True
-    assert "open" in told["reason"]
-
-
 def test_context_and_status_say_how_full_sessions_are(full, cli):
     """Load, window, pressure, the method and its error; status sums what was remembered."""
     assert "of 20,000 tokens (10" in cli("sessions", "main/s").stdout.decode()

@@ -265,13 +265,6 @@ def test_a_reply_that_goes_on_leaves_its_turn_open(conversation, blocks, fields,
     assert reason in ending(conversation, *blocks, **fields).open_turn
 
 
-def test_a_text_without_stop_reason_asks_for_silence(conversation):
-    """Versions before 2.1.112 leave it out: the text counts as the end after two quiet minutes."""
-    look = ending(conversation, TEXT, stop=None)
-
-    assert (look.open_turn, look.quiet) == (None, 120)
-
-
 def test_an_error_of_the_provider_ends_a_turn(conversation):
     """What Claude Code writes in the name of the assistant when a call failed for good."""
     assert ending(conversation, TEXT, stop=None, isApiErrorMessage=True).open_turn is None

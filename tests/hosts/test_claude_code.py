@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from brainsurgeon.hosts.claude_code import Place, is_no_session, place, presence, young_subagent
+from brainsurgeon.hosts.claude_code import Place, is_no_session, place, presence
 from brainsurgeon.hosts.home_paths import claude_code as home_of_this_user
 
 SESSION = "5a5a5a5a-0001-4000-8000-000000000001"
@@ -71,19 +71,6 @@ def test_a_home_is_where_the_environment_says_or_below_the_users(monkeypatch):
     assert home_of_this_user() == "/home/me/.claude"
 
 
-def test_a_session_is_known_by_where_it_lies():
-    """Main sessions lie in the project, those of sub-agents below the session's own directory."""
-    main = place(f"/h/.claude/projects/-w/{SESSION}.jsonl")
-    sub = place(f"/h/.claude/projects/-w/{SESSION}/subagents/agent-a1.jsonl")
-
-    assert main == Place("/h/.claude", "-w", SESSION)
-    assert sub == Place("/h/.claude", "-w", SESSION, "agent-a1")
-    assert main.agent == sub.agent == "claude-code:-w"
-    assert main.directory == sub.directory == "/h/.claude/projects/-w"
-    assert main.started_by is None
-    assert sub.started_by == f"claude-code:-w/{SESSION}"
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -98,16 +85,6 @@ def test_everything_else_in_a_home_is_no_session(path):
     assert place(f"/h/.claude/{path}") is None
     assert is_no_session(f"/h/.claude/{path}", "/h/.claude")
     assert is_no_session(f"/srv/x/{path}", "/h/.claude") is (SESSION in path)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [f"/h/.claude/projects/-w/{SESSION}.jsonl", "/h/backup/a.jsonl", "/h/.claude-old/b.jsonl",
-     f"/h/.claude/projects/-w/{SESSION}/subagents/agent-a1.jsonl"],
-)  # fmt: skip
-def test_a_session_may_lie_elsewhere(path):
-    """Outside the homes a file is what it says."""
-    assert not is_no_session(path, "/h/.claude")
 
 
 def test_names_that_are_no_session_files_have_no_place():
@@ -243,19 +220,3 @@ def test_the_pid_namespace_is_written_as_the_kernel_names_it(home, process):
     domain = f"linux:0123:{os.readlink('/proc/self/ns/pid')}"
     record(home, process.pid, status="busy", procStart="1", pidDomain=domain)
     assert look(home).busy is None
-
-
-def test_a_sub_agent_that_wrote_just_now_keeps_its_session_busy(home):
-    """Its result is still to come, whatever the main file says."""
-    where = Place(str(home), "-w", SESSION)
-    directory = home / "projects" / "-w" / SESSION / "subagents"
-    assert young_subagent(where, time.time(), 30) is None
-    directory.mkdir(parents=True)
-    (directory / "agent-a1.meta.json").write_text("{}")
-    assert young_subagent(where, time.time(), 30) is None
-    path = directory / "agent-a1.jsonl"
-    path.write_text("{}\n")
-    assert "a sub-agent of it wrote" in young_subagent(where, time.time(), 30)
-    assert young_subagent(Place(str(home), "-w", SESSION, "agent-a1"), time.time(), 30) is None
-    os.utime(path, (time.time() - 60,) * 2)
-    assert young_subagent(where, time.time(), 30) is None

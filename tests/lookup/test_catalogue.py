@@ -1,7 +1,6 @@
 """The catalogue of sessions: a row follows its session id."""
 
 import json
-import os
 
 import pytest
 
@@ -143,14 +142,3 @@ def test_a_session_that_cannot_be_read_keeps_its_row(write, look):
     path.write_bytes(b"\0")
 
     assert look(write("b", "one")).id != row.id
-
-
-def test_a_second_name_of_a_file_changes_nothing(store, write, look):
-    """A hard link does not take the row away from the name that it had."""
-    path = write("a", "one")
-    row = look(path)
-    second = path.with_name("b.jsonl")
-    os.link(path, second)
-    look(second)
-
-    assert store.sessions.at(str(path)) == row

@@ -99,19 +99,6 @@ def test_logs_that_came_after_others_were_deleted_are_opened_a_few_times(world):
     assert many <= few
 
 
-@pytest.mark.parametrize("place", [in_one_directory, in_its_own])
-def test_each_of_many_alike_gets_its_own_value_back(world, place):
-    """However alike they are, restoring everything gives each file its own bytes."""
-    originals = {}
-    for number in range(8):
-        path = write(place(world, number), generic_log(f"secret {number}"))
-        originals[path] = path.read_bytes()
-    world.scan()
-
-    assert not any(one.unfinished for one in world.restore_all(pristine=True))
-    assert {path: path.read_bytes() for path in originals} == originals
-
-
 def test_a_session_that_was_restored_and_moved_by_a_copy_is_still_itself(world):
     """Nothing of ours stands in it and its inode is another: its own id tells whose it is."""
     paths = [

@@ -10,7 +10,7 @@ from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.store import rescue, rescued
-from brainsurgeon.store import database, open_store
+from brainsurgeon.store import open_store
 from brainsurgeon.store.salvage import LOST
 from building.pages import leaf_pages, spoil
 from building.world import LATER, Conversation, sql
@@ -112,18 +112,6 @@ def test_a_store_of_which_nothing_can_be_read_stays(world, pruned):
         rescue(world.settings(), LATER)
     assert path.read_bytes() == b"\xff" * 30_000
     assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
-
-
-def test_without_its_list_of_tables_a_store_is_saved(world):
-    """With the first page overwritten behind the header of the file, every value is saved."""
-    total = many(world, turns=5)
-    world.close()
-    with open(world.state / "store.db", "r+b") as file:
-        file.seek(100)
-        file.write(b"\xff" * (database.PAGE - 100))
-
-    assert rescue(world.settings(), LATER).saved.values == total
-    assert world.scan(keep_recent=0).files_failed == 0
 
 
 def test_without_their_run_values_go_back_all_the_same(world):

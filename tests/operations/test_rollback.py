@@ -162,8 +162,9 @@ def test_a_session_at_work_gets_its_values_when_it_is_idle(
     world.scan()
     assert world.store.requests.count_open() == 0
     assert text_of(path, pruned) == "x" * 2000
-    told = [one.facts.get("pending") for one in world.store.events.after(0, kinds=["rollback"])]
-    assert told == [True, None]
+    told = [one.facts for one in world.store.events.after(0, kinds=["rollback"])]
+    assert [one.get("pending") for one in told] == [True, None]
+    assert [one["rolls_back"] for one in told] == [1, 1]
 
 
 def test_one_session_of_a_run_can_be_taken_back(world, original, path, conversation):
@@ -196,16 +197,6 @@ def test_what_the_agent_changed_since_is_counted(world, original, path, pruned):
 
     assert (one.state, one.since) == ("nothing to undo", {CHANGED: 1})
     assert path.read_bytes() == text
-
-
-def test_what_expired_is_named(world, original, path, pruned):
-    """A placeholder whose value is gone stays, and the rollback says so and is not done."""
-    sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
-               " expired_why = 'test'")  # fmt: skip
-    [one] = world.rollback(1).sessions
-
-    assert one.missed == (f"{pruned}: expired",)
-    assert one.unfinished
 
 
 def test_a_file_that_is_gone_is_named(world, original, path):
@@ -266,6 +257,7 @@ def test_a_run_that_archived_turns_is_taken_back(world):
     rows = sql(world, "SELECT run_id, state FROM archives")
 
     assert path.read_bytes() == talk.bytes()
+    assert (made.facts["archived"], made.facts.get("redacted")) == (2, None)
     assert rows == [(made.id, "undone")] * 2
     assert [(one.kind, one.facts["archives"]) for one in events] == [
         ("archive", 2),
@@ -273,18 +265,6 @@ def test_a_run_that_archived_turns_is_taken_back(world):
     ]
     assert events[0].facts["tokens_before"] > events[0].facts["tokens_after"]
     assert world.store.runs.newest(1)[0].facts["unarchived"] == 2
-
-
-def test_what_archives_turns_is_told_as_no_redaction(world):
-    """A run that is archived counts turns, and no call of the agent as shortened."""
-    talk, _ = turns(4)
-    world.put("s.jsonl", talk.bytes())
-    world.scan(archive={"enabled": True})
-    facts = world.store.runs.newest(1)[0].facts
-
-    assert facts["archived"] == 2
-    assert "redacted" not in facts
-    assert "redaction" not in {one.kind for one in world.store.events.after(0)}
 
 
 def test_a_run_of_which_nothing_can_be_taken_back_is_let_go_of(

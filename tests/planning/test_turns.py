@@ -76,45 +76,24 @@ def test_an_earlier_condition_is_said_before_a_later_one():
         assert verdict(LARGE, **together).reason.startswith(reason)
 
 
-def test_the_borders_of_what_is_recent():
-    """The last two live turns stay, and a turn whose answer is among the newest messages."""
-    assert verdict(LARGE, after=2, position=3).archived
-    assert not verdict(LARGE, after=1, position=3).archived
-    assert not verdict(LARGE, after=2, position=2).archived
-
-
-def test_a_turn_that_was_asked_for_may_be_the_newest():
-    """A task that its agent closed does not wait for later turns."""
-    assert verdict(SMALL, asked=True, after=0, position=0).reason == "asked for"
-
-
-def test_the_text_may_grow_by_half_of_what_leaves():
-    """A summary is worth it while it grows by no more than half of what it stands for."""
-    assert verdict(LARGE, grows=20_000).archived
-    assert not verdict(LARGE, grows=20_001).archived
-
-
-def test_a_turn_that_was_cut_short_archives_whatever_its_size():
-    """Length, error, aborted and `[Max turns reached]` archive a turn."""
-    assert verdict(SMALL, cut_short=True).reason == "it was cut short"
-
-
-def test_8000_tokens_stay_and_8001_archive():
-    """More than the threshold archives, the threshold itself does not."""
-    assert verdict(SMALL, tokens=8000).reason == "small"
-    assert verdict(SMALL, tokens=8001).archived
-
-
-def test_4_calls_stay_and_5_archive():
-    """As many calls as the threshold says archive a turn."""
-    assert verdict(SMALL, calls=4).reason == "small"
-    assert verdict(SMALL, calls=5).archived
-
-
-def test_depth_2_archives_once_more_and_depth_3_does_not():
-    """An archive of archives is taken in as long as its depth is below the cap."""
-    assert verdict(LARGE, depth=2).archived
-    assert not verdict(LARGE, depth=3).archived
+@pytest.mark.parametrize(
+    ("stays", "archives"),
+    [
+        ({"tokens": 8000}, {"tokens": 8001}),
+        ({"calls": 4}, {"calls": 5}),
+        ({"calls": 4}, {"cut_short": True}),
+        ({"calls": 5, "after": 1}, {"calls": 5, "after": 2}),
+        ({"calls": 5, "position": 2}, {"calls": 5, "position": 3}),
+        ({"after": 0, "position": 0}, {"after": 0, "position": 0, "asked": True}),
+        ({"calls": 5, "grows": 20_001}, {"calls": 5, "grows": 20_000}),
+        ({"calls": 5, "depth": 3}, {"calls": 5, "depth": 2}),
+    ],
+    ids=lambda changed: " ".join(f"{key} {value}" for key, value in changed.items()),
+)
+def test_a_turn_archives_from_its_borders_on(stays, archives):
+    """More tokens, as many calls, cut short, old enough, asked for, worth it, not too deep."""
+    assert not verdict(SMALL, **stays).archived
+    assert verdict(SMALL, **archives).archived
 
 
 def test_only_what_holds_a_turn_ends_by_time():

@@ -25,7 +25,7 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowPlace, open_rows
 from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, by_row, chunks, rewritten
 from building import claw_agent
-from building.claw import GATEWAY, KILLED, LATER, LOCAL, VERSIONS, WRITTEN, Claw, plain_connection
+from building.claw import GATEWAY, LATER, LOCAL, VERSIONS, WRITTEN, Claw, plain_connection
 from building.edits import Swap, know_nothing
 
 PLACEHOLDER = b'"[[extracted-x]]"'
@@ -140,14 +140,6 @@ class TestLines:
                 start = chance.randrange(len(whole) + 10)
                 end = start + chance.randrange(9000)
                 assert opened.read(start, end) == whole[start:end]
-
-    def test_looking_leaves_nothing_behind(self, every_claw):
-        """Reading a session that nobody has open makes no file and changes no byte."""
-        before = every_claw.contents()
-        with open_rows(every_claw.session(GATEWAY)) as opened:
-            list(opened.lines)
-
-        assert every_claw.contents() == before
 
     def test_a_log_is_read_with_its_database(self, claw):
         """What stands only in the write-ahead log is seen, and the log stays."""
@@ -319,32 +311,6 @@ class TestChanging:
         for edit in edits:
             text, packed, size, navigation = ours[edit.seq]
             assert (packed, navigation, size) == (None, None, len(text.encode()))
-
-    def test_undoing_gives_back_every_column(self, every_claw):
-        """With the original columns at hand, a row restored cannot be told from what it was."""
-        before = every_claw.columns(GATEWAY)
-        session, edits = look(every_claw)
-        written = write(every_claw, session, edits)
-        originals = {edit.before.event(): edit.before for edit in edits}
-        values = {edit.seq: edit.before.event() for edit in edits}
-        assert every_claw.columns(GATEWAY) != before
-
-        with open_rows(every_claw.session(GATEWAY, written.at)) as again:
-            assert again.window == replace(
-                session.window, transcript_at=written.at, generation=written.generation
-            )
-            back = []
-            for line in again.lines:
-                at, place = line.raw.find(PLACEHOLDER), again.lines.index[line.number - 1]
-                if at >= 0:
-                    old = values[place.seq]
-                    end = len(old) - (place.size - at - len(PLACEHOLDER))
-                    start = line.offset + at
-                    back.append(Swap(start, start + len(PLACEHOLDER), old[at:end]))
-            undo = prepared(again, back, originals.items())
-        write(every_claw, again, undo, durable=True)
-
-        assert every_claw.columns(GATEWAY) == before
 
     def test_the_noted_time_is_later_than_any_before(self, claw):
         """The transcript's time moves forward even where its clock was ahead of ours."""
@@ -568,11 +534,6 @@ class TestChanging:
             path: path.read_bytes() for path in claw.base.rglob("*")
             if path.is_file() and not path.is_symlink()
         }  # fmt: skip
-
-    def test_an_open_turn_never_gets_as_far(self, claw):
-        """The session that a killed gateway left has values, and is left alone by its tail."""
-        with open_rows(claw.session(KILLED)) as opened:
-            assert cuts(opened)
 
 
 def test_one_thread_at_a_time_has_a_database_open(claw, monkeypatch):

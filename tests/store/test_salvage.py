@@ -6,7 +6,6 @@ from contextlib import closing
 
 import pytest
 
-from brainsurgeon.store import open_store
 from brainsurgeon.store.database import connect, database_path
 from brainsurgeon.store.salvage import (
     by_index,
@@ -171,27 +170,6 @@ def test_references_to_lost_rows_are_mended(store, directory, tmp_path):
         assert database.execute(
             "SELECT DISTINCT journal_id, run_id, archive_id FROM extractions"
         ).fetchall() == [(None, None, None)]
-
-
-def test_a_held_value_without_any_placement_stands_in_its_own_session(store, directory, tmp_path):
-    """A value that stands nowhere gets no placement, nor one of a rewrite under way."""
-    fill(store)
-    store._connection.execute("DELETE FROM placements")
-    fresh = str(tmp_path / "fresh.db")
-    salvage(directory, fresh, 9.0)
-
-    assert contents(fresh)["placements"] == [(1, 1, None)]
-
-
-def test_a_store_that_was_salvaged_can_be_opened(store, directory, tmp_path):
-    """The new database is a store of this version, with its settings."""
-    fill(store)
-    (tmp_path / "fresh").mkdir()
-    salvage(directory, database_path(str(tmp_path / "fresh")), 9.0)
-
-    with open_store(str(tmp_path / "fresh")) as opened, opened.transaction():
-        assert opened.damage() is None
-        assert opened.extractions.value(1) == b"value"
 
 
 def test_a_value_may_have_lost_its_own_placement_and_kept_another(store, directory, tmp_path):
