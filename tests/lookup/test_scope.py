@@ -79,29 +79,24 @@ def test_an_image_as_the_result_of_another_call_hides_nothing(world):
     assert meant(world) == "s.jsonl"
 
 
-def test_a_closed_turn_waits_for_nothing(world):
-    """A call whose turn has ended without an answer is nobody's any more."""
-    talk = asked(CALL)
-    talk.assistant("never mind")
-    calling(world, *talk.lines)
-
-    assert meant(world) is None
-
-
-def test_a_call_before_the_last_question_is_over(world):
-    """What was asked before the user spoke again is not what is asked now."""
-    talk = asked(CALL)
-    talk.user("something else")
-    calling(world, *talk.lines)
-
-    assert meant(world) is None
-
-
-def test_a_call_of_an_earlier_round_is_over(world):
-    """Only the last round of calls can wait; one that was never answered before does not."""
-    talk = asked(CALL)
+def answered_by_another(talk):
     talk.result("no answer to it", call="call_9")
     talk.call("exec", {"command": "ls"}, call="later")
+
+
+@pytest.mark.parametrize(
+    "goes_on",
+    [
+        lambda talk: talk.assistant("never mind"),
+        lambda talk: talk.user("something else"),
+        answered_by_another,
+    ],
+    ids=["the turn ends", "the user speaks", "another round begins"],
+)
+def test_a_call_that_was_passed_over_waits_for_nothing(world, goes_on):
+    """Only a call of the last round, in an open turn, after the last prompt, can wait."""
+    talk = asked(CALL)
+    goes_on(talk)
     calling(world, *talk.lines)
 
     assert meant(world) is None

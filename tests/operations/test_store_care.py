@@ -45,19 +45,6 @@ def replace(world, source):
 # --- backup --------------------------------------------------------------------------------------
 
 
-def test_a_backup_gives_every_value_back(world, pruned, path, target):
-    """A store that is lost comes back from its backup, and the session from that."""
-    done = store_care.back_up(world.settings(), target)
-    world.close()
-    (world.state / "store.db").unlink()
-    replaced = replace(world, target)
-    world.restore_all()
-
-    assert (done.path, done.size, done.values) == (target, os.stat(target).st_size, 1)
-    assert (replaced.newer, replaced.kept) == ((), None)
-    assert text_of(path, pruned) == "x" * 2000
-
-
 def test_a_backup_is_its_owners_alone_and_leaves_nothing_beside(world, pruned, target):
     """Even without a umask a backup is 0600, and nothing else stands beside it afterwards."""
     before = os.umask(0)
@@ -322,19 +309,6 @@ def test_a_backup_never_replaces_a_file_that_appears_meanwhile(world, pruned, mo
 
 
 # --- purge ---------------------------------------------------------------------------------------
-
-
-def test_a_store_whose_placeholders_stand_is_not_removed(world, pruned, path):
-    """As long as one placeholder stands the store stays, and the session is named."""
-    world.close()
-    done = store_care.purge(world.settings())
-    assert not done.removed
-    assert [(one.session, one.placeholders) for one in done.placeholders] == [("main/s", 1)]
-    world.restore_all()
-    world.close()
-    assert store_care.purge(world.settings()).removed
-    assert not world.state.exists()
-    assert text_of(path, pruned) == "x" * 2000
 
 
 def test_a_session_that_is_not_understood_any_more_keeps_the_store(world, pruned, path):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.store import extractions as blobs
-from building.rows import begin, confirm, contents, count, cut, session
+from building.rows import begin, count, cut, session
 
 
 @settings(
@@ -108,37 +108,6 @@ def test_a_packed_value_cannot_blow_up(store):
 
     with pytest.raises(DamagedError):
         store.blobs.get(blob, digest)
-
-
-def test_what_is_deleted_is_really_gone(store, directory):
-    """The bytes of a deleted value do not stay behind in the file."""
-    secret = secrets.token_bytes(3000)
-    with store.transaction():
-        store.blobs.put(secret)
-    stored = secret[:100] in contents(directory)["store.db"]
-    with store.transaction():
-        store._connection.execute("DELETE FROM blobs")
-    left = any(secret[:100] in data for data in contents(directory).values())
-
-    assert stored
-    assert not left
-
-
-def test_a_value_goes_when_no_extraction_names_it_any_more(store):
-    """A value that two sessions share is kept until neither needs it."""
-    rows = [session(store, session=name) for name in ("one", "two")]
-    for row in rows:
-        confirm(store, row, begin(store, row, [cut()], b"same"))
-    [[blob]] = store._connection.execute("SELECT id FROM blobs").fetchall()
-    left = []
-    with store.transaction():
-        for row in rows:
-            store._connection.execute(
-                "UPDATE extractions SET blob_id = NULL WHERE session_id = ?", (row.id,)
-            )
-            left.append((store.blobs.release([blob]), count(store, "blobs")))
-
-    assert left == [(0, 1), (1, 0)]
 
 
 def swept(store):

@@ -43,18 +43,3 @@ def test_the_lock_of_a_dead_holder_is_free(store, neighbour):
         got = True
 
     assert got
-
-
-def test_a_lock_keeps_others_out_while_it_is_held(store, neighbour):
-    """What this process holds, another is refused, and gets when it is let go."""
-    neighbour.start("""
-        def attempt():
-            with store.lock(7, patience=0.05):
-                return "got"
-    """)
-    neighbour.hear()
-    with store.lock(7), pytest.raises(OSError, match="another brainsurgeon") as refused:
-        neighbour.ask("attempt()")
-
-    assert refused.value.filename == "BusyError"
-    assert neighbour.ask("attempt()") == "got"

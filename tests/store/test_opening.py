@@ -257,19 +257,6 @@ def test_a_store_that_is_not_understood_is_refused(unusable, opened):
     assert "store.db" in str(refused.value)
 
 
-def test_a_run_with_a_newer_store_touches_nothing(world, conversation):
-    """A scan with a store of a newer version changes no session."""
-    conversation.turn("x" * 4000)
-    path = world.put("one.jsonl", conversation.bytes())
-    world.store.close()
-    world._stores.clear()
-    change(world.state / "store.db", NEWER)
-
-    with pytest.raises(StoreUnusableError, match="newer brainsurgeon"):
-        world.scan(keep_recent=0)
-    assert path.read_bytes() == conversation.bytes()
-
-
 @pytest.mark.parametrize("opened", [open_store, room.open_to_read])
 def test_a_store_of_version_0_1_is_refused_with_what_to_do(directory, opened):
     """Its refusal names the version that wrote it, and how to restore its values with that."""
