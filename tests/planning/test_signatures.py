@@ -82,9 +82,9 @@ def signature(start, *, live=True, stays=None):
     return Signature(taken, live, stays)
 
 
-def judged(standing, edits, *, dead=(), left=(), defer=False, **how):
-    """Judge, given the places of edits in dead entries and of what stays cut."""
-    sent = {edit.start: edit.start not in dead for edit in edits}
+def judged(standing, edits, *, dead=(), unsent=(), left=(), defer=False, **how):
+    """Judge, given the places of edits in dead entries, of unsent values and of what stays cut."""
+    sent = {edit.start: edit.start not in dead for edit in edits if edit.start not in unsent}
     rules = DEFER if defer else Rules(())
     how = {"remembers": False, "pristine": False, **how}
     return judge(Signatures(list(standing), list(left), sent), edits, rules, **how)
@@ -99,6 +99,13 @@ def test_a_signature_that_leaves_by_the_rules_leaves_once():
     standing = [signature(100), signature(300)]
 
     assert places(judged(standing, [standing[0].removal])) == [300]
+
+
+def test_thinking_that_is_never_sent_leaves_once():
+    """Extracted by the rules, it is not extracted again because something sent broke it."""
+    standing = [signature(300, live=False)]
+
+    assert places(judged(standing, [cut(200), standing[0].removal], unsent=[300])) == []
 
 
 def test_dead_changes_break_dead_signatures_only():

@@ -9,7 +9,7 @@ first change, or the session is left as it is.
 import math
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import TypeVar
@@ -99,7 +99,7 @@ class SignatureVerdict(Struct, frozen=True):
 
 
 def judge(
-    signatures: Signatures, edits: Iterable[Edit], rules: Rules, *, remembers: bool, pristine: bool
+    signatures: Signatures, edits: Sequence[Edit], rules: Rules, *, remembers: bool, pristine: bool
 ) -> SignatureVerdict:
     """Decide which signatures of a session are removed, given all planned edits.
 
@@ -109,7 +109,7 @@ def judge(
     if not signatures.standing:
         return SignatureVerdict(unfit=tuple(dict.fromkeys(signatures.unfit)))
     made = [edit for edit in edits if edit.start in signatures.sent]
-    taken = {edit.start for edit in made}
+    taken = {edit.start for edit in edits}
     here = [one for one in signatures.standing if one.removal.start not in taken]
     unfit = list(signatures.unfit)
     if pristine:
