@@ -1,6 +1,8 @@
 """The live scenario: what real agents pay for twenty turns, with and without brainsurgeon."""
 
+import json
 import time
+from contextlib import closing
 
 import pytest
 
@@ -9,8 +11,12 @@ from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.planning import cache
 from brainsurgeon.store import open_store
+from building.claw import plain_connection
+from proofs.agent_packages import OPENCLAW_NOW
 from proofs.live.agents import TOOLS
 from proofs.live.caching import Caching
+from proofs.live.claw_messages import OnMessages
+from proofs.live.databases import events
 
 pytestmark = pytest.mark.long(proves=("planning", "formats", "rewrite", "operations"))
 
@@ -18,6 +24,13 @@ pytestmark = pytest.mark.long(proves=("planning", "formats", "rewrite", "operati
 # that no turn outlasts, however busy the machine is.
 LIFE, QUIET, FOR_EVER = 60.0, 3, 3600.0
 TURNS, BURST = 20, 5
+# Turns that fill a small window several times.
+LARGE_TURNS = 8
+
+
+def printing(tool, tag, lines):
+    command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+    return tool, {"command": command, "description": "print"}
 
 
 class Talk:
@@ -32,16 +45,12 @@ class Talk:
             "quiet": QUIET,
         })  # fmt: skip
 
-    def printing(self, tag, lines):
-        command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
-        return self.tool, {"command": command, "description": "print"}
-
     def run(self, turns, scans):
         """Do the turns in bursts with pauses, with a scan when a daemon would do one."""
         with open_store(self.settings.state_dir) as store:
             for number in range(turns):
                 rounds = [
-                    [self.printing(f"{number} {part}", lines)]
+                    [printing(self.tool, f"{number} {part}", lines)]
                     for part, lines in enumerate((100, 300, 20))
                 ]
                 self.agent.turn(*rounds)
@@ -92,3 +101,56 @@ def test_a_session_too_short_to_gain_costs_no_more(tmp_path, start, kind):
 
     print(f"{kind.__name__}: {with_us.paid / raw.paid:.1%} of the price without")
     assert with_us.paid <= 1.01 * raw.paid
+
+
+class Lenient(Caching):
+    """Takes prompts that begin with an answer: OpenClaw leaves out the oldest messages of some."""
+
+    def _check(self, request):
+        messages = [{"role": "user", "content": "the rest"}, *request["messages"]]
+        super()._check({**request, "messages": messages})
+
+
+class Narrow(OnMessages):
+    """A gateway whose model has a small window, and whose summaries may have any form."""
+
+    window = 64_000
+
+    def _configure(self):
+        super()._configure()
+        path = self.state / "openclaw.json"
+        said = json.loads(path.read_text())
+        said["agents"]["defaults"]["compaction"] = {"mode": "default"}
+        path.write_text(json.dumps(said))
+
+
+def compactions(base, start, *, scans):
+    """Give how often the agent compacted its session in some turns with large results."""
+    base.mkdir()
+    with Lenient(FOR_EVER) as model:
+        agent = Narrow(base, start, model, OPENCLAW_NOW)
+        agent.open()
+        settings = config.Settings.model_validate({
+            "roots": [{"path": str(agent.state / "agents")}], "state_dir": str(base / "state"),
+            "quiet": QUIET,
+        })  # fmt: skip
+        with open_store(settings.state_dir) as store:
+            for number in range(LARGE_TURNS):
+                agent.turn(*([printing("exec", f"{number} {part}", 600)] for part in range(6)))
+                time.sleep(2 * QUIET)
+                if scans:
+                    assert scan(settings, store).files_failed == 0
+    with closing(
+        plain_connection(agent.state / "agents/main/agent/openclaw-agent.sqlite")
+    ) as database:
+        types = [json.loads(text)["type"] for *_, text in events(database)]
+    return types.count("compaction")
+
+
+def test_it_compacts_less_often(tmp_path, start):
+    """With a window of 64,000 tokens and large results, OpenClaw compacts its session less."""
+    without = compactions(tmp_path / "without", start, scans=False)
+    with_us = compactions(tmp_path / "with", start, scans=True)
+
+    print(f"{without} compactions in {LARGE_TURNS} turns without, {with_us} with")
+    assert with_us < without

@@ -7,16 +7,16 @@ from proofs.live.gateway import OpenClaw
 
 
 class OnMessages(OpenClaw):
-    """A gateway with one session on such a model, which is called `name`."""
+    """A gateway with one session on such a model: its `name`, and its `window` in tokens."""
 
-    name = "claude-sonnet-4-5"
+    name, window = "claude-sonnet-4-5", 1_000_000
 
     def _configure(self):
         super()._configure()
         path = self.state / "openclaw.json"
         said = json.loads(path.read_text())
         model = {"id": self.name, "name": self.name, "reasoning": True, "input": ["text"],
-                 "contextWindow": 1_000_000, "maxTokens": 16384}  # fmt: skip
+                 "contextWindow": self.window, "maxTokens": 16384}  # fmt: skip
         said["models"]["providers"]["loopback"] = {
             "baseUrl": f"http://127.0.0.1:{self.model.port}", "apiKey": "none",
             "api": "anthropic-messages", "models": [model],
