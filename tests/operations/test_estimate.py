@@ -7,6 +7,7 @@ import pytest
 from brainsurgeon.model.reports import POLICIES
 from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.render import estimate as render
+from building import caching
 from building.caching import CachedConversation
 from building.world import SAMPLES, state
 
@@ -56,7 +57,10 @@ def test_a_session_without_usage_is_left_out(world, conversation, clock):
     assert found.left_out == 1
     assert [one.calls for one in found.sessions] == [1, 1]
     text = render.estimate(found)
-    assert "2 calls of 2 sessions; 1 session without usage left out" in text
+    assert (
+        "2 calls of 2 sessions; 1 session without usage, or only read (as those of Codex), left out"
+        in text
+    )
     assert "dollars" not in text
     assert render.estimate_json(found)["policies"][0]["cost_dollars"] is None
     assert len(estimated(world, "main/two").sessions) == 1
@@ -72,6 +76,22 @@ def test_a_configured_price_gives_dollars(world, clock):
 
     raw = estimated(world, prices={"claude-*": price}).policies["raw"]
     assert raw.dollars == pytest.approx(raw.tokens_sent * 6 / 1e6)
+
+
+def test_a_value_has_the_tokens_by_which_the_prompt_grew(world, clock, monkeypatch):
+    """Not those of its length: here a token has six characters."""
+    monkeypatch.setattr(caching, "RATE", 6)
+    talk = CachedConversation(clock.now)
+    talk.turn("v" * 9_000)
+    talk.turn("w" * 100)
+    talk.at += 1_000
+    talk.turn("w" * 100)
+    world.put("s.jsonl", talk.bytes())
+    bills = estimated(world, min_reclaim=0).policies
+
+    calls_after = 2
+    saved = (bills["raw"].tokens_sent - bills["configured"].tokens_sent) / calls_after
+    assert saved == pytest.approx(9_000 / 6, rel=0.1)
 
 
 @pytest.mark.parametrize("agent", ["claude-code", "openclaw", "pi"])

@@ -72,6 +72,18 @@ def test_a_change_that_does_not_pay_waits():
     assert sizes(replay("pays", events, full=16_000))[2] == (16_600, 10_000)
 
 
+@pytest.mark.parametrize(("written", "read"), [(200, 10_000), (0, 11_000)])
+def test_a_provider_that_counts_writes_keeps_the_prompts_of_calls(written, read):
+    """After a change the longest unchanged one is read, else everything in front of it."""
+    third, fourth = call(110, 18_000, 17_000), call(210, 18_200, 18_000, written=written)
+    events = [*session([*CALLS[:2], third, fourth])[:-2], Prompted(200, 20), fourth]
+    events.insert(4, Value(3, 10, 500))
+
+    assert sizes(replay("always", events)) == [
+        (10_000, 0), (17_000, 10_000), (12_000, 10_000), (11_700, read),
+    ]  # fmt: skip
+
+
 def test_what_was_pruned_is_replayed_as_if_it_had_not_been():
     """From the calls of a pruned session follow those that it would have made."""
     pruned = session(replay("always"), Value(1, 3, 6_000, taken_at=50))

@@ -346,7 +346,7 @@ POLICIES = ("raw", "configured", "lean", "cold", "always")
 
 
 class Estimate(Struct, frozen=True, rename={"left_out": "sessions_left_out"}):
-    """Sessions under each policy, and in total. `left_out` counts sessions without usage."""
+    """Sessions under each policy, and in total. `left_out` counts the others."""
 
     sessions: tuple[SessionEstimate, ...]
     calls: int

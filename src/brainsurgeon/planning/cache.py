@@ -4,6 +4,7 @@ A provider keeps the unchanged front of a request for some minutes and charges a
 change in the middle of a session makes the next request write everything after it again.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from statistics import median
@@ -25,6 +26,8 @@ LIFE, LONG_LIFE = 300.0, 3600.0
 Prices = Collection[tuple[str, Price]]
 # Number of following turns in which the cache is assumed to stay warm.
 TURNS_AHEAD = 2
+# Number of newest turns that tell how many model calls a turn has.
+TURNS = 50
 
 
 class Break(Struct, frozen=True):
@@ -62,7 +65,7 @@ class Usage:
         self._model: str | None = None
         self._cached = self._hour = False
         self._met: set[str | None] = set()
-        self._calls: list[int] = []
+        self._calls = deque[int](maxlen=TURNS)
 
     def prompted(self) -> None:
         self._calls.append(0)

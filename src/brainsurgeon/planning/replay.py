@@ -2,11 +2,17 @@
 
 What the provider read from its cache is taken from the recorded usage. A policy changes it by the
 tokens that it removed, and by the call after an extraction, which reads nothing behind the first
-change. Answers are not counted: they are the same under each policy.
+change. A provider that counts what it writes keeps only the prompts of earlier calls, so that call
+reads the longest of them that ends before the change. Answers are not counted: they are the same
+under each policy.
 """
 
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import accumulate, islice
+from statistics import linear_regression
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -35,6 +41,10 @@ from brainsurgeon.planning.superseded import Values, superseded
 # A survey for which every entry is old and before the last prompt.
 _LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
 _PLACEHOLDER = placeholder_named("0" * 8)
+# The tokens of a character vary by this much in one session: in the samples, from 0.8 to 1.4.
+_LEAST, _MOST = 0.5, 1.5
+# Number of calls that tell what a prompt grows by beside the lengths of its entries.
+_CALLS = 8
 
 
 class Prompted(Struct, frozen=True):
@@ -42,6 +52,12 @@ class Prompted(Struct, frozen=True):
 
     at: float | None
     messages: int
+
+
+class Fixed(Struct, frozen=True):
+    """The tokens in front of each prompt that are not in the session: system prompt and tools."""
+
+    tokens: int
 
 
 class Renewed(Struct, frozen=True):
@@ -54,7 +70,8 @@ class Value(Struct, frozen=True):
     """A value that the rules extract once `keep` messages follow the message `number`.
 
     Without it the next requests have `tokens` less. `before` are the tokens of the prompt in front
-    of it. It was in fact extracted at `taken_at`, if that is not None.
+    of it. It was in fact extracted at `taken_at`, if that is not None. Before the next prompt it is
+    not extracted if it is `fresh`.
     """
 
     number: int
@@ -62,36 +79,81 @@ class Value(Struct, frozen=True):
     tokens: int
     before: int = 0
     taken_at: float | None = None
+    fresh: bool = False
 
 
-Event = Prompted | Renewed | Value | ModelCall
+Event = Fixed | Prompted | Renewed | Value | ModelCall
 
 
 def history(
     lines: Lines, form: Format, survey: Survey, records: Records, rules: Rules
 ) -> list[Event]:
-    """Return the prompts, values and calls of a session, oldest first."""
+    """Return the prompts, values and calls of a session, oldest first.
+
+    The tokens of values are those by which the prompts grew, in proportion to their lengths.
+    """
     events: list[Event] = []
     dialect, matcher = DIALECTS[form.name], Matcher(form, survey, records)
     messages, met = 0, set[str | None]()
     newer = superseded(lines, form, survey) if rules.superseded else {}
+    growths: list[_Growth] = []
+    last, sent, since = None, 0, 0
     on_branch = (line for line in lines if survey.dead(line.offset) != OFF_BRANCH)
     for parsed in parsed_lines(on_branch, form):
         entry, step, call = parsed.entry, form.turn_step(parsed.entry), dialect.call(parsed.entry)
         if dialect.renews(entry):
             events.append(Renewed())
+            last = None
         if step is not None and step.role == "prompt":
             events.append(Prompted(parse_time(entry.get("timestamp")), messages))
         if call is not None and call.tokens and (call.ident is None or call.ident not in met):
+            if not met:
+                events.append(Fixed(max(0, call.tokens - sent)))
             met.add(call.ident)
+            if last is not None and call.tokens > last.tokens:
+                growths.append(_Growth(call.tokens - last.tokens, sent, [
+                    (number, event) for number, event in enumerate(events[since:], since)
+                    if isinstance(event, Value) and not _was_gone(event, call)
+                ]))  # fmt: skip
             events.append(call)
+            last, sent, since = call, 0, len(events)
+        sent += dialect.sent(entry).tokens(records.rate)
         events += (
             Value(messages, rules.keep_recent, value.tokens, taken_at=value.extracted_at)
             for value in matcher.standing(parsed) if value.tokens
         )  # fmt: skip
         events += _values(parsed, form, rules, newer, records.rate, messages)
         messages += form.counts(entry)
+    _measure(events, growths)
     return events
+
+
+class _Growth(Struct):
+    """The tokens by which a prompt grew, and those of its new entries by their lengths.
+
+    `values` are the new values in it, with their numbers among the events.
+    """
+
+    tokens: int
+    sent: int
+    values: list[tuple[int, Value]]
+
+
+def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
+    """Give the values the tokens by which they made the prompts grow.
+
+    What a prompt grows by beside the lengths of its entries is about the same for each call.
+    """
+    for growth in growths:
+        growth.sent += sum(value.tokens for _, value in growth.values if value.taken_at is not None)
+    sent = [growth.sent for growth in growths]
+    beside = 0.0
+    if len(sent) >= _CALLS and min(sent) < max(sent):
+        beside = linear_regression(sent, [growth.tokens for growth in growths]).intercept
+    for growth in growths:
+        share = min(max((growth.tokens - beside) / max(1, growth.sent), _LEAST), _MOST)
+        for number, value in growth.values:
+            events[number] = replace(value, tokens=round(share * value.tokens))
 
 
 def _values(
@@ -107,27 +169,75 @@ def _values(
             tokens = tokens_off(form.name, parsed.entry, part.path, token, rate)
             rule = rules.match(part)
             if tokens > 0:
-                yield Value(number, rule.keep_recent if rule else rules.keep_recent, tokens)
+                keep = rule.keep_recent if rule else rules.keep_recent
+                yield Value(number, keep, tokens, fresh=part.kind == "thinking")
+
+
+class _Placed:
+    """Values in the order of their places in the prompt, as it would be with all of them."""
+
+    def __init__(self) -> None:
+        self.values: list[Value] = []
+        self._sums = [0]
+
+    @property
+    def tokens(self) -> int:
+        return self._sums[-1]
+
+    def add(self, values: Sequence[Value]) -> None:
+        # Few values are behind those that are added: only their places change.
+        start = bisect_left(self.values, min(map(_place, values), default=sys.maxsize), key=_place)
+        self.values[start:] = sorted((*self.values[start:], *values), key=_place)
+        tokens = (value.tokens for value in islice(self.values, start, None))
+        self._sums[start:] = accumulate(tokens, initial=self._sums[start])
+
+    def cut(self, tokens: int) -> None:
+        """Drop the values behind the end of a prompt."""
+        number = bisect_left(self.values, tokens, key=_place)
+        del self.values[number:], self._sums[number + 1 :]
+
+    def in_front(self, tokens: int) -> int:
+        """Return the tokens of the values in front of a place in the prompt."""
+        return self._sums[bisect_left(self.values, tokens, key=_place)]
+
+    def in_front_without(self, tokens: int) -> int:
+        """Return the tokens of the values in front of a place in the prompt without them."""
+        numbers = range(len(self.values))
+        return self._sums[bisect_left(
+            numbers, tokens, key=lambda number: self.values[number].before - self._sums[number]
+        )]  # fmt: skip
+
+
+def _place(value: Value) -> int:
+    return value.before
 
 
 def unpruned(events: Iterable[Event]) -> Iterator[Event]:
     """Yield the events as if nothing had been extracted, each value with the tokens before it."""
-    taken: list[Value] = []
-    last, raw = None, None
-    for event in events:
+    standing: list[tuple[float, int, Value]] = []
+    gone, raw, broken = _Placed(), None, -1
+    for number, event in enumerate(events):
         if isinstance(event, Renewed):
-            taken.clear()
+            standing, gone = [], _Placed()
         elif isinstance(event, Value):
             event = replace(event, before=raw.tokens if raw else 0)  # noqa: PLW2901
-            taken += [event] if event.taken_at is not None else []
+            if event.taken_at is not None:
+                heappush(standing, (event.taken_at, number, event))
         elif isinstance(event, ModelCall):
-            gone = [value for value in taken if _was_gone(value, event)]
-            broken = last is not None and not all(_was_gone(value, last) for value in gone)
-            cached = event.cached + _tokens(gone, event.cached)
-            if broken and raw and _is_warm(raw, event):
-                cached = max(cached, raw.tokens)
-            last, raw = event, sent_with(event, event.tokens + _tokens(gone), cached)
-            event = raw  # noqa: PLW2901
+            taken = []
+            while standing and _was_gone(standing[0][-1], event):
+                taken.append(heappop(standing)[-1])
+            gone.add(taken)
+            cached = event.cached and event.cached + gone.in_front_without(event.cached)
+            if taken:
+                first = min(value.before for value in taken)
+                broken = first - gone.in_front(first)
+            # A call that reads nothing behind the change would have read more without it.
+            if raw and _is_warm(raw, event) and event.cached <= broken:
+                cached = max(cached, raw.tokens if taken else raw.cached)
+            else:
+                broken = -1
+            raw = event = sent_with(event, event.tokens + gone.tokens, cached)  # noqa: PLW2901
         yield event
 
 
@@ -136,13 +246,11 @@ def _was_gone(value: Value, call: ModelCall) -> bool:
 
 
 def _is_warm(before: ModelCall, call: ModelCall) -> bool:
-    life = cache.LONG_LIFE if before.hour else cache.LIFE
-    return before.at is not None and call.at is not None and call.at - before.at <= life
+    return before.at is not None and call.at is not None and call.at - before.at <= _life(before)
 
 
-def _tokens(values: Iterable[Value], before: float = sys.maxsize) -> int:
-    """Return the tokens of the values that stand in front of a place in the prompt."""
-    return sum(value.tokens for value in values if value.before < before)
+def _life(call: ModelCall) -> float:
+    return cache.LONG_LIFE if call.hour else cache.LIFE
 
 
 def sent_with(call: ModelCall, tokens: int, cached: int) -> ModelCall:
@@ -165,40 +273,68 @@ class Replay:
         self, rules: Rules, when: str | None, price: Price, *, quiet: float, full: float
     ) -> None:
         self._rules, self._when, self._price = rules, when, price
-        self._quiet, self._full = quiet, full
-        self._waiting: list[Value] = []
-        self._gone: list[Value] = []
+        self._quiet, self._full, self._fixed = quiet, full, 0
+        self._recent: list[Value] = []
+        self._due, self._gone = _Placed(), _Placed()
         self._last: ModelCall | None = None
         self._usage = cache.Usage()
-        self._broken: int | None = None
+        # The calls since the cache was cold whose prompts no extraction changed, shortest first.
+        self._kept: list[ModelCall] = []
+        # Where the prompt changed last, and the end of the first one that was written since.
+        self._changed = (0, 0)
         self._calls: list[ModelCall] = []
+        self._begun = 0
 
     def run(self, events: Iterable[Event]) -> Sequence[ModelCall]:
         """Return the calls of the session, as they would have been."""
         for event in events:
             match event:
+                case Fixed():
+                    self._fixed = event.tokens
                 case Renewed():
-                    self._waiting, self._gone = [], []
+                    self._recent, self._due, self._gone = [], _Placed(), _Placed()
                     self._usage.forget()
                 case Value():
-                    self._waiting.append(event)
+                    self._recent.append(event)
                 case Prompted():
                     self._between_turns(event)
                     self._usage.prompted()
+                    self._begun = event.messages
                 case ModelCall():
                     self._call(event)
         return self._calls
 
     def _call(self, call: ModelCall) -> None:
         # A value behind the end of the prompt left it otherwise: by a compaction or a step back.
-        self._waiting = [value for value in self._waiting if value.before < call.tokens]
-        self._gone = [value for value in self._gone if value.before < call.tokens]
-        cached = call.cached - _tokens(self._gone, call.cached)
-        if self._broken is not None:
-            cached = min(cached, self._broken)
-        self._calls.append(sent_with(call, call.tokens - _tokens(self._gone), cached))
-        self._last, self._broken = call, None
+        self._recent = [value for value in self._recent if value.before < call.tokens]
+        self._due.cut(call.tokens)
+        self._gone.cut(call.tokens)
+        cached = self._read(call, call.cached - self._gone.in_front(call.cached))
+        replayed = sent_with(call, call.tokens - self._gone.tokens, cached)
+        start, end = self._changed
+        self._changed = (start, min(end, replayed.tokens)) if call.cached else (0, 0)
+        if not call.cached:
+            self._kept.clear()
+        self._kept.append(replayed)
+        self._calls.append(replayed)
+        self._last = call
         self._usage.called(call)
+
+    def _read(self, call: ModelCall, cached: int) -> int:
+        """Return how much of its prompt a call reads from the cache.
+
+        `cached` would be read if extractions had changed nothing since it was written.
+        """
+        start, end = self._changed
+        if not start < cached < end:
+            return cached
+        if not call.written:
+            return start
+        at = bisect_right(self._kept, start, key=lambda kept: kept.tokens) - 1
+        if at < 0 or not _is_warm(self._kept[at], call):
+            return min(cached, self._fixed)
+        self._kept[at] = replace(self._kept[at], at=call.at)
+        return self._kept[at].tokens
 
     def _between_turns(self, prompt: Prompted) -> None:
         last = self._last
@@ -212,19 +348,25 @@ class Replay:
     def _scan(
         self, when: str, last: ModelCall, state: cache.Cache, now: float, messages: int
     ) -> None:
-        due = [value for value in self._waiting if messages - value.number > value.keep]
-        saved, load = _tokens(due), last.tokens + last.output - _tokens(self._gone)
+        split: tuple[list[Value], list[Value]] = [], []
+        for value in self._recent:
+            fresh = value.fresh and value.number >= self._begun
+            split[fresh or messages - value.number <= value.keep].append(value)
+        due, self._recent = split
+        self._due.add(due)
+        saved, load = self._due.tokens, last.tokens + last.output - self._gone.tokens
         if not saved or saved / max(1, load) < self._rules.min_reclaim_share:
             return
-        first = min(value.before for value in due)
-        before = first - _tokens(self._gone, first)
+        first = self._due.values[0].before
+        before = first - self._gone.in_front(first)
         change = cache.Break(saved, max(0, load - before - saved))
         full = when == "pays" and load > self._full
         if not full and cache.due(when, state, change, self._price, now) is not None:
             return
-        self._waiting = [value for value in self._waiting if value not in due]
-        self._gone += due
-        self._broken = before if self._broken is None else min(before, self._broken)
+        self._gone.add(self._due.values)
+        self._due = _Placed()
+        del self._kept[bisect_right(self._kept, before, key=lambda kept: kept.tokens) :]
+        self._changed = (before, sys.maxsize)
 
 
 def bill(calls: Sequence[ModelCall], price: Price, dollars: float | None) -> Bill:
@@ -266,8 +408,7 @@ def saved_by(savings: Savings, calls: Iterable[ModelCall | Renewed], price: Pric
             continue
         cached = call.cached + (savings.off if call.cached else 0)
         at = call.at or savings.until
-        life = cache.LONG_LIFE if call.hour else cache.LIFE
-        if savings.broken_at is not None and at - savings.until <= life:
+        if savings.broken_at is not None and at - savings.until <= _life(call):
             cached = max(cached, savings.prompt)
         raw = sent_with(call, call.tokens + savings.off, cached)
         paid = price.paid(raw) - price.paid(call)

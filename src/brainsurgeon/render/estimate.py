@@ -11,9 +11,12 @@ from brainsurgeon.render import Column, columned, columns, local, printable, tab
 
 NO_USAGE = "no session here records the usage of its model calls with their times"
 ASSUMPTIONS = (
-    "Estimated from the usage that sessions recorded. A scan follows each turn, and again when the"
-    " cache is cold. Tokens paid are input tokens without a cache; reading and writing the cache"
-    " counts as the model's prices say. Answers are not counted: they are the same."
+    "Estimated from the usage that sessions recorded: a value has the tokens by which it made a"
+    " prompt grow. A scan follows each turn, and again when the cache is cold, and the agent reads"
+    " its session again: no process keeps it in memory. The next prompt reads from the cache what"
+    " was sent before and is unchanged. Archives, restores, steps against a full context and fewer"
+    " compactions are left out. Tokens paid are input tokens without a cache; reading and writing"
+    " the cache counts as the model's prices say. Answers are not counted: they are the same."
 )
 
 
@@ -45,7 +48,8 @@ def estimate(found: Estimate) -> str:
     sessions, calls = counted(len(found.sessions), "session"), counted(found.calls, "call")
     lines += ["", f"{calls} of {sessions}"]
     if found.left_out:
-        lines[-1] += f"; {counted(found.left_out, 'session')} without usage left out"
+        left_out = counted(found.left_out, "session")
+        lines[-1] += f"; {left_out} without usage, or only read (as those of Codex), left out"
     return "\n".join([*lines, ASSUMPTIONS])
 
 
