@@ -203,10 +203,10 @@ def test_why_a_database_is_left_alone_is_said(tmp_path):
     assert "layout" in told
 
 
-@row("a placeholder leads nowhere")
+@row("a placeholder expired")
 def test_a_value_that_expired_comes_back_from_a_backup(world, cli, tmp_path):
     """The tombstone says when it went, with 5; after `store restore` it is there again."""
-    advice("a placeholder leads nowhere", "`brainsurgeon store restore`")
+    advice("a placeholder expired", "`brainsurgeon store restore`")
     path, ident = idle(world)
     for number in range(6):  # where most of a root is silent at once, a brake holds it
         other = Conversation(f"{number:08x}-0000-4000-8000-000000000009")
