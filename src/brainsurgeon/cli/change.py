@@ -212,8 +212,8 @@ def archive(
 ) -> None:
     """Archive finished turns into their last answers.
 
-    All finished turns are archived, also small ones and the latest ones. The same rewrite also
-    extracts values by the rules.
+    Finished turns are archived whatever their size, except the latest ones (archive.keep_turns).
+    The same rewrite also extracts values by the rules.
 
     \b
     Example:

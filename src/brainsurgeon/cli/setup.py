@@ -90,7 +90,9 @@ def init(
     ] = None,
     yes: Annotated[
         bool,
-        Option("--yes", help="Do it without asking: the configuration, and the steps named here."),
+        Option(
+            "--yes", help="Do not ask. Writes the configuration, and does what the options name."
+        ),
     ] = False,
     undo: Annotated[bool, Option("--undo", help="Undo the steps of init.")] = False,
     dry_run: Annotated[

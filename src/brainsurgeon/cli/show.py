@@ -62,7 +62,8 @@ def sessions(
         ),
     ] = None,
     sort: Annotated[
-        Sort, Option("--sort", help="Sort by size, saved, age or name; the largest come first.")
+        Sort,
+        Option("--sort", help="Sort key: size or saved (largest first), age (oldest first), name."),
     ] = Sort.size,
     preview: Annotated[
         bool,
