@@ -48,7 +48,7 @@ def test_a_recorded_cost_precedes_the_price_and_nothing_is_guessed(world):
     assert [one["cost_dollars"] for one in document["models"]] == [0.5, 0.25, None]
     text = render(cost(world), world.clock())
     assert text[0] == "cost       $0.75, unknown for 2 calls; 4 recorded calls"
-    assert text[-1].split()[-4:] == ["unknown", "for", "1", "call"]
+    assert text[-1].split()[-1] == "unknown"
 
 
 def test_the_price_of_each_sort_of_token_counts(world, clock):

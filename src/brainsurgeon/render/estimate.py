@@ -125,14 +125,15 @@ def _known(cost: ModelCost) -> float | None:
 def total_cost(models: Sequence[ModelCost]) -> str:
     """Return the cost of the recorded calls as text, "" without any."""
     whole = total(models)
-    return f"{cost(whole)}; {counted(whole.calls, 'recorded call')}" if models else ""
+    why = " (no price is recorded or configured)" if _known(whole) is None else ""
+    return f"{cost(whole)}{why}; {counted(whole.calls, 'recorded call')}" if models else ""
 
 
 def cost(one: ModelCost) -> str:
     """Return the dollars of a model, and how many of its calls have no known price."""
-    unpriced = counted(one.calls_unpriced, "call")
     if _known(one) is None:
-        return f"unknown for {unpriced}"
+        return "unknown"
+    unpriced = counted(one.calls_unpriced, "call")
     return f"${one.dollars:,.2f}" + (f", unknown for {unpriced}" if one.calls_unpriced else "")
 
 
