@@ -70,6 +70,15 @@ def test_a_name_that_openclaw_masks_in_the_session_is_recognised(agent):
     assert "which session" in agent.call(action="evidence", session=f"main/{THIRD}")[1]
 
 
+def test_a_name_that_openclaw_masks_whole_in_a_wrapped_call_is_recognised(agent):
+    """2026.9.6 writes `***` where `tool_call` has the name; the names are checked as ever."""
+    inner = {"action": "evidence", "session": "***"}
+    asking(agent, {"id": "brainsurgeon__purge_control", "args": inner})
+
+    assert f"seen by {OTHER}" in agent.call(action="evidence", session=f"main/{OTHER}")[1]
+    assert evidence(agent, session=THIRD) == (True, NOT_HERE)
+
+
 def test_no_other_session_gives_its_evidence(agent):
     """One that this session did not start does not exist for it, though the agent is the same."""
     assert evidence(agent, session=THIRD) == (True, NOT_HERE)

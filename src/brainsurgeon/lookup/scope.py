@@ -288,11 +288,12 @@ def _is_same_call(written: Entry, call: Entry) -> bool:
 
 
 def _is_same(given: object, written: object) -> bool:
-    """Check whether a value was written, whole or with its middle masked.
+    """Check whether a value was written, whole or masked.
 
-    openclaw 2026.7.35 takes the argument `session` for a secret and writes `main/e…742d`.
+    OpenClaw takes the argument `session` for a secret: 2026.7.35 writes `main/e…742d`, 2026.9.6
+    writes `***` within the arguments of `tool_call`.
     """
     if given == written or not (isinstance(given, str) and isinstance(written, str)):
         return given == written
-    begin, mask, end = written.partition("…")
+    begin, mask, end = written.replace("***", "…").partition("…")
     return bool(mask) and given.startswith(begin) and given[len(begin) :].endswith(end)
