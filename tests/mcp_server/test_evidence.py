@@ -70,7 +70,7 @@ def test_a_name_that_openclaw_masks_in_the_session_is_recognised(agent):
     assert "which session" in agent.call(action="evidence", session=f"main/{THIRD}")[1]
 
 
-def test_a_name_that_openclaw_masks_whole_in_a_wrapped_call_is_recognised(agent):
+def test_a_name_that_openclaw_masks_as_a_whole_is_recognised(agent):
     """2026.9.6 writes `***` where `tool_call` has the name; the names are checked as ever."""
     inner = {"action": "evidence", "session": "***"}
     asking(agent, {"id": "brainsurgeon__purge_control", "args": inner})
