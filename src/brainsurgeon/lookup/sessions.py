@@ -275,12 +275,13 @@ def _living(sessions: list[Session]) -> list[Session]:
 
     An agent that moves to a database keeps the names of its sessions.
     """
-    inside = {session.title for session in sessions if session.file and session.file.in_database}
-    taken = {session.title for session in sessions if session.file}
+    ranks = [0 if (file := session.file) is None else 1 + file.in_database for session in sessions]
+    best: dict[str, int] = {}
+    for session, rank in zip(sessions, ranks, strict=True):
+        best[session.title] = max(rank, best.get(session.title, 0))
     return [
-        session for session in sessions
-        if (session.title not in taken if session.file is None
-            else session.file.in_database or session.title not in inside)
+        session for session, rank in zip(sessions, ranks, strict=True)
+        if rank == best[session.title]
     ]  # fmt: skip
 
 

@@ -639,7 +639,7 @@ class Batch:
     def full(self) -> bool:
         files = [planned.file for planned in self._waiting]
         return bool(files) and (
-            any(file.in_database for file in files)  # its database is open
+            not all(planned.examined.session.may_wait for planned in self._waiting)
             or time.monotonic() > self._since + _LONGEST
             or len(files) >= TOGETHER
             or sum(file.fingerprint.size for file in files) >= _MOST_BYTES

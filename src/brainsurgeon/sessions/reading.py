@@ -76,7 +76,7 @@ class AnyOpen:
 
     `file` and `fingerprint` are its state when it was opened. `check_stop` is called at every read
     and may raise StoppedError. `in_layout` is true if OpenClaw keeps it in its own directories or
-    database.
+    database. If it `may_wait`, it can stay open until others are ready to be changed with it.
     """
 
     file: SessionFile
@@ -84,6 +84,7 @@ class AnyOpen:
     check_stop: Callable[[], None]
     lines: Lines
     in_layout: bool
+    may_wait = True
     hint = "auto"
     known: ClassVar[Mapping[str, Format]] = formats.FORMATS
     obstacle_error: ClassVar[type[RefusedError]] = ObstacleError

@@ -306,7 +306,7 @@ class OpenRows(AnyOpen):
     `presence` tells which processes use the database.
     """
 
-    in_layout = True
+    in_layout, may_wait = True, False  # its agent cannot truncate its log meanwhile
     obstacle_error = RefusedError  # nothing is tried again before the database changes
     known: ClassVar[dict[str, Format]] = {"openclaw": OpenClawRows()}
 
