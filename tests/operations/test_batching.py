@@ -8,8 +8,7 @@ import pytest
 from brainsurgeon.errors import BusyError, StoppedError
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.rewrite.finish import TOGETHER
-from brainsurgeon.rewrite.recover import waiting
+from brainsurgeon.rewrite.recover import TOGETHER, waiting
 from brainsurgeon.sessions import leases
 from brainsurgeon.store import Store
 from brainsurgeon.store.extractions import Blobs

@@ -14,7 +14,7 @@ from brainsurgeon.operations.restore import overfull_after, restore_all
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json, set_json
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.finish import UNFINISHED
+from brainsurgeon.rewrite.recover import UNFINISHED
 from brainsurgeon.sessions import exchange, retire
 from building.world import (
     Conversation,

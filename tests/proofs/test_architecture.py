@@ -79,8 +79,8 @@ SPEAKS_TO_SQLITE = {
 # The modules that may change what stands in a session's directory, and who may call them.
 KNIFE = {
     "sessions.attributes": {"sessions.exchange", "sessions.reading"},
-    "sessions.exchange": {"operations.doctor", "rewrite.apply", "rewrite.finish"},
-    "sessions.retire": {"rewrite.apply", "rewrite.finish", "rewrite.recover", "sessions.exchange"},
+    "sessions.exchange": {"operations.doctor", "rewrite.apply", "rewrite.recover"},
+    "sessions.retire": {"rewrite.apply", "rewrite.recover", "sessions.exchange"},
     "sessions.row_writing": {"rewrite.apply", "rewrite.recover"},
 }  # fmt: skip
 # What they open for writing lies in our own state directory, is a stream that went away, a file

@@ -32,7 +32,7 @@ from brainsurgeon.render import as_json
 from brainsurgeon.render.sessions import restored_all, restored_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Attempt
-from brainsurgeon.rewrite.finish import FileRewrite
+from brainsurgeon.rewrite.recover import FileRewrite
 from building import claw_agent
 from building.alike import (
     FORKS,

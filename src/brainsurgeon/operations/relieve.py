@@ -24,7 +24,6 @@ from brainsurgeon.operations.context import not_idle
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
 from brainsurgeon.rewrite.apply import Change, apply_quiet, changing, end_redactions
 from brainsurgeon.rewrite.budget import Fitting, Wanted, relieve_by
-from brainsurgeon.rewrite.finish import Rewrite
 from brainsurgeon.rewrite.inspect import (
     Examination,
     Planner,
@@ -32,6 +31,7 @@ from brainsurgeon.rewrite.inspect import (
     examine_to_show,
     excluded,
 )
+from brainsurgeon.rewrite.recover import Rewrite
 from brainsurgeon.sessions.opening import current_state, failing, moved_away, open_session
 from brainsurgeon.sessions.reading import NotIdleError
 from brainsurgeon.store import Store

@@ -59,8 +59,8 @@ from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NOBODYS
 from brainsurgeon.rewrite.apply import carry_out
-from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite, Unfinished
 from brainsurgeon.rewrite.inspect import Planner, examine, examine_quiet, examine_to_show
+from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished
 from brainsurgeon.sessions.opening import current_state, open_session, put_away
 from brainsurgeon.sessions.placeholders import sessions_and_archives
 from brainsurgeon.sessions.reading import NotIdleError, RefusedError

@@ -22,8 +22,8 @@ from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.operations.restore import FAILURES, change_each, recorded
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite.apply import carry_out
-from brainsurgeon.rewrite.finish import UNFINISHED, Rewrite
 from brainsurgeon.rewrite.inspect import Planner, examine_to_show
+from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite
 from brainsurgeon.sessions.reading import NotIdleError
 from brainsurgeon.store import Store
 

@@ -29,7 +29,6 @@ from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.budget import asked_relief, count_savings, plan_due, remember
-from brainsurgeon.rewrite.finish import Rewrite, Unfinished
 from brainsurgeon.rewrite.inspect import (
     HELD,
     Planner,
@@ -38,6 +37,7 @@ from brainsurgeon.rewrite.inspect import (
     excluded,
     is_held,
 )
+from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import notice, notice_pressure
 from brainsurgeon.rewrite.tail import Look, begin_anew, frontier_of, look_at_growth, look_of
 from brainsurgeon.sessions.discovery import discover, discover_at, is_named

@@ -38,7 +38,6 @@ from brainsurgeon.model.records import Confirmation, FieldRecord, Request, Sessi
 from brainsurgeon.model.sessions import Resume, SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.finish import TOGETHER, FileRewrite, Rewrite, finish_now
 from brainsurgeon.rewrite.inspect import (
     HELD,
     Examination,
@@ -46,6 +45,7 @@ from brainsurgeon.rewrite.inspect import (
     check_alone,
     examine_quiet,
 )
+from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_now
 from brainsurgeon.sessions import exchange, retire, row_writing
 from brainsurgeon.sessions.exchange import Exchange, Successor, new_temporary_name
 from brainsurgeon.sessions.opening import current_state, failed, moved_away

@@ -21,7 +21,6 @@ from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile
 from brainsurgeon.planning.snapshot import VERSION, Frontier
 from brainsurgeon.rewrite.apply import Planned
 from brainsurgeon.rewrite.budget import count_savings, fit_in
-from brainsurgeon.rewrite.finish import FileRewrite, Rewrite
 from brainsurgeon.rewrite.inspect import (
     Examination,
     Planner,
@@ -31,6 +30,7 @@ from brainsurgeon.rewrite.inspect import (
     open_quiet,
     settings_for,
 )
+from brainsurgeon.rewrite.recover import FileRewrite, Rewrite
 from brainsurgeon.rewrite.signals import notice
 from brainsurgeon.sessions.discovery import is_named
 from brainsurgeon.sessions.reading import mark_at, stands_before
