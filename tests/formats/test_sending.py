@@ -112,7 +112,8 @@ def test_the_whole_prompt_counts_cached_or_not():
 
     assert CLAW.call(claw(role="assistant", usage=usage, model="m")).tokens == 321
     assert CLAUDE.call(claude("assistant", message={"usage": theirs, "id": "i"})).tokens == 321
-    assert CLAUDE.call(claude("assistant", message={"usage": theirs, "id": "i"})).ident == "i"
+    call = CLAUDE.call(claude("assistant", message={"usage": theirs, "id": "i"}, requestId="r"))
+    assert call.ident == "i r"
     assert GENERIC.call(plain).tokens == 321
     assert GENERIC.call(plain).model == "m"
     assert CLAW.call(claw(role="user", content="x")) is None
