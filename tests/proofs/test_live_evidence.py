@@ -33,6 +33,10 @@ class OfClaudeCode:
         self.agent = ClaudeCode(base, [str(next(p for p in places if p.is_file()))], model)
         self.roots = self.agent.config / "projects"
 
+    def asks(self, name, given):
+        """Give a call of a tool that is no command."""
+        return name, given
+
     def sub_agent(self, prompt):
         return self.spawn, {
             "description": "sub work", "subagent_type": "general-purpose", "prompt": prompt,
