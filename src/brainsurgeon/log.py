@@ -111,7 +111,7 @@ def _entries(session: str, plan: Plan) -> None:
     restored: dict[str, dict[str, int]] = defaultdict(dict)
     for edit in plan.restorations:
         restored[edit.entry_id][dotted(edit.path)] = edit.size
-    redacted = any(removal.redacts for removal in plan.removals)
+    redacted = any(removal.how == "redact" for removal in plan.removals)
     for entry_id, sizes in restored.items():
         log.debug("restoration", module="restoration", entry_id=entry_id, session=session,
                   keys_restored=list(sizes), sizes_bytes=sizes, redacted=redacted)  # fmt: skip

@@ -269,7 +269,7 @@ def test_the_last_that_any_step_takes_was_needed(world, clock, kind, seed):
             before = {value.start for value in ladder.plan(climbed[at - 1]).plan.removals}
             places = [
                 (value.entry_id, value.path) for value in ladder.plan(climbed[at]).plan.removals
-                if value.start not in before and not value.archives
+                if value.start not in before and value.how != "archive"
             ]  # fmt: skip
             went = {(value.entry_id, value.path) for value in fitting.plan.removals}
             taken = [place for place in places if place in went]

@@ -77,7 +77,7 @@ def cut(start, **fields):
 def signature(start, *, live=True, stays=None):
     taken = Removal(
         start, start + 90, b"{}", f"e{start}", "", ("v",), "thinking", None, 80,
-        block=True, forced=False, reason=BROKEN, empties=True,
+        block=True, forced=False, reason=BROKEN, how="empty",
     )  # fmt: skip
     return Signature(taken, live, stays)
 

@@ -135,7 +135,7 @@ def test_a_fork_goes_on_with_the_record_of_a_value_that_was_cut_again(store):
 def test_of_values_without_a_placeholder_the_last_one_of_a_place_stands(store):
     """Thinking that was emptied twice: the first record is kept, and may expire from then on."""
     row = session(store)
-    emptied = replace(cut("e1"), new=b"{}", empties=True, kind="thinking", tool=None)
+    emptied = replace(cut("e1"), new=b"{}", how="empty", kind="thinking", tool=None)
     confirm(store, row, begin(store, row, [emptied], b"first"))
     confirm(store, row, begin(store, row, [emptied], b"second"))
 

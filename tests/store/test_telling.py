@@ -25,8 +25,8 @@ def test_a_rewrite_that_did_not_happen_is_not_told(store):
 def test_a_call_that_was_shortened_is_a_redaction(store):
     """Another text than a placeholder is told apart, but not thinking without a word."""
     row = session(store)
-    short = replace(cut("e1"), new=b'"short"', redacts=True)
-    emptied = replace(cut("e2"), new=b"{}", empties=True, kind="thinking", tool=None)
+    short = replace(cut("e1"), new=b'"short"', how="redact")
+    emptied = replace(cut("e2"), new=b"{}", how="empty", kind="thinking", tool=None)
     entry = begin(store, row, [short, emptied])
 
     told = confirmed(store, row, entry, journal.Confirmation(at=2.0))

@@ -71,7 +71,6 @@ class Node(Struct, frozen=True):
 
 
 def _node(entry: Entry, offset: int) -> Node | None:
-    """Return the node of an entry, or None if the entry is not part of the chain."""
     uuid = entry_id(entry)
     if uuid is None:
         return None
@@ -337,7 +336,6 @@ def _waiting(entry: Entry, before: int) -> int:
 
 
 def _opening(entry: Entry) -> str:
-    """Return the first text of a user line."""
     texts = (block.get("text") for _, block in blocks_of(entry, "text"))
     listed = (message_of(entry).get("content"), *texts)
     return next((text for text in listed if isinstance(text, str)), "")
@@ -706,7 +704,6 @@ class ClaudeCode(Format):
         return None
 
     def thoughts(self, entry: Entry) -> Thoughts | None:
-        """Return the signed thinking of a line; None if no request repeats it."""
         failed = entry.get("isApiErrorMessage") is True
         if entry_id(entry) is None or entry["type"] != "assistant" or failed:
             return None

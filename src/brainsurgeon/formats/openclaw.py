@@ -146,7 +146,6 @@ class Reach:
         return repr((self.over, self._kept, edited, self._compacted))
 
     def look(self, entry: Entry) -> str | None:
-        """Return why the next request does not contain this entry, or None."""
         if self.over:
             return self.over
         kind, ident = entry.get("type"), entry.get("id")
@@ -179,7 +178,6 @@ class Asking:
         return self._met and self.at is not None
 
     def look(self, offset: int, entry: Entry) -> None:
-        """Process the next entry, whose line starts at `offset`."""
         if self.known:
             return
         message = dict_or_empty(entry.get("message"))
@@ -214,7 +212,6 @@ class Dead(Mapping[int, str]):
 
 
 def _is_node(entry: Entry) -> bool:
-    """Check whether openclaw treats the entry as a node of the tree."""
     links = [entry.get("parentId")]
     if entry.get("type") == "leaf":
         links += [entry.get("targetId", ""), entry.get("appendParentId")]

@@ -103,7 +103,6 @@ def splice_string(token: bytes, cuts: Iterable[tuple[int, int, str]]) -> bytes:
 
 
 def _skip(text: str, at: int) -> int:
-    """Return the offset after any white space."""
     if text[at] not in _WHITE:  # agents write none
         return at
     match = _space(text, at)

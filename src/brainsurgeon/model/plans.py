@@ -34,13 +34,16 @@ class _Replacement(Struct, frozen=True):
         return self.new
 
 
+How = Literal["extract", "redact", "empty", "archive"]
+
+
 class Removal(_Replacement, frozen=True):
     """A value that is removed from its line, and the text that replaces it.
 
     `name` is the id in the placeholder; the store may choose a numbered one (`named`). `new` is the
-    placeholder as JSON. If the removal `redacts`, it is a short text; if it `empties`, an empty
-    block, which is never sent; if it `archives`, the text or link of an archive. With `block`, a
-    text block replaces a whole object. A `forced` removal was requested: it is made whatever it
+    placeholder as JSON. If the removal is to `redact`, it is a short text; to `empty`, an empty
+    block, which is never sent; to `archive`, the text or link of an archive. With `block`, a text
+    block replaces a whole object. A `forced` removal was requested: it is made whatever it
     gains. `anchor` is the id of the value's tool call, which an agent keeps when it writes its
     history anew under new entry ids. `rest` is a digest of the rest of the line, None if entry ids
     are random. `takes_over` is the id of an extraction: its stored value is used instead of this
@@ -55,11 +58,9 @@ class Removal(_Replacement, frozen=True):
     block: bool
     forced: bool
     reason: str
-    redacts: bool = False
+    how: How = "extract"
     anchor: str | None = None
     rest: bytes | None = None
-    empties: bool = False
-    archives: bool = False
     takes_over: int | None = None
     tokens: int = 0
 
@@ -71,11 +72,11 @@ class Removal(_Replacement, frozen=True):
     @property
     def is_named(self) -> bool:
         """Whether the new text names the value: a placeholder or an archive's text."""
-        return self.replacement is None or (self.archives and self.path != LINK)
+        return self.replacement is None or (self.how == "archive" and self.path != LINK)
 
     def named(self, name: str) -> Removal:
         """Return the removal with another name in its placeholder or its archive's text."""
-        if self.archives:
+        if self.how == "archive":
             old, new = (json.dumps(f"archive: {each}\n")[1:-1] for each in (self.name, name))
             return replace(self, name=name, new=self.new.replace(old.encode(), new.encode(), 1))
         token = placeholder_token(placeholder_named(name), block=self.block)
@@ -84,12 +85,12 @@ class Removal(_Replacement, frozen=True):
     @property
     def replacement(self) -> bytes | None:
         """The new text if it is no placeholder."""
-        return self.new if self.redacts or self.empties or self.archives else None
+        return None if self.how == "extract" else self.new
 
     @property
     def extracts(self) -> bool:
         """Whether the value is extracted: neither redacted nor archived."""
-        return not (self.redacts or self.archives)
+        return self.how in ("extract", "empty")
 
 
 class Restoration(Struct, frozen=True):
@@ -278,7 +279,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        shortened = sum(not (removal.extracts or removal.archives) for removal in self.removals)
+        shortened = sum(removal.how == "redact" for removal in self.removals)
         noun = "field" if len(self.fields) == 1 else "fields"
         counts = {
             "extracted": len(self.extracted),

@@ -18,7 +18,6 @@ def readable(text: str) -> str:
 
 
 def readable_lines(text: str) -> str:
-    """Do the same as `readable` for a text of several lines."""
     return "\n".join(map(readable, text.split("\n")))
 
 

@@ -153,7 +153,6 @@ class Sent(Struct, frozen=True):
         return Sent(self.chars - less.chars, self.pictures - less.pictures)
 
     def tokens(self, rate: float = RATE) -> int:
-        """Return the tokens that it takes, with `rate` for each character."""
         return round(rate * self.chars + PICTURE * self.pictures)
 
 
@@ -279,7 +278,6 @@ class Fullness(Struct, frozen=True):
 
     @property
     def pressure(self) -> float:
-        """The load as a share of the window."""
         return self.load / self.window
 
 

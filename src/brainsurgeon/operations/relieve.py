@@ -123,10 +123,10 @@ def _report(examined: Examination, fitting: Fitting, *, reason: str = "") -> Rel
         examined.session.file.title, reason=reason, fits=fitting.fits, rounds=fitting.rounds,
         room=fitting.room, before=fitting.before, after=fitting.after,
         went=went.listed(), stays=stays.listed(), bytes_before=size,
-        values=sum(not removal.archives for removal in planned.removals),
+        values=sum(removal.how != "archive" for removal in planned.removals),
         bytes_after=size - planned.gain,
         signatures=sum(
-            removal.empties and removal.reason in _SIGNATURES for removal in planned.removals
+            removal.how == "empty" and removal.reason in _SIGNATURES for removal in planned.removals
         ),
         protected_bytes=fitting.protected.bytes if fitting.protected else 0,
         protected_until=fitting.protected.until if fitting.protected else None,

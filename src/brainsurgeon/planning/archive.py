@@ -213,7 +213,6 @@ class Calls(Struct):
         return "a call occurs in it twice" if self.twice else None
 
     def facts(self, closing: str, note: str | None) -> SummaryFacts:
-        """Return the facts of a turn that ends with the text `closing`."""
         files = list(self.written | self.touched)
         failed = Counter(self.called[known] for known in self.failed & self.called.keys())
         failures = {f"{tool}!": failed[tool] for tool in self.tools if failed[tool]}
@@ -814,6 +813,6 @@ def removals(
             *places[path], json.dumps(new).encode(), ident, placeholder_id(ident), path,
             "assistant", None, (taken.chars if taken else length) + middle.chars,
             block=False, forced=True, reason="archived turn",
-            anchor=taken.anchor if taken else anchor, rest=rest, archives=True,
+            anchor=taken.anchor if taken else anchor, rest=rest, how="archive",
             takes_over=taken.id if taken else None, tokens=middle.tokens(rate),
         )  # fmt: skip

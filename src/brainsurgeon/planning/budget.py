@@ -248,7 +248,6 @@ def steps_to(highest: int, archives: ArchiveForm | None = "flat") -> tuple[int, 
 
 
 def only_requested(rules: Rules) -> Rules:
-    """Return rules that extract nothing by themselves."""
     return replace(rules, rules=(), min_value_length=sys.maxsize, giant=0, max_messages=0)
 
 

@@ -107,7 +107,7 @@ def read(
     start = optional[0].start if optional else 0
     end = min((edit.start for edit in plan.edits if _is_asked(edit, plan)), default=None)
     # An archive changes what is sent from behind its prompt on, not only from its edits on.
-    closings = {removal.entry_id for removal in optional if removal.archives}
+    closings = {removal.entry_id for removal in optional if removal.how == "archive"}
     prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}
     for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
         call, step = dialect.call(parsed.entry), form.turn_step(parsed.entry)
@@ -135,10 +135,10 @@ def _is_asked(edit: Edit, plan: Plan) -> bool:
     """Check whether a requested edit changes what is sent."""
     if isinstance(edit, FieldEdit) or edit.tokens <= 0:
         return False
-    if isinstance(edit, Removal) and edit.archives:
+    if isinstance(edit, Removal) and edit.how == "archive":
         return any(verdict.asked and verdict.closing_id == edit.entry_id
                    for verdict in plan.turns)  # fmt: skip
-    return not isinstance(edit, Removal) or edit.redacts or edit.forced
+    return not isinstance(edit, Removal) or edit.how == "redact" or edit.forced
 
 
 def due(when: str, cache: Cache, change: Break, price: Price, now: float) -> float | None:

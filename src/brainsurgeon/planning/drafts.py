@@ -201,7 +201,7 @@ def removals(parsed: ParsedLine, going: Going, form: Format, tally: Counts) -> I
             start + parsed.offset, end + parsed.offset, token, ident, name, part.path, part.kind,
             part.tool, part.chars, part.block, decision.forced, decision.reason,
             anchor=form.anchor(parsed.entry, part.path), rest=rest,
-            empties=part.instead is not None,
+            how="extract" if part.instead is None else "empty",
         )  # fmt: skip
 
 
@@ -212,7 +212,7 @@ def redaction(parsed: ParsedLine, listed: list[Redaction], form: Format) -> Iter
         yield Removal(
             *places[redacted.path], redacted.token, ident, placeholder_id(ident), redacted.path,
             redacted.kind, None, redacted.chars, block=False, forced=True,
-            reason="the agent's own restore call", redacts=True, rest=rest,
+            reason="the agent's own restore call", how="redact", rest=rest,
         )  # fmt: skip
     yield from splice.put(parsed, REDACTED, b"true")
 

@@ -62,7 +62,6 @@ class Filled(Struct, frozen=True):
         return [answer for answer in form.answers(self.entry) if answer.call_id == call_id]
 
     def text(self, form: Format, call_id: str | None) -> bytes:
-        """Return the text of the result of a call."""
         return as_bytes("\n".join(answer.text for answer in self.answers(form, call_id)))
 
     def has(self, form: Format, call_id: str | None) -> bool:

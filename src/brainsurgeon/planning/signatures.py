@@ -298,5 +298,5 @@ def _removal(
     ident = parsed.ident or ""
     return Removal(
         *span, instead, ident, placeholder_id(ident), path, "thinking", None, chars, block=True,
-        forced=False, reason=BROKEN, rest=rest, empties=True,
+        forced=False, reason=BROKEN, rest=rest, how="empty",
     )  # fmt: skip

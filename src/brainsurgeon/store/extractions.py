@@ -284,7 +284,7 @@ class Extractions(Table):
                 "anchor": edit.anchor and storable(edit.anchor), "rest": edit.rest,
                 "chars": edit.chars, "size": size, "digest": digest, "blob_id": blob_id,
                 "journal_id": journal_id, "run_id": run_id,
-                "archive_id": archives.get(edit.entry_id) if edit.archives else None,
+                "archive_id": archives.get(edit.entry_id) if edit.how == "archive" else None,
                 "tokens": edit.tokens + (before or 0), "extracted_at": now,
             })  # fmt: skip
 
