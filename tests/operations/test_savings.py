@@ -72,6 +72,20 @@ def test_a_cache_that_was_broken_is_taken_off(world, clock, path, talk):
     assert so_far(world)[1] < 0
 
 
+def test_a_cache_that_a_restore_broke_is_taken_off(world, clock, path, talk):
+    """As by a run: the next call writes again what it would have read."""
+    world.scan()
+    call(world, path, talk, clock, 0, 10_000)
+    world.scan()
+    off, saved = world.store.savings.of(1).off, so_far(world)[1]
+    world.restore_all()
+    call(world, path, talk, clock, 9_000, 13_500)
+    world.scan()
+
+    without = 0.1 * (10_000 + off) + 1.25 * (3_500 - off)
+    assert so_far(world)[1] - saved == pytest.approx(without - 0.1 * 9_000 - 1.25 * 4_500, abs=1)
+
+
 def test_a_restored_value_saves_nothing_more(world, clock, path, talk):
     """What counts is what requests carry less when they are made."""
     world.scan()

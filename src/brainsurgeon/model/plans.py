@@ -17,7 +17,7 @@ from brainsurgeon.model.entries import (
     placeholder_named,
     placeholder_token,
 )
-from brainsurgeon.model.turns import LINK, Archive, Fullness, Verdict, archived_text
+from brainsurgeon.model.turns import LINK, Archive, Fullness, Savings, Verdict, archived_text
 
 
 class _Replacement(Struct, frozen=True):
@@ -249,6 +249,14 @@ class Plan(Struct, frozen=True):
     def tokens(self) -> int:
         taken = sum(removal.tokens for removal in self.removals)
         return taken - sum(edit.tokens for edit in self.restorations)
+
+    def saving(self, savings: Savings, now: float) -> Savings:
+        """Return the savings of the session after the plan was carried out."""
+        broken = any(not isinstance(edit, FieldEdit) and edit.tokens for edit in self.edits)
+        return replace(
+            savings, off=max(0, savings.off + self.tokens),
+            broken_at=now if broken else savings.broken_at,
+        )  # fmt: skip
 
     @property
     def restorations(self) -> tuple[Restoration, ...]:

@@ -307,7 +307,8 @@ class _Scan:
                 self._full[file.path] = fitting.before
             if store is None:
                 return Look(outcome, examined.session.fingerprint)
-            count_savings(self._memory, store, examined, planned)
+            if savings := count_savings(store, examined, planned):
+                self._memory.savings[file.path] = savings
             look = look_of(self._memory, store, planner, planned, outcome, held)
             look.again = IN_MEMORY if put_off and planned.deferred == put_off else None
             return look

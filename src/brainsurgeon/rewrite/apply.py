@@ -38,6 +38,7 @@ from brainsurgeon.model.records import Confirmation, FieldRecord, Request, Sessi
 from brainsurgeon.model.sessions import Resume, SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite.budget import count_savings
 from brainsurgeon.rewrite.inspect import (
     HELD,
     Examination,
@@ -677,12 +678,19 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
 
     Raise NotIdleError if not all of it can be carried out now. The finished part is recorded.
     """
-    check_alone(change.examined.session)
+    examined, plan = change.examined, change.plan
+    check_alone(examined.session)
+    with store.transaction():
+        savings = count_savings(store, examined, plan)
     [result] = apply(store, [change], clock)
     if isinstance(result, RefusedError):  # the session itself was valid when it was examined
         raise NotIdleError(str(result)) from result
     if isinstance(result, Exception):
         raise result
+    if savings:
+        made = replace(plan, edits=result.done) if result.left else plan
+        with store.transaction():
+            store.savings.remember(change.session_id, made.saving(savings, examined.now))
     if result.left:
         raise NotIdleError(result.left)
     return result

@@ -48,7 +48,6 @@ from brainsurgeon.rewrite.inspect import Examination, Planner
 from brainsurgeon.rewrite.turns import summaries
 from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
-from brainsurgeon.store.scan_memory import FileMemory
 
 
 class Protected(Struct, frozen=True):
@@ -360,17 +359,17 @@ def count_calls(store: Store, session: AnyOpen) -> None:
 
 
 def count_savings(
-    memory: FileMemory, store: Store, examined: Examination, plan: Plan, *, whole: bool = True
-) -> None:
-    """Update savings and costs of a session by the calls that it recorded since the last scan.
+    store: Store, examined: Examination, plan: Plan, *, whole: bool = True
+) -> Savings | None:
+    """Return the savings of a session with the calls that it recorded since, if they changed.
 
-    `whole` means that the plan was made from all lines.
+    Update its costs. `whole` means that the plan was made from all lines.
     """
     count_calls(store, examined.session)
     record = examined.record
     before = store.savings.of(record.id) if record else None
     if before is None and not plan.met.tokens and plan.tokens <= 0:
-        return
+        return None
     newest = newest_calls(examined.session.lines, examined.format)
     if before is None:
         last = next((call for call in newest if isinstance(call, ModelCall)), None)
@@ -385,8 +384,7 @@ def count_savings(
         savings = saved_by(before, reversed(calls), price)
     if whole:
         savings = replace(savings, off=plan.met.tokens)
-    if savings != before or plan.edits:
-        memory.savings[examined.session.file.path] = savings
+    return savings if savings != before or plan.edits else None
 
 
 def _cancel_hopeless(

@@ -162,7 +162,8 @@ def look_at_growth(
         changes = outcome.outcome == "changed"
         if plan.deferred or (changes and not _may_carry_out(examined, before, plan)):
             return None
-        count_savings(memory, store, examined, plan, whole=False)
+        if savings := count_savings(store, examined, plan, whole=False):
+            memory.savings[file.path] = savings
         return look_of(memory, store, planner, plan, outcome, held)
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from brainsurgeon.formats import UNKNOWN
-from brainsurgeon.model.plans import FieldEdit, Plan
+from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow, SessionFile
 from brainsurgeon.model.turns import Savings
@@ -163,11 +163,7 @@ class FileMemory:
     def rewritten(self, path: str, plan: Plan, now: float) -> None:
         """Note what a rewrite that was carried out means for the next requests."""
         if savings := self.savings.get(path):
-            broken = any(not isinstance(edit, FieldEdit) and edit.tokens for edit in plan.edits)
-            self.savings[path] = replace(
-                savings, off=max(0, savings.off + plan.tokens),
-                broken_at=now if broken else savings.broken_at,
-            )  # fmt: skip
+            self.savings[path] = plan.saving(savings, now)
 
     def begin_at(self, path: str, resume: Resume | None) -> None:
         """Store, at the end, where the next read of a file may begin; None means at its start."""
