@@ -646,8 +646,8 @@ def test_older_releases_refill_their_read_cache(version):
     assert sorted(locked) == (sorted([*ten, "toolu_11"]) if version in ("2.0.76", "2.1.37") else [])
 
 
-def test_what_background_work_reported_is_a_result(conversation):
-    """A task notification stands in a user line, but nobody typed it."""
+def test_what_background_work_reported_is_a_result_and_stays(conversation):
+    """Nobody typed a task notification, and a resume looks in it for tasks that have ended."""
     told = conversation.user("<task-notification>", origin={"kind": "task-notification"})
     typed = conversation.user()
     noted = conversation.user(isMeta=True)
@@ -656,6 +656,7 @@ def test_what_background_work_reported_is_a_result(conversation):
     assert [parts(data, one)["message.content"].kind for one in (told, typed, noted)] == [
         "tool_result", "user", "system",
     ]  # fmt: skip
+    assert parts(data, told)["message.content"].locked
 
 
 # Calls and answers.

@@ -445,6 +445,7 @@ LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
 _PERSISTED = "<persisted-output>"
 _CACHED = "its agent refills its read cache from it"
+_FINISHED = "its agent would call the task unfinished"
 _SENT_AGAIN = "its agent sends it again as it is"
 # Attachments of which 2.1.330 reads only what was rendered. It compares the values of others with
 # new ones, renders them anew, or keeps them for a compaction (as those of `invoked_skills`).
@@ -495,9 +496,11 @@ def _thinking(entry: Entry) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
 
 
 def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
-    kind: Kind = "system" if entry.get("isMeta") is True else "user"
     if dict_or_empty(entry.get("origin")).get("kind") == "task-notification":
-        kind = "tool_result"
+        for part in _within(message_of(entry).get("content"), _CONTENT, "tool_result", None):
+            yield replace(part, locked=_FINISHED)
+        return
+    kind: Kind = "system" if entry.get("isMeta") is True else "user"
     yield from leaves(str_or_none(message_of(entry).get("content")), _CONTENT, kind, None)
     for index, block in blocks_of(entry):
         if block.get("type") == "tool_result":

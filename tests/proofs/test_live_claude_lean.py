@@ -1,0 +1,103 @@
+"""The live scenario: releases of the real Claude Code resume what the lean profile leaves."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from building.world import SAMPLES
+from proofs.agent_packages import CLAUDE_CODES
+from proofs.live.claude import NEWEST, ClaudeCode, printing, started_by
+from proofs.live.messages import Messages
+
+pytestmark = pytest.mark.long(proves=("config", "planning", "rewrite"))
+
+RULE = "Remember this rule of the project, whatever you do.\n" * 20
+
+
+def ours(claude, *words, keys):
+    """Run our program with these keys of the configuration."""
+    (claude.base / "config.toml").write_text(
+        f'{keys}\nstate_dir = "{claude.base}/state"\nquiet_seconds = 0\nmin_reclaim = 0\n'
+        f'abandoned_after_seconds = 0\n[[roots]]\npath = "{claude.config}/projects"\n'
+    )
+    subprocess.run(
+        [sys.executable, "-m", "brainsurgeon", *words], env=claude.environment,
+        capture_output=True, timeout=60, check=True,
+    )  # fmt: skip
+
+
+def extracted(text):
+    """Name the placeholders in a text."""
+    return set(re.findall(r"\[\[extracted-[0-9a-f-]{36}\]\]", text))
+
+
+def asked(claude, before="", *, fork=False):
+    """Do one turn whose prompt begins with further words; give its requests."""
+    number, prompt = claude.model.script(closing="more")
+    claude.runs(before + prompt, claude._session(claude.session, fork=fork))
+    assert claude.model.refused == []
+    return claude.model.of(number)
+
+
+@pytest.mark.parametrize("release", CLAUDE_CODES)
+def test_what_is_superseded_is_accepted_and_comes_back(tmp_path, release):
+    """Arguments of a failed call, an attached file, a repeated reminder; undone to the byte."""
+    with Messages() as model:
+        claude = ClaudeCode(tmp_path, started_by(release), model)
+        claude.with_server = []
+        (claude.config / "commands").mkdir()
+        (claude.config / "commands" / "rule.md").write_text(RULE)
+        text = claude.workspace / "a.txt"
+        for number in range(2):
+            text.write_text(f"{number} a line of a file\n" * 90)
+            asked(claude, "@a.txt ")
+            claude.runs("/rule", claude._session(claude.session))
+        claude.turn([("Write", {"file_path": f"{claude.workspace}", "content": "no file\n" * 90})])
+        claude.turn([printing("the last turn", lines=2)])
+        whole = claude.path.read_bytes()
+
+        ours(claude, "scan", "--once", keys="superseded = true\nkeep_recent = 99")
+        kinds = {}
+        for line in map(json.loads, claude.path.read_bytes().splitlines()):
+            content = line.get("rendered") or line.get("message", {}).get("content")
+            if line["type"] == "attachment" and "rendered" not in line:
+                content = line["attachment"]
+            for found in extracted(json.dumps(content)):
+                kinds[found] = line["type"]
+        assert sorted(kinds.values()) == ["assistant", "attachment", "user"]
+        assert extracted(json.dumps(asked(claude, fork=True)[0]["messages"])) == kinds.keys()
+
+        ours(claude, "scan", "--once", keys='profile = "lean"')
+        assert extracted(json.dumps(asked(claude, fork=True)[0]["messages"])) > kinds.keys()
+        print(f"{release}: {len(whole):,} bytes, {os.path.getsize(claude.path):,} when lean")
+        ours(claude, "restore", "--all", "--pristine", keys='profile = "lean"')
+        assert claude.path.read_bytes() == whole
+
+
+class Lenient(Messages):
+    """A model that takes signatures of other models."""
+
+    def _check(self, request):
+        pass
+
+
+@pytest.mark.parametrize("keys", ["", 'profile = "lean"'])
+def test_a_task_that_has_ended_is_not_called_unfinished(tmp_path, keys):
+    """A resume looks for the notifications of background tasks, which therefore stay."""
+    with Lenient() as model:
+        claude = ClaudeCode(tmp_path, started_by(NEWEST), model)
+        claude.with_server = []
+        claude.turn([printing("a turn", lines=1)])
+        [sample] = SAMPLES.glob("claude-code/projects/*/*-0004-*.jsonl")
+        claude.session = sample.stem
+        claude.path.write_bytes(sample.read_bytes())
+        os.utime(claude.path, (1e9, 1e9))
+        ours(claude, "scan", "--once", keys=keys)
+
+        said = json.dumps(asked(claude)[0]["messages"])
+        assert extracted(said)
+        assert "finish before the previous session ended" not in said
