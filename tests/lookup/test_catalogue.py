@@ -5,8 +5,7 @@ import json
 import pytest
 
 from brainsurgeon.lookup.sessions import find_record, note_record, update_record
-from brainsurgeon.sessions.discovery import Root, discover_at
-from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.discovery import Root, discover_at, open_session
 from brainsurgeon.store import open_store
 
 

@@ -28,7 +28,7 @@ from brainsurgeon.model.entries import (
 )
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import iso
-from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 

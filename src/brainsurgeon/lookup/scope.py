@@ -23,7 +23,7 @@ from brainsurgeon.lookup.sessions import (
 )
 from brainsurgeon.model.entries import Entry, Lines, parse
 from brainsurgeon.planning.rules import silence
-from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import open_database
 from brainsurgeon.store import Store

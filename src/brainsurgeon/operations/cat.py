@@ -8,7 +8,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.rewrite.inspect import Planner, examine_open
-from brainsurgeon.sessions.opening import failing, open_session
+from brainsurgeon.sessions.discovery import failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 

@@ -18,7 +18,7 @@ from brainsurgeon.planning.budget import calibrate, measure_codex
 from brainsurgeon.planning.retention import expires_at
 from brainsurgeon.rewrite.budget import fit_in, fullness, weigh
 from brainsurgeon.rewrite.inspect import Examination, Planner, examine_to_show
-from brainsurgeon.sessions.opening import failing, open_session
+from brainsurgeon.sessions.discovery import failing, open_session
 from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.store import Store
 

@@ -28,9 +28,8 @@ from brainsurgeon.planning.matching import ANOTHERS, NOBODYS, SEVERAL
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import Planner, examine_open
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.discovery import LINK, discover
+from brainsurgeon.sessions.discovery import LINK, discover, moved_away, open_session
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
-from brainsurgeon.sessions.opening import moved_away, open_session
 from brainsurgeon.sessions.placeholders import (
     archived,
     entries_with_placeholders,

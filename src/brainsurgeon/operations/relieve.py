@@ -32,7 +32,7 @@ from brainsurgeon.rewrite.inspect import (
     excluded,
 )
 from brainsurgeon.rewrite.recover import Rewrite
-from brainsurgeon.sessions.opening import current_state, failing, moved_away, open_session
+from brainsurgeon.sessions.discovery import current_state, failing, moved_away, open_session
 from brainsurgeon.sessions.reading import NotIdleError
 from brainsurgeon.store import Store
 

@@ -61,7 +61,7 @@ from brainsurgeon.planning.matching import NOBODYS
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.inspect import Planner, examine, examine_quiet, examine_to_show
 from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished
-from brainsurgeon.sessions.opening import current_state, open_session, put_away
+from brainsurgeon.sessions.discovery import current_state, open_session, put_away
 from brainsurgeon.sessions.placeholders import sessions_and_archives
 from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.sessions.row_listing import row_at

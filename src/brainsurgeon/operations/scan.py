@@ -40,8 +40,7 @@ from brainsurgeon.rewrite.inspect import (
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import notice, notice_pressure
 from brainsurgeon.rewrite.tail import Look, begin_anew, frontier_of, look_at_growth, look_of
-from brainsurgeon.sessions.discovery import discover, discover_at, is_named
-from brainsurgeon.sessions.opening import moved_away
+from brainsurgeon.sessions.discovery import discover, discover_at, is_named, moved_away
 from brainsurgeon.sessions.reading import NotIdleError, ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
 from brainsurgeon.store import Store

@@ -12,7 +12,7 @@ from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.model.entries import KeyPath, dotted, value_at
 from brainsurgeon.model.reports import Hit
 from brainsurgeon.model.sessions import NO_SURVEY
-from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 

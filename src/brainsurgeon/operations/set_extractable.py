@@ -19,7 +19,7 @@ from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED
-from brainsurgeon.sessions.opening import moved_away, open_session
+from brainsurgeon.sessions.discovery import moved_away, open_session
 from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.store import Store
 

@@ -10,8 +10,7 @@ from brainsurgeon.model.reports import Event
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.rewrite.inspect import excluded
 from brainsurgeon.rewrite.signals import notice
-from brainsurgeon.sessions.discovery import discover_at
-from brainsurgeon.sessions.opening import open_session
+from brainsurgeon.sessions.discovery import discover_at, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.store import Store

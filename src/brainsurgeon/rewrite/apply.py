@@ -48,8 +48,8 @@ from brainsurgeon.rewrite.inspect import (
 )
 from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_now
 from brainsurgeon.sessions import exchange, retire, row_writing
+from brainsurgeon.sessions.discovery import current_state, failed, moved_away
 from brainsurgeon.sessions.exchange import Exchange, Successor, new_temporary_name
-from brainsurgeon.sessions.opening import current_state, failed, moved_away
 from brainsurgeon.sessions.reading import (
     NotIdleError,
     OpenSession,

@@ -24,7 +24,7 @@ from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
 from brainsurgeon.planning.budget import keeping_tokens
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
-from brainsurgeon.sessions.opening import failing, moved_away, open_session, put_away
+from brainsurgeon.sessions.discovery import failing, moved_away, open_session, put_away
 from brainsurgeon.sessions.reading import (
     AnyOpen,
     NotIdleError,

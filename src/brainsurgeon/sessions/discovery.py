@@ -1,4 +1,4 @@
-"""Find the session files below the roots, without ever leaving a root."""
+"""Find the session files below the roots, without ever leaving a root, and open sessions."""
 
 # Every step below a root goes through the descriptor of the directory above and refuses symbolic
 # links, so that a directory swapped for a link during the walk cannot lead outside. The root itself
@@ -13,12 +13,14 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from brainsurgeon import formats
+from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
 from brainsurgeon.hosts import claude_code, home_paths, openclaw
 from brainsurgeon.model.sessions import (
@@ -30,7 +32,16 @@ from brainsurgeon.model.sessions import (
     Unreadable,
 )
 from brainsurgeon.sessions.leases import unproven
-from brainsurgeon.sessions.reading import open_below, open_plain, recognise_at
+from brainsurgeon.sessions.reading import (
+    AnyOpen,
+    RefusedError,
+    carry_on,
+    open_below,
+    open_plain,
+    recognise_at,
+)
+from brainsurgeon.sessions.reading import open_session as open_file
+from brainsurgeon.sessions.row_listing import list_rows_at, open_rows, row_at
 
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
 _PATH = getattr(os, "O_PATH", os.O_RDONLY)
@@ -276,3 +287,64 @@ class _Walk(Struct, frozen=True):
                 finally:
                     os.close(opened)
         return formats.UNKNOWN
+
+
+def open_session(
+    file: SessionFile, check_stop: Callable[[], None] = carry_on
+) -> AbstractContextManager[AnyOpen]:
+    """Open a session. Raises RefusedError or OSError if it cannot be read.
+
+    `check_stop` is called at every read and may raise StoppedError.
+    """
+    return open_rows(file, check_stop) if file.in_database else open_file(file, check_stop)
+
+
+def moved_away(file: SessionFile) -> bool:
+    """Check whether the agent of a session in a file keeps its sessions in a database now."""
+    return not file.in_database and openclaw.migrated(file.agent_directory)
+
+
+def put_away(file: SessionFile) -> bool:
+    """Check whether a file is a session's archive, to which its agent no longer writes."""
+    return not file.in_database and not openclaw.is_session_name(file.name)
+
+
+def identity_of(file: SessionFile) -> str | None:
+    try:
+        with open_session(file) as session:
+            return session.identity
+    except (OSError, RefusedError, BusyError):
+        return None
+
+
+def session_at(roots: Sequence[Root], path: str) -> SessionFile | Unreadable | None:
+    """Return the session or unreadable place at one path, in either medium, or None."""
+    return discover_at(roots, path) or row_at(roots, path)
+
+
+def current_state(file: SessionFile) -> SessionFile:
+    """Return the current state of a session. Raises FileNotFoundError if it is gone."""
+    if not file.in_database:
+        status = os.stat(file.path, follow_symlinks=False)
+        return replace(file, fingerprint=Fingerprint.of(status))
+    root = Root(file.root, file.hint, exclusive=file.exclusive)
+    own = {} if file.own_ms is None else {file.path: file.own_ms}
+    for session in list_rows_at([root], file.path, own):
+        return session
+    raise FileNotFoundError(file.path)
+
+
+@contextmanager
+def failing(file: SessionFile) -> Iterator[None]:
+    """Raise FailedError with the session's title if the block cannot open or read its file."""
+    try:
+        yield
+    except RefusedError as why:
+        raise FailedError(f"{file.title}: {why}; its file was left as it is") from why
+    except OSError as why:
+        raise failed(file.title, why) from why
+
+
+def failed(title: str, error: OSError) -> FailedError:
+    why = error.strerror or type(error).__name__
+    return FailedError(f"{title}: {why}; its file was left as it is")
