@@ -110,7 +110,11 @@ def test_the_sum_is_what_claude_code_itself_adds_up(world):
     costs = cost(world, "5a5a5a5a-0001", roots=roots, prices={"claude-opus-5-5": PRICE})
 
     assert sum(one.dollars for one in costs.models) == pytest.approx(0.4686478)
-    assert costs.subagents == 1
+    assert (costs.subagents, costs.stated) == (1, pytest.approx(0.4686478))
+    assert render(cost(world, "5a5a5a5a-0001", roots=roots), 0)[0] == (
+        "cost       unknown (no price is recorded or configured); 13 recorded calls, "
+        "with 1 sub-agent; its agent recorded $0.47"
+    )
 
 
 def test_a_fork_of_a_message_is_the_same_message(world, clock):

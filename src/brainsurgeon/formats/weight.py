@@ -51,13 +51,15 @@ class Dialect(Struct, frozen=True):
     """How to read requests in one format.
 
     `renews` checks if an entry starts a new context, `switches` if the next call is to another
-    model, which has a cache of its own.
+    model, which has a cache of its own. `stated` reads what the agent says that the session has
+    cost so far, in dollars.
     """
 
     sent: Callable[[Entry], Sent]
     call: Callable[[Entry], ModelCall | None]
     renews: Callable[[Entry], bool] = lambda _: False
     switches: Callable[[Entry], bool] = lambda _: False
+    stated: Callable[[Entry], float | None] = lambda _: None
 
 
 def complaint(text: str) -> str | None:
@@ -205,6 +207,11 @@ def _claude_call(entry: Entry) -> ModelCall | None:
     return _call(name or None, model, _counts(usage, *keys), at, usage)
 
 
+def _claude_stated(entry: Entry) -> float | None:
+    dollars = entry.get("totalCostUSD") if entry.get("type") == "cost-state" else None
+    return dollars if isinstance(dollars, int | float) and dollars > 0 else None
+
+
 def _codex_sent(entry: Entry) -> Sent:
     payload = dict_or_empty(entry.get("payload"))
     if entry.get("type") == "compacted":
@@ -280,7 +287,8 @@ DIALECTS = {
         lambda one: one.get("type") == "model_change",
     ),
     "claude-code": Dialect(
-        _claude_sent, _claude_call, lambda one: one.get("subtype") == BOUNDARY
+        _claude_sent, _claude_call, lambda one: one.get("subtype") == BOUNDARY,
+        stated=_claude_stated,
     ),
     "codex": Dialect(_codex_sent, _codex_call, lambda one: one.get("type") == "compacted"),
     "generic": Dialect(_generic_sent, _generic_call),

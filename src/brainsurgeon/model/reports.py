@@ -323,13 +323,14 @@ class SessionCosts(Struct, frozen=True):
     """What a session and its `subagents` (their number) have cost so far, by model.
 
     `warm_until` is when the provider's cache expires (seconds since 1970), None if no call used
-    one.
+    one. `stated` is what the agent itself says that they cost, in dollars.
     """
 
     models: tuple[ModelCost, ...]
     compactions: tuple[Compaction, ...] = ()
     warm_until: float | None = None
     subagents: int = 0
+    stated: float | None = None
 
 
 class SessionEstimate(Struct, frozen=True):

@@ -37,5 +37,9 @@ def session_costs(settings: Settings, store: Store | None, name: str) -> Session
                     changed_at=opened.fingerprint.mtime_ns / 1e9,
                 )[0].warm_until  # fmt: skip
     return SessionCosts(
-        spending.models, tuple(spending.compactions[:compactions]), warm_until, max(0, read - 1)
+        spending.models,
+        tuple(spending.compactions[:compactions]),
+        warm_until,
+        max(0, read - 1),
+        spending.stated,
     )

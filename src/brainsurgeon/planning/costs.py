@@ -28,6 +28,7 @@ class RecordedCalls:
         self._met: set[str | None] = set()
         self._costs: dict[str | None, ModelCost] = {}
         self.compactions: list[Compaction] = []
+        self.stated: float | None = None
 
     def read(self, lines: Lines, form: Format) -> None:
         """Add a session. The newest lines come first: only the last of a message is complete."""
@@ -39,6 +40,7 @@ class RecordedCalls:
                 models.add(call.model)
                 if found and not found[-1].tokens:
                     found[-1] = replace(found[-1], tokens=call.tokens + call.output)
+            self.stated = self.stated or dialect.stated(parsed.entry)
             if dialect.renews(parsed.entry):
                 found.append(Compaction(parse_time(parsed.entry.get("timestamp"))))
             if step is not None and step.role == "prompt":

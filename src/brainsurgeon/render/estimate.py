@@ -151,7 +151,9 @@ MODELS: tuple[Column, ...] = (
 
 def costs_json(costs: SessionCosts) -> dict[str, Any]:
     return {
-        "costs": models_json(costs.models) | {"subagents_read": costs.subagents},
+        "costs": models_json(costs.models) | {
+            "subagents_read": costs.subagents, "stated_dollars": costs.stated,
+        },
         "compactions": [
             {"at": None if one.at is None else iso(one.at), "tokens_before": one.tokens}
             for one in costs.compactions
@@ -165,8 +167,9 @@ def costs(costs: SessionCosts, now: float) -> list[str]:
     lines = []
     if costs.models:
         others = f", with {counted(costs.subagents, 'sub-agent')}" if costs.subagents else ""
+        stated = f"; its agent recorded ${costs.stated:,.2f}" if costs.stated else ""
         lines += [
-            f"cost       {total_cost(costs.models)}{others}",
+            f"cost       {total_cost(costs.models)}{others}{stated}",
             *table(*columned(MODELS, columns(), costs.models)).splitlines(),
         ]
     if (until := costs.warm_until) is not None:
