@@ -156,7 +156,7 @@ class Profiled(SettingsTable):
 
     keep_recent: Count = key(3, "number of recent messages from which nothing is extracted")
     keep_recent_tokens: Count = key(
-        0, "number of the newest tokens from whose messages nothing is extracted; 0: off"
+        0, "also keep the messages that contain this many newest tokens; 0: off"
     )
     superseded: Switch = key(
         False,
@@ -260,10 +260,10 @@ class Settings(Profiled):
     )
     watch: Switch = key(True, "also scan soon after a change")
     retention: Duration = key(
-        86_400, "how long a value is kept if no session contains its placeholder"
+        86_400, "how long a value is kept after its placeholder left its entry"
     )
     retention_standing: Duration = key(
-        30 * 86_400, "how long a value is kept if only inactive sessions contain its placeholder"
+        30 * 86_400, "how long a value is kept whose session is inactive or missing"
     )
     retention_cron: Cron = key(
         "0 */6 * * *", "cron schedule on which the daemon deletes expired values"
