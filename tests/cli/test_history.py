@@ -148,7 +148,7 @@ def test_following_says_that_another_store_took_its_place(world, following, cli,
     cli("scan", "--once")
     told = json.loads(one.stdout.readline())
 
-    assert said.decode() == "brainsurgeon: another store took its place; going on with that one\n"
+    assert said.decode() == "brainsurgeon: the store was replaced; going on with the new one\n"
     assert (told["event_id"], told["kind"]) == (2, "extraction")
 
 

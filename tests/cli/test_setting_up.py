@@ -169,7 +169,7 @@ def test_many_sessions_are_counted_not_listed(newcomer):
 
     assert len(short.splitlines()) < 30
     assert "… and 20 more sessions (--verbose" in short
-    assert short.endswith("nothing was done: this was a look; brainsurgeon init --yes does it\n")
+    assert short.endswith("nothing was done: this was a dry run; brainsurgeon init --yes does it\n")
     assert long.count("tool_result of 5,000 characters") >= 31
 
 

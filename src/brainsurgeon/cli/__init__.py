@@ -9,7 +9,7 @@ from typing import Any
 from brainsurgeon.cli.options import (
     OutputError,
     ReaderGoneError,
-    lead_nowhere,
+    discard_output,
     release_output,
     take_over,
 )
@@ -56,13 +56,13 @@ def _run() -> int:
     except OutputError as error:
         return _output_lost(error)
     except (ReaderGoneError, BrokenPipeError):
-        lead_nowhere()
+        discard_output()
         return 0
     except KeyboardInterrupt:
         return 130
 
 
 def _output_lost(error: BrainsurgeonError) -> int:
-    lead_nowhere()
+    discard_output()
     print(f"brainsurgeon: {error}", file=sys.stderr)
     return error.exit_code

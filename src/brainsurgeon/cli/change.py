@@ -142,7 +142,7 @@ def _roll_back(settings: Settings, number: int, session: str | None, *, dry_run:
 
 
 def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> None:
-    """Print the answer, a pending one with its values; it is recorded first."""
+    """Record and print the answer, with the values if it delivers them."""
     from brainsurgeon import render
     from brainsurgeon.operations.restore import note_answer
     from brainsurgeon.render import sessions
@@ -273,7 +273,7 @@ def pin(
       brainsurgeon pin 4f9d2a11 --recent 20
     """  # noqa: D301
     if undo and recent is not None:
-        raise UsageError("--undo goes without --recent")
+        raise UsageError("--undo cannot be combined with --recent")
     value = None if undo else False if recent is None else recent
     _set_extractable(settings_of(config, json=json), entry, value, session)
 

@@ -160,7 +160,7 @@ def _options(
     Example:
       brainsurgeon scan --dry-run      show what would be extracted
     """  # noqa: D301
-    gc.freeze()  # loaded modules are no garbage: collections skip them
+    gc.freeze()  # loaded modules are never garbage: collections skip them
     gc.enable()
     given.config = config
 

@@ -312,11 +312,11 @@ def release_output() -> None:
     try:
         sys.stdout.flush()
     except BaseException:
-        lead_nowhere()
+        discard_output()
         raise
 
 
-def lead_nowhere() -> None:
+def discard_output() -> None:
     """Discard all further output, so that the interpreter reports no error at its end."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -43,7 +43,7 @@ DryRun = Annotated[
 
 
 def scan(
-    once: Annotated[  # noqa: ARG001  the line that stands in crontabs
+    once: Annotated[  # noqa: ARG001  crontabs contain it
         bool, Option("--once", help="Has no effect: a scan is always one run.")
     ] = False,
     dry_run: DryRun = False,
@@ -68,7 +68,7 @@ def scan(
     settings = settings_of(config, json=json)
     if retain:
         if session or verbose:
-            raise UsageError("--retention goes without --session and --verbose")
+            raise UsageError("--retention cannot be combined with --session or --verbose")
         _retain(settings, dry_run=dry_run)
         return
     retained: RetentionReport | None = None
@@ -81,7 +81,7 @@ def scan(
         only = {session_named(settings, store, name).path for name in session or ()}
 
         ahead = partial(ahead_of_scan, settings, store, only)
-        gc.freeze()  # loaded modules are no garbage: collections skip them
+        gc.freeze()  # loaded modules are never garbage: collections skip them
         with progress_bar("looking at", ahead, quiet=json) as progress:
             report = operation(
                 settings, store, clock=time.time, dry_run=dry_run,
@@ -118,7 +118,7 @@ def _pass_on(settings: Settings, store: Store) -> None:
 
 
 def _wants_retention(store: Store) -> bool:
-    """Check whether no retention run was done in the last six hours, without importing one."""
+    """Check whether no retention run was done in the last six hours."""
     last = store.facts.get("last_retention_run_at")
     return last is None or not 0 <= time.time() - last < 6 * 3600
 
@@ -179,7 +179,7 @@ def mcp(
     if find_spec("mcp") is None:
         raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
     scope: Scope | None = None
-    with store_to_read(settings) as store:  # also ends this at once if the store is unusable
+    with store_to_read(settings) as store:  # also fails at once if the store is unusable
         if agent is not None or session is not None:
             from brainsurgeon.lookup.scope import Scope, bound
             from brainsurgeon.model.text import readable
@@ -195,7 +195,7 @@ def mcp(
 
 
 def _retain(settings: Settings, *, dry_run: bool) -> None:
-    """Delete expired values and print the report; nothing if nothing happened in a pipe."""
+    """Delete expired values. Without a terminal, print the report only if anything happened."""
     from brainsurgeon.operations.retention import retention
     from brainsurgeon.render import runs
 
@@ -241,8 +241,6 @@ def doctor(
 
 
 class Form(StrEnum):
-    """The forms in which `status` answers."""
-
     text = "text"
     html = "html"
     prometheus = "prometheus"
@@ -281,7 +279,7 @@ def status(
     settings = settings_of(config, json=json)
     if form is not Form.text:
         if check:
-            raise UsageError(f"--check goes without --format {form.value}")
+            raise UsageError(f"--check cannot be combined with --format {form.value}")
         from brainsurgeon.cli.store import write_metrics, write_page
 
         if form is Form.html:
@@ -293,14 +291,14 @@ def status(
         raise UsageError("--output, --open and --previews go with --format html")
     from brainsurgeon.operations.status import check as judge
     from brainsurgeon.operations.status import status as operation
-    from brainsurgeon.render import runs as standing
+    from brainsurgeon.render import runs as render
 
-    moment = time.time()
+    now = time.time()
     with store_to_read(settings) as store:
-        now = operation(settings, store, moment)
-    troubles = judge(now, moment, max_age=seconds_given("--max-age", max_age))
+        current = operation(settings, store, now)
+    troubles = judge(current, now, max_age=seconds_given("--max-age", max_age))
     if json:
-        print_json(standing.status_json(now) | standing.check_json(troubles))
+        print_json(render.status_json(current) | render.check_json(troubles))
     else:
-        say(standing.check(now, troubles, moment) if check else standing.status(now, moment))
+        say(render.check(current, troubles, now) if check else render.status(current, now))
     raise typer.Exit(1 if check and troubles else 0)

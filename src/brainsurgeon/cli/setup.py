@@ -44,21 +44,21 @@ class Agent(StrEnum):
 
 
 class HookedAgent(StrEnum):
-    """The agents that can tell their user by a hook, named by their commands."""
+    """The agents whose hooks can warn their user, named by their commands."""
 
     claude = "claude"
 
 
-# Seconds until a hook ends without a word; the start of the program takes about a tenth.
+# Seconds until a hook is ended; the start of the program takes about a tenth.
 HOOK_PATIENCE = 0.2
 NEXT = """
-to prune now: brainsurgeon scan; how it stands: brainsurgeon status
-to take this back: brainsurgeon init --undo"""
+to prune now: brainsurgeon scan; to see the state: brainsurgeon status
+to undo this: brainsurgeon init --undo"""
 INSTALL = """\
 to install it: brainsurgeon init --systemd --system |
   sudo tee /etc/systemd/system/brainsurgeon.service && sudo systemctl enable --now brainsurgeon"""
 NO_FILE = "there is no file: the defaults are in force; `brainsurgeon init` writes one"
-NO_ANSWER = "nothing was done: nobody can be asked here; add --yes, or --dry-run to only look"
+NO_ANSWER = "nothing was done: no terminal to ask for confirmation; add --yes or --dry-run"
 
 
 def init(
@@ -142,7 +142,7 @@ def init(
         say(NEXT + (f"\nto keep it running: {keep}" if keep else ""))
     waits = any(one.waiting for one in setup.offers)
     if dry_run and waits and not json:
-        say("\nnothing was done: this was a look; brainsurgeon init --yes does it")
+        say("\nnothing was done: this was a dry run; brainsurgeon init --yes does it")
     if waits and not (yes or dry_run or asks):
         raise UsageError(NO_ANSWER)
     impossible = any(offer.asked and not offer.steps for offer in setup.offers)
@@ -174,7 +174,7 @@ def hook(config: Config = None) -> None:
         return
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, HOOK_PATIENCE)
-    with suppress(Exception):  # no turn may fail for it
+    with suppress(Exception):  # no turn may fail because of it
         from brainsurgeon.operations.hook import advice
 
         settings = settings_of(config)
@@ -222,10 +222,10 @@ def _carry_out(setup: Setup, dry_run: bool, yes: bool, asks: bool) -> list[Done]
         if dry_run or not offer.waiting:
             continue
         if yes or (asks and typer.confirm("do this?", default=offer.asked)):
-            came = carry_out(offer.waiting, setup.record)
+            carried_out = carry_out(offer.waiting, setup.record)
             if not given.json:
-                say(render.done(came))
-            done += came
+                say(render.done(carried_out))
+            done += carried_out
     return done
 
 
@@ -265,7 +265,7 @@ def _say_how_to_purge(directory: str) -> None:
 
     usual = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
     where = f"BRAINSURGEON_STATE_DIR={shlex.quote(directory)} " if usual != directory else ""
-    say(f"to remove the values once nothing leads to them: {where}brainsurgeon store purge")
+    say(f"to remove the values once no placeholder is left: {where}brainsurgeon store purge")
 
 
 def config(

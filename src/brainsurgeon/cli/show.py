@@ -330,7 +330,7 @@ def history(
     """  # noqa: D301
     settings = settings_of(config, json=json and not follow)
     if follow and counts:
-        raise UsageError("--counts does not go with --follow")
+        raise UsageError("--counts cannot be combined with --follow")
     if follow:
         _follow(settings, since, session, kind or [], json=json)
         return
@@ -359,11 +359,10 @@ def history(
 def _follow(
     settings: Settings, since: str | None, session: str | None, kinds: list[str], *, json: bool
 ) -> None:
-    """Print events as they come, until interrupted."""
     from brainsurgeon.operations import events as operation
     from brainsurgeon.render import runs as render
 
-    warning = "brainsurgeon: another store took its place; going on with that one"
+    warning = "brainsurgeon: the store was replaced; going on with the new one"
     replaced = partial(print, warning, file=sys.stderr)
     try:
         for listed in operation.follow(

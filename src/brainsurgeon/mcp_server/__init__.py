@@ -28,10 +28,10 @@ DESCRIPTION = """\
 Read and control values that were extracted from agent sessions. A text [[extracted-<id>]] stands \
 in a session where a large old value stood; the value is kept.
 - show: get the value now. Prefer it: nothing changes.
-- restore: get the value now and have it restored into its session once no turn is open there, \
-where it stays for a while.
-- set_extractable: false pins an entry for good, true lets it go at once, a number keeps it among \
-that many recent messages.
+- restore: get the value now. It is also restored in its session once no turn is open there, and \
+kept for a while.
+- set_extractable: false pins an entry for good, true has the next scan extract it, a number keeps \
+it among that many recent messages.
 - get_context: what is extracted in a session, and what will be next.
 - done: close the task of this turn with a note; once you are idle, the turn is archived into it. \
 An archived turn begins with [archived turn] and its id: show gives all of it.
@@ -71,7 +71,7 @@ ARGUMENTS = {
             "anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 0}],
             "description": "For set_extractable.",
         },
-        "note": {"type": "string", "description": "For done: what the task came to."},
+        "note": {"type": "string", "description": "For done: the outcome of the task."},
         "budget": {
             "type": "integer",
             "minimum": 1,
@@ -81,7 +81,7 @@ ARGUMENTS = {
             "type": "string",
             "description": 'For evidence: only the turn with this entry, or "last".',
         },
-        "text": {"type": "string", "description": "For search: the text, whatever its case."},
+        "text": {"type": "string", "description": "For search: the text; case is ignored."},
         "session": {
             "type": "string",
             "description": "Path, id, beginning of the id, or session key. Without it: the "
@@ -97,7 +97,7 @@ ARGUMENTS = {
             "type": "integer",
             "minimum": 0,
             "description": "For one value: give the bytes from here on. For get_context: skip "
-            "so many values.",
+            "this many values.",
         },
     },
 }
@@ -159,12 +159,12 @@ def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
 def _answer(
     settings: Settings, scope: Scope | None, arguments: dict[str, Any], tool: str
 ) -> tuple[str, bool]:
-    """Answer a call; the first one imports what that needs, so that the server starts sooner."""
-    from brainsurgeon.lookup.scope import Scope as Every  # noqa: PLC0415
+    """Answer a call. Imports wait for the first call, so that the server starts sooner."""
+    from brainsurgeon.lookup.scope import Scope  # noqa: PLC0415
     from brainsurgeon.mcp_server.answering import ALSO_CALLED, answer  # noqa: PLC0415
 
     if tool in ALSO_CALLED:
         arguments = {**arguments, "action": "restore"}
     elif tool != TOOL:
         return f"there is no tool of that name; there is {TOOL}", True
-    return answer(settings, scope or Every(), arguments, time.time)
+    return answer(settings, scope or Scope(), arguments, time.time)

@@ -1,4 +1,4 @@
-"""The answers of purge_control: one function for each action, over the commands' operations."""
+"""The answers of purge_control: one function for each action, which calls an operation."""
 
 import json
 import re
@@ -64,8 +64,6 @@ def _plain(value: Any) -> Any:
 
 
 class Call(BaseModel):
-    """The arguments of one call."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     action: Annotated[
@@ -101,7 +99,7 @@ def parse_call(arguments: dict[str, Any]) -> Call:
         ]
         raise UsageError("; ".join(dict.fromkeys(problems))) from error
     if call.action == "done" and not call.note:
-        raise UsageError("note: done wants a few words about what the task came to")
+        raise UsageError("note: done wants a few words about the outcome of the task")
     if call.action == "search" and not call.text:
         raise UsageError("text: search wants a text")
     if call.action in ("show", "restore", "set_extractable") and not call.entry:
@@ -151,7 +149,7 @@ class _Asked(NamedTuple):
     def session(self, store: Store | None) -> Session:
         """Return the named session, else the calling one, else the only one with the entry.
 
-        If the calling session does not have the entry, it is a session of its parent or agent.
+        If the calling session does not have the entry: the one of its parent or agent that does.
         """
 
         def has_entry(session: Session) -> bool:
@@ -161,15 +159,15 @@ class _Asked(NamedTuple):
                 entry_named(self.settings, store, self.entry, session, to_show=True)
             except NotFoundError:
                 return False
-            except AmbiguousError:  # several begin like that
+            except AmbiguousError:  # several ids begin with it
                 return True
             return True
 
-        # `done` in the only session that is known could close a turn of another agent.
-        anything = None if self.call.action == "done" else lambda _session: True
+        # `done` needs the calling session: the only known one may belong to another agent.
+        any_session = None if self.call.action == "done" else lambda _session: True
         session = session_for(
             self.settings, store, self.caller, self.call.session,
-            has_entry if self.call.entry else anything,
+            has_entry if self.call.entry else any_session,
         )  # fmt: skip
         if store is None or not self.call.entry or self.call.session:
             return session
@@ -179,7 +177,7 @@ class _Asked(NamedTuple):
 
         placed = store.placements.of_session(session.record.id) if session.record else frozenset()
         if any(value.id in placed for value in store.extractions.of_entry(self.entry)):
-            return session  # perhaps under a new id
+            return session  # even if its entry has a new id
         if stands_in(store, session, self.entry):
             return session
         return holder_beside(self.settings, store, self.caller.scope, session, has_entry_itself)
@@ -241,7 +239,7 @@ def _restore(asked: _Asked) -> str:
             asked.settings, store, asked.entry, clock=asked.caller.clock,
             session=asked.session(store), how=How(asked.call.keys or (), give=asked.within_limit),
         )  # fmt: skip
-        # The caller is in a turn, which may not be in the file yet.
+        # A scan will shorten this call, even if it is not in the file yet.
         done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
         if asked.settings.log_level == "debug":
             from brainsurgeon import log  # noqa: PLC0415  no other level says anything here

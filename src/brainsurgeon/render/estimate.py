@@ -11,12 +11,12 @@ from brainsurgeon.render import Column, columned, columns, local, printable, tab
 
 NO_USAGE = "no session here records the usage of its model calls with their times"
 ASSUMPTIONS = (
-    "Estimated from the usage that sessions recorded: a value has the tokens by which it made a"
-    " prompt grow. A scan follows each turn, and again when the cache is cold, and the agent reads"
+    "Estimated from the usage that sessions recorded: a value counts as many tokens as it added to"
+    " a prompt. A scan follows each turn, and again when the cache is cold, and the agent reads"
     " its session again: no process keeps it in memory. The next prompt reads from the cache what"
-    " was sent before and is unchanged. Archives, restores, steps against a full context and fewer"
-    " compactions are left out. Tokens paid are input tokens without a cache; reading and writing"
-    " the cache counts as the model's prices say. Answers are not counted: they are the same."
+    " was sent before and is unchanged. Archives, restores, relief and avoided compactions are left"
+    " out. Tokens paid are input tokens without a cache; cache reads and writes are converted by"
+    " the model's prices. Answers are not counted: they are the same."
 )
 
 
@@ -84,7 +84,7 @@ def saved_so_far(bill: Bill) -> str:
     """Return the savings so far as text, "" before the first."""
     if not (bill.tokens_sent or bill.tokens_paid):
         return ""
-    # The money is only that of calls with a known price, so its sign may be another one.
+    # Dollars cover only calls with a known price: their sign may differ from that of the tokens.
     money = "" if bill.dollars is None else f" (${abs(bill.dollars):,.2f} {_less(bill.dollars)})"
     return (
         f"an estimate: {about(bill.tokens_sent)} tokens not sent; the prompts cost"
@@ -137,7 +137,6 @@ def cost(one: ModelCost) -> str:
     return f"${one.dollars:,.2f}" + (f", unknown for {unpriced}" if one.calls_unpriced else "")
 
 
-# The columns of a table of models.
 MODELS: tuple[Column, ...] = (
     ("model", 0, lambda one: one.model or "-"),
     ("turns", 70, lambda one: "-" if one.turns is None else f"{one.turns:,}"),

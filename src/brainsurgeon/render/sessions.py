@@ -40,7 +40,7 @@ STILL_OUT = (
     "This keeps what is in the entry now. Values that were extracted from it stay extracted until "
     "they are restored: call restore for this entry."
 )
-_MOST = 20  # sessions with placeholders that are listed
+_MOST = 20  # sessions listed by name
 _BY = {
     "daemon": "The daemon restores it when the session is idle",
     "scan --once": "No daemon runs: the next `brainsurgeon scan` that finds the session "
@@ -62,10 +62,7 @@ def shown_json(shown: ShownValues) -> dict[str, Any]:
 
 
 def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
-    """Return the answer to a restore as JSON.
-
-    It has the values if the session is at work, or with `content`.
-    """
+    """Return the answer as JSON, with the values if it delivers them or `content` is set."""
     document: dict[str, Any] = {
         "answer_id": answer.answer_id,
         "restored": True,
@@ -93,7 +90,7 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
 
 
 def restored(answer: RestoreAnswer, *, to_person: bool = False) -> str:
-    """Return the answer as text, with the id by which a scan finds it unless a person reads it."""
+    """Return the answer as text; for a program, with the id by which scans recognize it."""
     lines = []
     if answer.pending:
         state = f"not restored yet ({answer.why_pending}); here it is. {_BY[answer.restored_by]}"
@@ -107,7 +104,7 @@ def restored(answer: RestoreAnswer, *, to_person: bool = False) -> str:
     name = f"{safe(answer.session)} {safe(answer.entry_id)}"
     lines.insert(0, f"{name}: {state}" + ("" if to_person else f" [answer {answer.answer_id}]"))
     if answer.others:
-        lines.append(f"of its turn {counted(answer.others, 'value')} restored")
+        lines.append(f"{counted(answer.others, 'value')} of its turn restored")
     lines += [f"undone: {safe(insertion)}" for insertion in answer.insertions_removed]
     lines += [f"not done: {safe(value)}" for value in answer.missed]
     if answer.previous is not None:
@@ -153,7 +150,7 @@ def restored_all(done: Sequence[SessionRestore], _overfull: Sequence[OverfullSes
             lines.append(f"  {session.note}")
         if session.state == PUT_AWAY:
             stay = counted(len(session.left), "placeholder stays", "placeholders stay")
-            lines[-1] += f", {stay}: archives of this kind are not written"
+            lines[-1] += f", {stay}: this kind of file is never changed"
         else:
             lines += [f"  a placeholder stays: {safe(item)}" for item in session.left]
     lines.append(_restore_total(done))
@@ -264,11 +261,11 @@ def backup_json(done: StoreCopy) -> dict[str, Any]:
 
 
 def backup(done: StoreCopy) -> str:
-    return f"{safe(done.path)}: {_holding(done.size, done.values)}, read back whole"
+    return f"{safe(done.path)}: {_holding(done.size, done.values)}, verified"
 
 
 def before_replacing(backup: Replacement) -> str:
-    holding = f"{safe(backup.path)}: {_holding(backup.size, backup.values)}, read whole"
+    holding = f"{safe(backup.path)}: {_holding(backup.size, backup.values)}, verified"
     return "\n".join([holding, *_newer(backup)])
 
 
