@@ -133,7 +133,7 @@ def test_a_loop_in_an_open_turn_is_one_signal_within_ten_seconds(world, daemon):
     signalled = datetime.fromisoformat(event["timestamp"]).timestamp()
 
     assert times[4] - 1 < signalled < times[4] + 10 + soon(world)
-    time.sleep(2 * daemons.LOOKS)
+    time.sleep(2 * daemons.LOOK_INTERVAL)
     assert one.stop()[1] == 0
     assert len(one.logged("signal")) == 1
     [line] = filter(None, said.read_text().split("\n"))
@@ -575,7 +575,7 @@ def in_process(world, **keys):
 @contextmanager
 def watched(world, monkeypatch, **keys):
     """Let a daemon in this process watch; give the paths that it marks as due."""
-    monkeypatch.setattr(daemons, "ROOTS_LOOKED_AT", 0.2)
+    monkeypatch.setattr(daemons, "ROOTS_INTERVAL", 0.2)
     one = in_process(world, **keys)
     due = []
     monkeypatch.setattr(one, "_due", due.append)

@@ -41,18 +41,18 @@ from brainsurgeon.store.database import hold_daemon_lock
 
 # The roots that exist, by their real paths, each with device and inode.
 Roots = dict[str, tuple[int, int]]
-# Blocked in every thread, and waited for. A handler could run late or never: Python calls it in the
-# main thread only, but the kernel may interrupt any thread.
+# Blocked in all threads and received by sigwait(3). A handler could run late or never: Python calls
+# it in the main thread only, but the kernel may interrupt any thread.
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 # Seconds after which the watcher notices that a root was created or removed.
-ROOTS_LOOKED_AT = 5.0
+ROOTS_INTERVAL = 5.0
 # Seconds between two wake-ups of the watcher, even if nothing happens. Stopping waits for the next
 # wake-up.
-GLANCES = 1.5
+WAKE_INTERVAL = 1.5
 # Seconds between two checks of the wall clock, and the change in seconds that is ignored.
-CLOCK_LOOKED_AT, UNNOTICED = 10.0, 1.0
+CLOCK_INTERVAL, CLOCK_TOLERANCE = 10.0, 1.0
 # Seconds between two looks for signals in one session.
-LOOKS = 5.0
+LOOK_INTERVAL = 5.0
 # Prefix of the ids of the jobs that scan one path.
 _DUE = "due:"
 
@@ -121,7 +121,7 @@ class _Daemon:
             notify("STOPPING=1")
             self._scheduler.shutdown(wait=True)
             self._messenger.shutdown(cancel_futures=True)
-        watcher.join(timeout=GLANCES + 0.25)
+        watcher.join(timeout=WAKE_INTERVAL + 0.25)
         self._log.info("daemon_stopped", module="daemon")
         if self._lost:
             raise self._lost
@@ -139,11 +139,11 @@ class _Daemon:
             add(self._retain, cron_trigger(self._settings.retention_cron), id="retention")
 
     def _follow_clock(self) -> None:
-        """Schedule everything anew whenever the wall clock was set: the scheduler goes by it."""
+        """Schedule all jobs again whenever the wall clock was set: the scheduler depends on it."""
         ahead = time.time() - boot_clock()
-        while not self._stop.wait(self._beat_interval or CLOCK_LOOKED_AT):
+        while not self._stop.wait(self._beat_interval or CLOCK_INTERVAL):
             before, ahead = ahead, time.time() - boot_clock()
-            if abs(ahead - before) > UNNOTICED:
+            if abs(ahead - before) > CLOCK_TOLERANCE:
                 self._log.warning("clock_set", module="daemon", seconds=round(ahead - before))
                 self._schedule()
                 for job in self._scheduler.get_jobs():
@@ -159,8 +159,8 @@ class _Daemon:
     def _beat(self) -> None:
         """Send a message to systemd's watchdog, unless one was sent just now.
 
-        Each step of the work calls this. While there is no work, a job that is queued like all
-        others does. So the messages show that the worker advances and that jobs are started.
+        Every step of the work calls this, and a job does while there is no work: the messages show
+        that the worker advances and that jobs are started.
         """
         if self._beat_interval and time.monotonic() - self._last_beat >= self._beat_interval / 2:
             self._last_beat = time.monotonic()
@@ -187,7 +187,7 @@ class _Daemon:
         if self._stop.is_set():
             return
         now = time.monotonic()
-        recent = ((one, at) for one, at in self._looked.items() if at > now - LOOKS)
+        recent = ((one, at) for one, at in self._looked.items() if at > now - LOOK_INTERVAL)
         self._looked = {**dict(recent), path: now}
         try:
             look(self._settings, self._store, path, time.time())
@@ -259,7 +259,7 @@ class _Daemon:
         while not self._stop.is_set():
             roots = existing(self._settings) if self._settings.watch else {}
             if not roots:
-                self._stop.wait(ROOTS_LOOKED_AT)
+                self._stop.wait(ROOTS_INTERVAL)
                 continue
             try:
                 for path in self._changes(roots):
@@ -292,8 +292,8 @@ class _Daemon:
             *roots,
             watch_filter=is_watched,
             stop_event=self._stop,
-            step=int(GLANCES * 1000),
-            rust_timeout=int(ROOTS_LOOKED_AT * 1000),
+            step=int(WAKE_INTERVAL * 1000),
+            rust_timeout=int(ROOTS_INTERVAL * 1000),
             yield_on_timeout=True,
             raise_interrupt=False,
             ignore_permission_denied=ignore_denied,
@@ -315,7 +315,7 @@ class _Daemon:
     def _look_soon(self, path: str) -> None:
         """Schedule a look for signals at a path, some seconds after the last one."""
         last = self._looked.get(path)
-        wait = 0.0 if last is None else max(0.0, last + LOOKS - time.monotonic())
+        wait = 0.0 if last is None else max(0.0, last + LOOK_INTERVAL - time.monotonic())
         self._scheduler.add_job(
             self._look, "date", [path], run_date=datetime.now(UTC) + timedelta(seconds=wait),
             id=f"look:{path}", replace_existing=True,

@@ -88,7 +88,7 @@ def scanned(report: ScanReport, reported: set[str] | None = None) -> None:
 
 
 def _session(outcome: Outcome, *, dry_run: bool) -> None:
-    """Log the outcome of one session: a change at info, the reason for none at debug."""
+    """Log a session's outcome: a failure as error, a change at info, anything else at debug."""
     log = structlog.get_logger()
     facts = {"module": "scan", "session": outcome.session, "reason": outcome.reason}
     if outcome.outcome == "failed":
@@ -150,7 +150,7 @@ def blocked(sessions: dict[str, str]) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return the reason of an error as a text of brainsurgeon or the system, without content."""
+    """Return an error's text if brainsurgeon or the system wrote it, else only its type."""
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return str(error) if isinstance(error, BrainsurgeonError) else type(error).__name__

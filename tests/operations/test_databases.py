@@ -361,7 +361,7 @@ class TestLeavingAlone:
 
         assert world.claw.path.read_bytes() == before
         told = standing.status(status(world.settings(), world.store, LATER), LATER)
-        assert 'its configuration is out of sight; databases = "engines" skips this check' in told
+        assert 'its configuration cannot be found; databases = "engines" skips this check' in told
 
     def test_a_database_elsewhere_is_refused_with_the_reason(self, world):
         """With `session.store`, the database in the standard place is neither read nor written."""

@@ -538,7 +538,7 @@ class TestChanging:
 
 def test_one_thread_at_a_time_has_a_database_open(claw, monkeypatch):
     """A second thread of this process waits, since closing a file releases the other's locks."""
-    monkeypatch.setattr(sqlite, "_TURN", 0.1)
+    monkeypatch.setattr(sqlite, "_LOCK_TIMEOUT", 0.1)
     path = str(claw.path)
     with sqlite.reading(path, owned=False), pytest.raises(BusyError, match="open already"):
         sqlite.held_open(path)

@@ -1,4 +1,4 @@
-"""The settings in force as TOML, the source of each, and the reference made from the models."""
+"""The settings in force as TOML with their sources, and a schema and table of all settings."""
 
 import json
 import os

@@ -148,8 +148,8 @@ def place(path: str) -> Place | None:
 def is_no_session(path: str, known_home: str) -> bool:
     """Check whether a file lies in a home of Claude Code without being a session there.
 
-    `known_home` is the real path of this user's home. Another home is recognized by the directory
-    of a session.
+    `known_home` is the real path of this user's home. Other homes are recognized by a directory
+    `projects/<project>/<session>/` in the path.
     """
     if place(path) is not None:
         return False
@@ -167,7 +167,7 @@ class SessionPresence(Struct, frozen=True):
 
 
 def signs(where: Place, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:
-    """Return the signs in the live-process records and the sessions of sub-agents."""
+    """Return the signs of a busy session: live-process records and the sub-agents' sessions."""
     places = (
         os.path.join(where.home, RECORDS),
         os.path.join(where.directory, where.session, SUBAGENTS),
@@ -223,8 +223,8 @@ def presence(where: Place, now: float, abandoned: float) -> SessionPresence:
 def calling_session() -> str | None:
     """Return the path of the session whose Claude Code process started this one, or None.
 
-    The process with the record is an ancestor of a tool or a server. If its project does not have
-    the file (yet), the only file of that name in other projects counts. A call by a sub-agent
+    Claude Code is an ancestor of the tools and servers it starts. If its project does not have the
+    file (yet), the only file of that name in other projects counts. A call by a sub-agent
     counts as its main session's.
     """
     home = home_paths.claude_code()

@@ -1,4 +1,4 @@
-"""This user's agents' homes on this machine, and the installed version of pi."""
+"""The homes of this user's agents on this machine, and the installed version of pi."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ ASKS_SINCE = (0, 85, 1)
 
 
 def drops_blocks() -> bool:
-    """Check whether the pi in PATH asks for `drop_block` if it manages effort.
+    """Check whether the pi in PATH asks for `drop_block` when it sets an effort.
 
     Returns False if pi or its version cannot be found.
     """

@@ -88,7 +88,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def signs(directory: int, name: str, clock: Callable[[], float], abandoned: float) -> Signs:
-    """Return the signs in an agent's lock and its registry entry of a session."""
+    """Return the signs of a busy session: its agent's lock and its entry in the registry."""
     names = (f"{name}.lock", REGISTRY)
     return Signs(
         "its agent's lock file or sessions.json",

@@ -292,7 +292,7 @@ def open_turn(event: bytes | None) -> str | None:
 
 
 NAME = "openclaw-agent.sqlite"
-# States of placements in which no worker on another machine works on the session.
+# States in `worker_session_placements` in which no other machine works on the session.
 _HERE = ("local", "reclaimed", "failed")
 _FOR_EVER = 9_000_000_000_000_000  # milliseconds since 1970, later than any clock
 
@@ -383,7 +383,7 @@ def unwritable(path: str) -> str | None:
 
 
 class Owner(Struct, frozen=True):
-    """A living process that has an agent's database open since `since` (milliseconds, 1970)."""
+    """A living process that opened an agent's database at `since` (milliseconds since 1970)."""
 
     pid: int
     since: int
@@ -392,8 +392,8 @@ class Owner(Struct, frozen=True):
 class Presence(Struct, frozen=True):
     """The processes that work on one agent's database.
 
-    `owners` is None if unknown, also if a lease cannot be parsed: then no run's claim counts as
-    dead. `maintained` is the time (seconds since 1970) until which OpenClaw's doctor works on the
+    `owners` is None if unknown, also if a lease cannot be parsed: then every run's claim counts as
+    alive. `maintained` is the time (seconds since 1970) until which OpenClaw's doctor works on the
     database, 0 if it does not. `elsewhere` are the sessions of workers on other machines.
     """
 
@@ -509,11 +509,11 @@ def loads(text: str) -> object:
             continue
         if match[0] in ("}", "]") and pieces and pieces[-1] == ",":
             pieces.pop()
-        pieces.append(_plain(str(match.lastgroup), match[0]))
+        pieces.append(_json_token(str(match.lastgroup), match[0]))
     return json.loads(" ".join(pieces))
 
 
-def _plain(kind: str, piece: str) -> str:
+def _json_token(kind: str, piece: str) -> str:
     if kind == "string":
         return f'"{re.sub(_INNER, _escape, piece[1:-1])}"'
     if kind == "word" and piece not in ("true", "false", "null"):
@@ -560,14 +560,14 @@ def selected(state_directory: str) -> Selected:
     """Read the configuration of a state directory. Without a file, nothing is selected.
 
     If OpenClaw's state database is missing, too, the configuration is unknown: a container may
-    contain only the agents.
+    mount only the directory `agents`.
     """
     try:
         with open(config_path(state_directory), encoding="utf-8") as handle:
             config = loads(handle.read(_LARGEST))
     except FileNotFoundError:
         known = os.path.exists(_state_path(state_directory))
-        return Selected(unreadable=None if known else "its configuration is out of sight")
+        return Selected(unreadable=None if known else "its configuration cannot be found")
     except (OSError, ValueError, RecursionError):
         config = None
     if not isinstance(config, dict):
@@ -582,7 +582,7 @@ def selected(state_directory: str) -> Selected:
 
 
 def config_path(state_directory: str) -> str:
-    """Return the path of the configuration. OPENCLAW_CONFIG_PATH applies only to its own home."""
+    """Return the path of the configuration. OPENCLAW_CONFIG_PATH is for this user's home only."""
     named = os.environ.get("OPENCLAW_CONFIG_PATH", "").strip()
     home = os.environ.get("OPENCLAW_STATE_DIR", "").strip() or "~/.openclaw"
     if named and os.path.realpath(os.path.expanduser(home)) == os.path.realpath(state_directory):

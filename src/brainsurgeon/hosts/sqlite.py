@@ -31,10 +31,10 @@ from brainsurgeon.model.sessions import Fingerprint
 
 LOG = "-wal"  # suffix of the write-ahead log
 PATIENCE = 1.0  # seconds to wait for another process while reading
-_TURN = 10.0  # seconds to wait for another thread of this process
+_LOCK_TIMEOUT = 10.0  # seconds to wait for another thread of this process
 
 # Locks by path, held by the thread of this process that has the database open.
-_OURS = defaultdict[str, threading.Lock](threading.Lock)
+_LOCKS = defaultdict[str, threading.Lock](threading.Lock)
 # The id of that thread, and the mode in which it has the database open.
 _holders: dict[str, tuple[int, str]] = {}
 # The byte of the log's index on which every open connection holds a lock (SQLite `os_unix.c`).
@@ -44,7 +44,7 @@ _NO_TEXT = "text that is not UTF-8"
 
 
 class AgentDatabaseError(OSError):
-    """An agent's database cannot be used, for the reason `code`: SQLite's name of the error.
+    """An agent's database cannot be used; `code` is SQLite's name of the error.
 
     SQLite's message is left out, since it may quote content.
     """
@@ -123,7 +123,7 @@ def held_open(path: str) -> bool:
     Every connection to a database in WAL mode holds a lock on one byte of the log's index. Must not
     be called by a thread that has the database open itself.
     """
-    with _turn(path):
+    with _exclusive(path):
         try:
             descriptor = os.open(path + "-shm", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -143,15 +143,15 @@ def mode_of(path: str) -> str | None:
 
 
 @contextmanager
-def _turn(path: str, mode: str = "") -> Iterator[None]:
-    if mode_of(path) is not None or not _OURS[path].acquire(timeout=_TURN):
+def _exclusive(path: str, mode: str = "") -> Iterator[None]:
+    if mode_of(path) is not None or not _LOCKS[path].acquire(timeout=_LOCK_TIMEOUT):
         raise BusyError(f"{path}: this process has it open already; try again")
     _holders[path] = threading.get_ident(), mode
     try:
         yield
     finally:
         del _holders[path]
-        _OURS[path].release()
+        _LOCKS[path].release()
 
 
 @contextmanager
@@ -174,8 +174,8 @@ def reading(path: str, *, owned: bool) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def opened(path: str, mode: str, timeout: float = PATIENCE) -> Iterator[sqlite3.Connection]:
-    """Connect in a mode that does not create a database, with autocommit."""
-    with _turn(path, mode), closing(connected(path, mode, timeout)) as connection:
+    """Connect with autocommit; `mode` is `ro` or `rw`, which create no database."""
+    with _exclusive(path, mode), closing(connected(path, mode, timeout)) as connection:
         yield connection
 
 

@@ -32,8 +32,7 @@ from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
-# Path steps below which an agent keeps its own copy of a text that its model gets from elsewhere
-# in the entry.
+# Path steps of an agent's own copies of texts that its model gets from another part of the entry.
 ASIDE = frozenset({"details", "toolUseResult"})
 # Path steps below which Claude Code keeps results for its screen, in another form.
 SCREEN = frozenset({"toolUseResult", "attachment"})
@@ -94,7 +93,7 @@ def _exactly(
 
 
 def is_extracted_from(store: Store, session: Session, ident: str) -> bool:
-    """Check whether values of an entry, by its whole id or placeholder, are of a session."""
+    """Check whether a session has values of an entry (by its whole id or placeholder)."""
     try:
         _of_session(store, session, ident)
     except NotFoundError:
@@ -118,8 +117,8 @@ def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
     if not here and record:
         here = [value for value in values if value.session_id == record.id]
     if not here and values:  # a fork or a copy that no scan has seen yet
-        standing = _placeholders_in(session)
-        here = [value for value in values if value.placeholder.encode() in standing]
+        in_file = _placeholders_in(session)
+        here = [value for value in values if value.placeholder.encode() in in_file]
     if not here:
         raise _nothing_extracted(id_named(reference), session)
     return EntryValues(session, here[-1].entry_id, newest(here))
@@ -138,8 +137,8 @@ def _check_all_owned(store: Store, named: EntryValues) -> None:
     foreign = [value for value in values if (value.name, value.path, value.digest) not in own]
     if foreign:
         placed = store.placements.of_session(session.record.id) if session.record else frozenset()
-        standing = _placeholders_in(session)
-        if any(value.id in placed or value.placeholder.encode() in standing for value in foreign):
+        in_file = _placeholders_in(session)
+        if any(value.id in placed or value.placeholder.encode() in in_file for value in foreign):
             raise _nothing_extracted(named.entry_id, session)
 
 
@@ -243,7 +242,7 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
 
 
 def archive_in(named: EntryValues, *, undone: bool = False) -> Extraction | None:
-    """Return the extraction of the archive in an entry; with `undone` also of an undone one."""
+    """Return the extraction that holds an entry's archive; `undone` also finds an undone one."""
     parts = (part for part in named.values if part.archive_id is not None and not part.links)
     return next((part for part in parts if undone or part.state == "standing"), None)
 

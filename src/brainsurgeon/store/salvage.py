@@ -4,8 +4,8 @@ A scan of a damaged table may end early without an error, so every row id is loo
 A value is kept only if its digest is right; the record of a lost value stays as a tombstone. Lost
 rows that other rows refer to are re-created.
 
-If the pages of the schema itself are damaged, the pages of an empty store are used. SQLite gives
-the same schema the same pages in all new stores, and in all compacted stores.
+If the pages of the schema itself are damaged, the pages of an empty store are used. All new stores
+share one layout of these pages, all compacted stores another.
 """
 
 import os
@@ -256,7 +256,7 @@ def _salvage(path: str, fresh: str, now: float) -> Salvaged:
             _complete_placeholders(new)
             saved.sessions_made = _recreate_sessions(old, new)
             _mend_references(new, saved)
-            _complete_placements(new, harmed="placements" in saved.unread)
+            _complete_placements(new, incomplete="placements" in saved.unread)
             saved.values = new.execute("SELECT count(*) FROM blobs").fetchone()[0]
             new.execute("COMMIT")
     except sqlite3.Error as error:
@@ -339,8 +339,8 @@ def _complete_placeholders(new: sqlite3.Connection) -> None:
 def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
     """Re-create lost sessions that other rows refer to, and lost agents; return how many sessions.
 
-    Indexes are on other pages and may still contain the path and identity by which a session is
-    found again, and the directory of an agent. The next scan corrects names and roots.
+    Paths and identities of sessions and directories of agents are read from indexes, which are on
+    other pages. The next scan corrects names and roots.
     """
     new.executemany(
         "INSERT OR IGNORE INTO agents (id, directory, name) VALUES (?, ?, ?)",
@@ -364,10 +364,10 @@ def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
         if new.execute("SELECT 1 FROM sessions WHERE path = ?", (path,)).fetchone():
             path = None  # the index is damaged, too
         last = path or b"%s/%d" % (_NOWHERE, session)
-        around = (
+        containing = (
             (len(place), place, id_) for place, id_ in agents if last.startswith(place + b"/")
         )
-        _, directory, agent = max(around, default=(0, _NOWHERE, 0))
+        _, directory, agent = max(containing, default=(0, _NOWHERE, 0))
         name = os.path.basename(os.fsdecode(last).partition("\0")[0]).removesuffix(".jsonl")
         new.execute(
             "INSERT INTO sessions (id, agent_id, name, path, last_path, root, format, identity)"
@@ -406,16 +406,16 @@ def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
     new.execute(f"UPDATE fields SET journal_id = NULL, state = 'standing' {unknown}")  # noqa: S608
 
 
-def _complete_placements(new: sqlite3.Connection, *, harmed: bool) -> None:
+def _complete_placements(new: sqlite3.Connection, *, incomplete: bool) -> None:
     """Place values in their own sessions if their placements may be lost.
 
-    Otherwise retention could delete them early. The next scan removes wrong placements. `harmed`
-    if any placement may be missing: then values with other placements get one, too.
+    Otherwise retention could delete them early. The next scan removes wrong placements. If the
+    table is `incomplete`, values with other placements get one, too.
     """
     new.execute(
         "INSERT OR IGNORE INTO placements (session_id, extraction_id)"
         " SELECT session_id, id FROM extractions e"
         " WHERE blob_id IS NOT NULL AND journal_id IS NULL AND unplaced_at IS NULL"
         " AND (? OR NOT EXISTS (SELECT 1 FROM placements p WHERE p.extraction_id = e.id))",
-        (harmed,),
+        (incomplete,),
     )
