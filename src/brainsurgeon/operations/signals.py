@@ -56,7 +56,6 @@ def pass_on(
 
 
 def note_failure(store: Store, event: Event, why: str, now: float) -> None:
-    """Record that the command failed for a signal."""
     facts = {"signal": event.facts["signal"], "reason": f"on_signal: {why}"}
     with store.transaction():
         store.events.add(now, "failure", event.session_id, facts, None)

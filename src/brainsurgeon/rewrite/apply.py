@@ -493,15 +493,13 @@ class _RowsAttempt:
                     raise
                 left = str(why)
                 break
-            except (FailedError, StoreFullError, StoreUnusableError) as why:
+            except (FailedError, StoreFullError, StoreUnusableError, OSError) as why:
                 if not done:
                     raise
-                raise type(why)(f"{counted(changed, 'row')} changed, then: {why}") from why
-            except OSError as why:
-                if not done:
-                    raise
-                text = f"{path}: {why.strerror or type(why).__name__}"
-                raise FailedError(f"{counted(changed, 'row')} changed, then: {text}") from why
+                kind, text = type(why), str(why)
+                if isinstance(why, OSError):
+                    kind, text = FailedError, f"{path}: {why.strerror or type(why).__name__}"
+                raise kind(f"{counted(changed, 'row')} changed, then: {text}") from why
             done += part.edits
             changed += len(step)
         size = self._session.fingerprint.size - sum(edit.gain for edit in done)

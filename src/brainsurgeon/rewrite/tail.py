@@ -60,7 +60,6 @@ class Look(Struct):
 def frontier_of(
     examined: Examination, records: Records, *, extract: bool = True, placeholders: bool = False
 ) -> Frontier:
-    """Return the search for the next resume point of a session."""
     # There is no resume point while requests are pending, after an abandoned turn, or if decisions
     # depend on the whole session.
     asked = records.requests or records.to_archive

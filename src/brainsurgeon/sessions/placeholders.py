@@ -45,7 +45,6 @@ def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
 
 
 def entries_with_placeholders(file: SessionFile) -> Iterator[str]:
-    """Yield the ids of the entries in a file with a placeholder that names its own entry."""
     with open_session(file) as session:
         yield from with_own_placeholders(session.lines, session.format)
 
