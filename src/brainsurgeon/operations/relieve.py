@@ -22,17 +22,16 @@ from brainsurgeon.model.reports import Relief
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.operations.context import not_idle
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
-from brainsurgeon.rewrite.apply import Change, apply_quiet, changing, end_redactions
+from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
 from brainsurgeon.rewrite.budget import Fitting, Wanted, relieve_by
 from brainsurgeon.rewrite.inspect import (
     Examination,
     Planner,
-    examine_quiet,
     examine_to_show,
     excluded,
 )
 from brainsurgeon.rewrite.recover import Rewrite
-from brainsurgeon.sessions.discovery import current_state, failing, moved_away, open_session
+from brainsurgeon.sessions.discovery import failing, moved_away, open_session
 from brainsurgeon.sessions.reading import NotIdleError
 from brainsurgeon.store import Store
 
@@ -57,8 +56,8 @@ def relieve(
     if why := excluded(file, settings, asked=True):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
-        with changing(file, file.title), store.runs.run("relieve", clock()):
-            relief, rewrite = _relieved(settings, store, current_state(file), wanted, clock)
+        with store.runs.run("relieve", clock()):
+            relief, rewrite = _relieved(settings, store, file, wanted, clock)
     except NotIdleError as why:
         _note_request(store, file, wanted, clock())
         return Relief(chosen.title, pending=True, reason=str(why))
@@ -82,21 +81,14 @@ def _relieved(
     settings: Settings, store: Store, file: SessionFile, wanted: Wanted,
     clock: Callable[[], float],
 ) -> tuple[Relief, Rewrite | None]:  # fmt: skip
-    now = clock()
-    with examine_quiet(settings, store, file, now) as quiet:
-        quiet.check_turn()
-        record = note_record(store, quiet.session)
+    with examine_to_change(settings, store, file, file.title, clock) as quiet:
+        record, now = note_record(store, quiet.session), quiet.now
         examined = replace(quiet, record=record)
         fitting = relieve_by(Planner(examined, examined.records, explain=True), wanted)
-        planned = fitting.plan
-        end_redactions(settings, store, record, planned, now)
-        if planned.deferred:
-            raise NotIdleError(planned.deferred)
-        relief, rewrite = _report(examined, fitting), None
-        if planned.edits:
-            rewrite = apply_quiet(store, Change(examined, planned), clock)
-        else:
-            record_look(store, examined.session, record, planned, now)
+        relief = _report(examined, fitting)
+        rewrite = apply_quiet(store, Change(examined, fitting.plan), clock)
+        if rewrite is None:
+            record_look(store, examined.session, record, fitting.plan, now)
         if fitting.after:
             with store.transaction():
                 store.calibrations.remember(record.id, fitting.after, now)

@@ -294,8 +294,7 @@ class _Scan:
                 notice(examined.settings, store, examined.session, now)
                 if fitting.after and examined.settings.budget.enabled:
                     notice_pressure(store, examined.session, fitting.after, now)
-            if store and record:
-                end_redactions(self._settings, store, record, planned, now)
+                end_redactions(store, examined, planned)
             if put_off:
                 deferred = planned.deferred if planned.edits else put_off
                 planned = replace(planned, due_at=examined.forgotten_at, deferred=deferred)

@@ -671,12 +671,17 @@ NO_ANSWER = "the turn that made the request contains no whole answer from brains
 KEPT = "the configuration keeps such calls"
 
 
-def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite:
-    """Carry out the whole plan of a session that is idle.
+def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite | None:
+    """Carry out the whole plan of a session that is idle; return None if it has no edits.
 
     Raise NotIdleError if not all of it can be carried out now. The finished part is recorded.
     """
     examined, plan = change.examined, change.plan
+    end_redactions(store, examined, plan)
+    if plan.deferred:
+        raise NotIdleError(plan.deferred)
+    if not plan.edits:
+        return None
     check_alone(examined.session)
     with store.transaction():
         savings = count_savings(store, examined, plan)
@@ -695,13 +700,17 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
 
 
 @contextmanager
-def changing(file: SessionFile, title: str) -> Iterator[None]:
-    """Translate the errors of changing a session.
+def examine_to_change(
+    settings: Settings, store: Store, file: SessionFile, title: str, clock: Callable[[], float]
+) -> Iterator[Examination]:
+    """Examine a session for a command that changes it, and translate all errors.
 
     Raise NotIdleError if a later attempt may succeed, else GuardedError, GoneError or FailedError.
     """
     try:
-        yield
+        with examine_quiet(settings, store, current_state(file), clock()) as examined:
+            examined.check_turn()
+            yield examined
     except BlockingIOError as why:
         raise NotIdleError(HELD) from why
     except BusyError as why:
@@ -730,34 +739,27 @@ def carry_out(
     damaged: set[int] = set()
     while True:
         try:
-            with changing(file, record.title):
-                file_now, now = current_state(file), clock()
-                with examine_quiet(settings, store, file_now, now) as quiet:
-                    quiet.check_turn()
-                    examined = replace(quiet, record=record, asked=asked)
-                    extractions = tuple(
-                        replace(value, damaged=value.id in damaged)
-                        for value in examined.records.extractions
-                    )
-                    records = replace(examined.records, extractions=extractions)
-                    plan = Planner(examined, records, extract=False).plan()
-                    end_redactions(settings, store, record, plan, now)
-                    if plan.deferred:
-                        raise NotIdleError(plan.deferred)
-                    change = Change(examined, plan)
-                    return plan, apply_quiet(store, change, clock) if plan.edits else None
+            with examine_to_change(settings, store, file, record.title, clock) as quiet:
+                examined = replace(quiet, record=record, asked=asked)
+                extractions = tuple(
+                    replace(value, damaged=value.id in damaged)
+                    for value in examined.records.extractions
+                )
+                records = replace(examined.records, extractions=extractions)
+                plan = Planner(examined, records, extract=False).plan()
+                return plan, apply_quiet(store, Change(examined, plan), clock)
         except DamagedError as why:  # the undamaged values are still restored
             if why.extraction_id is None or why.extraction_id in damaged:
                 raise
             damaged.add(why.extraction_id)
 
 
-def end_redactions(
-    settings: Settings, store: Store, record: SessionRecord, plan: Plan, now: float
-) -> None:
+def end_redactions(store: Store, examined: Examination, plan: Plan) -> None:
     """Cancel the redactions of an idle session that found nothing to redact."""
+    if (record := examined.record) is None:
+        return
     ended = {plan.handled.unanswered: NO_ANSWER}
-    if settings.keep_purge_control_calls:
+    if examined.settings.keep_purge_control_calls:
         ended[tuple(
             request.id for request in store.requests.open_of(record.id)
             if request.action == "redact" and request.id is not None
@@ -765,4 +767,4 @@ def end_redactions(
     if any(ended):
         with store.transaction():
             for ids, why in ended.items():
-                store.requests.cancel(ids, why, now, store.runs.so_far)
+                store.requests.cancel(ids, why, examined.now, store.runs.so_far)
