@@ -13,8 +13,8 @@ import pytest
 
 from proofs.live.archived import Forgetful, Talk, archived_in
 from proofs.live.claw_messages import OnMessages
-from proofs.live.gateway import wait
 from proofs.live.pi import Pi
+from proofs.live.program import wait
 
 pytestmark = pytest.mark.long(
     proves=("formats", "planning", "rewrite", "operations", "mcp_server", "hosts")

@@ -18,6 +18,7 @@ from building.readings import entries, survey
 from building.world import TOP
 from proofs.live.claude import NEWEST, ClaudeCode, printing, reading, started_by, writing
 from proofs.live.messages import Messages
+from proofs.live.program import ours, wait
 from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(
@@ -26,31 +27,11 @@ pytestmark = pytest.mark.long(
 
 QUIET = 2
 PROTECTION = 30
-DEADLINE = 90
 PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f-]{36})\]\]")
 VALUE = "\n".join(["this is a line of turn 0, which says nothing"] * 80)
 FORM = FORMATS["claude-code"]
 PAGE = (TOP / "deploy" / "claude-code" / "README.md").read_text()
 SKILL = TOP / "deploy/claude-code/skills/brainsurgeon/SKILL.md"
-
-
-def wait(what, until):
-    """Wait until something holds, and give it."""
-    end = time.monotonic() + DEADLINE
-    while not (found := until()):
-        assert time.monotonic() < end, f"not within {DEADLINE} s: {what}"
-        time.sleep(0.1)
-    return found
-
-
-def ours(claude, *words):
-    """Run our program as the user does; give what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", *words], env=claude.environment,
-        capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, (words, done.stdout[-800:], done.stderr[-800:])
-    return done.stdout.decode()
 
 
 def chained(path):

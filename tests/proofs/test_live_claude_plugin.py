@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -13,20 +12,11 @@ import pytest
 from proofs.agent_packages import CLAUDE_CODES
 from proofs.live.claude import ClaudeCode, printing, started_by
 from proofs.live.messages import Messages
+from proofs.live.program import ours
 
 pytestmark = pytest.mark.long(proves=("cli", "hosts", "operations", "mcp_server"))
 
 TOOL = "mcp__plugin_brainsurgeon_brainsurgeon__purge_control"
-
-
-def ours(claude, *words):
-    """Run our program as the user does; give what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", *words], env=claude.environment,
-        capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    return done.stdout.decode()
 
 
 def told(claude):

@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 import time
 
 import pytest
 
 from proofs.agent_packages import CLAUDE_CODES
+from proofs.live import program
 from proofs.live.binding import BROKEN, Binding
 from proofs.live.claude import ClaudeCode, printing, started_by
 from proofs.live.witness import Witness
@@ -44,14 +43,8 @@ def configure(claude, more=""):
 
 def ours(claude, *words, code=0):
     """Run our program once the session is idle; give what it printed."""
-    while time.time() - claude.path.stat().st_mtime <= QUIET:
-        time.sleep(0.1)
-    done = subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", *words], env=claude.environment,
-        capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, (words, done.stdout[-800:], done.stderr[-800:])
-    return done.stdout.decode()
+    program.wait("it is idle", lambda: time.time() - claude.path.stat().st_mtime > QUIET)
+    return program.ours(claude, *words, code=code)
 
 
 def thoughts(messages):

@@ -2,14 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
 from proofs.agent_packages import CLAUDE_CODES
 from proofs.live.claude import ClaudeCode, printing, reading, started_by, writing
 from proofs.live.messages import Messages
+from proofs.live.program import ours
 
 pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite"))
 
@@ -23,10 +22,7 @@ def said(request):
 def scanned(claude):
     """Take out only what is never sent; give how many bytes went."""
     before = claude.path.stat().st_size
-    subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", "scan", "--once"],
-        env=claude.environment, capture_output=True, timeout=60, check=True,
-    )  # fmt: skip
+    ours(claude, "scan", "--once")
     return before - claude.path.stat().st_size
 
 

@@ -11,8 +11,8 @@ import pytest
 from proofs.agent_packages import CLAUDE_CODE, OPENCLAW, OPENCLAW_NOW, package
 from proofs.live.claude import ClaudeCode
 from proofs.live.claw_messages import OnMessages
-from proofs.live.gateway import wait
 from proofs.live.messages import Messages
+from proofs.live.program import lines_of, ours, wait
 
 pytestmark = pytest.mark.long(
     proves=("planning", "lookup", "operations", "rewrite", "mcp_server", "daemon")
@@ -72,7 +72,7 @@ class OfOpenClaw:
         own = f"main/{self.agent.session}"
 
         def others():
-            listed = json.loads(runs(self.agent, "sessions", "--json"))["sessions"]
+            listed = json.loads(ours(self.agent, "sessions", "--json"))["sessions"]
             return [one["session"] for one in listed if one["session"] != own]
 
         return wait("the sub-agent has a session", others)[0]
@@ -93,16 +93,6 @@ EVERY = pytest.mark.parametrize(
 )
 
 
-def runs(agent, *words):
-    """Run our program as the user does; give what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", *words], env=agent.environment,
-        capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, (words, done.stdout[-800:], done.stderr[-800:])
-    return done.stdout.decode()
-
-
 def shell(kind, command):
     return kind.tool, {"command": command, "description": "run it"}
 
@@ -112,7 +102,7 @@ def failing(kind, tag=""):
 
 
 def printing(kind, tag):
-    return shell(kind, f"yes 'this is a line of {tag}, which says nothing' | head -80")
+    return shell(kind, lines_of(tag))
 
 
 def told(request):
@@ -175,8 +165,8 @@ def _prune(agent, session):
     """Prune all sessions once they are idle, and archive the turns of one, where that is done."""
 
     def extracted():
-        runs(agent, "scan")
-        return json.loads(runs(agent, "sessions", session, "--json"))["extracted"]
+        ours(agent, "scan")
+        return json.loads(ours(agent, "sessions", session, "--json"))["extracted"]
 
     wait("the session is pruned", lambda: extracted() or time.sleep(0.5))
     subprocess.run(
@@ -214,7 +204,7 @@ def test_an_agent_that_goes_in_circles_is_noticed_within_ten_seconds(tmp_path, s
         agent.turn(*[[loop] for _ in range(9)])
         wait("the command has run", lambda: said.exists() and said.read_text().count("\n") > 1)
         time.sleep(12)
-        events = json.loads(runs(agent, "history", "--events", "--kind", "signal", "--json"))[
+        events = json.loads(ours(agent, "history", "--events", "--kind", "signal", "--json"))[
             "events"
         ]
 

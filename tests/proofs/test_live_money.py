@@ -17,6 +17,7 @@ from proofs.live.agents import TOOLS
 from proofs.live.caching import Caching
 from proofs.live.claw_messages import OnMessages
 from proofs.live.databases import events
+from proofs.live.program import lines_of
 
 pytestmark = pytest.mark.long(proves=("planning", "formats", "rewrite", "operations"))
 
@@ -29,7 +30,7 @@ LARGE_TURNS = 8
 
 
 def printing(tool, tag, lines):
-    command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+    command = lines_of(tag, lines)
     return tool, {"command": command, "description": "print"}
 
 

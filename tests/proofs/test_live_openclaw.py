@@ -14,8 +14,9 @@ from functools import partial
 import pytest
 
 from building import removal
-from proofs.live.gateway import OpenClaw, wait
+from proofs.live.gateway import OpenClaw, printing, running
 from proofs.live.model import Model
+from proofs.live.program import ours, wait
 from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(
@@ -25,22 +26,11 @@ pytestmark = pytest.mark.long(
 
 QUIET = 3
 PROTECTION = 40
-DEADLINE = 300
 PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 
 
 def text(entry):
     return entry["message"]["content"][0]["text"]
-
-
-def printing(tag, lines=80):
-    command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
-    return running(command)
-
-
-def running(command):
-    """Give a call that runs a command and waits for it, however busy the machine is."""
-    return "exec", {"command": command, "yieldMs": 120_000}
 
 
 def writing(path, tag):
@@ -76,7 +66,7 @@ def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
             assert daemon.wait(20) == 0
             wait("the agent is at rest", lambda: time.time() - claw.path.stat().st_mtime > QUIET)
             pruned = claw.path.stat().st_size
-            _undo(claw)
+            ours(claw, "restore", "--all", "--pristine")
         original = b"".join(witness.lines)
         assert claw.path.read_bytes() == original
         requests = claw.turn([printing("the turn after all")])
@@ -99,8 +89,7 @@ def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path, start):
         claw.open()
         claw.turn([printing("the first turn")])
         wait("the agent is at rest", lambda: time.time() - claw.path.stat().st_mtime > QUIET)
-        scan = [sys.executable, "-m", "brainsurgeon", "scan", "--once"]
-        subprocess.run(scan, env=claw.environment, check=True, timeout=60)
+        ours(claw, "scan", "--once")
         assert b"[[extracted-" in claw.path.read_bytes()
         claw.turn([printing("the second turn")])
         time.sleep(1)
@@ -322,11 +311,3 @@ def _restore_by_the_tool(claw, ident):
     back, redacted = wait("it is back and redacted", lambda: _put_back(claw, ident, call["id"]))
     assert text(back).rstrip() == value
     assert text(redacted) == f"Restored {ident}."
-
-
-def _undo(claw):
-    done = subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", "restore", "--all", "--pristine"],
-        env=claw.environment, capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode()

@@ -14,6 +14,7 @@ import pytest
 from building.processes import WORKERS
 from proofs.agent_packages import OPENCLAW_FIRST, OPENCLAW_NOW
 from proofs.live.databases import Databases, Planned, Rows, placeholders, wait
+from proofs.live.gateway import printing, running
 
 pytestmark = pytest.mark.long(
     proves=("hosts", "formats", "sessions", "rewrite", "operations", "mcp_server", "daemon", "cli")
@@ -23,15 +24,6 @@ pytestmark = pytest.mark.long(
 TURNS = 10
 # Turns before anything else is tried; turns with and without the daemon before it changes.
 FEW, BLOCK = 3, 4
-
-
-def printing(tag, lines=80):
-    return running(f"yes 'this is a line of {tag}, which says nothing' | head -{lines}")
-
-
-def running(command):
-    """Give a call that runs a command and waits for it, however busy the machine is."""
-    return "exec", {"command": command, "yieldMs": 120_000}
 
 
 class Life:

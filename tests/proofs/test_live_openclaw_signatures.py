@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 import time
 
@@ -10,7 +9,7 @@ import pytest
 
 from proofs.live.binding import BROKEN, Binding
 from proofs.live.claw_messages import OnMessages
-from proofs.live.gateway import wait
+from proofs.live.program import lines_of, ours, wait
 from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite", "operations", "daemon"))
@@ -27,7 +26,7 @@ class Signed(OnMessages):
 
 
 def printing(tag, lines=80):
-    return "exec", {"command": f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"}
+    return "exec", {"command": lines_of(tag, lines)}
 
 
 def shown(request):
@@ -75,11 +74,7 @@ def test_openclaw_is_refused_only_without_the_rule(tmp_path, start, knows):
         assert len(shown(requests[-1])) >= 10
         assert '"signature"' in json.dumps(requests[-1]["messages"])
         pruned = claw.path.stat().st_size
-        done = subprocess.run(
-            [sys.executable, "-m", "brainsurgeon", "restore", "--all", "--pristine"],
-            env=claw.environment, capture_output=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr.decode()
+        ours(claw, "restore", "--all", "--pristine")
         original = b"".join(witness.lines)
         assert claw.path.read_bytes() == original
         print(

@@ -6,8 +6,6 @@ into the databases and archives them (`docs/cli/doctor/sqlite-maintenance.md` of
 
 import hashlib
 import json
-import subprocess
-import sys
 import time
 import uuid
 
@@ -15,21 +13,14 @@ import pytest
 
 from proofs.agent_packages import OPENCLAW, OPENCLAW_NOW, package
 from proofs.live.databases import PLACEHOLDER, Databases, Planned, placeholders, wait
+from proofs.live.gateway import printing, running
+from proofs.live.program import ours
 
 pytestmark = pytest.mark.long(
     proves=("hosts", "formats", "sessions", "rewrite", "operations", "lookup", "cli")
 )
 
 QUIET = 2
-
-
-def printing(tag, lines=80):
-    return running(f"yes 'this is a line of {tag}, which says nothing' | head -{lines}")
-
-
-def running(command):
-    """Give a call that runs a command and waits for it, however busy the machine is."""
-    return "exec", {"command": command, "yieldMs": 120_000}
 
 
 class Upgraded:
@@ -59,13 +50,7 @@ class Upgraded:
         return [one for line in self.lines(session) for one in PLACEHOLDER.findall(line.decode())]
 
     def brainsurgeon(self, *words, code=0):
-        """Run a command of ours; give what it prints."""
-        done = subprocess.run(
-            [sys.executable, "-m", "brainsurgeon", *words],
-            env=self.claw.environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        assert done.returncode == code, (words, done.stdout, done.stderr)
-        return done.stdout
+        return ours(self.claw, *words, code=code)
 
     def prune(self):
         for session in self.sessions:

@@ -12,21 +12,12 @@ import pytest
 from proofs.live.binding import Binding
 from proofs.live.messages import Messages
 from proofs.live.pi import Pi
+from proofs.live.program import lines_of, ours, wait
 from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite", "operations", "daemon"))
 
-DEADLINE = 60
 PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
-
-
-def wait(what, until):
-    """Wait until something holds, and give it."""
-    end = time.monotonic() + DEADLINE
-    while not (found := until()):
-        assert time.monotonic() < end, f"not within {DEADLINE} s: {what}"
-        time.sleep(0.05)
-    return found
 
 
 @contextmanager
@@ -51,18 +42,8 @@ def daemon(pi, settings=""):
         process.wait()
 
 
-def ours(pi, *words):
-    """Run our program as the user does; give what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", *words], env=pi.environment, capture_output=True,
-        timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, (words, done.stdout[-800:], done.stderr[-800:])
-    return done.stdout.decode()
-
-
 def printing(tag, lines=60):
-    return "bash", {"command": f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"}
+    return "bash", {"command": lines_of(tag, lines)}
 
 
 def entries(path):

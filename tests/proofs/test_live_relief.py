@@ -12,6 +12,7 @@ from proofs.live.agents import TOOLS, pi
 from proofs.live.binding import BROKEN
 from proofs.live.bounded import Bounded, tokens_of
 from proofs.live.pi import Pi
+from proofs.live.program import lines_of
 
 pytestmark = pytest.mark.long(proves=("planning", "formats", "rewrite", "operations"))
 
@@ -49,7 +50,7 @@ class Person:
 
     def printing(self, tag, lines=200):
         """Give a call that prints that many lines of some forty characters."""
-        command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+        command = lines_of(tag, lines)
         return self.tool, {"command": command, "description": "print"}
 
     def asks(self, *rounds):

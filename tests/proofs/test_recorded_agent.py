@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from proofs.live.program import lines_of, wait
+
 LIVE = Path(__file__).parent / "live"
 SESSION = "11111111-0000-4000-8000-0000000000aa"
 PROTECTION = 2
@@ -96,19 +98,6 @@ def daemon(started, world):
     assert process.wait(DEADLINE) == 0
 
 
-def wait(what, until, deadline=DEADLINE):
-    """Wait until something holds, and give it."""
-    end = time.monotonic() + deadline
-    while not (found := until()):
-        assert time.monotonic() < end, f"not within {deadline} s: {what}"
-        time.sleep(0.02)
-    return found
-
-
-def printing(tag, lines=80):
-    return f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
-
-
 def text(entry):
     return entry["message"]["content"][0]["text"]
 
@@ -132,10 +121,10 @@ def extracted(agent, ident=None):
 
 def circle(agent, between, turns):
     """Prune, restore in the midst of a turn, protect, prune again; give the entry's id."""
-    first = agent.turn([printing("the first turn")])
+    first = agent.turn([lines_of("the first turn")])
     for number in range(turns):
         between()
-        agent.turn([printing(f"turn {number}")], [printing(f"turn {number}, more", lines=200)])
+        agent.turn([lines_of(f"turn {number}")], [lines_of(f"turn {number}, more", lines=200)])
     ident = extracted(agent)["id"]
 
     told = agent.turn([f"brainsurgeon restore '[[extracted-{ident}]]'"], ["echo short"])
@@ -149,7 +138,7 @@ def circle(agent, between, turns):
     assert text(redacted) == f"Restored {ident}."
     assert first["outputs"][0] not in json.dumps(redacted)
     extracted(agent, ident)
-    agent.turn([printing("the last turn")])
+    agent.turn([lines_of("the last turn")])
     assert agent.placeholders[-1] > 0
     return ident
 

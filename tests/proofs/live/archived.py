@@ -10,7 +10,7 @@ from itertools import pairwise
 from brainsurgeon.model.turns import MARK
 from building.turns import branch
 from proofs.live.binding import Binding
-from proofs.live.gateway import wait
+from proofs.live.program import wait
 
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
 ARCHIVED = re.compile(re.escape(MARK) + r"\narchive: (\S+)")

@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 
 from proofs.agent_packages import CLAUDE_CODES, node_binary, package
+from proofs.live.program import lines_of
 
 NEWEST = list(CLAUDE_CODES)[-1]
 KEY = "test-key-only-here"
@@ -182,7 +183,7 @@ class ClaudeCode:
 
 
 def printing(tag, lines=80):
-    command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+    command = lines_of(tag, lines)
     return "Bash", {"command": command, "description": "print"}
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from proofs.agent_packages import CODEX, package
+from proofs.live.program import lines_of
 
 PATIENCE = 120
 # What its user has: a provider, and leave to work without asking.
@@ -73,7 +74,7 @@ class Codex:
 
 
 def printing(tag, lines=80):
-    command = f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+    command = lines_of(tag, lines)
     return "exec_command", {"cmd": command, "yield_time_ms": 10000}
 
 

@@ -12,8 +12,9 @@ from collections import defaultdict
 from contextlib import closing, suppress
 
 from building.claw import event, plain_connection
-from proofs.live.gateway import OpenClaw, wait
+from proofs.live.gateway import OpenClaw
 from proofs.live.model import Model
+from proofs.live.program import wait
 from proofs.live.witness import Watching
 
 PLAN = re.compile(r"#PLAN(\{.*?\})#", re.DOTALL)

@@ -10,8 +10,7 @@ import uuid
 from pathlib import Path
 
 from proofs.agent_packages import OPENCLAW, node_binary, package
-
-DEADLINE = 300
+from proofs.live.program import lines_of, wait
 
 
 class OpenClaw:
@@ -112,10 +111,10 @@ class OpenClaw:
         return next(one for one in self.results() if one["id"] == ident)
 
 
-def wait(what, until):
-    """Wait until something holds, and give it."""
-    end = time.monotonic() + DEADLINE
-    while not (found := until()):
-        assert time.monotonic() < end, f"not within {DEADLINE} s: {what}"
-        time.sleep(0.1)
-    return found
+def running(command):
+    """Return a call that runs a command and waits for it, however busy the machine is."""
+    return "exec", {"command": command, "yieldMs": 120_000}
+
+
+def printing(tag, lines=80):
+    return running(lines_of(tag, lines))
