@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from brainsurgeon.sessions import retire
+from building.claw import VERSIONS, Claw
 from building.processes import Puppet
 from building.world import NOBODY, SAMPLES, Conversation, World
 from guard import guard
@@ -131,10 +132,21 @@ def short_look_back(monkeypatch):
 
 
 @pytest.fixture
-def world(tmp_path):
-    one = World(tmp_path)
+def world(tmp_path, request):
+    """Give an empty world, of the kind that the module names in `WORLD`."""
+    one = getattr(request.module, "WORLD", World)(tmp_path)
     yield one
     one.close()
+
+
+@pytest.fixture
+def claw(tmp_path):
+    return Claw(tmp_path / "claw")
+
+
+@pytest.fixture(params=VERSIONS)
+def every_claw(request, tmp_path):
+    return Claw(tmp_path / "claw", request.param)
 
 
 @pytest.fixture

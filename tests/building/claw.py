@@ -9,15 +9,11 @@ from pathlib import Path
 
 import zstandard
 
-from brainsurgeon import config
 from brainsurgeon.hosts import sqlite
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.operations.restore import How, restore, restore_all
-from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.sessions.row_listing import list_rows_at
-from brainsurgeon.store import open_store
-from building.world import LATER, WRITTEN, Clock
+from building.world import LATER, WRITTEN, Clock, World
 
 SAMPLES = Path(__file__).parent.parent / "samples" / "openclaw-db"
 VERSIONS = ("2026.8.2", "2026.9.5", "2026.9.6")
@@ -143,32 +139,18 @@ def _octets(value):
     return None if value is None else len(value if isinstance(value, bytes) else value.encode())
 
 
-class ClawWorld:
+class ClawWorld(World):
     """A state directory of OpenClaw, a store of ours beside it, and the verbs that act on both."""
 
     def __init__(self, base, version=NEWEST):
-        self.base, self.claw = base, Claw(base / "claw", version)
+        super().__init__(base)
+        self.claw = Claw(base / "claw", version)
+        self.root = self.claw.root
         self.clock = Clock(LATER)
-        self._stores = []
 
     def settings(self, **keys):
-        table = {
-            "roots": [{"path": str(self.claw.root)}], "state_dir": str(self.base / "state"),
-            "min_reclaim": 0, **keys,
-        }  # fmt: skip
-        return config.Settings.model_validate(table)
-
-    @property
-    def store(self):
-        """The store of this world, opened for writing once."""
-        if not self._stores:
-            self._stores.append(open_store(str(self.base / "state")))
-        return self._stores[0]
-
-    def scan(self, dry_run=False, only=(), **keys):
-        return scan(
-            self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run, only=Chosen(only)
-        )
+        """Give settings for this world, with the quiet time that there is by default."""
+        return super().settings(**{"quiet_seconds": 30, **keys})
 
     def outcome(self, session, **keys):
         report = self.scan(**keys)
@@ -178,13 +160,7 @@ class ClawWorld:
         return None
 
     def restore(self, entry, session=GATEWAY, **keys):
-        settings = self.settings(**keys.pop("settings", {}))
-        how = How(**keys)
-        return restore(settings, self.store, entry, clock=self.clock, session=session, how=how)
-
-    def restore_all(self, pristine=False, **keys):
-        settings = self.settings(**keys)
-        return restore_all(settings, self.store, clock=self.clock, pristine=pristine)
+        return super().restore(entry, session, **keys)
 
     def later(self, seconds):
         self.clock.now += seconds
@@ -197,7 +173,3 @@ class ClawWorld:
             if said:
                 found.append(json.loads(text)["id"])
         return found
-
-    def close(self):
-        while self._stores:
-            self._stores.pop().close()

@@ -20,23 +20,12 @@ from building.claw import (
     NEWEST,
     RESET,
     REWOUND,
-    VERSIONS,
     WINDOW_AFTER_REWIND,
     WRITTEN,
     Claw,
 )  # fmt: skip
 
 QUIET = 30.0
-
-
-@pytest.fixture(params=VERSIONS)
-def every_claw(request, tmp_path):
-    return Claw(tmp_path / "claw", request.param)
-
-
-@pytest.fixture
-def claw(tmp_path):
-    return Claw(tmp_path / "claw")
 
 
 def ask(claw, session=GATEWAY, now=LATER, own=None, quiet=QUIET):

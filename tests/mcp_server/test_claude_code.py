@@ -17,16 +17,11 @@ from brainsurgeon.render import sessions
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld, entries_of, forked
 from building.world import dump
 
+WORLD = ClaudeWorld
+
 OTHER = "22222222-2222-4222-8222-222222222222"
 TOOL = "mcp__brainsurgeon__purge_control"
 VALUE = "0 " + "naïve 😀 " * 300
-
-
-@pytest.fixture
-def world(tmp_path):
-    one = ClaudeWorld(tmp_path)
-    yield one
-    one.close()
 
 
 class Talk(ClaudeConversation):

@@ -21,6 +21,8 @@ from brainsurgeon.sessions import exchange
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld, entries_of, forked
 from building.world import LONG_AGO, SAMPLES, Clock, dump
 
+WORLD = ClaudeWorld
+
 OTHER = "22222222-2222-4222-8222-222222222222"
 THIRD = "33333333-3333-4333-8333-333333333333"
 PROJECT = "claude-code:-home-dev-demo-1-ws"
@@ -29,13 +31,6 @@ EVERYTHING = {"keep_recent": 0, "min_value_length": 20, "trigger_types": list(KI
 OLDER = sorted((SAMPLES / "claude-code").glob("*.jsonl"))
 HOUR = 3600
 DAY = 24 * HOUR
-
-
-@pytest.fixture
-def world(tmp_path):
-    one = ClaudeWorld(tmp_path)
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -47,19 +47,14 @@ from building.claw import (
 )
 from building.world import Conversation, dump
 
+WORLD = ClawWorld
+
 DAY = 86_400
 
 
 @pytest.fixture(params=VERSIONS)
 def every_world(request, tmp_path):
     one = ClawWorld(tmp_path, request.param)
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def world(tmp_path):
-    one = ClawWorld(tmp_path)
     yield one
     one.close()
 

@@ -14,14 +14,9 @@ from brainsurgeon.store.database import PATIENCE, database_path
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.processes import PROGRAM
 
+WORLD = ClaudeWorld
+
 SMALL = {"windows": {"*": 4000}}
-
-
-@pytest.fixture
-def world(tmp_path):
-    world = ClaudeWorld(tmp_path)
-    yield world
-    world.close()
 
 
 def put(world):

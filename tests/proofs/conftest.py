@@ -3,11 +3,21 @@
 import os
 import signal
 import subprocess
+import time
 from contextlib import ExitStack
 
 import pytest
 
 from building.exchange import impatient, path, patient, race, session
+from building.world import Clock
+
+
+@pytest.fixture
+def clock(world, monkeypatch):
+    """Give the world clocks that go only when told."""
+    world.clock = Clock(int(time.time()))
+    monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", lambda: world.clock.now)
+    return world.clock
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ The text of an archive names the id under which it was written, and that names i
 
 import json
 import shutil
-import time
 
 import pytest
 
@@ -22,7 +21,9 @@ from building.alike import (
     write,
 )
 from building.turns import long_turn
-from building.world import Clock, Conversation, dump
+from building.world import Conversation, dump
+
+pytestmark = pytest.mark.usefixtures("clock")
 
 AT_ONCE = {
     "retention": "1s",
@@ -32,14 +33,6 @@ AT_ONCE = {
 # Turns are archived, and nothing else is extracted: no placeholder stands anywhere.
 ONLY_TEXTS = AT_ONCE | {"trigger_types": []}
 ENDS = "It begins alike. " + "x" * 1500, "y" * 1500 + " It ends alike."
-
-
-@pytest.fixture(autouse=True)
-def clock(world, monkeypatch):
-    """Give the world clocks that go only when told."""
-    world.clock = Clock(int(time.time()))
-    monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", lambda: world.clock.now)
-    return world.clock
 
 
 def archivable(secret, session="session"):

@@ -5,7 +5,6 @@ A day is simulated at a time, each with a scan and a retention run.
 
 import gzip
 import os
-import time
 
 import pytest
 
@@ -17,17 +16,11 @@ from brainsurgeon.planning.retention import OUT_OF_SIGHT
 from brainsurgeon.sessions.discovery import LINK
 from building.alike import generic_log, own_id, three, write
 from building.claw import GATEWAY, ClawWorld
-from building.world import Clock, dump
+from building.world import dump
+
+pytestmark = pytest.mark.usefixtures("clock")
 
 DAY = 86_400
-
-
-@pytest.fixture(autouse=True)
-def clock(world, monkeypatch):
-    """Give the world clocks that go only when told."""
-    world.clock = Clock(int(time.time()))
-    monkeypatch.setattr(clocks, "boot_clock", lambda: world.clock.now)
-    return world.clock
 
 
 @pytest.fixture

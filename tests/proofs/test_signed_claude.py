@@ -9,18 +9,13 @@ from building.claude import ClaudeConversation, ClaudeWorld
 from building.processes import document, run
 from building.world import pin
 
+WORLD = ClaudeWorld
+
 REFUSED = (
     "API Error: 400 Invalid `signature` in `thinking` block: the block is bound to a different"
     " conversation"
 )
 RULES = {"keep_recent": 0, "trigger_types": ["tool_result"]}
-
-
-@pytest.fixture
-def world(tmp_path):
-    world = ClaudeWorld(tmp_path)
-    yield world
-    world.close()
 
 
 def thought(tag):

@@ -14,7 +14,6 @@ import pytest
 import zstandard
 
 from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError
-from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.model.text import readable as safe
@@ -59,18 +58,12 @@ from building.alike import (
 from building.claw import FORK, GATEWAY, ClawWorld
 from building.tool import Agent, answered, asking, pruned
 from building.turns import long_turn
-from building.world import LONG_AGO, Clock, Conversation, append, dump, fork, pin, sql, text_of
+from building.world import LONG_AGO, Conversation, append, dump, fork, pin, sql, text_of
+
+pytestmark = pytest.mark.usefixtures("clock")
 
 # Values that stand nowhere expire after a second.
 SHORT = {"retention": "1s", "retention_standing": "30d"}
-
-
-@pytest.fixture(autouse=True)
-def clock(world, monkeypatch):
-    """Give the world clocks that go only when told."""
-    world.clock = Clock(int(time.time()))
-    monkeypatch.setattr(clocks, "boot_clock", lambda: world.clock.now)
-    return world.clock
 
 
 def extract(world, **settings):

@@ -13,12 +13,7 @@ from building import claw_agent
 from building.claw import GATEWAY, WRITTEN, ClawWorld
 from building.world import dump
 
-
-@pytest.fixture
-def world(tmp_path):
-    one = ClawWorld(tmp_path)
-    yield one
-    one.close()
+WORLD = ClawWorld
 
 
 def full(store):
@@ -168,7 +163,7 @@ class TestFilesystems:
         world.scan(roots=roots)
         ident = world.placeholders()[0]
 
-        answer = world.restore(ident, settings={"roots": roots})
+        answer = world.restore(ident, roots=roots)
 
         assert not answer.pending
         assert ident not in world.placeholders()

@@ -25,21 +25,11 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowPlace, open_rows
 from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, by_row, chunks, rewritten
 from building import claw_agent
-from building.claw import GATEWAY, LATER, LOCAL, VERSIONS, WRITTEN, Claw, plain_connection
+from building.claw import GATEWAY, LATER, LOCAL, WRITTEN, plain_connection
 from building.edits import Swap, know_nothing
 
 PLACEHOLDER = b'"[[extracted-x]]"'
 NOBODY = 65534
-
-
-@pytest.fixture(params=VERSIONS)
-def every_claw(request, tmp_path):
-    return Claw(tmp_path / "claw", request.param)
-
-
-@pytest.fixture
-def claw(tmp_path):
-    return Claw(tmp_path / "claw")
 
 
 def cuts(session, largest=1000):
