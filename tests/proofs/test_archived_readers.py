@@ -87,27 +87,6 @@ def test_a_prompt_and_a_summary_are_sent_for_each_archive(world, look, sample, k
     assert path.read_bytes() == data
 
 
-def test_no_signature_stands_behind_a_turn_that_archived(world, look):
-    """Thinking that was signed behind a middle leaves with it, also that of the closing entry."""
-    api = "anthropic-messages"
-    talk = Conversation()
-    talk.user("first")
-    said(talk, [{"type": "text", "text": "before everything"}], api)
-    for number in range(4):
-        long_turn(talk, calls=5)
-        talk.lines[-1]["message"] |= {"api": api, "model": "claude-fable-5-1", "provider": "p"}
-        talk.lines[-1]["message"]["content"].insert(0, thought(f"{number}", f"sig-{number}"))
-    path = world.put("s.jsonl", talk.bytes())
-    (outcome,) = world.scan(trigger_types=[], archive={"enabled": True}).sessions
-
-    assert len(outcome.plan.archives) == 2
-    assert b'"sig-' not in path.read_bytes()
-    for request in look(path.read_bytes())["requests"]:
-        assert partners(request) == []
-    world.restore_all(pristine=True)
-    assert path.read_bytes() == talk.bytes()
-
-
 def test_a_signature_in_front_of_every_change_stays(world):
     """What stands before the first archived turn was signed before it, and is not touched."""
     api = "anthropic-messages"

@@ -143,7 +143,7 @@ def test_agents_ask_for_the_evidence_of_pruned_and_archived_sessions(tmp_path, s
         model.during = once
         agent.turn([one.sub_agent(prompt)])
         child = one.child()
-        wait("it is done", lambda: f"done. [{number}]" in runs(agent, "show", child))
+        wait("it is done", lambda: f"done. [{number}]" in ours(agent, "show", child))
         del model.plans[number]  # OpenClaw quotes its prompt in later requests, too
         agent.turn([printing(one, "turn 3")])
         first = agent.session
@@ -191,7 +191,7 @@ def test_an_agent_that_goes_in_circles_is_noticed_within_ten_seconds(tmp_path, s
         times = []
         model.during = lambda _plan, _round: times.append(time.time())
         agent.turn([printing(one, "the first turn")])
-        first = json.loads(runs(agent, "sessions", agent.session, "--json"))["costs"]
+        first = json.loads(ours(agent, "sessions", agent.session, "--json"))["costs"]
         ceiling = 5 * first["cost_dollars"] / first["calls"]
         script = json.dumps(["sh", "-c", f"cat >> {said}; echo >> {said}"])
         config.write_text(
