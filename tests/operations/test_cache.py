@@ -4,10 +4,13 @@ import pytest
 
 from brainsurgeon.model.text import iso
 from building.caching import CachedConversation
+from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.world import append, entry_text, kept, pin
 
 MINUTE = 60
 WIDE = {"*": 2_000_000}
+# What Claude Code prints after `/model`.
+SET = "<local-command-stdout>Set model to Sonnet 5.2</local-command-stdout>"
 
 
 def warm(world, clock, *, details=None, kept_chars=90_000, **keys):
@@ -116,6 +119,32 @@ def test_a_compaction_leaves_no_cache_behind(world, clock, path):
         world.put(f"{kind}.jsonl", talk.bytes(), age=MINUTE)
 
     assert world.scan().values_extracted == 2
+
+
+@pytest.mark.parametrize("entry", [
+    ("system", {"subtype": "local_command", "content": SET}),
+    ("user", {"message": {"role": "user", "content": SET}}),
+    None,
+])  # fmt: skip
+def test_a_change_of_the_model_in_claude_code_leaves_no_cache_behind(tmp_path, entry):
+    """The cache is that of a model: after `/model` the next request finds nothing in it."""
+    world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
+    talk.user()
+    talk.call()
+    talk.result("x" * 3000)
+    for text in ("u" * 90_000, "go on", "go on"):
+        talk.user(text)
+        talk.assistant()
+        talk.lines[-1]["message"]["usage"] = {"cache_creation_input_tokens": 40_000}
+        talk.lines[-1]["timestamp"] = iso(world.clock() - MINUTE)
+    if entry:
+        talk.entry(entry[0], **entry[1])
+    world.put(f"{SESSION}.jsonl", talk.bytes(), age=MINUTE)
+    report = world.scan()
+    world.close()
+
+    never_sent = 1
+    assert report.values_extracted == never_sent + bool(entry)
 
 
 def test_a_session_without_a_cache_never_waits(world, clock, conversation):

@@ -38,7 +38,9 @@ def test_a_change_waits_for_a_cold_cache_unless_it_pays_before(when, cache, chan
     [
         ("claude-opus-5-5", 0.1, 1.25, 2.0), ("us.anthropic.Claude-sonnet-4-5", 0.1, 1.25, 2.0),
         ("gpt-5.3-codex", 0.1, 1.0, 1.0), ("gpt-4o-mini", 0.5, 1.0, 1.0),
-        ("openai/gpt-4.1", 0.25, 1.0, 1.0), ("mock-1", 0.1, 1.25, 2.0), (None, 0.1, 1.25, 2.0),
+        ("openai/gpt-4.1", 0.25, 1.0, 1.0), ("o3", 0.25, 1.0, 1.0),
+        ("openai/o4-mini", 0.25, 1.0, 1.0), ("o3-mini-2025-01-31", 0.5, 1.0, 1.0),
+        ("mock-1", 0.1, 1.25, 2.0), (None, 0.1, 1.25, 2.0),
     ],
 )  # fmt: skip
 def test_the_id_of_a_model_tells_what_its_cache_costs(model, read, write, hour):

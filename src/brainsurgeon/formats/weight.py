@@ -212,6 +212,12 @@ def _claude_stated(entry: Entry) -> float | None:
     return dollars if isinstance(dollars, int | float) and dollars > 0 else None
 
 
+def _claude_switches(entry: Entry) -> bool:
+    """Check whether an entry is what Claude Code prints after `/model`."""
+    content = entry.get("content", message_of(entry).get("content"))
+    return str_or_empty(content).startswith("<local-command-stdout>Set model to ")
+
+
 def _codex_sent(entry: Entry) -> Sent:
     payload = dict_or_empty(entry.get("payload"))
     if entry.get("type") == "compacted":
@@ -287,7 +293,7 @@ DIALECTS = {
         lambda one: one.get("type") == "model_change",
     ),
     "claude-code": Dialect(
-        _claude_sent, _claude_call, lambda one: one.get("subtype") == BOUNDARY,
+        _claude_sent, _claude_call, lambda one: one.get("subtype") == BOUNDARY, _claude_switches,
         stated=_claude_stated,
     ),
     "codex": Dialect(_codex_sent, _codex_call, lambda one: one.get("type") == "compacted"),

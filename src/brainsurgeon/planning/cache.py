@@ -78,6 +78,8 @@ class Usage:
         self._model = call.model or self._model
         if not call.tokens:
             return
+        if self._last and self._last.model != call.model:  # each model has a cache of its own
+            self.forget()
         self._last = call
         self._cached |= bool(call.cached or call.written)
         self._hour |= call.hour
@@ -156,14 +158,18 @@ def pays(cache: Cache, change: Break, price: Price) -> bool:
     return change.saved * price.read * TURNS_AHEAD * cache.calls > rewritten
 
 
-# Globs of model ids; the first that matches counts. Sources: the pages "Prompt caching" and
-# "Pricing" of Anthropic (platform.claude.com), "Pricing" of OpenAI (developers.openai.com) and
-# "Context caching" of Google (ai.google.dev) and DeepSeek (api-docs.deepseek.com).
+# Globs of model ids, with or without a provider; the first that matches counts. Sources: the
+# pages "Prompt caching" and "Pricing" of Anthropic (platform.claude.com), "Pricing" of OpenAI
+# (developers.openai.com), "Context caching" of Google (ai.google.dev) and of DeepSeek
+# (api-docs.deepseek.com).
 RATIOS = (
     ("*claude*", Price()),
     ("*gpt-4o*", Price(0.5, 1.0, 1.0)),
     ("*gpt-4.1*", Price(0.25, 1.0, 1.0)),
     ("*gpt*", Price(0.1, 1.0, 1.0)),
+    ("o1*", Price(0.5, 1.0, 1.0)),
+    ("o3-mini*", Price(0.5, 1.0, 1.0)),
+    ("o[34]*", Price(0.25, 1.0, 1.0)),
     ("*gemini*", Price(0.1, 1.0, 1.0)),
     ("*deepseek*", Price(0.1, 1.0, 1.0)),
 )  # fmt: skip
@@ -176,4 +182,6 @@ def price_of(model: str | None, configured: Prices = ()) -> Price:
     """
     name = (model or "").lower()
     listed = (*((glob.lower(), price) for glob, price in configured), *RATIOS)
-    return next((price for glob, price in listed if fnmatchcase(name, glob)), Price())
+    names = (name, name.rpartition("/")[2])
+    matching = (price for glob, price in listed if any(fnmatchcase(one, glob) for one in names))
+    return next(matching, Price())
