@@ -571,13 +571,13 @@ def test_context_tells_what_the_next_run_would_archive(world):
     world.scan(**NEVER)
     after = look()
 
-    assert [one.closing_id for one in before.turns if one.archived] == [
+    assert [one.closing_id for one in before.plan.turns if one.archived] == [
         closing for _, closing in ends[:2]
     ]
     assert (before.archives, [one.entry_id for one in after.archives]) == (
         (), [closing for _, closing in ends[:2]],
     )  # fmt: skip
-    assert not any(one.archived for one in after.turns)
+    assert not any(one.archived for one in after.plan.turns)
 
 
 @pytest.mark.parametrize("keys", [{"exclude": ["agent:main"]}, {"enabled": False}])

@@ -532,7 +532,7 @@ def test_the_end_of_a_protection_makes_an_unchanged_file_due(world, session, clo
 def reasons_of_context(world):
     """Give why the values of the session stay, as `context` says it."""
     one = context(world.settings(), world.store, "main/s", world.clock())
-    return {kept.reason: kept.values for kept in one.kept}
+    return {kept.reason: kept.values for kept in one.plan.kept}
 
 
 def test_an_unreadable_file_does_not_stop_the_rest(ordinary_world, conversation):

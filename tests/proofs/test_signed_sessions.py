@@ -208,8 +208,8 @@ def test_where_a_signature_cannot_leave_the_session_stays_as_it_is(world, talk, 
     assert told.reason == f"signatures: the thinking of {ident} would break: {why}"
     assert path.read_bytes() == before
     one = context(world.settings(keep_recent=0), world.store, "main/s", world.clock())
-    assert (one.deferred, one.next) == (told.reason, ())
-    assert "deferred: signatures" in {kept.reason for kept in one.kept}
+    assert (one.plan.deferred, one.plan.extracted) == (told.reason, ())
+    assert "deferred: signatures" in {kept.reason for kept in one.plan.kept}
     assert world.scan(keep_recent=0, signed_models=["!claude-*"]).sessions_changed == 1
 
 
@@ -290,7 +290,8 @@ def test_context_says_what_is_never_sent(world, talk):
 
     one = context(world.settings(), world.store, "main/s", world.clock())
 
-    assert one.unsent == (2, len("left behind") + 30)
+    assert sum(amount.values for amount in one.plan.unsent) == 2
+    assert sum(amount.chars for amount in one.plan.unsent) == len("left behind") + 30
 
 
 def test_a_branch_left_just_now_is_not_dead_yet(world, talk):

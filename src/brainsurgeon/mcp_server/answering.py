@@ -209,10 +209,10 @@ def _get_context(asked: _Asked) -> str:
         "archives": whole["archives"][::-1][:most],
         "fullness": whole["fullness"],
         "next_offset": start + most if more else None,
-        "would_extract_total": len(content.next),
+        "would_extract_total": len(content.plan.extracted),
         "would_extract": whole["would_extract"][:most],
         "would_archive": [turn for turn in whole["turns"] if turn["archivable"]][:most],
-        "gain_bytes": content.gain,
+        "gain_bytes": content.plan.gain,
         "keep_after_restore_seconds": settings.keep_after_restore,
     })  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
 
-from brainsurgeon.model.plans import Amount, KeptPart, Outcome, Removal
+from brainsurgeon.model.plans import Amount, Amounts, Outcome, Plan
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.text import counted
@@ -512,12 +512,10 @@ class Filling(Amount, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """The content of one session.
+    """The content of one session, and the plan of its next scan, which `pays` or does not.
 
-    `state` is "idle" or the reason why the session would be deferred, `deferred` why its plan
-    cannot be carried out now. `changed_at` is None if its file is gone; `missed_at` is when a
-    retention run first missed it. `unsent` is the number of values that requests no longer contain,
-    and their characters. `turns` has a verdict for each turn, if turns may be archived.
+    `state` is "idle" or the reason why the session would be deferred. `changed_at` is None if its
+    file is gone; `missed_at` is when a retention run first missed it.
     """
 
     session: str
@@ -525,20 +523,28 @@ class Context(Struct, frozen=True):
     format: str
     size: int
     state: str
-    filling: tuple[Filling, ...] = ()
     extracted: tuple[Extraction, ...] = ()
-    next: tuple[Removal, ...] = ()
-    gain: int = 0
+    plan: Plan = Plan()
     pays: bool = False
-    kept: tuple[KeptPart, ...] = ()
-    warnings: tuple[str, ...] = ()
     changed_at: float | None = None
-    deferred: str | None = None
-    unsent: tuple[int, int] = (0, 0)
     full: Fullness | None = None
-    turns: tuple[Verdict, ...] = ()
     archives: tuple[ArchiveRecord, ...] = ()
     missed_at: float | None = None
+
+    @property
+    def filling(self) -> list[Filling]:
+        """The values in the session, those that the next request contains first."""
+        sums = Amounts()
+        for part in self.plan.kept:
+            sums.add(part.kind, part.tool, values=part.values, chars=part.chars)
+        for removal in self.plan.extracted:
+            sums.add(removal.kind, removal.tool, chars=removal.chars)
+        unsent = {(amount.kind, amount.tool): amount.chars for amount in self.plan.unsent}
+        filled = (
+            Filling(kind, tool, values, chars, max(0, chars - unsent.get((kind, tool), 0)))
+            for (kind, tool), (values, chars) in sums.items()
+        )
+        return sorted(filled, key=lambda filling: (-filling.live_chars, -filling.chars))
 
 
 class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):

@@ -3,15 +3,16 @@
 import json
 from typing import Any
 
+from msgspec.structs import replace
+
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.formats import codex
 from brainsurgeon.lookup.entries import decode, owned
 from brainsurgeon.lookup.sessions import Session, session_named
 from brainsurgeon.model.entries import dotted
-from brainsurgeon.model.plans import Amounts, Plan
 from brainsurgeon.model.records import Extraction, Held
-from brainsurgeon.model.reports import Context, Filling
+from brainsurgeon.model.reports import Context
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.planning.budget import calibrate, measure_codex
@@ -56,19 +57,11 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
         return Context(
             chosen.title, chosen.path, examined.format.name, fingerprint.size,
             state=not_idle(examined) or "idle",
-            filling=_filling(planned),
             extracted=tuple(owned(store, chosen, extracted) if store else ()),
-            next=tuple(planned.extracted),
-            gain=planned.gain,
+            plan=replace(planned, deferred=planned.deferred or fitting.rules.waits or None),
             pays=planned.forced or fitting.rules.pays(planned, fingerprint.size),
-            kept=planned.kept,
-            warnings=planned.warnings,
             changed_at=fingerprint.mtime_ns / 1e9,
-            deferred=planned.deferred or fitting.rules.waits or None,
-            unsent=(sum(amount.values for amount in planned.unsent),
-                    sum(amount.chars for amount in planned.unsent)),
             full=full,
-            turns=planned.turns,
             archives=tuple(store.archives.standing(record.id) if store and record else ()),
         )  # fmt: skip
 
@@ -137,17 +130,3 @@ def preview_of(store: Store | None, value: Extraction) -> str | None:
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     short = " ".join(text[: 4 * PREVIEW].split())
     return short if len(short) <= PREVIEW else short[: PREVIEW - 1] + "…"
-
-
-def _filling(planned: Plan) -> tuple[Filling, ...]:
-    sums = Amounts()
-    for part in planned.kept:
-        sums.add(part.kind, part.tool, values=part.values, chars=part.chars)
-    for removal in planned.extracted:
-        sums.add(removal.kind, removal.tool, chars=removal.chars)
-    unsent = {(amount.kind, amount.tool): amount.chars for amount in planned.unsent}
-    filled = (
-        Filling(kind, tool, values, chars, max(0, chars - unsent.get((kind, tool), 0)))
-        for (kind, tool), (values, chars) in sums.items()
-    )
-    return tuple(sorted(filled, key=lambda filling: (-filling.live_chars, -filling.chars)))

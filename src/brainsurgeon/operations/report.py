@@ -89,14 +89,14 @@ def _waits(about: SessionSummary, session: Session, settings: Settings) -> bool:
 
 
 def _page(about: SessionSummary, content: Context) -> SessionPage:
-    due = content.pays and not content.deferred
+    due = content.pays and not content.plan.deferred
     filling = tuple(
         Sum(f"{item.kind}, {item.tool}" if item.tool else item.kind, item.values, item.chars)
         for item in content.filling
     )
     return SessionPage(
-        about, filling=filling, next_values=len(content.next) if due else 0,
-        next_bytes=max(0, content.gain) if due else 0, not_read=content.deferred or "",
+        about, filling=filling, next_values=len(content.plan.extracted) if due else 0,
+        next_bytes=max(0, content.plan.gain) if due else 0, not_read=content.plan.deferred or "",
     )  # fmt: skip
 
 

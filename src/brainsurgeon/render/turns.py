@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from brainsurgeon.model.entries import dotted
-from brainsurgeon.model.plans import Amount, Removal
+from brainsurgeon.model.plans import Amount, Plan, Removal
 from brainsurgeon.model.reports import (
     ArchiveAnswer,
     ArchivedTurn,
@@ -276,20 +276,25 @@ def removals_json(removals: Iterable[Removal]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def _unsent(plan: Plan) -> dict[str, int]:
+    values = sum(amount.values for amount in plan.unsent)
+    return {"values": values, "chars": sum(amount.chars for amount in plan.unsent)}
+
+
 def context_json(context: Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "session": context.session, "path": printable(context.path), "format": context.format,
         "size_bytes": context.size, "state": context.state,
         "filling": to_builtins(context.filling),
         "extracted": extracted,
-        "would_extract": removals_json(context.next),
-        "gain_bytes": context.gain, "pays": context.pays, "deferred": context.deferred,
-        "never_sent": {"values": context.unsent[0], "chars": context.unsent[1]},
+        "would_extract": removals_json(context.plan.extracted),
+        "gain_bytes": context.plan.gain, "pays": context.pays, "deferred": context.plan.deferred,
+        "never_sent": _unsent(context.plan),
         "fullness": fullness_json(context.full),
-        "would_keep": to_builtins(context.kept),
-        "turns": [verdict_json(turn) for turn in context.turns],
+        "would_keep": to_builtins(context.plan.kept),
+        "turns": [verdict_json(turn) for turn in context.plan.turns],
         "archives": [record_json(archive) for archive in context.archives],
-        "warnings": list(context.warnings),
+        "warnings": list(context.plan.warnings),
     }  # fmt: skip
 
 
@@ -347,24 +352,26 @@ def context(context: Context, extracted: list[dict[str, Any]], costs: Sequence[s
         lines.append(f"  … and {len(largest) - _MOST_ROWS} more, with --json")
     if context.archives:
         lines.append(standing(context.archives))
-    unsent, chars = context.unsent
-    if unsent:
-        lines.append(f"never sent to a model: {counted(unsent, 'value')}, {chars:,} characters")
-    if context.deferred:
-        lines.append(f"deferred: {safe(context.deferred)}")
-    pays = "" if context.pays or not context.next else ", too little to be worth a rewrite"
-    values = counted(len(context.next), "value")
-    lines.append(f"the next scan would take {values}, {bytes_(context.gain)}{pays}")
+    unsent = _unsent(context.plan)
+    if unsent["values"]:
+        values, chars = counted(unsent["values"], "value"), unsent["chars"]
+        lines.append(f"never sent to a model: {values}, {chars:,} characters")
+    if context.plan.deferred:
+        lines.append(f"deferred: {safe(context.plan.deferred)}")
+    taken = context.plan.extracted
+    pays = "" if context.pays or not taken else ", too little to be worth a rewrite"
+    values = counted(len(taken), "value")
+    lines.append(f"the next scan would take {values}, {bytes_(context.plan.gain)}{pays}")
     lines += [f"  - {safe(removal.entry_id)} {safe(dotted(removal.path))}: {safe(removal.reason)}"
-              for removal in context.next[:_MOST_ROWS]]  # fmt: skip
-    if len(context.next) > _MOST_ROWS:
-        lines.append(f"  - … and {len(context.next) - _MOST_ROWS} more")
-    lines += turns(context.turns)
+              for removal in taken[:_MOST_ROWS]]  # fmt: skip
+    if len(taken) > _MOST_ROWS:
+        lines.append(f"  - … and {len(taken) - _MOST_ROWS} more")
+    lines += turns(context.plan.turns)
     lines.append("and leave")
     lines += [
         f"  = {kept.values} {kept.kind}{' of ' + safe(kept.tool) if kept.tool else ''} "
         f"({kept.chars:,} characters): {kept.reason}"
-        for kept in context.kept
+        for kept in context.plan.kept
     ]
-    lines += [f"warning: {safe(warning)}" for warning in context.warnings]
+    lines += [f"warning: {safe(warning)}" for warning in context.plan.warnings]
     return "\n".join(lines)
