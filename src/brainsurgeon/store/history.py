@@ -247,7 +247,7 @@ class Sums(Table):
     def standing(self) -> tuple[int, int, int, int]:
         """Return the number of extracted values, their size, the number of archives, and tokens.
 
-        The tokens are those that the requests of all sessions carry less.
+        The tokens are the reduction of the next requests of all sessions.
         """
         row: tuple[int, int, int, int] = self._execute(
             "SELECT count(*) - count(e.archive_id),"
