@@ -483,15 +483,6 @@ def test_an_agent_that_is_not_there_is_named_before_anything_is_done(newcomer):
     assert newcomer.files() == before
 
 
-def test_without_systemd_everything_else_is_done(newcomer):
-    """The configuration is written; what could not be done is named, with exit code 1."""
-    done = newcomer.types("--yes", "--systemd")
-
-    assert done.returncode == 1
-    assert "no systemd runs for this user" in done.stdout.decode()
-    assert newcomer.config.exists()
-
-
 def test_a_line_for_cron_is_added_once_and_taken_back(newcomer):
     """However often it runs, one line stands in the crontab; others stay, also when undone."""
     table = newcomer.home / "table"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from brainsurgeon.formats.splice import UntouchableError, locate, quickly
+from brainsurgeon.formats.splice import locate, quickly
 from brainsurgeon.model.entries import parse, value_at
 
 QUICK = settings(max_examples=300, deadline=None)
@@ -104,12 +104,3 @@ def test_what_is_written_as_agents_write_is_found_without_a_walk(raw):
 def test_what_is_written_in_any_other_way_is_left_to_the_walk(raw):
     """Where a key stands twice, or a line is spelled unlike most, nothing is taken for certain."""
     assert quickly(raw, parse(raw), [("text",)]) is None
-
-
-def test_a_key_that_stands_twice_is_refused_by_the_walk():
-    """What the walk refuses is not found by its bytes either."""
-    raw = b'{"message":{"text":"y","text":"x"}}'
-
-    assert quickly(raw, parse(raw), [("message", "text")]) is None
-    with pytest.raises(UntouchableError):
-        locate(raw, [("message", "text")])

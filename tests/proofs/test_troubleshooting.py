@@ -229,12 +229,13 @@ def test_a_value_that_expired_comes_back_from_a_backup(world, cli, tmp_path):
 
 
 @row("says that no systemd runs")
-def test_where_no_systemd_runs_cron_does_as_well(world, cli):
+def test_where_no_systemd_runs_cron_does_as_well(world, own_home):
     """`init --systemd` does the rest, names a way out, and `scan --once` from cron prunes."""
     path, ident = idle(world)
     done = run("init", "--systemd", "--yes", PATH="/nowhere", XDG_RUNTIME_DIR="/nowhere")
     told = shown(done, 1)
     assert "no systemd runs" in told
+    assert (own_home / ".config/brainsurgeon/config.toml").exists()
     assert "brainsurgeon run" in told
     shown(bound(world, keep_recent=0)("scan", "--once"))
     assert is_cut(path, ident)

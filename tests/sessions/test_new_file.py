@@ -12,13 +12,6 @@ from brainsurgeon.sessions.reading import open_session
 from building.exchange import NEW, OLD, TEMPORARY, found_at, replace, settle
 
 
-def test_splices_of_every_kind_land_where_they_belong(session, path):
-    """Splices may touch the first and the last byte, insert without removing, and remove all."""
-    replace(session, [(0, 1, b"("), (5, 5, b"++"), (10, 20, b""), (len(OLD) - 1, len(OLD), b"!")])
-
-    assert path.read_bytes() == b"(" + OLD[1:5] + b"++" + OLD[5:10] + OLD[20:-1] + b"!"
-
-
 @pytest.mark.parametrize("refusal", [None, errno.ENOSYS, errno.EXDEV, errno.EBADF, errno.EPERM, 0])
 def test_what_stays_is_copied_by_the_kernel_or_by_us(path, monkeypatch, refusal):
     """Where the kernel does not copy, or stops half way, the same bytes stand in the new file."""
