@@ -10,6 +10,7 @@ from brainsurgeon.render.runs import status as status_text
 from brainsurgeon.render.runs import status_json
 from building.caching import CachedConversation
 from building.claude import ClaudeConversation, ClaudeWorld
+from building.claw import ClawWorld
 from building.world import SAMPLES, Conversation, append, fork, sql
 
 PRICE = {"input": 4, "cache_read": 0.2, "cache_write": 5, "output": 20}
@@ -228,6 +229,15 @@ def test_lines_of_one_message_do_not_end_the_count(tmp_path):
         world.scan()
 
     assert total(world, prices={"*": PRICE}) == (6, pytest.approx(6 * 0.006))
+    world.close()
+
+
+def test_sessions_in_a_database_count_too(tmp_path):
+    """The calls of each session are counted when it is read, and once."""
+    world = ClawWorld(tmp_path)
+    for _ in range(2):
+        world.scan()
+        assert total(world) == (25, 0)
     world.close()
 
 
