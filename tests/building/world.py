@@ -263,7 +263,7 @@ def kept(world, session="main/s"):
     """Give why the values of a session stay, with their counts."""
     one = context(world.settings(), world.store, session, world.clock())
     counts = {}
-    for part in one.kept:
+    for part in one.plan.kept:
         counts[part.reason] = counts.get(part.reason, 0) + part.values
     return counts
 

@@ -134,7 +134,7 @@ class TestScanning:
         assert world.placeholders()
         told = context(world.settings(trigger_types=["user"], keep_recent=0, min_value_length=1),
                        world.store, f"main/{GATEWAY}", LATER)  # fmt: skip
-        assert any("index of its agent's database" in part.reason for part in told.kept)
+        assert any("index of its agent's database" in part.reason for part in told.plan.kept)
 
     def test_an_open_turn_is_left_alone_for_ever(self, world):
         """A session that its gateway left in the middle of a turn is not abandoned by silence."""
