@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 
 import anyio
@@ -233,6 +235,37 @@ def test_a_shell_of_a_new_session_means_the_one_that_holds_it(world, monkeypatch
     world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")
 
     assert world.restore(talk.old).session.endswith(SESSION)
+
+
+def test_a_new_session_gets_what_an_older_one_and_its_fork_hold(world):
+    """After `/clear` the entry stands in no file of the caller; the newest copy is meant."""
+    talk, anew = Talk(world), ClaudeConversation("33333333-3333-4333-8333-333333333333")
+    os.utime(forked(talk.path, OTHER), (time.time() - 60,) * 2)
+    os.utime(talk.path, (time.time() - 90,) * 2)
+    given = {"action": "show", "entry": talk.old}
+    anew.user("what did the first one say?")
+    anew.call("toolu_asked", TOOL, given)
+    world.put("33333333-3333-4333-8333-333333333333.jsonl", anew.bytes(), age=1)
+
+    told = json.loads(call(world, **given))
+    assert told["session"].endswith(OTHER)
+    assert VALUE in told["content"].values()
+
+
+def test_a_shell_of_claude_code_gets_the_value_though_it_is_restored(world):
+    """The session that asks may be another one, and its process never reads a file again."""
+    talk = Talk(world)
+    world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")
+    done = subprocess.run(
+        [sys.executable, "-m", "brainsurgeon", "restore", talk.old],
+        env={**os.environ, "CLAUDE_CONFIG_DIR": str(world.home),
+             "BRAINSURGEON_ROOTS": json.dumps([{"path": str(world.root)}]),
+             "BRAINSURGEON_STATE_DIR": str(world.settings().state_dir)},
+        capture_output=True, check=True,
+    )  # fmt: skip
+
+    assert VALUE in done.stdout.decode()
+    assert talk.content(talk.old) == VALUE
 
 
 def test_a_server_started_in_a_project_sees_that_project_alone(world, monkeypatch, tmp_path):

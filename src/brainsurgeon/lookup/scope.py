@@ -151,7 +151,8 @@ def holder_beside(
 ) -> Session:  # fmt: skip
     """Return the session that a sub-agent was started by, else the only one of its agent.
 
-    Both must have the entry. Raises NotFoundError without one, UntoldError if there are several.
+    Both must have the entry. Raises NotFoundError without one, UntoldError if there are several,
+    unless Claude Code copied the entry into forks: then it is the newest.
     """
     beside = [
         item for item in sessions_in(settings, store, scope)
@@ -159,7 +160,10 @@ def holder_beside(
     ]  # fmt: skip
     place = claude_code.place(session.path)
     started_by = (item for item in beside if place and item.title == place.started_by)
-    return next(filter(holds, started_by), None) or _only_one(beside, holds)
+    own = next(filter(holds, started_by), None)
+    if own is None and place and (holders := list(filter(holds, beside))):
+        return _newest_first(holders)[0]
+    return own or _only_one(beside, holds)
 
 
 def own_session(
@@ -215,11 +219,14 @@ def _only_one(sessions: list[Session], holds: Callable[[Session], bool] | None) 
             raise NotFoundError("no session of this agent has that entry; name another `entry`")
         if len(sessions) == 1:
             return sessions[0]
-    newest = sorted(
+    raise UntoldError([session.title for session in _newest_first(sessions)])
+
+
+def _newest_first(sessions: list[Session]) -> list[Session]:
+    return sorted(
         sessions, reverse=True,
         key=lambda session: session.file.fingerprint.mtime_ns if session.file else 0,
     )  # fmt: skip
-    raise UntoldError([session.title for session in newest])
 
 
 def _is_active(settings: Settings, session: Session, now: float) -> bool:
