@@ -194,8 +194,10 @@ def test_a_call_that_is_written_down_late_is_waited_for(world, monkeypatch):
     late.user("what did the first one say?")
     late.call("toolu_asked", TOOL, given)
 
+    sleep = time.sleep
+
     def write(_seconds):
-        monkeypatch.undo()
+        monkeypatch.setattr(scope.time, "sleep", sleep)
         with open(copy, "ab") as file:
             file.write(late.bytes())
 
@@ -252,7 +254,7 @@ def test_a_new_session_gets_what_an_older_one_and_its_fork_hold(world):
     assert VALUE in told["content"].values()
 
 
-def test_a_shell_of_claude_code_gets_the_value_though_it_is_restored(world):
+def test_a_shell_of_claude_code_gets_the_restored_value(world):
     """The session that asks may be another one, and its process never reads a file again."""
     talk = Talk(world)
     world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")

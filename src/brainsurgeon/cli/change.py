@@ -142,12 +142,8 @@ def _roll_back(settings: Settings, number: int, session: str | None, *, dry_run:
 
 
 def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> None:
-    """Record and print the answer, with the values if it delivers them.
-
-    Claude Code always gets them: its process does not read the session again.
-    """
+    """Record and print the answer, with the values if it delivers them."""
     from brainsurgeon import render
-    from brainsurgeon.hosts.claude_code import calling_session
     from brainsurgeon.operations.restore import note_answer
     from brainsurgeon.render import sessions
 
@@ -160,8 +156,7 @@ def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> 
         text, values = render.document(sessions.restored_json(answer)), ""
     else:
         text = readable_lines(sessions.restored(answer, to_person=sys.stdout.isatty()))
-        delivers = answer.delivers or calling_session() is not None
-        values = values_text(answer.content, answer.same_as) if delivers else ""
+        values = values_text(answer.content, answer.same_as) if answer.delivers else ""
     note_answer(store, answer, f"{text}\n{values}")
     print(text, flush=True)
     print_raw(values)

@@ -136,7 +136,8 @@ class RestoreAnswer(Struct, frozen=True):
 
     `already` is true if nothing was done because the values have been in place since `at`. If it
     `redacts`, the agent's tool call will be shortened later; the random `answer_id` identifies its
-    answer in the session. `others` counts the restored values of other entries.
+    answer in the session. `others` counts the restored values of other entries. `to_agent` means
+    that a process of Claude Code asks, which does not read its session again.
     """
 
     entry_id: str
@@ -158,11 +159,12 @@ class RestoreAnswer(Struct, frozen=True):
     redacts: bool = False
     already: bool = False
     others: int = 0
+    to_agent: bool = False
 
     @property
     def delivers(self) -> bool:
         """Whether the answer contains the values: an agent at work needs them at once."""
-        return self.pending or bool(self.why_pending)
+        return self.pending or bool(self.why_pending) or self.to_agent
 
 
 # The state of an agent's archive that cannot be changed.

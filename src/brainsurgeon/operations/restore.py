@@ -28,6 +28,7 @@ from brainsurgeon.errors import (
     StoreFullError,
 )
 from brainsurgeon.formats.base import parsed_lines
+from brainsurgeon.hosts.claude_code import calling_session
 from brainsurgeon.lookup.entries import (
     EntryValues,
     as_sent,
@@ -120,7 +121,7 @@ def restore(
         keys=tuple(dotted(value.path) for value in values),
         sizes={dotted(value.path): value.size for value in values},
         at=now, previous=previous, content=content, same_as=same_as,
-        answer_id=secrets.token_hex(8), asked_at=now,
+        answer_id=secrets.token_hex(8), asked_at=now, to_agent=calling_session() is not None,
     )  # fmt: skip
     already = replace(answer, already=True, at=now if previous is None else previous)
     is_there = partial(_has_originals, entry_id=named.entry_id, values=values, tokens=tokens)
