@@ -7,6 +7,7 @@ from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.lookup.scope import started_by
 from brainsurgeon.lookup.sessions import all_sessions, session_among
 from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.records import Records
 from brainsurgeon.model.reports import SessionCosts
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.costs import RecordedCalls
@@ -33,8 +34,8 @@ def session_costs(settings: Settings, store: Store | None, name: str) -> Session
             if session is own:
                 compactions = len(spending.compactions)
                 warm_until = cache.read(
-                    lines, form, form.survey(lines, 0), Plan(), rate=0.0,
-                    changed_at=opened.fingerprint.mtime_ns / 1e9,
+                    lines, form, form.survey(lines, 0), Plan(), Records(),
+                    opened.fingerprint.mtime_ns / 1e9,
                 )[0].warm_until  # fmt: skip
     return SessionCosts(
         spending.models,

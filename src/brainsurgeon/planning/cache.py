@@ -15,6 +15,7 @@ from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.plans import Edit, FieldEdit, Plan, Removal
+from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Price
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import ModelCall
@@ -34,8 +35,8 @@ class Break(Struct, frozen=True):
     """The effect of a plan on the prompt cache, in tokens of the next request.
 
     `saved` are the tokens that unrequested removals save. `behind` are the tokens that must be
-    written to the cache again because of them, all between the first unrequested change and the
-    first requested one.
+    written to the cache again because of them: all between the first unrequested change, or the
+    end of the last prompt in front of it that the cache has, and the first requested change.
     """
 
     saved: int = 0
@@ -100,11 +101,18 @@ class Usage:
 
 
 def read(
-    lines: Iterable[Line], form: Format, survey: Survey, plan: Plan, *, rate: float,
+    lines: Iterable[Line], form: Format, survey: Survey, plan: Plan, records: Records,
     changed_at: float,
 ) -> tuple[Cache, Break]:  # fmt: skip
-    """Return the cache of a session and the effect of a plan; `rate` is tokens per character."""
-    usage, dialect, behind = Usage(), DIALECTS[form.name], 0
+    """Return the cache of a session and the effect of a plan."""
+    usage, dialect, rate, behind = Usage(), DIALECTS[form.name], records.rate, 0
+    # Tokens in front of the change: all, and those behind the last prompt that no later extraction
+    # changed. A provider that counts what it writes keeps only prompts.
+    front, unkept, changed = 0, 0, 0.0
+    here = set(plan.met.here)
+    taken = {
+        value.entry_id: value.extracted_at for value in records.extractions if value.id in here
+    }
     optional = [removal for removal in plan.removals if waits(removal, plan)]
     start = optional[0].start if optional else 0
     end = min((edit.start for edit in plan.edits if _is_asked(edit, plan)), default=None)
@@ -119,13 +127,20 @@ def read(
             usage.prompted()
         if call is not None:
             usage.called(call)
-        if parsed.offset + len(parsed.raw) > start and (end is None or parsed.offset < end):
-            behind += dialect.sent(parsed.entry).tokens(rate)
+        in_front = parsed.offset + len(parsed.raw) <= start
+        if in_front and call is not None and call.tokens:
+            unkept = unkept if call.cached else front
+            unkept = 0 if (call.at or 0.0) > changed or not call.written else unkept
+        changed = max(changed, taken.get(parsed.ident or "", 0.0))
+        if in_front or end is None or parsed.offset < end:
+            tokens = dialect.sent(parsed.entry).tokens(rate)
+            front, unkept = (front + tokens, unkept + tokens) if in_front else (front, unkept)
+            behind += 0 if in_front else tokens
         if parsed.ident in prompts:
             start = min(start, parsed.offset + len(parsed.raw) + 1)
     gone = sum(removal.tokens for removal in optional if end is None or removal.start < end)
     saved = sum(removal.tokens for removal in optional)
-    return usage.cache(changed_at), Break(saved, max(0, behind - gone))
+    return usage.cache(changed_at), Break(saved, max(0, unkept + behind - gone))
 
 
 def waits(removal: Removal, plan: Plan) -> bool:

@@ -359,7 +359,10 @@ class Replay:
             return
         first = self._due.values[0].before
         before = first - self._gone.in_front(first)
-        change = cache.Break(saved, max(0, load - before - saved))
+        at = bisect_right(self._kept, before, key=lambda kept: kept.tokens) - 1
+        front = self._kept[at].tokens if at >= 0 else min(before, self._fixed)
+        front = front if last.written else before
+        change = cache.Break(saved, max(0, load - front - saved))
         full = when == "pays" and load > self._full
         if not full and cache.due(when, state, change, self._price, now) is not None:
             return

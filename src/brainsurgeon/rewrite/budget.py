@@ -269,7 +269,7 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     now, settings, rules = examined.now, examined.settings, fitting.rules
     state, change = cache.read(
         examined.session.lines, examined.format, examined.survey, plan,
-        rate=planner.records.rate, changed_at=now - examined.silent,
+        planner.records, now - examined.silent,
     )  # fmt: skip
     plan = replace(plan, load=state.load)
     fitting = replace(fitting, plan=plan)
