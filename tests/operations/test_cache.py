@@ -103,6 +103,27 @@ def test_a_change_that_keeps_little_behind_it_is_made_at_once(world, clock):
     assert world.scan().values_extracted == 1
 
 
+@pytest.mark.parametrize("kept_chars", [100, 90_000])
+def test_what_an_earlier_extraction_changed_is_not_in_the_cache(world, clock, path, kept_chars):
+    """The next prompt is written again from there on, not only behind the later change."""
+    talk = CachedConversation(clock.now - MINUTE)
+    talk.turn("x" * 9_000)
+    talk.user("u" * kept_chars)
+    talk.call()
+    talk.result("y" * 3_000)
+    talk.assistant()
+    world.put("s.jsonl", talk.bytes(), age=MINUTE)
+    assert world.scan(when="always").values_extracted == 1
+
+    before, talk.at = len(talk.lines), clock.now + 1
+    for _ in range(2):
+        talk.user()
+        talk.assistant()
+    append(path, talk.lines[before:])
+    clock.now += 2 * MINUTE
+    assert world.scan().values_extracted == (kept_chars == 100)
+
+
 def test_a_compaction_leaves_no_cache_behind(world, clock, path):
     """After a compaction or a change of the model the next request shares no prefix."""
     for kind in ("compaction", "model_change"):
