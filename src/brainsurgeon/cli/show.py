@@ -302,7 +302,7 @@ def history(
     follow: Annotated[bool, Option("--follow", help="Print new events until interrupted.")] = False,
     since: Annotated[
         str | None,
-        Option("--since", help="Only events after this event number, or since this time."),
+        Option("--since", help="Only events after this event number or ISO 8601 time."),
     ] = None,
     session: OneSession = None,
     kind: Annotated[

@@ -123,8 +123,8 @@ class BudgetTable(SettingsTable):
     )
     max_messages: Count = key(
         0,
-        "most messages that are sent: older turns are archived or, if that is impossible, their "
-        "values are extracted; 0: off",
+        "largest number of messages that are sent: older turns are archived or, if that is "
+        "impossible, their values are extracted; 0: off",
     )
 
     def by_tier(self) -> dict[Tier, float]:
@@ -160,8 +160,8 @@ class Profiled(SettingsTable):
     )
     superseded: Switch = key(
         False,
-        "also extract what a later entry supersedes, except in the last two messages: recent tool "
-        "results and attached files, repeated reminders, arguments of failed calls",
+        "also extract what a later entry supersedes (recent tool results, attached files, repeated "
+        "reminders) and arguments of failed calls, except in the last two messages",
     )
     min_value_length: Count = key(500, "extract values of more characters than this")
     trigger_types: tuple[Kind, ...] = key(
@@ -245,12 +245,14 @@ class Settings(Profiled):
     min_session_bytes: Size = key(0, "smaller sessions are left unchanged")
     min_reclaim: Reclaim = key(
         0.01,
-        'least saving for which a session is rewritten: a share (`"1%"`) of its last prompt, of '
-        'the file for values that are never sent; or bytes (`"64KB"`)',
+        'smallest saving for which a session is rewritten: bytes (`"64KB"`), or a share (`"1%"`) '
+        "of its last prompt (of its file, for values that are never sent)",
     )
     quiet: Wait = key(30, "how long a session must be unchanged before it is rewritten")
     abandoned_after: Wait = key(
-        3600, "how long an open turn must be unchanged to count as abandoned"
+        3600,
+        "how long an open turn must be unchanged to count as abandoned; a session that an open "
+        "Claude Code has in memory waits as long",
     )
     keep_after_restore: Wait = key(600, "how long a restored value is not extracted again")
     keep_purge_control_calls: Switch = key(False, "do not shorten the agent's own restore calls")
@@ -270,13 +272,13 @@ class Settings(Profiled):
     )
     databases: Literal["auto", "engines", "off"] = key(
         "auto",
-        "OpenClaw's databases: `engines` includes those with another context engine, "
+        "OpenClaw's databases: `engines` includes those for which a plugin is the context engine, "
         "`off` leaves all databases unchanged",
     )
     roots: tuple[RootTable, ...] = key(
         (),
-        "`[[roots]]` with `path`, `format` (`auto`, `openclaw`, `claude-code`, "
-        "`generic`, `codex`), `exclusive`",
+        "`[[roots]]` with `path`, `format` (`auto`, `openclaw` also for pi, `claude-code`, "
+        "`generic`, `codex`), `exclusive` (`true`: nothing else writes there)",
     )
     profiles: dict[str, ProfileTable] = key(dict, "`[profiles.NAME]`: settings for some sessions")
     profile: str | None = key(None, "the profile of all sessions that no `[[use]]` selects")

@@ -144,7 +144,7 @@ def _begin(store: Store | None, since: str) -> int:
         return int(since)
     moment = parse_time(since)
     if moment is None:
-        raise UsageError(f"--since {since!r}: wants the id of an event, or a moment in ISO 8601")
+        raise UsageError(f"--since {since!r}: expects an event number or a time in ISO 8601")
     return store.events.before(moment) if store else 0
 
 
