@@ -2,8 +2,13 @@
 
 import pytest
 
+from brainsurgeon.formats import recognise
+from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Price
-from brainsurgeon.planning.cache import Break, Cache, due, price_of
+from brainsurgeon.planning.cache import Break, Cache, due, load, price_of, read
+from building.readings import opened
+from building.world import SAMPLES
 
 NOW, LATER = 1000.0, 1200.0
 CLAUDE = Price()
@@ -58,3 +63,21 @@ def test_a_configured_price_takes_precedence():
 
     assert price_of("HOUSE-claude-1", [("House-*", house)]) == house
     assert price_of("claude-1", [("House-*", house)]) == CLAUDE
+
+
+@pytest.mark.parametrize("agent", ["openclaw", "pi", "claude-code"])
+def test_the_last_prompt_is_the_same_from_either_end(agent):
+    """A session that is surely cold is judged from its end, without reading all of its lines."""
+    loads = []
+    for path in sorted((SAMPLES / agent).rglob("*.jsonl")):
+        data = path.read_bytes()
+        form = recognise(data.splitlines()[:20]).form
+        if form is None:
+            continue
+        with opened(data) as lines:
+            survey = form.survey(lines, 0)
+            state, _ = read(lines, form, survey, Plan(), Records(), 0.0)
+            loads.append(load(lines, form, survey))
+        assert loads[-1] == state.load, path
+
+    assert any(loads)

@@ -267,17 +267,20 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     if plan.deferred or not any(cache.waits(removal, plan) for removal in plan.removals):
         return fitting
     now, settings, rules = examined.now, examined.settings, fitting.rules
-    state, change = cache.read(
-        examined.session.lines, examined.format, examined.survey, plan,
-        planner.records, now - examined.silent,
-    )  # fmt: skip
-    plan = replace(plan, load=state.load)
+    session = examined.session
+    plan = replace(plan, load=cache.load(session.lines, session.format, examined.survey))
     fitting = replace(fitting, plan=plan)
+    enough = plan.forced or rules.pays(plan, session.fingerprint.size)
+    cold = rules.when == "always" or examined.silent >= cache.LONG_LIFE
+    if planner.hurries or cold or not enough:  # spares reading all lines
+        return fitting
+    state, change = cache.read(
+        session.lines, session.format, examined.survey, plan, planner.records,
+        now - examined.silent,
+    )  # fmt: skip
     price = price_of(state.model, settings.price_rules())
     until = cache.due(rules.when, state, change, price, now)
-    too_full = rules.when == "pays" and _is_too_full(examined, state)
-    enough = plan.forced or rules.pays(plan, examined.session.fingerprint.size)
-    if planner.hurries or until is None or too_full or not enough:
+    if until is None or (rules.when == "pays" and _is_too_full(examined, state)):
         return fitting
     why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
     off = replace(_archiving(planner).rules, enabled=False)
