@@ -83,27 +83,23 @@ def _refused(text: str, model: str | None, at: float | None) -> ModelCall:
     return ModelCall(None, model, _number(_PROMPTS, text) or 0, at, about, stated_limit(text))
 
 
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-def _counts(usage: object, *keys: str) -> int:
-    return sum(_count(dict_or_empty(usage).get(key)) for key in keys)
+def _counts(usage: Entry, *keys: str) -> int:
+    return sum(value for value in map(usage.get, keys) if type(value) is int and value > 0)
 
 
 def _call(
-    ident: str | None, model: str | None, tokens: int, at: float | None, usage: object, *,
+    ident: str | None, model: str | None, tokens: int, at: float | None, usage: Entry, *,
     begins: bool = True,
 ) -> ModelCall:  # fmt: skip
     """Return a call with the figures that its `usage` has in any of the formats."""
     cached = _counts(usage, "cacheRead", "cache_read_input_tokens", "cached_input_tokens") or max(
-        _counts(dict_or_empty(usage).get(key), "cached_tokens")
+        _counts(dict_or_empty(usage.get(key)), "cached_tokens")
         for key in ("prompt_tokens_details", "input_tokens_details")
     )
     hour = _counts(usage, "cacheWrite1h") or _counts(
-        dict_or_empty(dict_or_empty(usage).get("cache_creation")), "ephemeral_1h_input_tokens"
+        dict_or_empty(usage.get("cache_creation")), "ephemeral_1h_input_tokens"
     )
-    costs = dict_or_empty(dict_or_empty(usage).get("cost"))
+    costs = dict_or_empty(usage.get("cost"))
     parts = [costs.get(key) for key in ("input", "cacheRead", "cacheWrite")]
     cost = math.fsum(part for part in parts if isinstance(part, int | float) and part > 0)
     total = costs.get("total")
@@ -167,11 +163,12 @@ def _claw_call(entry: Entry) -> ModelCall | None:
         return None
     model = str_or_empty(message.get("model")) or None
     at = parse_time(entry.get("timestamp"))
-    tokens = _counts(message.get("usage"), "input", "cacheRead", "cacheWrite")
+    usage = dict_or_empty(message.get("usage"))
+    tokens = _counts(usage, "input", "cacheRead", "cacheWrite")
     # OpenClaw writes a message again, with another id, where it changes its branch.
     names = (message.get("responseId"), message.get("timestamp"))
     ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
-    call = _call(ident, model, tokens, at, message.get("usage"))
+    call = _call(ident, model, tokens, at, usage)
     if message.get("stopReason") in NOT_REPLAYED:
         refused = _refused(str_or_empty(message.get("errorMessage")), model, at)
         return replace(refused, ident=ident, dollars=call.dollars)
@@ -203,7 +200,7 @@ def _claude_call(entry: Entry) -> ModelCall | None:
     if model == "<synthetic>":
         return None
     keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    usage, name = message.get("usage"), ident and f"{ident} {entry.get('requestId')}"
+    usage, name = dict_or_empty(message.get("usage")), ident and f"{ident} {entry.get('requestId')}"
     return _call(name or None, model, _counts(usage, *keys), at, usage)
 
 
@@ -249,13 +246,16 @@ def _codex_call(entry: Entry) -> ModelCall | None:
     info = payload.get("info")
     if payload.get("type") != "token_count" or not isinstance(info, dict):
         return None
-    usage, ident = info.get("last_token_usage"), json.dumps(info.get("total_token_usage"))
+    usage, ident = (
+        dict_or_empty(info.get("last_token_usage")),
+        json.dumps(info.get("total_token_usage")),
+    )
     return _call(ident, None, _counts(usage, "input_tokens"), at, usage, begins=False)
 
 
 def codex_window(entry: Entry) -> int | None:
     payload, key = dict_or_empty(entry.get("payload")), "model_context_window"
-    return _count(payload.get(key, dict_or_empty(payload.get("info")).get(key))) or None
+    return _counts(payload, key) or _counts(dict_or_empty(payload.get("info")), key) or None
 
 
 def codex_answers(entry: Entry) -> bool:
