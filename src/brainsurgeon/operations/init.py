@@ -37,12 +37,12 @@ from brainsurgeon.model.reports import (
 )
 from brainsurgeon.store.database import make_directory
 
-PLUGIN = servers.PLUGIN  # in `mcp`: Claude Code gets the tool by its plugin
+PLUGIN = servers.PLUGIN  # in `mcp`: install the plugin of Claude Code, which contains the tool
 
-PATIENCE = 120  # seconds for a command of another program; an agent's own starts in a few
+PATIENCE = 120  # seconds until a command is killed; those of agents take a few
 _SYSTEMCTL = ("systemctl", "--user")
 _ADD_LINE = ("sh", "-c", "{ crontab -l 2>/dev/null; printf '%s\\n' \"$1\"; } | crontab -", "sh")
-# A table that cannot be listed now stays; where our line is the only one, no table is left.
+# A crontab that cannot be listed is kept; one with no other lines is removed.
 _REMOVE = (
     'why=$(crontab -l 2>&1) || case $why in *"no crontab"*|*"o such file"*) exit 0;;'
     ' *) echo "$why" >&2; exit 1;; esac;'
@@ -118,7 +118,7 @@ def set_up(
     """Plan the requested steps and, with `ask`, further steps that may be useful.
 
     `program` is the command that starts this program from any directory. A requested service that
-    is impossible on this machine is an offer without steps. Raises UsageError for a tool that is.
+    is impossible on this machine is an offer without steps; an impossible tool raises UsageError.
     """
     every_home = homes()
     own = [home for home in every_home if os.stat(home.path).st_uid == os.geteuid()]
@@ -160,7 +160,7 @@ def _man_page(record: Record) -> FileStep:
 def _systemd(
     program: Command, more: Command, settings: Settings, record: Record, *, asked: bool, ask: bool
 ) -> Iterator[Offer]:
-    """Offer the user unit and its start; without steps if it is `asked` for and no systemd runs."""
+    """Offer to install and start the user unit. Without systemd the offer has no steps."""
     if asked and not _systemd_runs():
         why = f"no systemd runs for this user (systemctl --user): {_without_systemd()}"
         yield Offer(_SERVICE, (), asked, why)
@@ -185,7 +185,7 @@ def _systemd(
         "user service", (*_SYSTEMCTL, "enable", "--now", "brainsurgeon"),
         (*_SYSTEMCTL, "disable", "--now", "brainsurgeon"), state, path=path,
     )  # fmt: skip
-    note = "without a session at the desktop also: loginctl enable-linger"
+    note = "to run it while you are logged out, also: loginctl enable-linger"
     yield Offer(_SERVICE, (unit, start), asked, note)
 
 
@@ -218,10 +218,10 @@ def system_unit(program: Command, config: str | None) -> str:
 
 
 def _cron(program: Command, more: Command, *, asked: bool, ask: bool) -> Iterator[Offer]:
-    """Offer a line in the user's crontab; without steps if it is `asked` for and there is none."""
+    """Offer a line in the user's crontab. Without a crontab command the offer has no steps."""
     if shutil.which("crontab") is None:
         if asked:
-            why = "run `brainsurgeon run` under what supervises programs here"
+            why = "run `brainsurgeon run` under this machine's process supervisor"
             yield Offer(_LINE, (), asked, f"there is no command crontab: {why}")
         return
     if not (asked or (ask and not _systemd_runs())):
@@ -237,7 +237,7 @@ def _cron(program: Command, more: Command, *, asked: bool, ask: bool) -> Iterato
 def _without_systemd() -> str:
     if shutil.which("crontab"):
         return "`brainsurgeon init --cron` lets cron do it"
-    return "run `brainsurgeon run` under what supervises programs here, as in deploy/compose.yaml"
+    return "run `brainsurgeon run` under a process supervisor, as in deploy/compose.yaml"
 
 
 def keeps_running(setup: Setup) -> str | None:
@@ -274,7 +274,7 @@ def _plugin(more: Command, record: Record, *, asked: bool) -> Iterator[Offer]:
     if not asked:
         return
     if shutil.which("claude") is None:
-        raise UsageError("--hooks claude: there is no command claude in PATH to tell it by")
+        raise UsageError("--hooks claude: there is no command claude in PATH")
     steps = [
         CommandStep(f"{what} of Claude Code", command, undo, state)
         for what, command, undo, state in servers.plugin_steps(_packaged("deploy/claude-code"))
@@ -282,7 +282,7 @@ def _plugin(more: Command, record: Record, *, asked: bool) -> Iterator[Offer]:
     twice = servers.configured("claude") is not None and not record.find(agent="claude")
     places = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
     notes = (
-        twice and "the tool is registered, too: claude mcp remove --scope user brainsurgeon",
+        twice and "unregister the second tool: claude mcp remove --scope user brainsurgeon",
         bool(more) and f"it reads the usual configuration, not {more[-1]}",
         shutil.which("brainsurgeon", path=places) is None
         and "it finds the command brainsurgeon in PATH or ~/.local/bin only: put a link there",
@@ -302,7 +302,7 @@ def _tools(
     asked = [agent for agent in asked if agent != PLUGIN]
     for agent in asked:
         if shutil.which(agent) is None:
-            raise UsageError(f"--mcp {agent}: there is no command {agent} in PATH to tell it by")
+            raise UsageError(f"--mcp {agent}: there is no command {agent} in PATH")
     if find_spec("mcp") is None:
         if asked:
             raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
@@ -327,8 +327,8 @@ def _tools(
         skill = FileStep(f"skill of {title}", path, text, _state_of(path, text, record))
         names = servers.openclaw_names() if agent == "openclaw" else []
         note = (
-            f"it serves {names[0]} alone; {', '.join(names[1:])} each want a server of their own,"
-            " and a tool policy that gives each agent only its own"
+            f"it serves {names[0]} alone; {', '.join(names[1:])} each need a server of their own,"
+            " and a tool policy that gives each agent only its own server"
             if len(names) > 1
             else ""
         )
@@ -394,8 +394,8 @@ def _unit_word(text: str) -> str:
 def unused_homes(settings: Settings) -> list[UnusedHome]:
     """Return the homes that no root covers, with configuration lines. They are not read.
 
-    The lines include OpenClaw's directory if it is walked by default, since the first configured
-    root ends that.
+    The lines include OpenClaw's directory if it is walked by default, since that default holds only
+    without configured roots.
     """
     default = home_paths.openclaw_agents()
     kept = (default,) if not settings.roots and os.path.isdir(default) else ()
@@ -535,10 +535,10 @@ def _undo_command(entry: dict[str, Any], record: Record) -> Done:
         if now is None:
             return Done(what, "was gone already")
         if now != entry["server"]:
-            return Done(what, f"was changed since: it stays ({shlex.join(undo)})", left=True)
+            return Done(what, f"was changed since: it stays (undo: {shlex.join(undo)})", left=True)
     unit = record.find(path=entry["path"], what="user unit") if entry["path"] else None
     if unit and os.path.lexists(unit["path"]) and digest_of(unit["path"]) != unit["digest"]:
-        return Done(what, f"{unit['path']} was changed since: it goes on", left=True)
+        return Done(what, f"{unit['path']} was changed since: it keeps running", left=True)
     if failure := _failure(undo):
         if undo[:2] == ["claude", "plugin"] and servers.plugin_is_gone(undo[-1]):
             return Done(what, "was gone already")
@@ -562,7 +562,7 @@ def _failure(command: Sequence[str]) -> str | None:
 
 
 def _missing(directory: str) -> list[str]:
-    """Return the directory and its parents as far as they do not exist, deepest first."""
+    """Return those of a directory and its parents that do not exist, deepest first."""
     missing = []
     while directory and not os.path.lexists(directory):
         missing.append(directory)

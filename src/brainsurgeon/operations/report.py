@@ -131,7 +131,7 @@ def _unreached(known: list[Session]) -> Iterator[Sum]:
             yield Sum(place, len(sizes), sum(sizes))
     for database in sorted(databases):
         with suppress(OSError):
-            yield Sum(f"{database} (what its agent copies within it)", 1, os.stat(database).st_size)
+            yield Sum(f"{database} (with copies made by its agent)", 1, os.stat(database).st_size)
 
 
 def _sizes_below(place: str) -> Iterator[int]:

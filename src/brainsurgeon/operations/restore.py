@@ -359,7 +359,7 @@ def _retry_pending(
 def overfull_after(
     settings: Settings, store: Store, now: float, *, session: str | None = None
 ) -> list[OverfullSession]:
-    """Return the sessions whose requests will exceed their window after `restore_all`."""
+    """Return the sessions that will be larger than their context window after `restore_all`."""
     from brainsurgeon.rewrite.budget import weigh  # noqa: PLC0415  slow
 
     overfull = []
@@ -451,7 +451,7 @@ def _unknown(
         return SessionRestore(title, "nothing to undo")
     except (BusyError, OSError) as why:
         error = str(why) if isinstance(why, BusyError) else why.strerror or type(why).__name__
-        return SessionRestore(title, "failed", reason=f"{error}; it may contain placeholders")
+        return SessionRestore(title, "failed", reason=f"{error}; {UNSEEN}")
     if plan.restorations or plan.fields:
         return None
     state = "nothing restored" if plan.handled.left else "nothing to undo"

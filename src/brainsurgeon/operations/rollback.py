@@ -84,7 +84,7 @@ class _Rollback:
         changed = [item for item in wanted if item.record and item.record.id in touched]
         if names and (untouched := next((item for item in wanted if item not in changed), None)):
             what = f"nothing of run {self._number} is found in {untouched.title}"
-            raise NotFoundError(f"{what}; `brainsurgeon history --events` says where it was")
+            raise NotFoundError(f"{what}; `brainsurgeon history --events` lists the run's changes")
         return changed
 
     def undo(self, session: Session) -> tuple[SessionRollback, Rewrite | None]:
@@ -131,7 +131,7 @@ class _Rollback:
                 store.events.add(request.asked_at, "rollback", ident, facts, store.runs.number())
 
     def _answer(self, session: Session, record: SessionRecord, plan: Plan) -> SessionRollback:
-        """Return what a plan restores of the run, and the values that it does not restore."""
+        """Return the result for a session: what is restored, and why other values are not."""
         restored = {edit.extraction_id for edit in plan.restorations}
         back = [value for ident, value in self._extracted.items() if ident in restored]
         turns = {value.archive_id for value in back} - {None}

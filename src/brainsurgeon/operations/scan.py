@@ -73,7 +73,7 @@ def _result_of(error: Exception) -> tuple[Result, str] | None:
 
 
 class Chosen(Struct, frozen=True):
-    """The paths of the sessions that a scan looks at, if not at all.
+    """The paths of the sessions to scan; without any, all sessions are scanned.
 
     `named` means that a user requested these sessions: they are not deferred because a process has
     them in memory. `command` is the name of the run in the history.
@@ -161,8 +161,8 @@ class _Scan:
     def _sessions(self) -> Iterator[SessionFile | Unreadable]:
         """Yield the sessions that may need a look: those named, else all that may have changed.
 
-        A walk over everything reads every directory and needs one stat for each file. Named paths
-        are a file, one row, or a database with all of its rows.
+        A walk over everything reads every directory and needs one stat for each file. A named
+        path is a file, one row, or a database with all of its rows.
         """
         roots, memory = self._settings.root_directories(), self._memory
         own = self._store.rows.own_times() if self._store else {}

@@ -34,7 +34,7 @@ def search(
         wanted = re.compile(text if regex else re.escape(text), re.IGNORECASE)
     except re.error as error:
         raise UsageError(
-            f"{text!r} is no regular expression ({error}); without --regex it is plain text"
+            f"{text!r} is not a regular expression ({error}); without --regex it is plain text"
         ) from error
     if not text:
         raise UsageError("search wants a text: TEXT is empty")
@@ -71,7 +71,7 @@ def _texts(store: Store | None, session: Session) -> Iterator[_Text]:
         except BrainsurgeonError:
             continue  # a damaged value does not stop the search
         texts = {extraction.path: value}
-        if isinstance(value, dict):  # a whole block of thinking or with an image
+        if isinstance(value, dict):  # a whole block: thinking, or one with an image
             texts = {(*extraction.path, key): value.get(key) for key in _READ}
         for path, text in texts.items():
             if isinstance(text, str):

@@ -16,7 +16,7 @@ from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import FAILED
 
 # Appended to the reason of a session that is skipped or gone.
-LAPSED = "the relief that was asked for lapsed"
+LAPSED = "the requested relief has lapsed"
 Sort = Literal["size", "saved", "age", "name"]
 
 
@@ -72,7 +72,7 @@ def summaries(
             where.started_by if where else None, session.agent,
             session.file.fingerprint.mtime_ns / 1e9 if session.file else None,
         ))  # fmt: skip
-    return sorted(listed, key=lambda item: (-item.size, item.session))
+    return sorted(listed, key=_ORDERS["size"])
 
 
 def _state(

@@ -54,7 +54,7 @@ def set_extractable(
     places = [place for place in places if place[1] in ids] or places
     if not places:
         raise NotFoundError(
-            f"no entry {wanted!r} is in {where}; `brainsurgeon show SESSION` prints all"
+            f"no entry {wanted!r} is in {where}; `brainsurgeon show SESSION` prints all entries"
         )
     if len({ident for _, ident in places}) > 1:
         names = [f"{item.title}  {ident}" for item, ident in places]
@@ -88,7 +88,7 @@ def set_extractable(
 
 
 def _extracted(store: Store, session_id: int, ident: str, value: bool | int | None) -> int:
-    """Return how many values of an entry are extracted although the request keeps them in it."""
+    """Return how many values of an entry are extracted; 0 if the request is to extract them."""
     placed = store.placements.of_session(session_id)
     values = store.extractions.of_entry(ident) if value is not True else []
     return sum(one.id in placed and one.entry_id == ident and not one.redacts for one in values)
@@ -100,7 +100,7 @@ def stands_in(store: Store, session: Session, entry: str) -> bool:
 
 
 def _ids_of(store: Store, wanted: str) -> set[str]:
-    """Return the ids of the entries with this id, or with this id in their placeholders."""
+    """Return an id, and the ids of the entries whose placeholders have it."""
     return {wanted} | {value.entry_id for value in store.extractions.of_entry(wanted)}
 
 

@@ -34,7 +34,7 @@ def show_turn(
     named = entry_named(settings, store, entry, session, to_show=True)
     if store is None or archive_in(named) is None:
         return None
-    from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  few shown are turns
+    from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  rarely needed
 
     return archived_turn(settings, store, named, now)
 

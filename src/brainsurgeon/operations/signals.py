@@ -1,4 +1,4 @@
-"""Notice patterns in sessions while their agents are at work, and pass signals on."""
+"""Look for signals in sessions whose agents are at work, and run a command for each signal."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,14 +15,14 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.store import Store
 
-# Seconds after which a command is killed, and most bytes that it may print.
+# Limits of a command: seconds until it is killed, and bytes that it may print.
 TIMEOUT, MOST = 30.0, 1 << 20
-# Seconds without a change after which nothing new is noticed in a session of a database.
+# Seconds. Sessions in a database are read only if they changed within this time.
 RECENT = 60.0
 
 
 def look(settings: Settings, store: Store, path: str, now: float) -> None:
-    """Look for signals in the session of a path, or in those that changed in a database.
+    """Look for signals in the session at a path, or in the recently changed ones of a database.
 
     A session that cannot be read now is left for the next look.
     """
@@ -42,7 +42,7 @@ def pass_on(
     settings: Settings, signals: list[tuple[Event, str]], check_stop: Callable[[], None],
     failed: Callable[[Event, str], None],
 ) -> None:  # fmt: skip
-    """Run the configured command for each signal with its JSON, one after the other.
+    """Run the configured command for each signal in turn, with its JSON as the input.
 
     `failed` is called with the reason if a command fails.
     """
