@@ -51,7 +51,7 @@ from brainsurgeon.store import Store
 
 
 class Protected(Struct, frozen=True):
-    """Values that would leave if they had not been restored: their bytes, and until when."""
+    """The size of values that stay only because they were restored, and until when they stay."""
 
     bytes: int
     until: float
@@ -92,7 +92,7 @@ class Wanted(Struct, frozen=True):
     """The target load of a relief, and whether signatures are removed.
 
     `to` is in tokens, or, up to 1, a share of the window; None leaves it to the configuration. If
-    `now`, values leave that were restored a moment ago.
+    `now`, recently restored values are extracted, too.
     """
 
     to: float | None = None
@@ -111,7 +111,7 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
 
 
 def turns_of(planner: Planner, measured: Measure) -> int:
-    """Return an upper bound of turns and of messages, 0 if no turn may be archived."""
+    """Return an upper bound of the number of turns and messages, 0 if no turn may be archived."""
     return measured.messages if planner.examined.format.archives else 0
 
 
@@ -149,7 +149,7 @@ class Ladder:
         return replace(fitting, room=room, rounds=1 + (LAST_STEP in rung.steps))
 
     def least(self) -> Fitting:
-        """Plan to extract every value that any step takes in any kind of session."""
+        """Plan all steps, for the least load that a relief could reach."""
         return self._unprotected().plan(Rung((0, *LINKED)), messages=1)
 
     def _unprotected(self) -> "Ladder":
@@ -175,9 +175,9 @@ class Ladder:
         return bisect_left(rungs, True, above, key=lambda rung: self.at(rung).load <= goal)
 
     def spared(self, rungs: Sequence[Rung], at: int, goal: int) -> Spared:
-        """Return values that only this rung takes and that the goal does not need.
+        """Return values that only this rung extracts, and that the goal does not require.
 
-        Superseded values leave first, then the oldest values.
+        Superseded values are extracted first, then the oldest values.
         """
         rung = rungs[at]
         before = {removal.start for removal in self.at(rungs[at - 1]).plan.removals}
@@ -263,7 +263,7 @@ def fit_in(planner: Planner) -> Fitting:
 
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     """Leave out the live values that have to wait until the provider's cache is cold."""
-    plan, examined = fitting.plan, planner.examined
+    plan, before, examined = fitting.plan, fitting.before, planner.examined
     if plan.deferred or not any(cache.waits(removal, plan) for removal in plan.removals):
         return fitting
     now, settings, rules = examined.now, examined.settings, fitting.rules
@@ -288,10 +288,9 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     held = replace(rules, waits=why)
     waiting = planner.plan(requested, held)
     due_at = until if waiting.due_at is None else min(until, waiting.due_at)
-    load = fitting.before and max(0, fitting.before.load - waiting.tokens)
     return replace(
         fitting, plan=replace(waiting, due_at=due_at, load=state.load), rules=held,
-        after=fitting.before and replace(fitting.before, load=load or 0),
+        after=before and replace(before, load=max(0, before.load - waiting.tokens)),
     )  # fmt: skip
 
 
@@ -348,7 +347,7 @@ def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
 
 
 def count_calls(store: Store, session: AnyOpen) -> None:
-    """Add the calls that a session recorded since its last scan to what sessions have cost."""
+    """Record the calls that a session made since its last scan, for its costs."""
     path, spending = session.file.path, store.spending
     begun, met = bool(spending.of(path)), set[int]()
     for ident, call in calls_in(session.lines.backward(), session.format):
@@ -364,9 +363,9 @@ def count_calls(store: Store, session: AnyOpen) -> None:
 def count_savings(
     store: Store, examined: Examination, plan: Plan, *, whole: bool = True
 ) -> Savings | None:
-    """Return the savings of a session with the calls that it recorded since, if they changed.
+    """Return the savings of a session including its newest calls; None if there is nothing new.
 
-    Update its costs. `whole` means that the plan was made from all lines.
+    Also record its costs. `whole` means that the plan was made from all lines.
     """
     count_calls(store, examined.session)
     record = examined.record

@@ -37,7 +37,7 @@ from brainsurgeon.store.journal import LEAST_WAIT
 
 
 def settings_for(settings: Settings, file: SessionFile) -> Settings:
-    """Return the settings of a session: with its profile, if one is in use.
+    """Return the settings of a session, with its profile applied if it has one.
 
     A profile is selected by the names `agent/id` of the session, or by its keys in its agent's
     `sessions.json` (no keys if that cannot be read).
@@ -148,10 +148,10 @@ class Examination(Struct, frozen=True, dict=True):
         return Habits(drops_blocks=is_pi and homes.drops_blocks(), remembers=remembers)
 
     def kept_in_memory(self) -> str | None:
-        """Return which process has the session in memory: extracting would save nothing yet.
+        """Return why extracting would save nothing yet: a process has the session in memory.
 
-        None without one, or if the session has been silent for so long that its next user will
-        probably read it again.
+        None if no process has, or if the session has been silent for so long that its next user
+        will probably read it again.
         """
         place, abandoned = self.session.place, self.settings.abandoned_after
         if place is None or self.silent >= abandoned:

@@ -3,10 +3,10 @@
 An old file is removed once no other process can write to it. Rewrites that are due together share
 the sync of their directory and the commit that closes them in the journal.
 
-After a crash, at the start of every command that may write, the file decides. If the session's name
-still leads to the old file, the exchange never happened and the records made in advance are
-deleted. Otherwise they count, also in doubt: a record without a placeholder does no harm, but a
-placeholder without a record could never be restored.
+Every command that may write first recovers from crashes. If a session's name still leads to the old
+file, the exchange never happened, and the records made in advance are deleted. Otherwise they are
+kept, even in doubt: a record without a placeholder does no harm, but a placeholder without a record
+could never be restored.
 """
 
 import os
@@ -34,7 +34,7 @@ _HURRY = 0.2  # seconds to wait for a writer of the old file when the program is
 _LATEST = 0.2  # seconds for which a rewrite that is due waits for others
 TOGETHER = 16  # sessions that share their commits
 UNFINISHED = (
-    "the old file stays beside the session, since somebody has it open; the next command ends it"
+    "somebody has the old file open: it stays beside the session until a later command removes it"
 )
 
 
@@ -158,11 +158,11 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
     )
     if name == "new" and temporary == "other":  # the agent replaced the file: restore its name
         pair.exchange_names()
-        pair = pair.turned_back()  # lines in the new file came after that file
+        pair = pair.turned_back()  # lines in the new file are newer
         name, temporary = "other", "new"
     elif temporary != "old":
         pair = replace(pair, ends=rewrite.ends[::-1], mate=rewrite.inode)
-    # If neither file is here any more, their directory was moved: in doubt the exchange counts.
+    # Neither file is here any more: their directory was moved. Assume that they were exchanged.
     moved_away = name != "old" and temporary == "none" and rewrite.new_inode is not None
     displaced = name != "old" and temporary == "old"
     exchanged = rewrite.confirmed or name == "new" or displaced or moved_away
@@ -234,7 +234,7 @@ def _settle_records(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -> N
 
 
 class Rewrite(Struct, frozen=True):
-    """A changed session. A change of database rows needs no finish.
+    """A changed session. `finish` does nothing after a change of database rows.
 
     `stored` is the number of bytes by which the store grew. If the plan was carried out in part,
     `left` is the reason and `done` are the edits made. `due` is the time (monotonic) at which the

@@ -1,4 +1,4 @@
-"""Record what somebody should know of a session, once until it is over."""
+"""Record signals about sessions: repeated calls, high costs, too full a context."""
 
 from itertools import chain, islice
 
@@ -22,7 +22,7 @@ def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> No
 
 
 def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
-    """Record a signal if the last calls of a session are the same one, and there is none of it.
+    """Record a signal if the last calls of a session are equal, unless it is recorded already.
 
     Reads only the end of the session.
     """
@@ -45,7 +45,7 @@ def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: flo
 
 
 def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
-    """Record a signal if a turn or a session reaches its ceiling, once for a turn or a ceiling."""
+    """Record a signal if a turn or session reaches its ceiling, once for each turn or ceiling."""
     keys, prices, form = settings.signals, settings.price_rules(), session.format
     costs: list[tuple[str, float, float, str]] = []
     if most := keys.max_turn_cost_usd:
@@ -72,7 +72,7 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
 
 
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:
-    """Record a signal if a session is too full whatever may be taken out, unless it was before."""
+    """Record a signal when a session becomes too full for its plan to relieve."""
     record = find_record(store, session)
     if not became_too_full(full, store.calibrations.of(record.id) if record else None):
         return
@@ -81,5 +81,5 @@ def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) 
         store.events.add(now, "signal", record.id, {
             "signal": PRESSURE, "load_tokens": full.load, "window_tokens": full.window,
             "threshold": full.threshold, "step": full.step,
-            "reason": f"{full.load:,} of {full.window:,} tokens, and nothing allowed relieves it",
+            "reason": f"{full.load:,} of {full.window:,} tokens, and no allowed step relieves it",
         }, None)  # fmt: skip

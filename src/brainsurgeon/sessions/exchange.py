@@ -173,7 +173,7 @@ class Successor(Struct):
             self.exchanged()
 
     def replaced_this_file(self) -> bool:
-        """Exchange back if another file had the session's name at the moment of the exchange."""
+        """Check whether the exchange replaced the file that was read; if not, exchange back."""
         try:
             beside = inode(self.session.directory, self.temporary)
             if beside != self.session.fingerprint.inode:
@@ -194,7 +194,7 @@ class Successor(Struct):
         is removed by `gone_by`, or stays for the next recovery.
         """
         old, new = self.session.descriptor, self.descriptor
-        # A pager that came late may go on reading the old file; other late openers may follow.
+        # Late readers, such as a pager, may keep the old file open; writers must close it.
         while self.openers_may_come() or not leases.no_writers(old):
             if time.monotonic() > deadline:
                 self._exchange_back("somebody keeps the file open", gone_by)
@@ -238,8 +238,8 @@ class Successor(Struct):
     def _exchange_back(self, why: str, gone_by: float | None = None) -> NoReturn:
         """Restore the old file's name, and move lines written to the new one over to it.
 
-        If the agent has put a file of its own in the place of the old one, that file gets the name;
-        if in the place of the new one, it keeps the name, and lines in the old one stay there.
+        A file with which the agent replaced the old file gets the name. A file with which it
+        replaced the new one keeps the name, and lines in the old file stay there.
         """
         session, old, new = self.session, self.session.descriptor, self.descriptor
         pair = FilePair(
@@ -339,8 +339,8 @@ def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
 
 def _copy_by_kernel(session: OpenSession, new: int, start: int, end: int) -> int:
     """Copy as much of a run as the kernel can, and return where it stopped."""
-    # The kernel copies only to files without O_APPEND. No other process knows the new file yet:
-    # its offset is its end.
+    # The kernel copies only to files without O_APPEND. No other process writes to the new file
+    # yet, so that the offset is its end.
     flags = fcntl.fcntl(new, fcntl.F_GETFL)
     fcntl.fcntl(new, fcntl.F_SETFL, flags & ~os.O_APPEND)
     try:
@@ -429,7 +429,7 @@ def _handle_late_openers(successors: Sequence[Successor]) -> None:
         if successors:
             os.fsync(successors[0].session.directory)
         late = await_openers(successors)
-        # One deadline for all, since the later ones and their leased new files wait meanwhile.
+        # One deadline for all: processes that open the other new files wait for their leases.
         deadline = time.monotonic() + WAIT_FOR_CLOSING
         gone_by = deadline + retire.LOOK_BACK_LONGEST
         for successor in late:
