@@ -22,7 +22,7 @@ from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ToolCall, TurnStep
 
 _MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024
-# In the names of tools that change a file.
+# Matches the names of tools that change a file.
 WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)
 
 
@@ -35,7 +35,7 @@ class Answer(Struct, frozen=True):
 
 
 class CallArguments(Struct, frozen=True):
-    """The arguments of a tool call; `as_text` in a string; `signed` ones have to stay."""
+    """The arguments of a tool call; `as_text` if in a string, `signed` if they have to stay."""
 
     path: KeyPath
     call_id: str | None
@@ -49,9 +49,8 @@ class Thoughts(Struct, frozen=True):
 
     `blocks` are the paths of the blocks with their lengths in characters, and `instead` is the
     token that replaces one: a block that the agent leaves out of its requests. `alone` means that
-    nothing else of the message is sent, and that the agent needs something. `dropped_by_itself`
-    means that the agent, when it wrote this, asked the provider to drop blocks that are no longer
-    valid.
+    nothing else of the message is sent, so that the blocks have to stay. `dropped_by_itself` means
+    that the agent, when it wrote this, asked the provider to drop blocks that are no longer valid.
     """
 
     models: tuple[str, ...]
@@ -81,7 +80,7 @@ class Format(Protocol):
         return None
 
     def session(self, head: Sequence[Entry]) -> str | None:
-        """Return the id of the file's conversation, by values of its first entries that stay."""
+        """Return the id of the conversation, by values of its first entries that never change."""
 
     def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
         """Return a digest of the values that our edits never change; None if ids are random.

@@ -23,7 +23,7 @@ ONLY_READ = (
 
 
 def agent(head: bytes) -> str | None:
-    """Return an agent name made of the working directory in the way Claude Code makes it."""
+    """Return an agent name: the working directory, encoded as Claude Code does."""
     found = _WORKING_DIRECTORY.search(head)
     try:
         return f"{NAME}:{re.sub('[^A-Za-z0-9]', '-', json.loads(found[1]))}" if found else None

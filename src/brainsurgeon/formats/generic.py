@@ -88,7 +88,7 @@ class Generic(Format):
         return _unchanging(entry)
 
     def survey(self, lines: Lines, window: int) -> Survey:
-        """Read backwards in file order; every entry that maps to a kind counts."""
+        """Read from the end of the file; every entry that maps to a kind is a message."""
         positions: dict[int, int] = {}
         messages = 0
         judged: int | None = None

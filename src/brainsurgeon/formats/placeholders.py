@@ -22,7 +22,7 @@ ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() 
 # separate, since each has a literal beginning: one for all took twice as long.
 TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
 _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
-# Signed thinking that left, in the formats of OpenClaw and Claude Code.
+# Emptied signed thinking, in the formats of OpenClaw and Claude Code.
 _EMPTIED = re.compile(rb'"thinkingSignature":""|"text":" "|"content":\[\]')
 _PREFIX, _SUFFIX = len(PLACEHOLDER_PREFIX), len("]]")
 
@@ -30,8 +30,8 @@ _PREFIX, _SUFFIX = len(PLACEHOLDER_PREFIX), len("]]")
 class Marks(Struct, frozen=True):
     """Candidates for our placeholders, archives and fields in a session.
 
-    `names` are the ids in placeholders and archives, and the ids that placeholders of their entries
-    would have. `entries` are the ids of the entries with one of our fields.
+    `names` are the ids in placeholders and archives, and the placeholder ids of all entries with a
+    candidate. `entries` are the ids of the entries with one of our fields.
     """
 
     names: frozenset[str] = frozenset()

@@ -90,12 +90,12 @@ class Extraction(Struct, frozen=True):
 
     @property
     def left(self) -> str:
-        """The text in requests instead of the value: of its placeholder or its archive."""
+        """The text that requests contain in place of the value."""
         return self.placeholder if self.archive_id is None else json.loads(self.replacement or '""')
 
     @property
     def links(self) -> bool:
-        """Whether it is the link of an archive: the parent of its closing entry."""
+        """Whether it is the parent id of a closing entry, which its archive changed."""
         return self.archive_id is not None and self.path == LINK
 
     @property
@@ -123,10 +123,10 @@ class FieldRecord(Struct, frozen=True):
 
 
 class PrintedAnswer(Struct, frozen=True):
-    """An answer of ours to a restore, as it was printed, for finding it in the result of a tool.
+    """How to find a printed answer to a restore in the result of a tool.
 
-    `ident` is the random id in it, which begins `before` characters after its beginning, `length`
-    the number of its characters, `digest` the digest of its text.
+    `ident` is the random id in the answer, `before` the number of characters in front of the id,
+    `length` the number of all characters, `digest` a digest of the text.
     """
 
     ident: str
@@ -160,8 +160,8 @@ class Request(Struct, frozen=True):
     Without an `id` it is not recorded, but carried out at once. Without an `entry_id` it is for
     every entry, without `paths` for every value of the entry. `action` is `restore`, `set` (the
     field `_extractable`, to `value`), `relieve` (the session, as `value` says) or `redact` (the
-    call whose result holds `answer`). A `pristine` restore also removes the fields of
-    ours. One that `rolls_back` a run is pristine, and only for what that run extracted and set.
+    call whose result holds `answer`). A `pristine` restore also removes our fields. One that
+    `rolls_back` a run is pristine, and only for what that run extracted and set.
     """
 
     id: int | None
@@ -194,12 +194,12 @@ EVERYTHING = Request(None, 0, None, "restore", None, None, True, 0.0, None)
 class Records(Struct, frozen=True):
     """The store's records of one session and of the values in its file.
 
-    `own` is the id of the session's row. `extractions` are all that the file's placeholders and
-    other replacements may stand for, from any session, and all that the session contained when it
-    was last read (`placed` are the ids of these). `alike` are the rows of sessions with the same
-    id. `fields` are the fields of ours in the session, and those that we set on its entries
-    elsewhere. `restores` are the times at which entries were last restored. `asked_until` is the
-    newest request, open or not, or 0. `rate` is the number of tokens for a character.
+    `own` is the id of the session's row. `extractions` are the candidates, from any session, for
+    the placeholders and other replacements in the file, and those that the session contained when
+    it was last read (`placed` are the ids of the latter). `alike` are the rows of sessions with the
+    same id. `fields` are our fields in the session, and those set on its entries in other sessions.
+    `restores` are the times at which entries were last restored. `asked_until` is the id of the
+    newest request, open or not, or 0. `rate` is in tokens per character.
     """
 
     extractions: tuple[Extraction, ...] = ()
@@ -274,7 +274,7 @@ class OpenRewrite(Struct, frozen=True):
     `new_inode` is None until the new file is complete, `ends` are the ends of both files.
     `confirmed` means that only the old file remains to be removed. `moving_to` is the inode of the
     file to which lines of the other were being moved. `stays` is why the old file could not be
-    removed, `ended_at` the time from which no further attempt can change that.
+    removed, `ended_at` when it became certain that no retry can remove it.
 
     A rewrite in a database has the database's path as `directory`, the session's id as `name`, and
     no `temporary` file.

@@ -37,8 +37,8 @@ class ScanReport(Struct):
     """What a run over the sessions did; in a dry run, what it would do.
 
     `problems` are places that could not be read, `recovered` interrupted rewrites that were
-    completed or undone first, `interrupted` those still open. `fresh` is true if extraction was
-    enabled in the run before. `databases` are set in a dry run, `homes` before the first run.
+    completed or undone first, `interrupted` those still open. `fresh` is false if extraction was
+    disabled in the run before. `databases` are set in a dry run, `homes` before the first run.
     """
 
     dry_run: bool
@@ -137,7 +137,7 @@ class RestoreAnswer(Struct, frozen=True):
     `already` is true if nothing was done because the values have been in place since `at`. If it
     `redacts`, the agent's tool call will be shortened later; the random `answer_id` identifies its
     answer in the session. `others` counts the restored values of other entries. `to_agent` means
-    that a process of Claude Code asks, which does not read its session again.
+    that the caller runs inside Claude Code, which does not read its session again.
     """
 
     entry_id: str
@@ -245,11 +245,11 @@ class Relief(
     Struct, frozen=True,
     rename={"room": "room_tokens", "values": "values_extracted", "least": "least_tokens"},
 ):  # fmt: skip
-    """What a relief did to a session, or would do; or that it is `pending` for a `reason`.
+    """What a relief did to a session, or would do; `reason` is why it is `pending`.
 
     It `fits` if its load afterwards is at most `room` (tokens). `went` and `stays` are the values
     that are sent to a model, `values` counts all that were extracted, and `signatures` the invalid
-    ones among them. Where values restored a moment ago alone keep it from its goal,
+    ones among them. If it misses its goal only because values were restored recently,
     `protected_until` is when they may leave. `least` is the load that no step can reduce further,
     if that is more than the room: then nothing is extracted. `refused` are the entries whose signed
     thinking cannot be removed: the next prompt is refused, too.
@@ -344,12 +344,12 @@ class SessionEstimate(Struct, frozen=True):
     policies: dict[str, Bill]
 
 
-# Nothing extracted, as configured, by the lean profile, only while the cache is cold, at once.
+# No extraction; as configured; the lean profile; as configured, with `when` cold or always.
 POLICIES = ("raw", "configured", "lean", "cold", "always")
 
 
 class Estimate(Struct, frozen=True, rename={"left_out": "sessions_left_out"}):
-    """Sessions under each policy, and in total. `left_out` counts the others."""
+    """The estimates of sessions, and their sums. `left_out` counts the other sessions."""
 
     sessions: tuple[SessionEstimate, ...]
     calls: int
@@ -422,7 +422,7 @@ class Tally(
 
 
 class ArchiveAnswer(Struct, frozen=True):
-    """The archived and the other turns; while it is `pending`, `reason` is why it waits."""
+    """The archived and the other turns; `reason` is why the request is `pending`."""
 
     session: str
     archived: tuple[Verdict, ...]
@@ -443,7 +443,7 @@ class ArchivedTurn(Struct, frozen=True):
 
 # Bytes of the results in a report of evidence, unless the caller asks for more or less.
 BUDGET = 32_000
-# Bytes of values, and values in a list, in one answer of the tool unless the caller asks otherwise.
+# Defaults for one answer of the MCP tool: bytes of values, and number of values in a list.
 LIMIT, LISTED = 65_536, 50
 
 
@@ -514,7 +514,7 @@ class Filling(Amount, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """The content of one session, and the plan of its next scan, which `pays` or does not.
+    """The content of one session and the plan of its next scan; `pays` if it is worth a rewrite.
 
     `state` is "idle" or the reason why the session would be deferred. `changed_at` is None if its
     file is gone; `missed_at` is when a retention run first missed it.
@@ -578,10 +578,10 @@ class Sum(Struct, frozen=True):
 
 
 class SessionPage(Struct, frozen=True):
-    """One session and its largest extracted values, with previews if requested; `more` others.
+    """One session and its largest extracted values, with requested previews. `more` are left out.
 
     `next_bytes` is None if the session was not read; `not_read` is the reason, if there is one.
-    `models` is what its calls have cost, as scans read them.
+    `models` is the cost of the calls that scans read.
     """
 
     about: SessionSummary
@@ -673,8 +673,8 @@ class Status(Struct, frozen=True):
 
     `tokens_saved` is by how much the next requests are smaller, `saved_so_far` an estimate of the
     tokens and costs that calls have saved. `models` is what the calls that scans read have cost.
-    `runs` are the newest runs. `failures` are the failed sessions and lapsed reliefs since the
-    oldest of these runs or of the last day, whichever is longer. Both lists have the newest last.
+    `runs` are the newest runs. `failures` are the failed sessions and lapsed reliefs of the last
+    day, or since the oldest of these runs if that was earlier. Both lists have the newest last.
     `blocked` has, by path, why sessions have waited for over a day.
     """
 

@@ -34,9 +34,8 @@ class Fingerprint(Struct, frozen=True):
         return self.device, self.inode
 
 
-# A file as last seen: device, inode, size, mtime, ctime, the time when something in it is due, the
-# rules under which it need not be read before that (None: every run has to judge it), the rules of
-# that scan, and the outcome.
+# A file as last seen: device, inode, size, mtime, ctime, when something in it is due, the rules
+# under which a run may skip it until then (None: no run may), the rules of that scan, the outcome.
 SeenRow = tuple[int, int, int, int, int, float | None, str | None, str, str]
 
 
@@ -50,7 +49,7 @@ class Listing(NamedTuple):
 
 
 class Resting(Protocol):
-    """The known files of a tree: no object is created for a file that may rest.
+    """The known files of a tree. A walk skips those that rest, without creating an object for them.
 
     A file rests if it did not change and nothing in it is due. `listings` are the directories as of
     the last run, `listed` as of this one.
@@ -62,10 +61,10 @@ class Resting(Protocol):
     listed: dict[str, Listing]
 
     def rows(self, directory: str) -> Mapping[str, SeenRow]:
-        """Return the files of one directory that may rest, by name."""
+        """Return the known files of a directory without pending requests, by name."""
 
     def rested(self, directory: str, names: list[str]) -> None:
-        """Note the names of the files in a directory that do rest."""
+        """Record which files of a directory rest."""
 
 
 class Root(Struct, frozen=True):
@@ -131,7 +130,7 @@ class SessionFile(Struct, frozen=True):
 
 
 class Signs:
-    """The signs that an agent is at work on a session, in the files that `name` names.
+    """The signs that an agent is at work on a session; `name` describes the files with them.
 
     They are read before a lease is taken. Under the lease only the `stat` of the files is compared:
     a process that is blocked in open(2) must not wait until megabytes are parsed.

@@ -53,7 +53,7 @@ class Measure(Struct, frozen=True):
 
     `complaint` is why the provider refused the last call, or None. `refused` is the size of that
     call, `limit` the maximum tokens that the provider named then, `named` the tokens of that call
-    by its message, 0 if it names none. `window` is recorded in the session.
+    according to its refusal, or 0. `window` is recorded in the session.
     """
 
     sent: Sent = NOTHING
@@ -90,7 +90,7 @@ def measure_codex(lines: Lines) -> Measure:
 
 
 def _extracted(standing: Iterable[Extraction]) -> Iterator[tuple[float, Sent]]:
-    """Yield the size of each extracted value that requests carried before, with the time."""
+    """Yield when each value was extracted, and by how much that reduced later requests."""
     for value in standing:
         if value.tokens:
             picture = value.block and value.kind != "thinking"
@@ -195,16 +195,15 @@ SHORTEST = 200
 KEPT_TURNS = 2
 # A result larger than this share of the window is too large at any position.
 GIANT = 0.1
-# All steps, as for a file with linked archives. Steps 3 and 6 archive turns in the linked form. A
-# database takes neither, since an index contains the texts.
+# The steps for sessions with linked archives. Steps 3 and 6 archive turns; a database allows
+# neither, since its indexes contain the texts.
 LINKED = (1, 2, 3, 4, 5, 6)
 
 
 class Room(Struct, frozen=True):
-    """The window in tokens, the tokens for a character, and the number of live messages.
+    """The window in tokens, the tokens per character, and the number of live messages.
 
-    `newest` is the number of the newest turns or messages that the last step leaves as they are
-    although it may take them; 0 means none.
+    `newest` is the number of the newest turns or messages that the last step spares, or 0.
     """
 
     window: int
@@ -213,7 +212,7 @@ class Room(Struct, frozen=True):
     newest: int = 0
 
     def at_most_half(self, messages: int) -> int:
-        """Return `messages`, at most half of the live messages or `newest`; 0 is no limit."""
+        """Limit `messages` (0: none) to half of the live messages or `newest`, the larger one."""
         most = max(1, (self.messages + 1) // 2, self.newest)
         return min(messages or most, most)
 

@@ -35,8 +35,8 @@ class Break(Struct, frozen=True):
     """The effect of a plan on the prompt cache, in tokens of the next request.
 
     `saved` are the tokens that unrequested removals save. `behind` are the tokens that must be
-    written to the cache again because of them: all between the first unrequested change, or the
-    end of the last prompt in front of it that the cache has, and the first requested change.
+    written to the cache again because of them. These begin at the first unrequested change, or at
+    the end of the cached prompt if that is earlier, and end at the first requested change.
     """
 
     saved: int = 0
@@ -120,8 +120,8 @@ def read(
 ) -> tuple[Cache, Break]:  # fmt: skip
     """Return the cache of a session and the effect of a plan."""
     usage, dialect, rate, behind = Usage(), DIALECTS[form.name], records.rate, 0
-    # Tokens in front of the change: all, and those behind the last prompt that no later extraction
-    # changed. A provider that counts what it writes keeps only prompts.
+    # Tokens in front of the change: all, and those that are not cached. The cache has the prompt of
+    # the last call that came after all extractions from it, or that reported no cache writes.
     front, unkept, changed = 0, 0, 0.0
     here = set(plan.met.here)
     taken = {
@@ -130,7 +130,7 @@ def read(
     optional = [removal for removal in plan.removals if waits(removal, plan)]
     start = optional[0].start if optional else 0
     end = min((edit.start for edit in plan.edits if _is_asked(edit, plan)), default=None)
-    # An archive changes what is sent from behind its prompt on, not only from its edits on.
+    # An archive changes requests from the end of its prompt on: its edits are further back.
     closings = {removal.entry_id for removal in optional if removal.how == "archive"}
     prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}
     for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
@@ -158,12 +158,12 @@ def read(
 
 
 def waits(removal: Removal, plan: Plan) -> bool:
-    """Check whether an unrequested removal changes what is sent."""
+    """Check whether a removal changes what is sent and was not requested."""
     return removal.tokens > 0 and not _is_asked(removal, plan)
 
 
 def _is_asked(edit: Edit, plan: Plan) -> bool:
-    """Check whether a requested edit changes what is sent."""
+    """Check whether an edit changes what is sent and was requested."""
     if isinstance(edit, FieldEdit) or edit.tokens <= 0:
         return False
     if isinstance(edit, Removal) and edit.how == "archive":

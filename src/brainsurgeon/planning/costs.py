@@ -31,7 +31,7 @@ class RecordedCalls:
         self.stated: float | None = None
 
     def read(self, lines: Lines, form: Format) -> None:
-        """Add a session. The newest lines come first: only the last of a message is complete."""
+        """Add a session, newest lines first: only the last line of a message has full usage."""
         dialect, turns, found = DIALECTS[form.name], Counter[str | None](), list[Compaction]()
         models: set[str | None] = set()
         for parsed in parsed_lines(lines.backward(), form):
@@ -67,9 +67,9 @@ class RecordedCalls:
 
 
 def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, ModelCall]]:
-    """Yield the calls in lines with digests of their ids; those without id and time are left out.
+    """Yield digests of ids and their calls; a call with neither id nor time is left out.
 
-    An id comes again for each line of its message.
+    All lines of a message have the same id.
     """
     call_of = DIALECTS[form.name].call
     with_usage = (line for line in newest_first if line.raw and b'usage"' in line.raw)

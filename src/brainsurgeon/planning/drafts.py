@@ -98,7 +98,7 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        The paths in `taken` have, or are about to get, another text of ours. An `emptied` entry
+        The paths in `taken` contain the text of an archive, or will contain it. An `emptied` entry
         belongs to a turn that is archived in place. The archives of the same plan leave at most
         `farthest` messages after the entry.
         """
@@ -155,7 +155,7 @@ class Judge:
         return decision
 
     def state(self, parsed: ParsedLine, standing: Iterable[Extraction] = ()) -> EntryState:
-        """Return what the entry, its position and the store say about extracting from it."""
+        """Return the position of an entry and everything else that decides about its parts."""
         entry, ident, now = parsed.entry, parsed.ident, self._session.now
         override, odd = override_of(entry, ident, self._sets, self._pins)
         stamp, unusable = read_restored(entry, self._rules, now)
@@ -239,7 +239,7 @@ class FieldRequests:
         self, parsed: ParsedLine, rest: bytes | None, back: list[Extraction],
         left: list[Extraction], now: float,
     ) -> list[FieldEdit]:  # fmt: skip
-        """Return the fields to set on an entry, and those of ours to undo.
+        """Return the edits that set our fields on an entry or undo them.
 
         `back` are the values that are restored into it, `left` those that stay replaced. Each field
         is edited once: the newest request decides whether it is undone or set. An entry that stays

@@ -15,7 +15,7 @@ from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import boundary, iso, readable
 from brainsurgeon.model.turns import ToolResult
 
-# Bytes that each result in turn gets at least, while the budget lasts.
+# Minimum bytes of each result, in order, until the budget is spent.
 LEAST = 2048
 # Bytes of the beginning of a result that is cut.
 HEAD = 1024
@@ -65,7 +65,7 @@ class Filled(Struct, frozen=True):
         return as_bytes("\n".join(answer.text for answer in self.answers(form, call_id)))
 
     def has(self, form: Format, call_id: str | None) -> bool:
-        """Check whether nothing of the result of a call is gone."""
+        """Check whether the result of a call is complete."""
         return self.gone.isdisjoint(answer.path for answer in self.answers(form, call_id))
 
 
@@ -136,7 +136,7 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
 def shares(sizes: Sequence[int], budget: int, around: Sequence[int] = ()) -> list[int]:
     """Return how many bytes of a budget each text gets, in the order of the texts.
 
-    `around` are further bytes that each text costs that gets some. A text that does not fit whole
+    `around` has the further bytes that a text costs if it gets any. A text that does not fit whole
     gets no more than an equal share of what is left, but at least `LEAST` bytes while they last.
     """
     left, given = budget, []

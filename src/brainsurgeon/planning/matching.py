@@ -209,7 +209,7 @@ class Matcher:
         held_here = value.session_id == self._records.own or value.id in self._records.placed
         if value.anchor is not None and held_here:  # the agent made a branch or rewrote the entry
             return True
-        if not self._survey.appends_anew:  # if so, the recorded entry may be there, too
+        if not self._survey.appends_anew:  # else the recorded entry may be there, too
             self.moved[value.id] = value.entry_id
         return True
 
@@ -324,10 +324,10 @@ class Redaction(Struct, frozen=True):
 
 
 class OwnCalls(Struct, frozen=True):
-    """What shortens our answers, by the id of their entry, and the calls with requested entries.
+    """Our answers in a session, and the calls that they answer.
 
-    Each comes with the id of the entry requested. `requests` are the ids of the requests whose
-    answer was found.
+    `answers` has the redactions of each entry, `calls` the requested entry of each call, `requests`
+    the ids of the requests whose answer was found.
     """
 
     answers: dict[str, list[Redaction]] = field(default_factory=dict)
@@ -374,7 +374,7 @@ def find_own_calls(session: Snapshot) -> OwnCalls:
 def _shortened(
     parsed: ParsedLine, paths: Iterable[KeyPath], wanted: dict[PrintedAnswer, str]
 ) -> tuple[list[Redaction], set[PrintedAnswer]]:
-    """Return what shortens the answers that stand whole in some texts of an entry, and which."""
+    """Return the redactions of the complete answers in texts of an entry, and these answers."""
     cuts: dict[KeyPath, list[tuple[int, int, str]]] = defaultdict(list)
     whole = set[PrintedAnswer]()
     for path in paths:
@@ -425,7 +425,7 @@ def redactions(
 
 
 def ended(planned: Plan, session: Snapshot, own: OwnCalls) -> Plan:
-    """Add the requests to redact that end without an answer, and when the next one ends."""
+    """Add the requests to redact that ended unanswered, and set when the next one ends."""
     over, due = [], [] if planned.due_at is None else [planned.due_at]
     for request in session.records.requests:
         until = request.asked_at + session.patience

@@ -43,7 +43,7 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
 
 
 def _place(parsed: ParsedLine) -> str:
-    """Return the id of an entry; of one that contains the number of the line, the rest."""
+    """Return the id of an entry, without the line number if the id is made up."""
     ident = parsed.ident or ""  # read from the end, lines have no numbers
     return ident.rpartition("-")[2] if is_made_up(ident) else ident
 

@@ -76,8 +76,7 @@ class Signatures(Struct):
     `left` are the offsets of live entries with values that stay extracted. `sent` maps the start of
     each edit to whether its entry is live. `unfit` are the entries whose signatures were requested
     but are no longer valid. `earlier` maps the start of an edit to the offset after which it breaks
-    signatures, if that is smaller: a changed link changes everything from the beginning of its
-    entry.
+    signatures, if that is in front of the edit: a changed link affects its whole entry.
     """
 
     standing: list[Signature] = field(default_factory=list)
@@ -168,7 +167,7 @@ class Gatherer:
         self.signatures = Signatures()
         self._session, self._form, self._rules = session, session.form, rules
         self._sets, self._pins, self._leaving = session.sets, session.records.pins, leaving
-        # Before that time, the user may return to an entry off the active branch at any moment.
+        # Until branches die, the user may return to an entry off the active branch at any moment.
         self._branches_live = session.now < session.branches_die_at
         self._is_bound = cache(lambda models: is_bound(models, rules.signed_models))
         self._taken: dict[str, list[Extraction]] = defaultdict(list)
@@ -281,7 +280,7 @@ class Gatherer:
 
 
 def _removals(parsed: ParsedLine, thoughts: Thoughts, rest: bytes | None) -> list[Removal]:
-    """Draft the removals of a line's signatures. Raises UntouchableError if one is uncertain."""
+    """Draft the removals of a line's signatures. Raises UntouchableError if it cannot be edited."""
     spans = splice.offsets_of(parsed, [path for path, _ in thoughts.blocks])
     removals = [
         _removal(parsed, spans[path], path, chars, thoughts.instead, rest)

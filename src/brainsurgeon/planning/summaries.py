@@ -38,9 +38,9 @@ class SummaryFacts(Struct, frozen=True):
 
 
 def closing_facts(text: str, chars: int = QUOTED) -> SummaryFacts:
-    """Return as much of a turn's last answer as summaries of up to `chars` characters quote."""
+    """Return a turn's last answer, cut to what a summary of `chars` characters can quote."""
     questions = tuple(match.strip() for match in _QUESTION.findall(text)[:_QUESTIONS])
-    # The text is kept only for a while: fewer than 200 further characters are not worth a cut.
+    # The cut only saves memory: 200 characters or fewer are not worth it.
     if len(text) <= 2 * chars + 200 or text.startswith(MARK):
         return SummaryFacts(text, questions=questions)
     kept = text[:chars] + text[len(text) - chars :]

@@ -132,7 +132,7 @@ class Calibrations(Table):
         return Fullness(load, window, threshold, Calibration(*row[:5]), model, step=step)
 
     def of_agent(self, agent_directory: bytes, but: int | None) -> list[Calibration]:
-        """Return calibrations by own calls of an agent's sessions, all except session `but`."""
+        """Return calibrations, by their own calls, of an agent's sessions other than `but`."""
         rows = self._execute(
             "SELECT c.rate, c.fixed, c.calls, c.method, c.error FROM calibration c"
             " JOIN sessions s ON s.id = c.session_id JOIN agents a ON a.id = s.agent_id"
@@ -182,7 +182,7 @@ class Spending(Table):
         self._new: dict[tuple[str, str, bool], Spent] = {}
 
     def has(self, ident: int) -> bool:
-        """Check whether a call is counted, in whichever session."""
+        """Check whether a call is counted in any session."""
         statement = "SELECT id FROM counted_calls WHERE id = ?"
         return ident in self._ids or self._first(statement, ident) is not None
 
@@ -193,7 +193,6 @@ class Spending(Table):
         self._new[path, model, priced] = before.plus(call)
 
     def flush(self) -> None:
-        """Store the new calls."""
         names = Spent.__struct_fields__
         sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in names[2:])
         self._executemany("INSERT INTO counted_calls VALUES (?)", ((one,) for one in self._ids))
@@ -369,7 +368,7 @@ class FileStates(Table):
         return FileState(_fingerprint(row), *row[5:]) if row else None
 
     def blocked(self, since: float) -> dict[str, str]:
-        """Return why sessions wait that have done so, unchanged, since before a time; by path."""
+        """Return, by path, why sessions have waited unchanged since before a time."""
         rows = self._execute(
             "SELECT path, reason FROM files WHERE outcome IN (?, ?) AND first_seen < ?"
             " ORDER BY path",
