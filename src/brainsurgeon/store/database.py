@@ -3,8 +3,6 @@
 A database of another program or version is refused.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -14,7 +12,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -27,10 +25,6 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.model.entries import KeyPath
 from brainsurgeon.store.schema import SCHEMA, VERSION
-
-if TYPE_CHECKING:
-    import sqlite3
-
 
 # Bytes of free disk below which rewrites may soon fail.
 SCARCE = 64 << 20
@@ -229,7 +223,7 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
         raise StoreUnusableError(
             f"{path} is not a brainsurgeon store (empty, damaged or another program's): nothing "
             "was touched. `brainsurgeon store restore FILE` puts a backup in its place; without "
-            "one move it away to start anew, and restoring old values needs the right file back"
+            "one, move it away: a new store begins empty and cannot restore earlier values"
         )
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
@@ -278,13 +272,13 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
         refused = os.path.lexists(path) and not _may(path, os.R_OK | os.W_OK)
         why = "this user may not open it (Permission denied)" if refused else code
         return StoreUnusableError(
-            f"{path} cannot be opened for this: {why}; nothing was touched. Run as the user that "
-            "it belongs to, and make it writable for that user"
+            f"{path} cannot be opened or written: {why}; nothing was touched. Run as the "
+            "user that it belongs to, and make it writable for that user"
         )
     if code.startswith("SQLITE_IOERR"):
         return StoreUnusableError(
-            f"{path}: the disk fails ({code}); what had begun, the next command finishes or undoes."
-            " Look at the disk first, then run `brainsurgeon doctor`"
+            f"{path}: the disk fails ({code}); the next command completes or undoes an "
+            "interrupted rewrite. Check the disk first, then run `brainsurgeon doctor`"
         )
     return StoreDamagedError(
         f"{path} is unusable ({code or 'damaged'}): nothing was touched. {ADVICE}"
