@@ -198,10 +198,8 @@ class _Scan:
         why = self._store and explain(error, self._store.directory)
         if not isinstance(why, BusyError):
             raise error
-        size = file.fingerprint.size
         self._looked_at.append(file.path)
-        outcome = Outcome(file.title, file.path, None, "deferred", str(why), size, size)
-        self._report.count(outcome)
+        self._report.count(_unchanged(file, None, "deferred", str(why)))
 
     def _look_at(self, file: SessionFile) -> None:
         now = self._clock()
@@ -212,7 +210,7 @@ class _Scan:
                 return
             if is_held(self._settings, file, now):
                 self._looked_at.append(file.path)
-                self._report.count(_put_off(file, state))
+                self._report.count(_unchanged(file, state.format, "deferred", state.reason))
                 return
         self._progress(file)
         self._looked_at.append(file.path)
@@ -245,10 +243,9 @@ class _Scan:
     def _unchanged_by(
         self, error: Exception, file: SessionFile, result: Result, reason: str
     ) -> Look:
-        size, state = file.fingerprint.size, self._memory.state_of(file.path)
+        state = self._memory.state_of(file.path)
         form = state.format if state else None
-        outcome = Outcome(file.title, file.path, form, result, reason, size, size)
-        look = Look(outcome, file.fingerprint, form)
+        look = Look(_unchanged(file, form, result, reason), file.fingerprint, form)
         if isinstance(error, NotIdleError) and error.idle:
             return replace(look, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
@@ -403,9 +400,9 @@ class _Scan:
                 store.events.add(now, "failure", ident, facts, store.runs.so_far)
 
 
-def _put_off(file: SessionFile, state: FileState) -> Outcome:
+def _unchanged(file: SessionFile, form: str | None, result: Result, reason: str) -> Outcome:
     size = file.fingerprint.size
-    return Outcome(file.title, file.path, state.format, "deferred", state.reason, size, size)
+    return Outcome(file.title, file.path, form, result, reason, size, size)
 
 
 def _may_be_in_database(path: str) -> bool:
