@@ -536,8 +536,9 @@ def test_what_is_never_read_again_goes_whatever_its_kind(path):
         elif kind == "attachment":
             seen.add(entry["attachment"]["type"])
             unsent = [part for part in found if part.path[0] == "attachment"]
-            kept = entry["attachment"]["type"] == "deferred_tools_delta"
-            assert all(part.dead == ("rendered" in entry and not kept) for part in unsent)
+            copies = ("agent_listing_delta", "file", "skill_listing")
+            copied = "rendered" in entry and entry["attachment"]["type"] in copies
+            assert all(part.dead == copied for part in unsent)
             assert all(part.dead or part.locked for part in unsent)
         elif kind not in ("user", "assistant", "system"):
             assert found == []

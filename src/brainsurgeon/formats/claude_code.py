@@ -449,9 +449,7 @@ _FINISHED = "its agent would call the task unfinished"
 _SENT_AGAIN = "its agent sends it again as it is"
 # Attachments of which 2.1.330 reads only what was rendered. It compares the values of others with
 # new ones, renders them anew, or keeps them for a compaction (as those of `invoked_skills`).
-_RENDERED_ONCE = frozenset({
-    "agent_listing_delta", "date", "environment", "file", "model", "skill_listing",
-})  # fmt: skip
+_RENDERED_ONCE = frozenset({"agent_listing_delta", "file", "skill_listing"})
 # The records of requests (written since 2.1.300): the keys of their hashes, and what is recorded.
 _RECORDS = {
     "api-request": ("requestDigest", "params"),
