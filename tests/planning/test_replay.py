@@ -4,13 +4,12 @@ import pytest
 
 from brainsurgeon.model.rules import Price, Rules
 from brainsurgeon.model.turns import ModelCall
+from brainsurgeon.planning.calls import Renewed, dollars_of
 from brainsurgeon.planning.replay import (
     Prompted,
-    Renewed,
     Replay,
     Value,
     bill,
-    dollars_of,
     unpruned,
 )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from brainsurgeon.formats import codex
-from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.base import Format, dict_or_empty
 from brainsurgeon.formats.claude_code import ClaudeCode
 from brainsurgeon.formats.generic import Generic
 from brainsurgeon.formats.openclaw import OpenClaw
@@ -67,6 +67,7 @@ def recognise(
 
 def _name(entries: Sequence[Entry]) -> str:
     """Return the name of a file's format, also if the file is left alone."""
-    if codex.recognises(entries):
+    header = entries[0]
+    if header.get("type") == "session_meta" and "id" in dict_or_empty(header.get("payload")):
         return codex.NAME
     return next((name for name, form in FORMATS.items() if form.recognises(entries)), UNKNOWN)

@@ -7,10 +7,6 @@ the conversation disappears from their lists (openai/codex, issues 43744, 35746 
 
 import json
 import re
-from collections.abc import Sequence
-
-from brainsurgeon.formats.base import dict_or_empty
-from brainsurgeon.model.entries import Entry
 
 NAME = "codex"
 HEAD = 65_536
@@ -29,8 +25,3 @@ def agent(head: bytes) -> str | None:
         return f"{NAME}:{re.sub('[^A-Za-z0-9]', '-', json.loads(found[1]))}" if found else None
     except ValueError:
         return None
-
-
-def recognises(entries: Sequence[Entry]) -> bool:
-    header = entries[0]
-    return header.get("type") == "session_meta" and "id" in dict_or_empty(header.get("payload"))

@@ -10,7 +10,7 @@ from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.reports import SessionCosts
 from brainsurgeon.planning import cache
-from brainsurgeon.planning.costs import RecordedCalls
+from brainsurgeon.planning.calls import RecordedCalls
 from brainsurgeon.sessions.discovery import failing, open_session
 from brainsurgeon.store import Store
 

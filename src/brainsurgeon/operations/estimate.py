@@ -12,7 +12,8 @@ from brainsurgeon.model.reports import POLICIES, Bill, Estimate, SessionEstimate
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.cache import price_of
-from brainsurgeon.planning.replay import Replay, bill, dollars_of, history, unpruned
+from brainsurgeon.planning.calls import dollars_of
+from brainsurgeon.planning.replay import Replay, bill, history, unpruned
 from brainsurgeon.rewrite.budget import weigh
 from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from brainsurgeon.sessions.reading import RefusedError

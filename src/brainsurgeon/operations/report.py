@@ -18,7 +18,7 @@ from brainsurgeon.operations.context import context, preview_of
 from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.operations.status import status
-from brainsurgeon.planning.costs import costs_of
+from brainsurgeon.planning.calls import costs_of
 from brainsurgeon.rewrite.inspect import excluded
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store

@@ -31,7 +31,7 @@ from brainsurgeon.model.text import counted, lasting
 from brainsurgeon.model.turns import NO_LOADS
 from brainsurgeon.operations.init import unused_homes
 from brainsurgeon.operations.sessions import summaries
-from brainsurgeon.planning.costs import costs_of
+from brainsurgeon.planning.calls import costs_of
 from brainsurgeon.planning.retention import NOTICE
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.sessions import leases

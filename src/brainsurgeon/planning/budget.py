@@ -267,25 +267,6 @@ def rules_at(taken: Iterable[int], rules: Rules, room: Room) -> Rules:
     return rules
 
 
-def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rate: float) -> Rules:
-    """Return the rules with `keep_recent` raised to the messages that `keep_recent_tokens` keeps.
-
-    `rate` is tokens per character.
-    """
-    if not rules.keep_recent_tokens:
-        return rules
-    tokens = messages = 0
-    for line in lines.backward():
-        if tokens >= rules.keep_recent_tokens:
-            break
-        if line.raw and survey.dead(line.offset) is None and (entry := parse(line.raw)) is not None:
-            messages += form.counts(entry)
-            tokens += DIALECTS[form.name].sent(entry).tokens(rate)
-    wider = [replace(rule, keep_recent=max(rule.keep_recent, messages)) for rule in rules.rules]
-    kept = max(rules.keep_recent, messages)
-    return replace(rules, rules=tuple(wider), keep_recent=kept, keep_recent_tokens=0)
-
-
 def _capped(rules: Rules, bound: str, most: int) -> Rules:
     capped = [replace(rule, **{bound: min(getattr(rule, bound), most)}) for rule in rules.rules]
     return replace(rules, rules=tuple(capped), **{bound: min(getattr(rules, bound), most)})

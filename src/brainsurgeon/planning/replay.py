@@ -32,8 +32,9 @@ from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.rules import Price, Rules
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.turns import ModelCall, Savings
+from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning import cache
+from brainsurgeon.planning.calls import Renewed, life_of, sent_with
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.planning.rules import EntryState, Extract, extract
 from brainsurgeon.planning.superseded import Values, superseded
@@ -58,12 +59,6 @@ class Fixed(Struct, frozen=True):
     """The tokens in front of each prompt that are not in the session: system prompt and tools."""
 
     tokens: int
-
-
-class Renewed(Struct, frozen=True):
-    """The context begins anew: what was sent before is not sent any more."""
-
-    at: float | None = None
 
 
 class Value(Struct, frozen=True):
@@ -246,20 +241,7 @@ def _was_gone(value: Value, call: ModelCall) -> bool:
 
 
 def _is_warm(before: ModelCall, call: ModelCall) -> bool:
-    return before.at is not None and call.at is not None and call.at - before.at <= _life(before)
-
-
-def _life(call: ModelCall) -> float:
-    return cache.LONG_LIFE if call.hour else cache.LIFE
-
-
-def sent_with(call: ModelCall, tokens: int, cached: int) -> ModelCall:
-    """Return a call with a prompt of another size; of its new part the same share is written."""
-    tokens = max(0, tokens)
-    cached = min(max(0, cached), tokens)
-    new = call.tokens - call.cached
-    share = call.written / new if new > 0 else 1.0
-    return replace(call, tokens=tokens, cached=cached, written=round((tokens - cached) * share))
+    return before.at is not None and call.at is not None and call.at - before.at <= life_of(before)
 
 
 class Replay:
@@ -379,47 +361,3 @@ def bill(calls: Sequence[ModelCall], price: Price, dollars: float | None) -> Bil
         sum(call.tokens for call in calls), sum(call.cached for call in calls), round(paid),
         None if dollars is None else paid * dollars,
     )  # fmt: skip
-
-
-def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
-    """Return the price of an input token: as configured, else as the calls record their cost."""
-    if price.input is not None:
-        return price.input / 1e6
-    priced = [call for call in calls if call.cost]
-    paid = sum(map(price.paid, priced))
-    return sum(call.cost or 0.0 for call in priced) / paid if paid else None
-
-
-def newest_calls(lines: Lines, form: Format) -> Iterator[ModelCall | Renewed]:
-    """Yield the calls of a session, newest first, and where a new context began."""
-    dialect, met = DIALECTS[form.name], set[str | None]()
-    for parsed in parsed_lines(lines.backward(), form):
-        call = dialect.call(parsed.entry)
-        if call is not None and call.tokens and (call.ident is None or call.ident not in met):
-            met.add(call.ident)
-            yield call
-        if dialect.renews(parsed.entry):
-            yield Renewed(parse_time(parsed.entry.get("timestamp")))
-
-
-def saved_by(savings: Savings, calls: Iterable[ModelCall | Renewed], price: Price) -> Savings:
-    """Return the savings with further calls, less what they paid for a cache that we broke."""
-    for call in calls:
-        if isinstance(call, Renewed):
-            until = max(call.at or 0.0, savings.until)
-            savings = replace(savings, until=until, prompt=0, off=0, broken_at=None)
-            continue
-        cached = call.cached + (savings.off if call.cached else 0)
-        at = call.at or savings.until
-        if savings.broken_at is not None and at - savings.until <= _life(call):
-            cached = max(cached, savings.prompt)
-        raw = sent_with(call, call.tokens + savings.off, cached)
-        paid = price.paid(raw) - price.paid(call)
-        dollars = dollars_of([call], price)
-        known = None if dollars is None else (savings.dollars or 0.0) + dollars * paid
-        savings = replace(
-            savings, until=max(at, savings.until), prompt=raw.tokens, broken_at=None,
-            tokens=savings.tokens + savings.off, paid=savings.paid + paid,
-            dollars=savings.dollars if known is None else known,
-        )  # fmt: skip
-    return savings

@@ -3,8 +3,20 @@
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, Entry, Part, is_own_placeholder
+from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.weight import DIALECTS
+from brainsurgeon.model.entries import (
+    EXTRACTABLE,
+    OLD,
+    RESTORED,
+    Entry,
+    Lines,
+    Part,
+    is_own_placeholder,
+    parse,
+)
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import Fingerprint, Survey
@@ -181,3 +193,22 @@ def changed_recently(silent: float, quiet: float) -> str | None:
 def open_turn(survey: Survey, silent: float, abandoned: float) -> str | None:
     """Return why a turn is open, or None; after `abandoned` silent seconds it counts as closed."""
     return survey.open_turn if survey.open_turn and silent < abandoned else None
+
+
+def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rate: float) -> Rules:
+    """Return the rules with `keep_recent` raised to the messages that `keep_recent_tokens` keeps.
+
+    `rate` is tokens per character.
+    """
+    if not rules.keep_recent_tokens:
+        return rules
+    tokens = messages = 0
+    for line in lines.backward():
+        if tokens >= rules.keep_recent_tokens:
+            break
+        if line.raw and survey.dead(line.offset) is None and (entry := parse(line.raw)) is not None:
+            messages += form.counts(entry)
+            tokens += DIALECTS[form.name].sent(entry).tokens(rate)
+    wider = [replace(rule, keep_recent=max(rule.keep_recent, messages)) for rule in rules.rules]
+    kept = max(rules.keep_recent, messages)
+    return replace(rules, rules=tuple(wider), keep_recent=kept, keep_recent_tokens=0)

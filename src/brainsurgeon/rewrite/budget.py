@@ -40,9 +40,8 @@ from brainsurgeon.planning.budget import (
     steps_to,
 )
 from brainsurgeon.planning.cache import price_of
-from brainsurgeon.planning.costs import calls_in
+from brainsurgeon.planning.calls import Renewed, calls_in, newest_calls, saved_by
 from brainsurgeon.planning.plan import outcome_of
-from brainsurgeon.planning.replay import Renewed, newest_calls, saved_by
 from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.rewrite.inspect import Examination, Planner
 from brainsurgeon.rewrite.turns import summaries

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import Format
-from brainsurgeon.formats.placeholders import Marks, marks_in
 from brainsurgeon.hosts import claude_code, homes, openclaw
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records, Request, SessionRecord
@@ -21,7 +20,7 @@ from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning import rules as idleness
 from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
-from brainsurgeon.planning.budget import keeping_tokens
+from brainsurgeon.planning.matching import Marks, marks_in
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
 from brainsurgeon.sessions.discovery import failing, moved_away, open_session, put_away
@@ -226,7 +225,7 @@ class Planner(Struct, frozen=True):
         examined, records = self.examined, self.records
         lines, form, settings = examined.session.lines, examined.format, examined.settings
         rules = rules or settings.decision_rules()
-        by = keeping_tokens(rules, lines, form, examined.survey, records.rate)
+        by = idleness.keeping_tokens(rules, lines, form, examined.survey, records.rate)
         wider = by.window > examined.survey.window
         survey = form.survey(lines, by.window) if wider else examined.survey
         session = Snapshot(

@@ -6,8 +6,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.sessions import find_record, note_record, update_record
 from brainsurgeon.model.turns import Fullness
-from brainsurgeon.planning.costs import costs_of
-from brainsurgeon.planning.signals import became_too_full, last_calls, last_turn
+from brainsurgeon.planning.calls import costs_of, last_calls, last_turn
 from brainsurgeon.rewrite.budget import count_calls
 from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
@@ -74,7 +73,8 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:
     """Record a signal when a session becomes too full for its plan to relieve."""
     record = find_record(store, session)
-    if not became_too_full(full, store.calibrations.of(record.id) if record else None):
+    before = store.calibrations.of(record.id) if record else None
+    if full.pressure <= full.threshold or (before and before.pressure > before.threshold):
         return
     record = record or note_record(store, session)
     with store.transaction():

@@ -1,0 +1,222 @@
+"""The calls that sessions record: what they cost and save, and which are repeated."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brainsurgeon.formats.base import Format, ParsedLine, is_made_up, parsed_lines
+from brainsurgeon.formats.weight import DIALECTS
+from brainsurgeon.model.entries import Line, Lines
+from brainsurgeon.model.reports import ModelCost
+from brainsurgeon.model.rules import Price
+from brainsurgeon.model.text import parse_time
+from brainsurgeon.model.turns import Compaction, ModelCall, Savings, Spent
+from brainsurgeon.planning.cache import LIFE, LONG_LIFE, Prices, price_of
+
+
+class Renewed(Struct, frozen=True):
+    """The context begins anew: what was sent before is not sent any more."""
+
+    at: float | None = None
+
+
+def cost_of(call: ModelCall, configured: Prices) -> float | None:
+    """Return the dollars of a call: as recorded, else by the configured price, else None."""
+    return call.dollars or price_of(call.model, configured).dollars(call)
+
+
+class RecordedCalls:
+    """The calls of sessions, read one after the other. Each API message counts once, by its id."""
+
+    def __init__(self, configured: Prices) -> None:
+        self._configured = configured
+        self._met: set[str | None] = set()
+        self._costs: dict[str | None, ModelCost] = {}
+        self.compactions: list[Compaction] = []
+        self.stated: float | None = None
+
+    def read(self, lines: Lines, form: Format) -> None:
+        """Add a session, newest lines first: only the last line of a message has full usage."""
+        dialect, turns, found = DIALECTS[form.name], Counter[str | None](), list[Compaction]()
+        models: set[str | None] = set()
+        for parsed in parsed_lines(lines.backward(), form):
+            step, call = form.turn_step(parsed.entry), dialect.call(parsed.entry)
+            if call is not None and self._add(call):
+                models.add(call.model)
+                if found and not found[-1].tokens:
+                    found[-1] = replace(found[-1], tokens=call.tokens + call.output)
+            self.stated = self.stated or dialect.stated(parsed.entry)
+            if dialect.renews(parsed.entry):
+                found.append(Compaction(parse_time(parsed.entry.get("timestamp"))))
+            if step is not None and step.role == "prompt":
+                turns.update(models)
+                models.clear()
+        turns.update(models)
+        for model, number in turns.items():
+            cost = self._costs[model]
+            self._costs[model] = replace(cost, turns=(cost.turns or 0) + number)
+        self.compactions += found
+
+    def _add(self, call: ModelCall) -> bool:
+        if not counts(call) or call.ident in self._met:
+            return False
+        self._met.update({call.ident} - {None})
+        before = self._costs.get(call.model, ModelCost(call.model))
+        self._costs[call.model] = before.plus(1, call, cost_of(call, self._configured))
+        return True
+
+    @property
+    def models(self) -> tuple[ModelCost, ...]:
+        """The models, dearest first."""
+        return dearest_first(self._costs.values())
+
+
+def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, ModelCall]]:
+    """Yield digests of ids and their calls; a call with neither id nor time is left out.
+
+    All lines of a message have the same id.
+    """
+    call_of = DIALECTS[form.name].call
+    with_usage = (line for line in newest_first if line.raw and b'usage"' in line.raw)
+    for parsed in parsed_lines(with_usage, form):
+        call = call_of(parsed.entry)
+        if call is None or not counts(call) or not (call.ident or call.at):
+            continue
+        ident = call.ident or f"{call.at} {call.model} {call.tokens} {call.output}"
+        digest = hashlib.blake2b(f"{form.name} {ident}".encode(), digest_size=8).digest()
+        yield int.from_bytes(digest, signed=True), call
+
+
+def counts(call: ModelCall) -> bool:
+    """Check whether a call was answered, and its usage recorded."""
+    return call.dollars is not None or (call.tokens > 0 and call.complaint is None)
+
+
+def costs_of(spent: Iterable[Spent], configured: Prices) -> tuple[ModelCost, ...]:
+    """Return the costs of calls by model, dearest first."""
+    costs: dict[str, ModelCost] = {}
+    for one in spent:
+        usage = ModelCall(
+            None, one.model, one.tokens, cached=one.cached, written=one.written,
+            output=one.output, dollars=one.dollars or None,
+        )  # fmt: skip
+        before = costs.get(one.model, ModelCost(one.model or None))
+        costs[one.model] = before.plus(one.calls, usage, cost_of(usage, configured))
+    return dearest_first(costs.values())
+
+
+def dearest_first(listed: Iterable[ModelCost]) -> tuple[ModelCost, ...]:
+    return tuple(sorted(
+        listed, key=lambda one: (-one.dollars, -one.tokens_sent, one.model or "")
+    ))  # fmt: skip
+
+
+def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
+    """Return the price of an input token: as configured, else as the calls record their cost."""
+    if price.input is not None:
+        return price.input / 1e6
+    priced = [call for call in calls if call.cost]
+    paid = sum(map(price.paid, priced))
+    return sum(call.cost or 0.0 for call in priced) / paid if paid else None
+
+
+def newest_calls(lines: Lines, form: Format) -> Iterator[ModelCall | Renewed]:
+    """Yield the calls of a session, newest first, and where a new context began."""
+    dialect, met = DIALECTS[form.name], set[str | None]()
+    for parsed in parsed_lines(lines.backward(), form):
+        call = dialect.call(parsed.entry)
+        if call is not None and call.tokens and (call.ident is None or call.ident not in met):
+            met.add(call.ident)
+            yield call
+        if dialect.renews(parsed.entry):
+            yield Renewed(parse_time(parsed.entry.get("timestamp")))
+
+
+def saved_by(savings: Savings, calls: Iterable[ModelCall | Renewed], price: Price) -> Savings:
+    """Return the savings with further calls, less what they paid for a cache that we broke."""
+    for call in calls:
+        if isinstance(call, Renewed):
+            until = max(call.at or 0.0, savings.until)
+            savings = replace(savings, until=until, prompt=0, off=0, broken_at=None)
+            continue
+        cached = call.cached + (savings.off if call.cached else 0)
+        at = call.at or savings.until
+        if savings.broken_at is not None and at - savings.until <= life_of(call):
+            cached = max(cached, savings.prompt)
+        raw = sent_with(call, call.tokens + savings.off, cached)
+        paid = price.paid(raw) - price.paid(call)
+        dollars = dollars_of([call], price)
+        known = None if dollars is None else (savings.dollars or 0.0) + dollars * paid
+        savings = replace(
+            savings, until=max(at, savings.until), prompt=raw.tokens, broken_at=None,
+            tokens=savings.tokens + savings.off, paid=savings.paid + paid,
+            dollars=savings.dollars if known is None else known,
+        )  # fmt: skip
+    return savings
+
+
+def life_of(call: ModelCall) -> float:
+    return LONG_LIFE if call.hour else LIFE
+
+
+def sent_with(call: ModelCall, tokens: int, cached: int) -> ModelCall:
+    """Return a call with a prompt of another size; of its new part the same share is written."""
+    tokens = max(0, tokens)
+    cached = min(max(0, cached), tokens)
+    new = call.tokens - call.cached
+    share = call.written / new if new > 0 else 1.0
+    return replace(call, tokens=tokens, cached=cached, written=round((tokens - cached) * share))
+
+
+class RepeatedCall(Struct, frozen=True):
+    """A call of a tool: `arguments` is a digest of its literal arguments, `place` its entry."""
+
+    tool: str
+    arguments: str
+    place: str
+
+
+def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[RepeatedCall]:
+    """Yield the calls at the end of a session that equal its last call, newest first.
+
+    A prompt or another call ends them. Results and texts may be between them.
+    """
+    last = None
+    for parsed in newest_first:
+        step = form.turn_step(parsed.entry)
+        if step and step.role == "prompt":
+            return
+        tools = {call.call_id: call.tool for call in step.calls} if step else {}
+        for call in reversed(list(form.calls(parsed.entry))):
+            literal = json.dumps(call.arguments).encode()
+            arguments = hashlib.blake2b(literal, digest_size=8).hexdigest()
+            made = RepeatedCall(tools.get(call.call_id, "tool"), arguments, _place(parsed))
+            last = last or made
+            if (made.tool, made.arguments) != (last.tool, last.arguments):
+                return
+            yield made
+
+
+def _place(parsed: ParsedLine) -> str:
+    """Return the id of an entry, without the line number if the id is made up."""
+    ident = parsed.ident or ""  # read from the end, lines have no numbers
+    return ident.rpartition("-")[2] if is_made_up(ident) else ident
+
+
+def last_turn(
+    newest_first: Iterable[ParsedLine], form: Format, prices: Prices
+) -> tuple[str, float]:  # fmt: skip
+    """Return the place of the last prompt, and the dollars of the known calls after it."""
+    met, dollars, call_of = set[str | None](), 0.0, DIALECTS[form.name].call
+    for parsed in newest_first:
+        step, call = form.turn_step(parsed.entry), call_of(parsed.entry)
+        if step and step.role == "prompt":
+            return _place(parsed), dollars
+        if call and counts(call) and call.ident not in met:
+            met |= {call.ident} - {None}
+            dollars += cost_of(call, prices) or 0.0
+    return "", dollars
