@@ -276,8 +276,12 @@ BAD = [
             ("cache_read", 'input = 3, cache_read = "0.3", cache_write = 1, output = 9'),
             ("cache_write", "input = 3, cache_read = 0.3, output = 9"),
             ("output", "input = 3, cache_read = 0.3, cache_write = 3"),
-            ("answer", "input = 3, cache_read = 0.3, cache_write = 3, output = 9, answer = 9"),
         )
+    ),
+    (
+        "prices",
+        '{"*" = {input = 3, cache_read = 0.3, cache_write = 3, output = 9, cache_reads = 9}}',
+        "prices.*.cache_reads: no such key; did you mean cache_read?",
     ),
     *(
         ("archive", f"{{{key} = {text}}}", f"archive.{key}: ")

@@ -88,6 +88,14 @@ def test_what_a_compaction_preserved_is_live():
     assert {entry["uuid"] for entry in before if "uuid" in entry} - gone.keys() == set(preserved)
 
 
+@pytest.mark.parametrize("odd", [["file"], {"file": 1}, 7])
+def test_an_attachment_of_an_odd_type_is_read(conversation, odd):
+    """A type that is no text is one that nobody knows."""
+    conversation.entry("attachment", attachment={"type": odd, "content": "x"}, rendered=odd)
+
+    assert {part.kind for part in parts(conversation.bytes()).values()} == {"system"}
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_preserved_segment_may_be_named_by_its_ends(conversation, broken):
     """Older releases name the two ends; where they are not connected nothing is preserved."""

@@ -1,5 +1,7 @@
 """What sessions have cost, by the calls that they record."""
 
+import json
+
 import pytest
 
 from brainsurgeon.operations.costs import session_costs
@@ -9,7 +11,7 @@ from brainsurgeon.render.estimate import costs_json
 from brainsurgeon.render.runs import status as status_text
 from brainsurgeon.render.runs import status_json
 from building.caching import CachedConversation
-from building.claude import ClaudeConversation, ClaudeWorld
+from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.claw import ClawWorld
 from building.world import SAMPLES, Conversation, append, fork, sql
 
@@ -50,6 +52,37 @@ def test_a_recorded_cost_precedes_the_price_and_nothing_is_guessed(world):
     text = render(cost(world), world.clock())
     assert text[0] == "cost       $0.75, unknown for 2 calls; 4 recorded calls"
     assert text[-1].split()[-1] == "unknown"
+
+
+def test_odd_usage_is_left_out_and_stops_no_scan(world):
+    """Numbers that no call can have count as none."""
+    talk = Conversation()
+    for odd in (2**63 - 1, 10**298, 1e999, True):
+        talk.user()
+        spend(talk, odd)
+        talk.lines[-1]["message"]["usage"] |= {"cacheRead": odd, "output": odd}
+    world.put("s.jsonl", talk.bytes().replace(b"Infinity", b"1e999"))
+
+    assert world.scan().files_failed == 0
+    [model] = cost(world, prices={"*": PRICE}).models
+    assert (model.calls, model.tokens_sent) == (4, 4_000)
+    assert model.dollars == pytest.approx(4 * 0.004)
+
+
+def test_a_call_whose_id_holds_half_a_character_counts(tmp_path):
+    """JSON may name one half of a surrogate pair, which is no UTF-8."""
+    world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
+    talk.user()
+    talk.assistant(message="msg\ud800", requestId="r")
+    talk.lines[-1]["message"] |= {"model": "m\ud800", "usage": USAGE}
+    world.put(
+        f"{SESSION}.jsonl", b"\n".join(json.dumps(one).encode() for one in talk.lines) + b"\n"
+    )
+    world.scan()
+    counted = total(world)
+    world.close()
+
+    assert counted == (1, 0.0)
 
 
 def test_the_price_of_each_sort_of_token_counts(world, clock):

@@ -17,6 +17,7 @@ from brainsurgeon.config.settings import (
     ALIASES,
     ArchiveTable,
     BudgetTable,
+    PriceTable,
     ProfileTable,
     RootTable,
     RuleTable,
@@ -32,6 +33,7 @@ MOST = 120
 _TABLES: dict[str | int, type[SettingsTable]] = {
     "roots": RootTable, "rules": RuleTable, "use": UseTable, "profiles": ProfileTable,
     "budget": BudgetTable, "archive": ArchiveTable, "signals": SignalTable,
+    "prices": PriceTable,
 }  # fmt: skip
 _WANTED = {
     "bool_type": "true or false",

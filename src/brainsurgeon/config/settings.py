@@ -161,7 +161,8 @@ class Profiled(SettingsTable):
     superseded: Switch = key(
         False,
         "also extract what a later entry supersedes (recent tool results, attached files, repeated "
-        "reminders) and arguments of failed calls, except in the last two messages",
+        "reminders) and arguments of failed calls, except in the last `keep_recent` messages, at "
+        "most two",
     )
     min_value_length: Count = key(500, "extract values of more characters than this")
     trigger_types: tuple[Kind, ...] = key(

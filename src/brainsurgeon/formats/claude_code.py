@@ -541,8 +541,9 @@ def _unread(
 def _attached(entry: Entry, *, gone: bool) -> Iterator[Part]:
     """Yield the parts of an attachment; `rendered` (2.1.330) is sent in its place if it can be."""
     attachment = dict_or_empty(entry.get("attachment"))
-    rendered = attachment.get("type") in _RENDERED_ONCE and _is_rendered(entry.get("rendered"))
-    is_file = attachment.get("type") == "file"
+    name = str_or_none(attachment.get("type"))
+    rendered = name in _RENDERED_ONCE and _is_rendered(entry.get("rendered"))
+    is_file = name == "file"
     kind: Kind = "tool_result" if is_file else "system"
     tool = "Read" if is_file else None
     yield from leaves(entry.get("rendered"), ("rendered",), kind, tool)

@@ -46,6 +46,9 @@ _SIGNATURE = re.compile(
     re.IGNORECASE,
 )
 
+# No call has so many tokens, or costs so many dollars.
+_MOST = 1 << 40
+
 
 class Dialect(Struct, frozen=True):
     """How to read requests in one format.
@@ -84,7 +87,13 @@ def _refused(text: str, model: str | None, at: float | None) -> ModelCall:
 
 
 def _counts(usage: Entry, *keys: str) -> int:
-    return sum(value for value in map(usage.get, keys) if type(value) is int and value > 0)
+    return sum(value for value in map(usage.get, keys) if type(value) is int and 0 < value < _MOST)
+
+
+def _dollars(value: object) -> float | None:
+    if isinstance(value, int | float) and value is not True and 0 < value < _MOST:
+        return float(value)
+    return None
 
 
 def _call(
@@ -100,15 +109,14 @@ def _call(
         dict_or_empty(usage.get("cache_creation")), "ephemeral_1h_input_tokens"
     )
     costs = dict_or_empty(usage.get("cost"))
-    parts = [costs.get(key) for key in ("input", "cacheRead", "cacheWrite")]
-    cost = math.fsum(part for part in parts if isinstance(part, int | float) and part > 0)
-    total = costs.get("total")
+    parts = [_dollars(costs.get(key)) for key in ("input", "cacheRead", "cacheWrite")]
+    cost = math.fsum(filter(None, parts))
     return ModelCall(
         ident, model, tokens, at, begins=begins, cached=cached, hour=bool(hour),
         written=_counts(usage, "cacheWrite", "cache_creation_input_tokens"),
         output=_counts(usage, "output", "output_tokens", "completion_tokens"), cost=cost or None,
         # Agents record 0 where they know no price.
-        dollars=total if isinstance(total, int | float) and total > 0 else None,
+        dollars=_dollars(costs.get("total")),
     )  # fmt: skip
 
 
@@ -205,8 +213,7 @@ def _claude_call(entry: Entry) -> ModelCall | None:
 
 
 def _claude_stated(entry: Entry) -> float | None:
-    dollars = entry.get("totalCostUSD") if entry.get("type") == "cost-state" else None
-    return dollars if isinstance(dollars, int | float) and dollars > 0 else None
+    return _dollars(entry.get("totalCostUSD")) if entry.get("type") == "cost-state" else None
 
 
 def _claude_switches(entry: Entry) -> bool:

@@ -39,7 +39,8 @@ class Rules(Struct, frozen=True):
     signed thinking in any turn: broken and hollow signatures (`broken`), or `all`.
 
     Messages that fewer than `keep_recent_tokens` tokens follow are recent, too. With `superseded`,
-    results that a later one supersedes are recent only in the last two messages.
+    results that a later one supersedes are recent only in the last two messages, or in fewer if
+    `keep_recent` is smaller.
 
     `when` decides whether live values are extracted while the provider's cache is warm: `pays`,
     `cold` or `always`. `waits` is why they stay now unless they were requested, or empty. `spared`

@@ -87,7 +87,8 @@ def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, 
         if call is None or not counts(call) or not (call.ident or call.at):
             continue
         ident = call.ident or f"{call.at} {call.model} {call.tokens} {call.output}"
-        digest = hashlib.blake2b(f"{form.name} {ident}".encode(), digest_size=8).digest()
+        name = f"{form.name} {ident}".encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(name, digest_size=8).digest()
         yield int.from_bytes(digest, signed=True), call
 
 
