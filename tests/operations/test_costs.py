@@ -1,15 +1,21 @@
 """What sessions have cost, by the calls that they record."""
 
+import itertools
 import json
+from contextlib import closing
 
 import pytest
 
+from brainsurgeon.errors import StoppedError
 from brainsurgeon.operations.costs import session_costs
 from brainsurgeon.operations.status import status
 from brainsurgeon.render.estimate import costs as render
 from brainsurgeon.render.estimate import costs_json
 from brainsurgeon.render.runs import status as status_text
 from brainsurgeon.render.runs import status_json
+from brainsurgeon.rewrite.budget import count_calls
+from brainsurgeon.sessions.discovery import discover_at, open_session
+from brainsurgeon.store import open_store
 from building.caching import CachedConversation
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.claw import ClawWorld
@@ -31,6 +37,10 @@ def spend(talk, dollars, model="claude-opus-4-5", **fields):
         "input": 1_000, "output": 100, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 1_100,
         "cost": {"input": dollars / 2, "output": dollars / 2, "total": dollars},
     }}  # fmt: skip
+
+
+def opened(world, path, *check_stop):
+    return open_session(discover_at(world.settings().root_directories(), str(path)), *check_stop)
 
 
 def test_a_recorded_cost_precedes_the_price_and_nothing_is_guessed(world):
@@ -242,6 +252,54 @@ def test_a_scan_of_the_tail_counts_its_calls(world):
     world.scan()
 
     assert total(world) == (603, 300.75)
+
+
+def test_calls_that_another_process_counted_meanwhile_count_once(world):
+    """Both read them as new; the one that comes later counts what is left at its next look."""
+    talk = Conversation()
+    talk.user()
+    spend(talk, 0.5)
+    path = world.put("s.jsonl", talk.bytes())
+    with closing(open_store(str(world.state))) as other:
+        for store in (world.store, other):
+            with opened(world, path) as session:
+                count_calls(store, session)
+        for store in (world.store, other):
+            with store.transaction():
+                store.spending.flush()
+        assert total(world) == (1, 0.5)
+
+        before = len(talk.lines)
+        spend(talk, 0.25)
+        append(path, talk.lines[before:])
+        with opened(world, path) as session:
+            count_calls(other, session)
+        with other.transaction():
+            other.spending.flush()
+    assert total(world) == (2, 0.75)
+
+
+def test_a_count_that_is_stopped_begins_anew(world):
+    """Nothing of it is recorded, so that older calls are not taken for counted ones."""
+    talk = Conversation()
+    for _ in range(2_000):
+        talk.user()
+        spend(talk, 0.5, content="y" * 900)
+    path = world.put("s.jsonl", talk.bytes())
+    looks = itertools.count()
+
+    def check_stop():
+        if next(looks) == 1:
+            raise StoppedError
+
+    with (
+        opened(world, path, check_stop) as session,
+        pytest.raises(StoppedError),
+    ):
+        count_calls(world.store, session)
+    world.scan()
+
+    assert total(world) == (2_000, 1_000)
 
 
 def test_lines_of_one_message_do_not_end_the_count(tmp_path):

@@ -231,6 +231,44 @@ def test_a_session_that_reaches_its_ceiling_is_one_signal(world, talk):
     assert sum(one.dollars for one in world.store.spending.total()) == 5
 
 
+def test_a_turn_that_begins_before_the_grown_tail_is_one_signal(world):
+    """Its cost is that of all its calls, however little of the session a scan reads."""
+    talk = Conversation()
+    for _ in range(600):
+        talk.user()
+        talk.assistant("y" * 900)
+    talk.user("make it work")
+    path = world.put("s.jsonl", pay(talk, 1.5).assistant("so far") and talk.bytes())
+    ceiling = {"max_turn_cost_usd": 2}
+    world.scan(signals=ceiling)
+    assert world.store.resumes.at(str(path))
+    for dollars in (1, 3):
+        before = len(talk.lines)
+        pay(talk, dollars).assistant("so far")
+        append(path, talk.lines[before:])
+        world.scan(signals=ceiling)
+
+    assert [one["cost_dollars"] for one in signals(world)] == [2.5]
+
+
+def test_a_message_that_is_still_written_is_counted_once_it_is_whole(tmp_path):
+    """A look during a turn judges its cost so far and records none."""
+    world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
+    name, path = "11111111-1111-4111-8111-111111111111.jsonl", None
+    price = {"input": 1, "cache_read": 1, "cache_write": 1, "output": 1}
+    keys = {"prices": {"*": price}, "signals": {"max_session_cost_usd": 99}}
+    talk.user()
+    for output in (3, 50):
+        talk.assistant(message="msg_a", requestId="req_a")
+        talk.lines[-1]["message"]["usage"] = {"input_tokens": 1, "output_tokens": output}
+        path = world.put(name, talk.bytes(), age=0 if output == 3 else 7200)
+        look(world.settings(**keys), world.store, str(path), world.clock())
+    world.scan(**keys)
+
+    assert [one.output for one in world.store.spending.total()] == [50]
+    world.close()
+
+
 def test_an_unknown_cost_reaches_no_ceiling(world, talk):
     """Nothing is guessed; with a price the same calls count."""
     ceilings = {"max_turn_cost_usd": 1e-6, "max_session_cost_usd": 1e-6}

@@ -362,6 +362,8 @@ SPARED = {
         "the last commit of a retention run changes one page beside the counter in the header: half"
         " of it is the state before or after",
     ("other", "journal"): "as for its name",
+    ("other", "database"):
+        "the last commit of a change by hand only notes what it saves: one row, in one page",
     ("naming", "end of the commit"):
         "it tells an old file that a late opener has written to from one that nobody has: nobody"
         " came late here",

@@ -28,7 +28,7 @@ from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
-from brainsurgeon.rewrite.budget import asked_relief, count_savings, plan_due, remember
+from brainsurgeon.rewrite.budget import asked_relief, count_calls, count_savings, plan_due, remember
 from brainsurgeon.rewrite.inspect import (
     HELD,
     Planner,
@@ -302,6 +302,7 @@ class _Scan:
                 self._full[file.path] = fitting.before
             if store is None:
                 return Look(outcome, examined.session.fingerprint)
+            count_calls(store, examined.session)
             if savings := count_savings(store, examined, planned):
                 self._memory.savings[file.path] = savings
             look = look_of(self._memory, store, planner, planned, outcome, held)

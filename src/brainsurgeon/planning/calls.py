@@ -97,6 +97,15 @@ def counts(call: ModelCall) -> bool:
     return call.dollars is not None or (call.tokens > 0 and call.complaint is None)
 
 
+def spent_on(calls: Iterable[ModelCall]) -> list[Spent]:
+    """Return the usage of calls in sum, by model and whether their cost is recorded."""
+    sums: dict[tuple[str, bool], Spent] = {}
+    for call in calls:
+        key = call.model or "", call.dollars is not None
+        sums[key] = sums.get(key, Spent(*key)).plus(call)
+    return [*sums.values()]
+
+
 def costs_of(spent: Iterable[Spent], configured: Prices) -> tuple[ModelCost, ...]:
     """Return the costs of calls by model, dearest first."""
     costs: dict[str, ModelCost] = {}

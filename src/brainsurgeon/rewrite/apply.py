@@ -683,8 +683,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
     if not plan.edits:
         return None
     check_alone(examined.session)
-    with store.transaction():
-        savings = count_savings(store, examined, plan)
+    savings = count_savings(store, examined, plan)
     [result] = apply(store, [change], clock)
     if isinstance(result, RefusedError):  # the session itself was valid when it was examined
         raise NotIdleError(str(result)) from result

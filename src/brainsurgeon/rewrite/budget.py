@@ -40,7 +40,7 @@ from brainsurgeon.planning.budget import (
     steps_to,
 )
 from brainsurgeon.planning.cache import price_of
-from brainsurgeon.planning.calls import Renewed, calls_in, newest_calls, saved_by
+from brainsurgeon.planning.calls import Renewed, calls_in, newest_calls, saved_by, spent_on
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.rewrite.inspect import Examination, Planner
@@ -345,18 +345,24 @@ def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
             store.calibrations.remember(record.id, full, now)
 
 
-def count_calls(store: Store, session: AnyOpen) -> None:
-    """Record the calls that a session made since its last scan, for its costs."""
-    path, spending = session.file.path, store.spending
-    begun, met = bool(spending.of(path)), set[int]()
+def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
+    """Return the calls that a session made since its costs were recorded, by their ids."""
+    spending, new = store.spending, dict[int, ModelCall]()
+    begun = spending.has_session(session.file.path)
     for ident, call in calls_in(session.lines.backward(), session.format):
-        if ident in met:
-            continue
-        met.add(ident)
+        if ident in new:
+            continue  # of the lines of a message only the last has all figures
         if not spending.has(ident):
-            spending.add(path, ident, call)
+            new[ident] = call
         elif begun:
-            return
+            break
+    return new
+
+
+def count_calls(store: Store, session: AnyOpen) -> None:
+    """Record the costs of the new calls of an idle session, whose last message is complete."""
+    new = new_calls(store, session)
+    store.spending.add(session.file.path, new.keys(), spent_on(new.values()))
 
 
 def count_savings(
@@ -364,9 +370,8 @@ def count_savings(
 ) -> Savings | None:
     """Return the savings of a session including its newest calls; None if there is nothing new.
 
-    Also record its costs. `whole` means that the plan was made from all lines.
+    `whole` means that the plan was made from all lines.
     """
-    count_calls(store, examined.session)
     record = examined.record
     before = store.savings.of(record.id) if record else None
     if before is None and not plan.met.tokens and plan.tokens <= 0:

@@ -6,8 +6,8 @@ from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.sessions import find_record, note_record, update_record
 from brainsurgeon.model.turns import Fullness
-from brainsurgeon.planning.calls import costs_of, last_calls, last_turn
-from brainsurgeon.rewrite.budget import count_calls
+from brainsurgeon.planning.calls import costs_of, last_calls, last_turn, spent_on
+from brainsurgeon.rewrite.budget import new_calls
 from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
 
@@ -48,11 +48,12 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
     keys, prices, form = settings.signals, settings.price_rules(), session.format
     costs: list[tuple[str, float, float, str]] = []
     if most := keys.max_turn_cost_usd:
-        place, dollars = last_turn(parsed_lines(session.lines.backward(), form), form, prices)
+        lines = session.lines_from(0, 1) or session.lines  # the turn may begin before a tail
+        place, dollars = last_turn(parsed_lines(lines.backward(), form), form, prices)
         costs.append(("turn", dollars, most, place))
     if most := keys.max_session_cost_usd:
-        count_calls(store, session)
-        models = costs_of(store.spending.of(session.file.path), prices)
+        new = spent_on(new_calls(store, session).values())
+        models = costs_of([*store.spending.of(session.file.path), *new], prices)
         costs.append(("session", sum(one.dollars for one in models), most, ""))
     for kind, dollars, most, place in costs:
         if dollars < most:

@@ -20,7 +20,7 @@ from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile
 from brainsurgeon.planning.snapshot import VERSION, Frontier
 from brainsurgeon.rewrite.apply import Planned
-from brainsurgeon.rewrite.budget import count_savings, fit_in
+from brainsurgeon.rewrite.budget import count_calls, count_savings, fit_in
 from brainsurgeon.rewrite.inspect import (
     Examination,
     Planner,
@@ -161,6 +161,7 @@ def look_at_growth(
         changes = outcome.outcome == "changed"
         if plan.deferred or (changes and not _may_carry_out(examined, before, plan)):
             return None
+        count_calls(store, session)
         if savings := count_savings(store, examined, plan, whole=False):
             memory.savings[file.path] = savings
         return look_of(memory, store, planner, plan, outcome, held)

@@ -47,7 +47,8 @@ LOST = "lost with a damaged store"
 # Replaces lost paths. It is absolute, because an empty path means the working directory: an agent
 # that works there could see sessions of other agents.
 _NOWHERE = b"/lost-with-a-damaged-store"
-# Caches of the scan. Without them the next scan reads every file.
+# What scans remember. Without it the next scan reads every file, and counts its calls again; what
+# sessions that are gone have cost is lost.
 _LEFT_OUT = frozenset({"files", "resumes", "spending", "counted_calls"})
 _TABLES = (
     "SELECT name, wr FROM pragma_table_list"

@@ -6,7 +6,7 @@ Each row is for one path. Which value a placeholder stands for does not depend o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict, astuple
@@ -14,7 +14,7 @@ from msgspec.structs import asdict, astuple
 from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow, SessionFile
-from brainsurgeon.model.turns import Calibration, Fullness, Loads, ModelCall, Savings, Spent
+from brainsurgeon.model.turns import Calibration, Fullness, Loads, Savings, Spent
 from brainsurgeon.store.database import Table, path_text, signed, storable, unsigned
 
 if TYPE_CHECKING:
@@ -179,43 +179,61 @@ class Spending(Table):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._ids: set[int] = set()
-        self._new: dict[tuple[str, str, bool], Spent] = {}
+        self._new: dict[str, tuple[list[int], list[Spent]]] = {}
 
     def has(self, ident: int) -> bool:
         """Check whether a call is counted in any session."""
-        statement = "SELECT id FROM counted_calls WHERE id = ?"
-        return ident in self._ids or self._first(statement, ident) is not None
+        return ident in self._ids or self._is_stored(ident)
 
-    def add(self, path: str, ident: int, call: ModelCall) -> None:
-        model, priced = storable(call.model or ""), call.dollars is not None
-        self._ids.add(ident)
-        before = self._new.get((path, model, priced), Spent(model, priced))
-        self._new[path, model, priced] = before.plus(call)
+    def has_session(self, path: str) -> bool:
+        """Check whether the calls of a session were counted, even if it had none."""
+        statement = "SELECT 1 FROM spending WHERE path = ? LIMIT 1"
+        return path in self._new or self._first(statement, os.fsencode(path)) is not None
+
+    def add(self, path: str, ids: Collection[int], spent: Iterable[Spent]) -> None:
+        """Add the new calls of a session: their ids, and their sums."""
+        if ids or not self.has_session(path):
+            known, sums = self._new.setdefault(path, ([], []))
+            known.extend(ids)
+            sums.extend(spent)
+            self._ids.update(ids)
 
     def flush(self) -> None:
+        """Store the new calls, inside the caller's transaction."""
         names = Spent.__struct_fields__
         sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in names[2:])
-        self._executemany("INSERT INTO counted_calls VALUES (?)", ((one,) for one in self._ids))
-        self._executemany(
-            f"INSERT INTO spending VALUES ({', '.join('?' * (1 + len(names)))})"  # noqa: S608
-            f" ON CONFLICT DO UPDATE SET {sums}",
-            ((os.fsencode(path), *astuple(spent)) for (path, *_), spent in self._new.items()),
-        )
+        for path, (ids, spent) in self._new.items():
+            # Another process counted calls of this session: the next look counts the others.
+            if any(map(self._is_stored, ids)):
+                continue
+            self._executemany("INSERT INTO counted_calls VALUES (?)", ((ident,) for ident in ids))
+            self._executemany(
+                f"INSERT INTO spending VALUES ({', '.join('?' * (1 + len(names)))})"  # noqa: S608
+                f" ON CONFLICT DO UPDATE SET {sums}",
+                (
+                    (os.fsencode(path), storable(model), *rest)
+                    for model, *rest in map(astuple, (Spent("", priced=False), *spent))
+                ),
+            )
         self._ids, self._new = set(), {}
 
     def of(self, path: str) -> list[Spent]:
         """Return the calls of one session, those in memory included."""
-        new = (spent for (one, *_), spent in self._new.items() if one == path)
-        return [*self._records(Spent, "spending WHERE path = ?", os.fsencode(path)), *new]
+        _, new = self._new.get(path, ([], []))
+        stored = self._records(Spent, "spending WHERE path = ? AND calls > 0", os.fsencode(path))
+        return [*stored, *new]
 
     def total(self) -> list[Spent]:
         """Return the calls of all sessions, by model."""
         model, priced, *sums = Spent.__struct_fields__
         rows = self._execute(
-            f"SELECT {model}, {priced}, {', '.join(f'sum({one})' for one in sums)}"  # noqa: S608
-            f" FROM spending GROUP BY {model}, {priced}"
+            f"SELECT {model}, {priced}, {', '.join(f'sum({name})' for name in sums)}"  # noqa: S608
+            f" FROM spending WHERE calls > 0 GROUP BY {model}, {priced}"
         )
         return [Spent(*row) for row in rows]
+
+    def _is_stored(self, ident: int) -> bool:
+        return self._first("SELECT id FROM counted_calls WHERE id = ?", ident) is not None
 
 
 # The event as compressed by its agent, the size of its text in bytes, the digest for navigation.
