@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.model.text import iso
-from building.caching import CachedConversation
+from building.caching import FIXED, CachedConversation
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.world import append, entry_text, kept, pin
 
@@ -122,6 +122,30 @@ def test_what_an_earlier_extraction_changed_is_not_in_the_cache(world, clock, pa
     append(path, talk.lines[before:])
     clock.now += 2 * MINUTE
     assert world.scan().values_extracted == (kept_chars == 100)
+
+
+@pytest.mark.parametrize(
+    ("last", "extracted"),
+    [("cached", 1), ("without times", 1), ("written", 0), ("other model", 0)],
+)
+def test_a_call_that_wrote_its_whole_prompt_leaves_none_before_it(world, clock, last, extracted):
+    """After it the prompts in front of the change are not in the cache, and would be paid again."""
+    talk = CachedConversation(clock.now - MINUTE)
+    for _ in range(2):
+        talk.user("u" * 45_000)
+        talk.assistant()
+    talk.turn("x" * 3000)
+    talk.user()
+    if last == "written":
+        talk._read = 0
+    if last == "other model":
+        talk._model, talk._read = "claude-sonnet-4-5", FIXED
+    talk.assistant()
+    for line in talk.lines if last == "without times" else ():
+        del line["timestamp"]
+    world.put("s.jsonl", talk.bytes(), age=MINUTE)
+
+    assert world.scan().values_extracted == extracted
 
 
 def test_a_compaction_leaves_no_cache_behind(world, clock, path):

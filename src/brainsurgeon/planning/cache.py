@@ -76,11 +76,15 @@ class Usage:
         """Forget the calls so far: the next request shares no prefix with them."""
         self._last, self._cached = None, False
 
+    def continues(self, call: ModelCall) -> bool:
+        """Check whether a call is to the model of the last one: each has a cache of its own."""
+        return self._last is not None and self._last.model == call.model
+
     def called(self, call: ModelCall) -> None:
         self._model = call.model or self._model
         if not call.tokens:
             return
-        if self._last and self._last.model != call.model:  # each model has a cache of its own
+        if not self.continues(call):
             self.forget()
         self._last = call
         self._cached |= bool(call.cached or call.written)
@@ -121,7 +125,8 @@ def read(
     """Return the cache of a session and the effect of a plan."""
     usage, dialect, rate, behind = Usage(), DIALECTS[form.name], records.rate, 0
     # Tokens in front of the change: all, and those that are not cached. The cache has the prompt of
-    # the last call that came after all extractions from it, or that reported no cache writes.
+    # the last call that came after all extractions from it, or that reported no cache writes,
+    # unless a later call read nothing of it.
     front, unkept, changed = 0, 0, 0.0
     here = set(plan.met.here)
     taken = {
@@ -139,12 +144,14 @@ def read(
             usage.forget()
         if step is not None and step.role == "prompt":
             usage.prompted()
+        in_front = parsed.offset + len(parsed.raw) <= start
+        if call is not None and call.tokens:
+            if call.written and not (call.cached and usage.continues(call)):
+                unkept = front
+            if in_front and (call.at is None or call.at > changed or not call.written):
+                unkept = 0
         if call is not None:
             usage.called(call)
-        in_front = parsed.offset + len(parsed.raw) <= start
-        if in_front and call is not None and call.tokens:
-            unkept = unkept if call.cached else front
-            unkept = 0 if (call.at or 0.0) > changed or not call.written else unkept
         changed = max(changed, taken.get(parsed.ident or "", 0.0))
         if in_front or end is None or parsed.offset < end:
             tokens = dialect.sent(parsed.entry).tokens(rate)
