@@ -62,6 +62,20 @@ def test_equal_results_are_superseded_by_the_newest():
     assert newer(talk).keys() == {"0", "1"}
 
 
+def test_results_with_other_images_are_not_equal():
+    """Each image of pi has the same text beside it; the same image and text are equal."""
+    talk = Conversation()
+    for number, data in enumerate("ABA"):
+        talk.call("read", {"path": f"/w/{number}.png"}, str(number))
+        last = talk.result("Read image file [image/png]", "read", str(number))
+        talk.lines[-1]["message"]["content"].append(
+            {"type": "image", "data": data * 99, "mimeType": "image/png"}
+        )
+        talk.assistant()
+
+    assert newer(talk) == {"0": last}
+
+
 def test_a_failed_result_supersedes_only_its_arguments():
     """The last result that is of use stays."""
     talk = Conversation()

@@ -33,9 +33,9 @@ def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[V
     """Map live values that are superseded to the id of the entry that supersedes them.
 
     A result is superseded by a later one of the same call, by a later read of its whole file, by a
-    later change of its file, and by a later result of the same text. One that failed supersedes
-    only the arguments of its call. An attached file counts as a read, and a reminder is superseded
-    by one of the same text.
+    later change of its file, and by a later result of the same text and images. One that failed
+    supersedes only the arguments of its call. An attached file counts as a read, and a reminder is
+    superseded by one of the same text.
     """
     newer: dict[Values, str] = {}
     calls: dict[str | None, _Call] = {}
@@ -87,11 +87,16 @@ def _failed(parsed: ParsedLine, form: Format) -> set[str | None]:
 def _texts(
     parsed: ParsedLine, form: Format, survey: Survey, failed: Container[str | None]
 ) -> dict[Values, str]:
-    """Return the texts of the results and reminders that a request contains, but no errors."""
+    """Return the texts of the results and reminders that a request contains, but no errors.
+
+    An image counts as a digest of it.
+    """
     texts: dict[Values, str] = defaultdict(str)
     for part in form.parts(parsed.entry, survey, parsed.offset):
         call_id, value = form.anchor(parsed.entry, part.path), value_at(parsed.entry, part.path)
         told = part.kind in ("tool_result", "system") and not part.dead and call_id not in failed
+        if told and part.block:
+            value = _digest(json.dumps(value, sort_keys=True)).hex()
         if told and isinstance(value, str):
             texts[parsed.ident, part.kind, call_id] += value
     return texts
