@@ -62,6 +62,7 @@ def test_a_recorded_cost_precedes_the_price_and_nothing_is_guessed(world):
     text = render(cost(world), world.clock())
     assert text[0] == "cost       $0.75, unknown for 2 calls; 4 recorded calls"
     assert text[-1].split()[-1] == "unknown"
+    assert render(cost(world, prices={"haiku": PRICE}), 0)[2].split()[-3:] == ["$0.50", "+", "?"]
 
 
 def test_odd_usage_is_left_out_and_stops_no_scan(world):

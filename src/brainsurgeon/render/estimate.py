@@ -129,12 +129,15 @@ def total_cost(models: Sequence[ModelCost]) -> str:
     return f"{cost(whole)}{why}; {counted(whole.calls, 'recorded call')}" if models else ""
 
 
-def cost(one: ModelCost) -> str:
-    """Return the dollars of a model, and how many of its calls have no known price."""
+def cost(one: ModelCost, *, short: bool = False) -> str:
+    """Return the dollars of a model, and how many of its calls have no known price.
+
+    The short form has a question mark instead of their number.
+    """
     if _known(one) is None:
         return "unknown"
-    unpriced = counted(one.calls_unpriced, "call")
-    return f"${one.dollars:,.2f}" + (f", unknown for {unpriced}" if one.calls_unpriced else "")
+    unknown = " + ?" if short else f", unknown for {counted(one.calls_unpriced, 'call')}"
+    return f"${one.dollars:,.2f}" + (unknown if one.calls_unpriced else "")
 
 
 MODELS: tuple[Column, ...] = (
@@ -144,7 +147,7 @@ MODELS: tuple[Column, ...] = (
     ("tokens sent", 40, lambda one: f"{one.tokens_sent:,}"),
     ("from cache", 70, lambda one: _share(one.tokens_cached, one.tokens_sent)),
     ("answered", 80, lambda one: f"{one.tokens_answered:,}"),
-    ("cost", 0, cost),
+    ("cost", 0, lambda one: cost(one, short=True)),
 )
 
 
