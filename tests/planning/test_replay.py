@@ -2,7 +2,9 @@
 
 import pytest
 
-from brainsurgeon.model.rules import Price, Rules
+from brainsurgeon.formats import FORMATS
+from brainsurgeon.model.records import Records
+from brainsurgeon.model.rules import Price, Rule, Rules
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.calls import Renewed, dollars_of
 from brainsurgeon.planning.replay import (
@@ -10,8 +12,11 @@ from brainsurgeon.planning.replay import (
     Replay,
     Value,
     bill,
+    history,
     unpruned,
 )
+from building.readings import opened
+from building.world import Conversation
 
 
 def call(at, tokens, cached, **more):
@@ -96,6 +101,27 @@ def test_recent_values_and_small_savings_stay():
 
     assert sizes(replay("always", recent))[2:] == [(17_200, 17_000), (11_400, 0)]
     assert sizes(replay("always", rules=Rules((), min_reclaim_share=0.4))) == sizes(CALLS)
+
+
+@pytest.mark.parametrize(
+    ("rules", "between", "keep"),
+    [((), 10, 13), ((), 0, 3), ((Rule("tool_result", (), 500, 5),), 10, 5),
+     ((Rule("tool_result", (), 500, 5),), 0, 3), ((Rule("tool_result", (), 500, 1),), 0, 1)],
+)  # fmt: skip
+def test_a_value_is_superseded_once_the_later_entry_is_there(rules, between, keep):
+    """Before, it goes only as a value that is not superseded would."""
+    talk, form = Conversation(), FORMATS["openclaw"]
+    for call in "12":
+        talk.call("exec", {"command": "ls"}, call)
+        talk.result(call * 2000, "exec", call)
+        talk.assistant()
+        for _ in range(between):
+            talk.user()
+    with opened(talk.bytes()) as lines:
+        chosen = Rules(rules, keep_recent=20, superseded=True)
+        events = history(lines, form, form.survey(lines, 3), Records(), chosen)
+
+    assert next(event.keep for event in events if isinstance(event, Value)) == keep
 
 
 def test_a_new_context_carries_nothing_of_the_old_one():

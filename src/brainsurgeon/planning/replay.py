@@ -36,7 +36,7 @@ from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.calls import Renewed, life_of, sent_with
 from brainsurgeon.planning.matching import Matcher
-from brainsurgeon.planning.rules import EntryState, Extract, extract
+from brainsurgeon.planning.rules import LAST, EntryState, Extract, extract
 from brainsurgeon.planning.superseded import Values, superseded
 
 # A survey for which every entry is old and before the last prompt.
@@ -90,11 +90,10 @@ def history(
     events: list[Event] = []
     dialect, matcher = DIALECTS[form.name], Matcher(form, survey, records)
     messages, met = 0, set[str | None]()
-    newer = superseded(lines, form, survey) if rules.superseded else {}
+    newer = _superseded(lines, form, survey) if rules.superseded else {}
     growths: list[_Growth] = []
     last, sent, since = None, 0, 0
-    on_branch = (line for line in lines if survey.dead(line.offset) != OFF_BRANCH)
-    for parsed in parsed_lines(on_branch, form):
+    for parsed in _on_branch(lines, form, survey):
         entry, step, call = parsed.entry, form.turn_step(parsed.entry), dialect.call(parsed.entry)
         if dialect.renews(entry):
             events.append(Renewed())
@@ -121,6 +120,19 @@ def history(
         messages += form.counts(entry)
     _measure(events, growths)
     return events
+
+
+def _on_branch(lines: Lines, form: Format, survey: Survey) -> Iterator[ParsedLine]:
+    return parsed_lines((line for line in lines if survey.dead(line.offset) != OFF_BRANCH), form)
+
+
+def _superseded(lines: Lines, form: Format, survey: Survey) -> Mapping[Values, int]:
+    """Map superseded values to the number of the message that supersedes them."""
+    numbers, messages = dict[str | None, int](), 0
+    for parsed in _on_branch(lines, form, survey):
+        numbers[parsed.ident] = messages
+        messages += form.counts(parsed.entry)
+    return {values: numbers[ident] for values, ident in superseded(lines, form, survey).items()}
 
 
 class _Growth(Struct):
@@ -152,12 +164,13 @@ def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
 
 
 def _values(
-    parsed: ParsedLine, form: Format, rules: Rules, newer: Mapping[Values, str],
+    parsed: ParsedLine, form: Format, rules: Rules, newer: Mapping[Values, int],
     rate: float, number: int,
 ) -> Iterator[Value]:  # fmt: skip
     for part in form.parts(parsed.entry, _LONG_AGO, parsed.offset):
         values = (parsed.ident, part.kind, form.anchor(parsed.entry, part.path))
-        state = EntryState(parsed.ident, OLD, superseded=newer.get(values, ""))
+        by = newer.get(values)
+        state = EntryState(parsed.ident, OLD, superseded="" if by is None else str(by))
         decision = extract(part, value_at(parsed.entry, part.path), state, rules, 0.0)
         if isinstance(decision, Extract) and not part.dead:
             token = part.instead or placeholder_token(_PLACEHOLDER, block=part.block)
@@ -165,6 +178,9 @@ def _values(
             rule = rules.match(part)
             if tokens > 0:
                 keep = rule.keep_recent if rule else rules.keep_recent
+                if by is not None:
+                    soon = max(by - number, min(keep, LAST))
+                    keep = min(keep, soon) if rule else soon
                 yield Value(number, keep, tokens, fresh=part.kind == "thinking")
 
 
