@@ -2,9 +2,12 @@
 
 import json
 
+import anyio
 import pytest
+from mcp import Client
 
 from brainsurgeon.lookup.scope import Scope
+from brainsurgeon.mcp_server import server_of
 from brainsurgeon.mcp_server.answering import NOT_HERE
 from building.tool import OTHER, SESSION, Agent, asking, pruned
 
@@ -65,6 +68,44 @@ def test_two_agents_never_see_each_other(world):
         assert own in agent.told(action="show", entry="00000003")["session"]
         assert foreign not in str(agent.told(action="get_context"))
         assert foreign not in str(agent.told(action="get_context", session=own))
+
+
+def test_whatever_an_agent_asks_for_it_gets_no_value_of_another(world):
+    """In 1,540 calls of each action that returns values, by any name of entries and sessions."""
+    agent = pruned(world)
+    foreign = Agent(world, "other", OTHER)
+    for number in range(8):
+        foreign.talk.turn(f"secret of the other {number} " * 50)
+    foreign.write()
+    world.scan()
+    ids = [f"{number:08x}" for number in range(3, 37, 2)]
+    entries = [*ids, *(f"[[extracted-{ident}]]" for ident in ids), *(ident[:7] for ident in ids)]
+    sessions = [
+        None, SESSION, OTHER, OTHER[:8], f"other/{OTHER}", f"agent:other:{OTHER}",
+        str(foreign.path), "other", "../other", "*",
+    ]  # fmt: skip
+    asked = [
+        {"action": "evidence"},
+        *(
+            {"action": action, "entry": entry}
+            for action in ("show", "restore")
+            for entry in entries
+        ),
+        *({"action": "search", "text": entry} for entry in entries),
+    ]
+    calls = [call | ({"session": name} if name else {}) for call in asked for name in sessions]
+    before = foreign.path.read_bytes()
+
+    async def ask():
+        async with Client(server_of(world.settings(), agent.scope)) as client:
+            return [await client.call_tool("purge_control", call) for call in calls]
+
+    answers = anyio.run(ask)
+    texts = [block.text for result in answers for block in result.content]
+    assert len(texts) == 1_540
+    assert not [text for text in texts if "of the other" in text]
+    assert any("the first result" in text for text in texts)
+    assert foreign.path.read_bytes() == before
 
 
 def test_one_agent_name_below_two_roots_is_never_mixed(world):
