@@ -47,8 +47,8 @@ def restore(
     entry: Annotated[
         str | None,
         Argument(
-            help="Entry id, its beginning, or a whole placeholder [[extracted-…]]. After --all "
-            "--wait, the longest time to wait (2h)."
+            help="Entry id, its beginning, or a whole placeholder [[extracted-…]]. With --all "
+            "--wait, the longest time to wait, such as 2h."
         ),
     ] = None,
     everything: Annotated[

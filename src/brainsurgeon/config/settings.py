@@ -278,8 +278,8 @@ class Settings(Profiled):
     )
     roots: tuple[RootTable, ...] = key(
         (),
-        "`[[roots]]` with `path`, `format` (`auto`, `openclaw` also for pi, `claude-code`, "
-        "`generic`, `codex`), `exclusive` (`true`: nothing else writes there)",
+        "`[[roots]]` with `path`, `format` (`auto`; `openclaw`, which is also that of pi; "
+        "`claude-code`; `generic`; `codex`), `exclusive` (`true`: nothing else writes there)",
     )
     profiles: dict[str, ProfileTable] = key(dict, "`[profiles.NAME]`: settings for some sessions")
     profile: str | None = key(None, "the profile of all sessions that no `[[use]]` selects")
