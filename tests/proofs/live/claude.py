@@ -3,19 +3,23 @@
 import contextlib
 import json
 import os
+import pty
+import select
 import subprocess
 import sys
+import termios
 import time
 import uuid
 from pathlib import Path
 
 from proofs.agent_packages import CLAUDE_CODES, node_binary, package
-from proofs.live.program import lines_of
+from proofs.live.program import lines_of, wait
 
 NEWEST = list(CLAUDE_CODES)[-1]
 KEY = "test-key-only-here"
 TOOLS = "Bash,Read,Write,Edit,Agent,Task,mcp__brainsurgeon__purge_control,Skill"
 PATIENCE = 180
+PROMPT = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}".encode()
 
 
 def started_by(release):
@@ -180,6 +184,49 @@ class ClaudeCode:
                 if self.model.plans[number][1] in str(said.get("result")):
                     return self._asked(number, rounds)
         raise AssertionError(f"the process ended: {self.model.refused}")
+
+    def types(self, keys, *rounds):
+        """Type keys on a terminal, one after the other, and do one turn; give its requests."""
+        number, prompt = self.model.script(*rounds)
+        terminal, inner = pty.openpty()
+        termios.tcsetwinsize(inner, (50, 120))
+        process = subprocess.Popen(
+            [*self.words, *self._options(), *self._session(self.session)], cwd=self.workspace,
+            env={**self.environment, "TERM": "xterm"}, stdin=inner, stdout=inner, stderr=inner,
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(inner)
+
+        def ended():
+            _shown(terminal)
+            return len(self.model.of(number)) > len(rounds)
+
+        try:
+            wait("the prompt is shown", lambda: PROMPT in _shown(terminal))
+            dismissed = "\x1b"  # what a new release may ask at its first start
+            for key in (dismissed, *keys, prompt, "\r"):
+                os.write(terminal, key.encode())
+                _shown(terminal)
+            wait("the turn ends", ended)
+            for key in ("/exit", "\r"):
+                os.write(terminal, key.encode())
+                _shown(terminal)
+            assert process.wait(60) == 0
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            os.close(terminal)
+        return self._asked(number, rounds)
+
+
+def _shown(terminal):
+    """Give what a terminal is sent until nothing comes for a while."""
+    shown, end = b"", time.monotonic() + PATIENCE
+    with contextlib.suppress(OSError):  # the program has ended
+        while select.select([terminal], [], [], 1.5)[0] and time.monotonic() < end:
+            shown += os.read(terminal, 1 << 16)
+    return shown
 
 
 def printing(tag, lines=80):
