@@ -141,7 +141,7 @@ def _give_pi_the_tool(account, pi, ident):
     account.types("brainsurgeon scan --once")
     said = results(pi)
     assert said[ident] == f"{VALUE}\n"
-    assert list(said.values()).count(f"Restored {ident}.") == 2
+    assert [one.strip() for one in said.values()].count(f"Restored {ident}.") == 2
 
     bound = shlex.quote(str(pi.path.parent))
     [line] = [one for one in typed("pi", "Give it the tool") if one.startswith("pi mcp add")]
