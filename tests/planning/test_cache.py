@@ -6,7 +6,8 @@ from brainsurgeon.formats import recognise
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Price
-from brainsurgeon.planning.cache import Break, Cache, due, load, price_of, read
+from brainsurgeon.planning.cache import Break, Cache, due, price_of, read
+from brainsurgeon.planning.calls import load_of
 from building.readings import opened
 from building.world import SAMPLES
 
@@ -77,7 +78,7 @@ def test_the_last_prompt_is_the_same_from_either_end(agent):
         with opened(data) as lines:
             survey = form.survey(lines, 0)
             state, _ = read(lines, form, survey, Plan(), Records(), 0.0)
-            loads.append(load(lines, form, survey))
+            loads.append(load_of(lines, form, survey))
         assert loads[-1] == state.load, path
 
     assert any(loads)

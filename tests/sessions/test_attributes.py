@@ -25,8 +25,7 @@ def flag(path, flags):
     try:
         fcntl.ioctl(descriptor, SET_FLAGS, struct.pack("l", flags))
     except OSError:
-        # Only some filesystems keep flags; where there are none, none can be lost.
-        pytest.skip("this filesystem keeps no such attributes")
+        pytest.skip("this filesystem keeps no such attributes")  # so none can be lost
     finally:
         os.close(descriptor)
 

@@ -66,6 +66,11 @@ def update_record(store: Store, session: AnyOpen) -> SessionRecord | None:
     return record
 
 
+def current_record(store: Store, session: AnyOpen) -> SessionRecord:
+    """Return the row of an open session as it is now, a new one if it has none."""
+    return update_record(store, session) or note_record(store, session)
+
+
 def note_record(store: Store, session: AnyOpen) -> SessionRecord:
     """Record the path of an open session, in a new row if it has none."""
     with store.transaction():
@@ -342,7 +347,7 @@ def noted(store: Store, session: Session) -> Session:
         return session
     try:
         with failing(file), open_session(file) as opened:
-            record = update_record(store, opened) or note_record(store, opened)
+            record = current_record(store, opened)
     except (BusyError, FailedError):
         if session.record is None:
             raise

@@ -104,7 +104,7 @@ ARGUMENTS = {
 
 
 def serve(settings: Settings, scope: Scope | None) -> None:
-    """Answer calls until stdin ends, one after the other, since each may open the store.
+    """Serve calls until stdin ends, one after the other, since each may open the store.
 
     Without a scope every session is meant.
     """
@@ -159,7 +159,7 @@ def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
 def _answer(
     settings: Settings, scope: Scope | None, arguments: dict[str, Any], tool: str
 ) -> tuple[str, bool]:
-    """Answer a call. Imports wait for the first call, so that the server starts sooner."""
+    """Return the answer to a call. Imports wait for the first one: the server starts sooner."""
     from brainsurgeon.lookup.scope import Scope  # noqa: PLC0415
     from brainsurgeon.mcp_server.answering import ALSO_CALLED, answer  # noqa: PLC0415
 

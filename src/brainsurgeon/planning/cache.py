@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.formats.weight import DIALECTS
-from brainsurgeon.model.entries import Line, Lines
+from brainsurgeon.model.entries import Line
 from brainsurgeon.model.plans import Edit, FieldEdit, Plan, Removal
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Price
@@ -103,19 +103,6 @@ class Usage:
             last.tokens + last.output if last else 0,
             median(used) if used else 1, self._hour, self._model,
         )  # fmt: skip
-
-
-def load(lines: Lines, form: Format, survey: Survey) -> int:
-    """Return the `load` of a session's `Cache`, read from its end."""
-    dialect = DIALECTS[form.name]
-    live = (line for line in lines.backward() if survey.dead(line.offset) is None)
-    for parsed in parsed_lines(live, form):
-        call = dialect.call(parsed.entry)
-        if call is not None and call.tokens:
-            return call.tokens + call.output
-        if dialect.renews(parsed.entry) or dialect.switches(parsed.entry):
-            break
-    return 0
 
 
 def read(

@@ -13,9 +13,13 @@ from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.entries import Line, Lines
 from brainsurgeon.model.reports import ModelCost
 from brainsurgeon.model.rules import Price
+from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import Compaction, ModelCall, Savings, Spent
 from brainsurgeon.planning.cache import LIFE, LONG_LIFE, Prices, price_of
+
+# So many calls in a row without usage: the agent records none, and no more lines are read.
+SILENT = 50
 
 
 class Renewed(Struct, frozen=True):
@@ -134,16 +138,30 @@ def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
     return sum(call.cost or 0.0 for call in priced) / paid if paid else None
 
 
-def newest_calls(lines: Lines, form: Format) -> Iterator[ModelCall | Renewed]:
-    """Yield the calls of a session, newest first, and where a new context began."""
-    dialect, met = DIALECTS[form.name], set[str | None]()
-    for parsed in parsed_lines(lines.backward(), form):
+def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCall | Renewed]:
+    """Yield the calls in lines of a session, and where a new context began.
+
+    Ends after SILENT calls without usage: its agent records none.
+    """
+    dialect, met, silent = DIALECTS[form.name], set[str | None](), 0
+    for parsed in parsed_lines(newest_first, form):
         call = dialect.call(parsed.entry)
         if call is not None and call.tokens and (call.ident is None or call.ident not in met):
             met.add(call.ident)
             yield call
+        if call is not None:
+            silent = 0 if call.tokens else silent + 1
+        if silent > SILENT:
+            return
         if dialect.renews(parsed.entry):
             yield Renewed(parse_time(parsed.entry.get("timestamp")))
+
+
+def load_of(lines: Lines, form: Format, survey: Survey) -> int:
+    """Return the tokens of the last live prompt and its answer, 0 if they were not recorded."""
+    live = (line for line in lines.backward() if survey.dead(line.offset) is None)
+    last = next(newest_calls(live, form), None)
+    return last.tokens + last.output if isinstance(last, ModelCall) else 0
 
 
 def saved_by(savings: Savings, calls: Iterable[ModelCall | Renewed], price: Price) -> Savings:

@@ -147,7 +147,7 @@ class _Growth(Struct):
 
 
 def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
-    """Give the values the tokens by which they made the prompts grow.
+    """Set by how many tokens each value made the prompts grow.
 
     What a prompt grows by beside the lengths of its entries is about the same for each call.
     """

@@ -40,7 +40,7 @@ from brainsurgeon.planning.budget import (
     steps_to,
 )
 from brainsurgeon.planning.cache import price_of
-from brainsurgeon.planning.calls import Renewed, calls_in, newest_calls, saved_by, spent_on
+from brainsurgeon.planning.calls import Renewed, calls_in, load_of, newest_calls, saved_by, spent_on
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.rewrite.inspect import Examination, Planner
@@ -267,7 +267,7 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
         return fitting
     now, settings, rules = examined.now, examined.settings, fitting.rules
     session = examined.session
-    plan = replace(plan, load=cache.load(session.lines, session.format, examined.survey))
+    plan = replace(plan, load=load_of(session.lines, session.format, examined.survey))
     fitting = replace(fitting, plan=plan)
     enough = plan.forced or rules.pays(plan, session.fingerprint.size)
     cold = rules.when == "always" or examined.silent >= cache.LONG_LIFE
@@ -376,7 +376,7 @@ def count_savings(
     before = store.savings.of(record.id) if record else None
     if before is None and not plan.met.tokens and plan.tokens <= 0:
         return None
-    newest = newest_calls(examined.session.lines, examined.format)
+    newest = newest_calls(examined.session.lines.backward(), examined.format)
     if before is None:
         last = next((call for call in newest if isinstance(call, ModelCall)), None)
         savings = Savings(last.at or 0.0, last.tokens) if last else Savings()
