@@ -2,14 +2,15 @@
 
 import pytest
 
-from brainsurgeon.formats import recognise
+from brainsurgeon.formats import FORMATS, recognise
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Price
+from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.planning.cache import Break, Cache, due, price_of, read
-from brainsurgeon.planning.calls import load_of
+from brainsurgeon.planning.calls import load_of, newest_calls
 from building.readings import opened
-from building.world import SAMPLES
+from building.world import SAMPLES, Conversation
 
 NOW, LATER = 1000.0, 1200.0
 CLAUDE = Price()
@@ -82,3 +83,23 @@ def test_the_last_prompt_is_the_same_from_either_end(agent):
         assert loads[-1] == state.load, path
 
     assert any(loads)
+
+
+def test_an_agent_that_records_no_usage_is_not_read_to_the_beginning():
+    """After fifty answers without usage nothing before them is read."""
+    talk = Conversation()
+    talk.turn()
+    talk.lines[-1]["message"]["usage"] = {"input": 9, "output": 1}
+    for _ in range(60):
+        talk.turn()
+    read_lines = []
+
+    def newest_first(lines):
+        for line in lines.backward():
+            read_lines.append(line)
+            yield line
+
+    with opened(talk.bytes()) as lines:
+        assert list(newest_calls(newest_first(lines), FORMATS["openclaw"])) == []
+        assert len(read_lines) < len(talk.lines)
+        assert load_of(lines, FORMATS["openclaw"], NO_SURVEY) == 0
