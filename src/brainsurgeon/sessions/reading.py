@@ -7,7 +7,7 @@
 import hashlib
 import os
 import stat
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -71,7 +71,7 @@ def refuse_if(reason: str | None) -> None:
         raise RefusedError(reason)
 
 
-class AnyOpen:
+class AnyOpen(ABC):
     """A session that is open for reading, in either medium: a file, or rows of a database.
 
     `file` and `fingerprint` are its state when it was opened. `check_stop` is called at every read
