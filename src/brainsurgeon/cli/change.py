@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Argument, Option
@@ -44,42 +44,32 @@ if TYPE_CHECKING:
 
 
 def restore(
-    entry: Annotated[
-        str | None,
-        Argument(
-            help="Entry id, its beginning, or a whole placeholder [[extracted-…]]. With --all "
-            "--wait, the longest time to wait, such as 2h."
-        ),
-    ] = None,
-    everything: Annotated[
-        bool, Option("--all", help="Restore everything, or everything in --session.")
-    ] = False,
+    entry: str | None = Argument(
+        None,
+        help="Entry id, its beginning, or a whole placeholder [[extracted-…]]. With --all "
+        "--wait, the longest time to wait, such as 2h.",
+    ),
+    everything: bool = Option(
+        False, "--all", help="Restore everything, or everything in --session."
+    ),
     session: OneSession = None,
     key: Keys = None,
-    pristine: Annotated[
-        bool,
-        Option(
-            "--pristine",
-            help="Also remove the fields that brainsurgeon added to entries: _extractable, "
-            "_restored and _redacted.",
-        ),
-    ] = False,
-    values: Annotated[
-        bool, Option("--values", help="Also restore the values extracted from an archived turn.")
-    ] = False,
-    wait: Annotated[
-        bool,
-        Option("--wait", help="Wait until the session is idle, by default ten minutes at most."),
-    ] = False,
-    run: Annotated[
-        str | None,
-        Option(
-            "--run", help="Restore the values that this run extracted; `history` lists the runs."
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="With --run, print what would be restored.")
-    ] = False,
+    pristine: bool = Option(
+        False,
+        "--pristine",
+        help="Also remove the fields that brainsurgeon added to entries: _extractable, "
+        "_restored and _redacted.",
+    ),
+    values: bool = Option(
+        False, "--values", help="Also restore the values extracted from an archived turn."
+    ),
+    wait: bool = Option(
+        False, "--wait", help="Wait until the session is idle, by default ten minutes at most."
+    ),
+    run: str | None = Option(
+        None, "--run", help="Restore the values that this run extracted; `history` lists the runs."
+    ),
+    dry_run: bool = Option(False, "--dry-run", help="With --run, print what would be restored."),
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -188,25 +178,19 @@ def _restore_all(
 
 
 def archive(
-    session: Annotated[
-        str | None,
-        Argument(
-            help="Path, id, prefix of the id, agent/id, or session key.",
-            autocompletion=session_titles,
-        ),
-    ] = None,
-    listing: Annotated[
-        bool, Option("--list", help="List the archived turns of SESSION, or of all.")
-    ] = False,
-    turns: Annotated[
-        str | None, Option("--turns", metavar="A..B", help="Only these turns. The first turn is 1.")
-    ] = None,
-    note: Annotated[
-        str | None, Option("--note", help="Outcome to record for the last of the turns.")
-    ] = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Show what would be archived, and why the rest stays.")
-    ] = False,
+    session: str | None = Argument(
+        None,
+        help="Path, id, prefix of the id, agent/id, or session key.",
+        autocompletion=session_titles,
+    ),
+    listing: bool = Option(False, "--list", help="List the archived turns of SESSION, or of all."),
+    turns: str | None = Option(
+        None, "--turns", metavar="A..B", help="Only these turns. The first turn is 1."
+    ),
+    note: str | None = Option(None, "--note", help="Outcome to record for the last of the turns."),
+    dry_run: bool = Option(
+        False, "--dry-run", help="Show what would be archived, and why the rest stays."
+    ),
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -255,13 +239,14 @@ def _span(text: str) -> tuple[int, int]:
 
 def pin(
     entry: Entry,
-    recent: Annotated[
-        int | None,
-        Option(
-            "--recent", metavar="N", min=0, help="Keep it only while it is in the last N messages."
-        ),
-    ] = None,
-    undo: Annotated[bool, Option("--undo", help="Let the rules decide again.")] = False,
+    recent: int | None = Option(
+        None,
+        "--recent",
+        metavar="N",
+        min=0,
+        help="Keep it only while it is in the last N messages.",
+    ),
+    undo: bool = Option(False, "--undo", help="Let the rules decide again."),
     session: OneSession = None,
     json: Json = False,
     config: Config = None,
@@ -303,18 +288,14 @@ def _set_extractable(
 
 def relieve(
     session: SessionName,
-    to: Annotated[
-        str | None, Option("--to", help="Goal: tokens (120000), or a share of the window (60%).")
-    ] = None,
-    signatures: Annotated[
-        bool, Option("--signatures", help="Also extract thinking with invalid signatures.")
-    ] = False,
-    now: Annotated[
-        bool, Option("--now", help="Also extract values that were just restored.")
-    ] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Show what would be extracted and what stays.")
-    ] = False,
+    to: str | None = Option(
+        None, "--to", help="Goal: tokens (120000), or a share of the window (60%)."
+    ),
+    signatures: bool = Option(
+        False, "--signatures", help="Also extract thinking with invalid signatures."
+    ),
+    now: bool = Option(False, "--now", help="Also extract values that were just restored."),
+    dry_run: bool = Option(False, "--dry-run", help="Show what would be extracted and what stays."),
     json: Json = False,
     config: Config = None,
 ) -> None:

@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer import Option
@@ -150,9 +150,9 @@ def _print_version(wanted: bool) -> None:
 
 def _options(
     config: Config = None,
-    version: Annotated[  # noqa: ARG001  its callback does the work
-        bool, Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
-    ] = False,
+    version: bool = Option(  # noqa: ARG001  its callback does the work
+        False, "--version", help="Print the version.", is_eager=True, callback=_print_version
+    ),
 ) -> None:
     """Keep the session files of coding agents lean, and restore every byte on demand.
 

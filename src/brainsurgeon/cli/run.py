@@ -43,17 +43,16 @@ DryRun = Annotated[
 
 
 def scan(
-    once: Annotated[  # noqa: ARG001  crontabs contain it
-        bool, Option("--once", help="Has no effect: a scan is always one run.")
-    ] = False,
+    # Crontabs contain it.
+    once: bool = Option(False, "--once", help="Has no effect: a scan is always one run."),  # noqa: ARG001
     dry_run: DryRun = False,
     session: Sessions = None,
-    retain: Annotated[
-        bool, Option("--retention", help="Only delete expired values; read no session.")
-    ] = False,
-    verbose: Annotated[
-        bool, Option("--verbose", help="With --dry-run, list every value that would be extracted.")
-    ] = False,
+    retain: bool = Option(
+        False, "--retention", help="Only delete expired values; read no session."
+    ),
+    verbose: bool = Option(
+        False, "--verbose", help="With --dry-run, list every value that would be extracted."
+    ),
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -156,15 +155,12 @@ def run(config: Config = None) -> None:
 
 
 def mcp(
-    agent: Annotated[
-        str | None,
-        Option(
-            "--agent", help="Serve only the sessions of this agent: its name, or its directory."
-        ),
-    ] = None,
-    session: Annotated[
-        str | None, Option("--session", help="Serve only this session: its path or id.")
-    ] = None,
+    agent: str | None = Option(
+        None, "--agent", help="Serve only the sessions of this agent: its name, or its directory."
+    ),
+    session: str | None = Option(
+        None, "--session", help="Serve only this session: its path or id."
+    ),
     config: Config = None,
 ) -> None:
     """Serve the agents' tool purge_control, over MCP on stdin.
@@ -210,14 +206,12 @@ def _retain(settings: Settings, *, dry_run: bool) -> None:
 
 
 def doctor(
-    repair: Annotated[
-        bool,
-        Option(
-            "--repair",
-            help="Finish interrupted rewrites, record the placeholders found in sessions, and copy "
-            "the readable values of a damaged store into a new one.",
-        ),
-    ] = False,
+    repair: bool = Option(
+        False,
+        "--repair",
+        help="Finish interrupted rewrites, record the placeholders found in sessions, and copy "
+        "the readable values of a damaged store into a new one.",
+    ),
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -247,23 +241,22 @@ class Form(StrEnum):
 
 
 def status(
-    check: Annotated[
-        bool, Option("--check", help="For monitors: print one line; exit with 1 on trouble.")
-    ] = False,
-    max_age: Annotated[
-        str, Option("--max-age", help="With --check, the greatest age of the last run.")
-    ] = "15m",
-    form: Annotated[
-        Form, Option("--format", help="html: a report page; prometheus: metrics for a monitor.")
-    ] = Form.text,
-    output: Annotated[
-        str | None,
-        Option("--output", help="Output file. Default of a page: report.html in state_dir."),
-    ] = None,
-    show: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
-    previews: Annotated[
-        bool, Option("--previews", help="On the page, show the beginning of extracted values.")
-    ] = False,
+    check: bool = Option(
+        False, "--check", help="For monitors: print one line; exit with 1 on trouble."
+    ),
+    max_age: str = Option(
+        "15m", "--max-age", help="With --check, the greatest age of the last run."
+    ),
+    form: Form = Option(
+        Form.text, "--format", help="html: a report page; prometheus: metrics for a monitor."
+    ),
+    output: str | None = Option(
+        None, "--output", help="Output file. Default of a page: report.html in state_dir."
+    ),
+    show: bool = Option(False, "--open", help="Open the page in the browser."),
+    previews: bool = Option(
+        False, "--previews", help="On the page, show the beginning of extracted values."
+    ),
     json: Json = False,
     config: Config = None,
 ) -> None:

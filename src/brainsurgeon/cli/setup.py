@@ -12,7 +12,7 @@ from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from json import dumps, load
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Option
@@ -62,45 +62,29 @@ NO_ANSWER = "nothing was done: no terminal to ask for confirmation; add --yes or
 
 
 def init(
-    systemd: Annotated[
-        bool, Option("--systemd", help="Also install a service of your user.")
-    ] = False,
-    system: Annotated[
-        bool,
-        Option("--system", help="With --systemd, only print the unit file of a system service."),
-    ] = False,
-    cron: Annotated[
-        bool, Option("--cron", help="Also add a scan every two minutes to your crontab.")
-    ] = False,
-    mcp: Annotated[
-        list[Agent] | None,
-        Option(
-            "--mcp",
-            metavar="AGENT",
-            help="Also register the tool with openclaw, claude or codex. Repeatable.",
-        ),
-    ] = None,
-    hooks: Annotated[
-        HookedAgent | None,
-        Option(
-            "--hooks",
-            metavar="AGENT",
-            help="Also install the plugin of claude: the tool, and a warning of a full context.",
-        ),
-    ] = None,
-    yes: Annotated[
-        bool,
-        Option(
-            "--yes", help="Do not ask. Writes the configuration, and does what the options name."
-        ),
-    ] = False,
-    undo: Annotated[bool, Option("--undo", help="Undo the steps of init.")] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Print what would be done; write nothing.")
-    ] = False,
-    verbose: Annotated[
-        bool, Option("--verbose", help="List every value that a run would extract.")
-    ] = False,
+    systemd: bool = Option(False, "--systemd", help="Also install a service of your user."),
+    system: bool = Option(
+        False, "--system", help="With --systemd, only print the unit file of a system service."
+    ),
+    cron: bool = Option(False, "--cron", help="Also add a scan every two minutes to your crontab."),
+    mcp: list[Agent] | None = Option(
+        None,
+        "--mcp",
+        metavar="AGENT",
+        help="Also register the tool with openclaw, claude or codex. Repeatable.",
+    ),
+    hooks: HookedAgent | None = Option(
+        None,
+        "--hooks",
+        metavar="AGENT",
+        help="Also install the plugin of claude: the tool, and a warning of a full context.",
+    ),
+    yes: bool = Option(
+        False, "--yes", help="Do not ask. Writes the configuration, and does what the options name."
+    ),
+    undo: bool = Option(False, "--undo", help="Undo the steps of init."),
+    dry_run: bool = Option(False, "--dry-run", help="Print what would be done; write nothing."),
+    verbose: bool = Option(False, "--verbose", help="List every value that a run would extract."),
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -269,12 +253,10 @@ def _say_how_to_purge(directory: str) -> None:
 
 
 def config(
-    check: Annotated[
-        bool, Option("--check", help="Only check whether the configuration is valid.")
-    ] = False,
-    schema: Annotated[
-        bool, Option("--schema", help="Print a JSON schema of the configuration, for editors.")
-    ] = False,
+    check: bool = Option(False, "--check", help="Only check whether the configuration is valid."),
+    schema: bool = Option(
+        False, "--schema", help="Print a JSON schema of the configuration, for editors."
+    ),
     json: Json = False,
     config: Config = None,
 ) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Argument, Option
@@ -46,29 +46,25 @@ class Sort(StrEnum):
 
 
 def sessions(
-    session: Annotated[
-        str | None,
-        Argument(
-            help="Show this session in detail: its path, id, prefix of an id, or key.",
-            autocompletion=session_titles,
-        ),
-    ] = None,
-    agent: Annotated[str | None, Option("--agent", help="Only the sessions of this agent.")] = None,
-    state: Annotated[
-        str | None,
-        Option(
-            "--state",
-            help="Only sessions in this state: idle, busy, skipped, failed, unreadable or gone.",
-        ),
-    ] = None,
-    sort: Annotated[
-        Sort,
-        Option("--sort", help="Sort key: size or saved (largest first), age (oldest first), name."),
-    ] = Sort.size,
-    preview: Annotated[
-        bool,
-        Option("--preview", help="With a session, also show the beginning of extracted values."),
-    ] = False,
+    session: str | None = Argument(
+        None,
+        help="Show this session in detail: its path, id, prefix of an id, or key.",
+        autocompletion=session_titles,
+    ),
+    agent: str | None = Option(None, "--agent", help="Only the sessions of this agent."),
+    state: str | None = Option(
+        None,
+        "--state",
+        help="Only sessions in this state: idle, busy, skipped, failed, unreadable or gone.",
+    ),
+    sort: Sort = Option(
+        Sort.size,
+        "--sort",
+        help="Sort key: size or saved (largest first), age (oldest first), name.",
+    ),
+    preview: bool = Option(
+        False, "--preview", help="With a session, also show the beginning of extracted values."
+    ),
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -124,7 +120,7 @@ def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
 
 
 def estimate(
-    session: Annotated[list[str] | None, Argument(help="Only these sessions.")] = None,
+    session: list[str] | None = Argument(None, help="Only these sessions."),
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -150,29 +146,23 @@ def estimate(
 
 
 def show(
-    name: Annotated[
-        str | None,
-        Argument(
-            metavar="ENTRY|SESSION",
-            help="Entry id or placeholder, or a session.",
-            autocompletion=session_titles,
-        ),
-    ] = None,
+    name: str | None = Argument(
+        None,
+        metavar="ENTRY|SESSION",
+        help="Entry id or placeholder, or a session.",
+        autocompletion=session_titles,
+    ),
     session: OneSession = None,
     key: Keys = None,
-    index: Annotated[
-        bool, Option("--index", help="Print only the tool calls of an archived turn.")
-    ] = False,
-    search: Annotated[
-        str | None,
-        Option(
-            "--search",
-            metavar="TEXT",
-            help="List the entries with TEXT, extracted or not, in SESSION or in all sessions; "
-            "ignores case.",
-        ),
-    ] = None,
-    regex: Annotated[bool, Option("--regex", help="TEXT is a regular expression.")] = False,
+    index: bool = Option(False, "--index", help="Print only the tool calls of an archived turn."),
+    search: str | None = Option(
+        None,
+        "--search",
+        metavar="TEXT",
+        help="List the entries with TEXT, extracted or not, in SESSION or in all sessions; "
+        "ignores case.",
+    ),
+    regex: bool = Option(False, "--regex", help="TEXT is a regular expression."),
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -257,14 +247,13 @@ def _print_turn(turn: ArchivedTurn, *, index: bool) -> None:
 
 def evidence(
     session: SessionName,
-    budget: Annotated[
-        int, Option("--budget", min=0, help="Largest number of bytes of results to print.")
-    ] = 32_000,
-    last: Annotated[bool, Option("--last", help="Only the last turn.")] = False,
-    turn: Annotated[
-        str | None,
-        Option("--turn", help="Only the turn that contains this entry, or this archived turn."),
-    ] = None,
+    budget: int = Option(
+        32_000, "--budget", min=0, help="Largest number of bytes of results to print."
+    ),
+    last: bool = Option(False, "--last", help="Only the last turn."),
+    turn: str | None = Option(
+        None, "--turn", help="Only the turn that contains this entry, or this archived turn."
+    ),
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -296,27 +285,22 @@ def evidence(
 
 
 def history(
-    events: Annotated[
-        bool, Option("--events", help="List events instead of runs: what happened to each session.")
-    ] = False,
-    follow: Annotated[bool, Option("--follow", help="Print new events until interrupted.")] = False,
-    since: Annotated[
-        str | None,
-        Option("--since", help="Only events after this event number or ISO 8601 time."),
-    ] = None,
+    events: bool = Option(
+        False, "--events", help="List events instead of runs: what happened to each session."
+    ),
+    follow: bool = Option(False, "--follow", help="Print new events until interrupted."),
+    since: str | None = Option(
+        None, "--since", help="Only events after this event number or ISO 8601 time."
+    ),
     session: OneSession = None,
-    kind: Annotated[
-        list[str] | None, Option("--kind", help="Only events of this kind. Repeatable.")
-    ] = None,
-    counts: Annotated[
-        bool, Option("--counts", help="Count extracted and restored values by kind and tool.")
-    ] = False,
-    everything: Annotated[
-        bool, Option("--all", help="List all runs, not only the newest 20.")
-    ] = False,
-    json: Annotated[
-        bool, Option("--json", help="Print one JSON document; with --follow one per line.")
-    ] = False,
+    kind: list[str] | None = Option(None, "--kind", help="Only events of this kind. Repeatable."),
+    counts: bool = Option(
+        False, "--counts", help="Count extracted and restored values by kind and tool."
+    ),
+    everything: bool = Option(False, "--all", help="List all runs, not only the newest 20."),
+    json: bool = Option(
+        False, "--json", help="Print one JSON document; with --follow one per line."
+    ),
     config: Config = None,
 ) -> None:
     """List the runs and their changes, the newest last.

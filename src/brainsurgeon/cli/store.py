@@ -49,8 +49,8 @@ def _store() -> None:
 
 @store.command(cls=Command)
 def backup(
-    file: Annotated[str, Argument(help="File for the copy.")],
-    force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
+    file: str = Argument(..., help="File for the copy."),
+    force: bool = Option(False, "--force", help="Replace an existing file."),
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -69,7 +69,7 @@ def backup(
 
 @store.command(cls=Command)
 def restore(
-    file: Annotated[str, Argument(help="A file that `store backup` made.")],
+    file: str = Argument(..., help="A file that `store backup` made."),
     yes: Yes = False,
     json: Json = False,
     config: Config = None,
@@ -97,10 +97,9 @@ def restore(
 
 @store.command(cls=Command)
 def purge(
-    even_so: Annotated[
-        bool,
-        Option("--even-so", help="Remove it even if placeholders are left. Their values are lost."),
-    ] = False,
+    even_so: bool = Option(
+        False, "--even-so", help="Remove it even if placeholders are left. Their values are lost."
+    ),
     yes: Yes = False,
     json: Json = False,
     config: Config = None,
