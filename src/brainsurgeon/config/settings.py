@@ -68,7 +68,7 @@ class RootTable(SettingsTable):
     )
     exclusive: Switch = key(
         False,
-        "you guarantee that nothing else writes there; for file systems without reliable leases",
+        "you promise that no other program writes there; for file systems without leases",
     )
 
 
@@ -85,12 +85,12 @@ class ArchiveTable(SettingsTable):
     """Which finished turns are archived, and how they are summarised."""
 
     enabled: Switch = key(
-        False, "archive finished turns: a summary in the last answer replaces them"
+        False, "archive finished turns: a summary in the last answer replaces the turn"
     )
-    token_threshold: Count = key(8000, "archive a turn of more tokens than this")
-    tool_call_threshold: Count = key(5, "archive a turn of at least this many tool calls")
-    keep_turns: Count = key(2, "number of latest turns that are never archived")
-    command: Command = key((), "your program that writes the summary instead")
+    token_threshold: Count = key(8000, "archive turns of more tokens than this")
+    tool_call_threshold: Count = key(5, "archive turns with at least this many tool calls")
+    keep_turns: Count = key(2, "number of newest turns that are not archived")
+    command: Command = key((), "your program that writes the summaries")
 
     def under(self, profile: ArchiveTable) -> ArchiveTable:
         return self.model_copy(update=given(profile))
@@ -114,17 +114,16 @@ class PriceTable(SettingsTable):
 class BudgetTable(SettingsTable):
     """How full a context window may become before a scan extracts more."""
 
-    enabled: Switch = key(False, "extract more from a session whose context is too full")
-    max_step: MaxStep = key(3, "highest step of relief that a scan may take, 0 to 6")
+    enabled: Switch = key(False, "scans extract more from sessions that are too full")
+    max_step: MaxStep = key(3, "highest step of relief that a scan takes, 0 to 6")
     threshold: Threshold = key(
         None,
-        "share of the window above which a session is too full, or a table of shares for "
-        "`frontier`, `mid` and `small` models; not set: 0.85, 0.65 and 0.35, for others 0.75",
+        "share of the window above which a session is too full: one number, or a table for "
+        "`frontier`, `mid` and `small` models",
     )
     max_messages: Count = key(
         0,
-        "largest number of messages that are sent: older turns are archived or, if that is "
-        "impossible, their values are extracted; 0: off",
+        "largest number of messages that a session sends whole; older ones are shortened; 0: off",
     )
 
     def by_tier(self) -> dict[Tier, float]:
@@ -138,37 +137,31 @@ class SignalTable(SettingsTable):
     """Signals about a running session."""
 
     repeat_threshold: Count = key(
-        5, "report a tool call that is repeated this many times in a row as a signal; 0: off"
+        5, "report a tool call that is made this many times in a row; 0: off"
     )
-    max_turn_cost_usd: Dollars | None = key(
-        None, "report a turn whose known cost reaches this as a signal"
-    )
+    max_turn_cost_usd: Dollars | None = key(None, "report a turn that has cost this many dollars")
     max_session_cost_usd: Dollars | None = key(
-        None, "report a session whose known cost reaches this as a signal"
+        None, "report a session that has cost this many dollars"
     )
-    on_signal: Command = key(
-        (), "your program that reads each signal as JSON on its standard input"
-    )
+    on_signal: Command = key((), "your program that gets each signal as JSON on its standard input")
 
 
 class Profiled(SettingsTable):
     """The settings that a profile may change for some sessions."""
 
-    keep_recent: Count = key(3, "number of recent messages from which nothing is extracted")
+    keep_recent: Count = key(3, "number of newest messages that are sent whole")
     keep_recent_tokens: Count = key(
-        0, "also keep the messages that contain this many newest tokens; 0: off"
+        0, "also send the newest messages whole that contain this many tokens; 0: off"
     )
     superseded: Switch = key(
         False,
-        "also extract what a later entry supersedes (recent tool results, attached files, repeated "
-        "reminders) and arguments of failed calls, except in the last `keep_recent` messages, at "
-        "most two",
+        "also extract values that a later entry supersedes, and arguments of failed calls",
     )
-    min_value_length: Count = key(500, "extract values of more characters than this")
+    min_value_length: Count = key(500, "extract only values of more characters than this")
     trigger_types: tuple[Kind, ...] = key(
         ("thinking", "tool_result"),
-        "kinds of values to extract, of `thinking`, `tool_call`, `tool_result`, "
-        "`assistant`, `user`, `system`, `custom`",
+        "kinds of values to extract: `thinking`, `tool_call`, `tool_result`, `assistant`, `user`, "
+        "`system`, `custom`",
     )
     rules: tuple[RuleTable, ...] = key(
         (),
@@ -177,19 +170,20 @@ class Profiled(SettingsTable):
     )
     signed_thinking: Literal["take", "defer"] = key(
         "take",
-        "signed thinking that an extraction invalidates: `take` also extracts it, "
-        "`defer` leaves the session unchanged",
+        "what to do if an extraction makes signed thinking invalid: `take` also extracts the "
+        "thinking, `defer` leaves the session unchanged",
     )
     signed_models: Names = key(
         (),
-        "globs of further models whose signed thinking an extraction invalidates; `!` excludes one",
+        "globs of further models whose signatures cover everything before the thinking; `!` "
+        "excludes a model",
     )
     when: Literal["pays", "cold", "always"] = key(
         "pays",
-        "when to extract values that the provider may have cached: once that `pays`, once the "
+        "when to extract values that are in the provider's prompt cache: once it `pays`, once the "
         "cache is `cold`, or `always` at once",
     )
-    windows: dict[str, Positive] = key(dict, "context windows in tokens, by globs of model ids")
+    windows: dict[str, Positive] = key(dict, "windows in tokens, by globs of model ids")
     tiers: dict[str, Tier] = key(dict, "tiers of models, by parts of their ids")
     budget: BudgetTable = key(
         BudgetTable.model_construct,
@@ -239,47 +233,47 @@ _BUILT_IN: dict[str, dict[str, Any]] = {
 class Settings(Profiled):
     """The whole configuration."""
 
-    enabled: Switch = key(True, "master switch; with `false` a scan changes nothing")
+    enabled: Switch = key(True, "with `false`, scans change nothing")
     exclude: tuple[Pattern, ...] = key(
         (), "never change these: globs of paths, `agent:<id>`, `session:<id>`, `tool:<name>`"
     )
-    min_session_bytes: Size = key(0, "smaller sessions are left unchanged")
+    min_session_bytes: Size = key(0, "never change sessions that are smaller than this")
     min_reclaim: Reclaim = key(
         0.01,
-        'smallest saving for which a session is rewritten: bytes (`"64KB"`), or a share (`"1%"`) '
-        "of its last prompt (of its file, for values that are never sent)",
+        'rewrite a session only if this saves at least so many bytes (`"64KB"`), or this share of '
+        'its last prompt (`"1%"`)',
     )
     quiet: Wait = key(30, "how long a session must be unchanged before it is rewritten")
     abandoned_after: Wait = key(
         3600,
-        "how long an open turn must be unchanged to count as abandoned; a session that an open "
-        "Claude Code has in memory waits as long",
+        "how long an open turn must be unchanged to count as finished",
     )
-    keep_after_restore: Wait = key(600, "how long a restored value is not extracted again")
-    keep_purge_control_calls: Switch = key(False, "do not shorten the agent's own restore calls")
+    keep_after_restore: Wait = key(
+        600, "how long a restored value is kept before it can be extracted again"
+    )
+    keep_purge_control_calls: Switch = key(
+        False, "with `true`, the agent's own restore calls are not shortened"
+    )
     scan_interval: Interval = key(30, "time between the scans of the daemon")
     auto_cron: Cron = key(
-        None, 'cron schedule of these scans, instead of `scan_interval` (`"*/2 * * * *"`)'
+        None, 'cron schedule of these scans, instead of `scan_interval`: `"*/2 * * * *"`'
     )
-    watch: Switch = key(True, "also scan soon after a change")
-    retention: Duration = key(
-        86_400, "how long a value is kept after its placeholder left its entry"
-    )
+    watch: Switch = key(True, "the daemon also scans soon after a change")
+    retention: Duration = key(86_400, "how long the store keeps a value whose placeholder is gone")
     retention_standing: Duration = key(
-        30 * 86_400, "how long a value is kept whose session is inactive or missing"
+        30 * 86_400, "how long the store keeps a value whose session is unchanged or missing"
     )
     retention_cron: Cron = key(
         "0 */6 * * *", "cron schedule on which the daemon deletes expired values"
     )
     databases: Literal["auto", "engines", "off"] = key(
         "auto",
-        "OpenClaw's databases: `engines` includes those for which a plugin is the context engine, "
-        "`off` leaves all databases unchanged",
+        "which of OpenClaw's databases to change: `off`: none; `auto`: those without a plugin as "
+        "context engine; `engines`: those with one, too",
     )
     roots: tuple[RootTable, ...] = key(
         (),
-        "`[[roots]]` with `path`, `format` (`auto`; `openclaw`, which is also that of pi; "
-        "`claude-code`; `generic`; `codex`), `exclusive` (`true`: nothing else writes there)",
+        "where sessions are: `[[roots]]` with `path`, `format`, `exclusive`",
     )
     profiles: dict[str, ProfileTable] = key(dict, "`[profiles.NAME]`: settings for some sessions")
     profile: str | None = key(None, "the profile of all sessions that no `[[use]]` selects")
