@@ -1,5 +1,6 @@
 """Which turns of a session archive, and into what, as the planner puts it together."""
 
+import pytest
 from msgspec.structs import replace
 
 from brainsurgeon.formats import FORMATS
@@ -18,7 +19,7 @@ ON = ArchiveRules(enabled=True)
 def planned(talk, archiving):
     """Plan what is archived of a conversation; nothing else goes."""
     with opened(talk.bytes()) as lines:
-        rules = Rules((), max_messages=archiving.beyond)
+        rules = Rules((), max_messages=archiving.most)
         survey = FORM.survey(lines, max(WINDOW, rules.window))
         return plan(Snapshot(lines, FORM, survey, Records(), 0.0), rules, archiving=archiving)
 
@@ -37,15 +38,16 @@ def test_a_turn_whose_line_cannot_be_edited_is_left_out():
     assert made.turns[0].reason == "format: its line cannot be edited"
 
 
-def test_a_key_that_stands_twice_keeps_the_turn():
+@pytest.mark.parametrize("archiving", [Archiving(ON), Archiving(ArchiveRules(), most=40)])
+def test_a_key_that_stands_twice_keeps_the_turn(archiving):
     """A closing line that says its link twice is never edited, and its turn stays whole."""
     talk, told = turns(4)
     line = talk.bytes().splitlines()[12]
-    twice = line[:-1] + b',"parentId":"x"}'
+    twice = line[:-1] + b',"parentId":"0000000b"}'
     data = talk.bytes().replace(line, twice)
     with opened(data) as lines:
         session = Snapshot(lines, FORM, FORM.survey(lines, WINDOW), Records(), 0.0)
-        made = plan(session, Rules(()), archiving=Archiving(ON))
+        made = plan(session, Rules(()), archiving=archiving)
 
     assert told[0][1] not in [one.entry_id for one in made.archives]
 
@@ -53,8 +55,9 @@ def test_a_key_that_stands_twice_keeps_the_turn():
 def test_turns_that_archive_with_others_say_so():
     """A small turn that goes into an archive with others is not told as one that stays."""
     talk, _ = turns(6)
-    half = len(roles(talk.bytes())) // 2
-    made = planned(talk, Archiving(replace(ON, tool_call_threshold=99), beyond=half))
+    messages = len(roles(talk.bytes()))
+    three = 3 * messages // 6
+    made = planned(talk, Archiving(replace(ON, tool_call_threshold=99), most=three + 2))
 
     assert [one.archived for one in made.turns] == [True] * 3 + [False] * 3
     assert {one.reason for one in made.turns[:3]} == {"with 2 other turns"}

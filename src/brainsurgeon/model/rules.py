@@ -44,7 +44,7 @@ class Rules(Struct, frozen=True):
 
     `when` decides whether live values are extracted while the provider's cache is warm: `pays`,
     `cold` or `always`. `waits` is why they stay now unless they were requested, or empty. `spared`
-    values stay, since the session fits without their extraction.
+    values stay, and turns whose closing texts are `spared`, since the session fits without them.
     """
 
     rules: tuple[Rule, ...]

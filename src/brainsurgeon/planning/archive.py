@@ -40,7 +40,7 @@ from brainsurgeon.model.turns import (
     Verdict,
 )
 from brainsurgeon.planning.drafts import Ids, Judge
-from brainsurgeon.planning.rules import EntryState
+from brainsurgeon.planning.rules import FITS, EntryState
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
 from brainsurgeon.planning.summaries import (
     SummaryFacts,
@@ -313,25 +313,15 @@ class Archiving(Struct, frozen=True):
 
     `asked` maps the prompt ids of requested turns to their notes, or to None. `summaries` maps
     digests of turns to summaries that the configured command wrote. `refused` are closing entries
-    whose lines cannot be edited with certainty. In the linked form, the live turns that end before
-    the newest `beyond` messages become one archive, whatever their size; further turns are
-    archived, the oldest first, until at most `most` live messages remain. 0 switches either off.
-    The rules `before` apply to the newest `spared` live turns.
+    whose lines cannot be edited with certainty. In the linked form, further turns are archived, the
+    oldest first and whatever their size, until at most `most` live messages remain; 0: none.
     """
 
     rules: ArchiveRules
     asked: Mapping[str, str | None] = field(default_factory=dict)
     summaries: Mapping[bytes, str] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
-    beyond: int = 0
     most: int = 0
-    spared: int = 0
-    before: ArchiveRules = ArchiveRules()
-
-    @property
-    def joins(self) -> bool:
-        """Whether turns may be archived because of the number of messages."""
-        return self.beyond > 0 or self.most > 0
 
 
 NOTHING_ASKED = Archiving(ArchiveRules())
@@ -447,7 +437,7 @@ class ArchiveRefusedError(Exception):
 
 def archive_turns(session: Snapshot, rules: Rules, archiving: Archiving) -> Archivals:
     """Decide which turns of a session are archived. Reads nothing if none may be."""
-    if not (archiving.rules.enabled or archiving.asked or archiving.joins):
+    if not (archiving.rules.enabled or archiving.asked or archiving.most):
         return Archivals()
     return _Archiver(session, rules, archiving).archivals()
 
@@ -459,6 +449,7 @@ class _Archiver:
         self._session, self._archiving, self._rules = session, archiving, archiving.rules
         self._form, self._linked = session.form, session.form.archives == "linked"
         self._rate, self._protected_for = session.records.rate, rules.keep_after_restore
+        self._spared = rules.spared
         extractions = session.records.extractions
         self._archived = {value.entry_id: value for value in extractions
                           if value.archive_id is not None and not value.links}  # fmt: skip
@@ -579,7 +570,7 @@ class _Archiver:
         if turn.stays.dead:
             turn.position = OLD
         if not (
-            turn.depth or turn.asked or self._archiving.joins
+            turn.depth or turn.asked or self._archiving.most
             or (middle and worth_archiving(turn, self._rules))
         ):  # fmt: skip
             turn.facts = None
@@ -628,13 +619,19 @@ class _Archiver:
         verdicts = []
         for turn in self._turns:
             turn.after = after.get(turn, len(self._live) + self._rules.keep_turns)
-            spared = turn.after < self._archiving.spared
-            verdict = decide(turn, self._archiving.before if spared else self._rules)
-            if verdict.archived and turn.closing_id in self._archiving.refused:
-                why = "format: its line cannot be edited"
+            verdict = decide(turn, self._rules)
+            if verdict.archived and (why := self._left_out(turn)):
                 verdict = replace(verdict, archived=False, reason=why)
             verdicts.append(verdict)
         return verdicts
+
+    def _left_out(self, last: Turn) -> str | None:
+        """Return why no archive is made that ends with a turn, or None."""
+        if last.closing_id in self._archiving.refused:
+            return "format: its line cannot be edited"
+        closing = last.closing
+        spared = closing and (closing.ident, closing.step.text_path) in self._spared
+        return FITS if spared else None
 
     def _text(self, group: _Group) -> str:
         last = group[-1]
@@ -673,41 +670,26 @@ class _Archiver:
     def _joined(self, chosen: _Group) -> tuple[list[_Group], int]:
         """Return groups of turns, one for each joint archive, and the messages above `most`.
 
-        The first group are the oldest live turns that end before the newest `beyond` messages, as
-        far as they may be joined. Further groups are made of the oldest turns until at most `most`
-        messages remain. While more than FOLD_AFTER archives are adjacent, the older half of them is
-        merged into one. `chosen` are the turns that are archived anyway.
+        Groups are made of the oldest turns until at most `most` messages remain. While more than
+        FOLD_AFTER archives are adjacent, the older half of them is merged into one. `chosen` are
+        the turns that are archived anyway.
         """
         alone = {turn: _messages_between([turn]) for turn in chosen}
         excess = self._total.messages - self._archiving.most - sum(alone.values())
-        first = self._before_newest()
-        excess -= _saved(first, alone)
-        capped, excess = self._capped(self._live[len(first) :], alone, excess)
-        groups = [first, *capped] if len(first) > 1 else capped
+        groups, excess = self._capped(alone, excess)
         taken = {turn for group in groups for turn in group}
         left = [turn for turn in self._live if turn not in taken]
         merged = (group for row in self._rows(left, alone) for group in self._merged(row))
-        return [*groups, *(group for group in merged if len(group) > 1)], excess
+        groups += [group for group in merged if len(group) > 1]
+        return [group for group in groups if not self._left_out(group[-1])], excess
 
-    def _before_newest(self) -> _Group:
-        """Return the oldest live turns that end before the newest `beyond` messages."""
-        live, beyond = self._live, self._archiving.beyond
-        oldest = sum(0 < beyond <= turn.position for turn in live)
-        for count, turn in enumerate(live[:oldest]):
-            if turn.stays.held or turn.entries.flaws:
-                oldest = count + (not turn.stays.held)
-                break
-        starts = (live[:count] for count in range(oldest, 1, -1))
-        return next(filter(_may_join, starts), [])
-
-    def _capped(
-        self, live: _Group, alone: Mapping[Turn, int], excess: int
-    ) -> tuple[list[_Group], int]:
+    def _capped(self, alone: Mapping[Turn, int], excess: int) -> tuple[list[_Group], int]:
         """Return groups of the oldest turns that save `excess` messages, and how many are left.
 
         A turn that may not be joined stays, and the next group begins after it.
         """
-        groups, begin = [], 0
+        live, begin = self._live, 0
+        groups: list[_Group] = []
         while self._archiving.most and excess > 0 and begin < len(live):
             group = [*takewhile(lambda one: not one.stays.held, islice(live, begin, None))]
             count = min(len(group), 1 + bisect_left(

@@ -9,7 +9,6 @@ import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import StatisticsError, correlation, linear_regression, median
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -201,46 +200,29 @@ LINKED = (1, 2, 3, 4, 5, 6)
 
 
 class Room(Struct, frozen=True):
-    """The window in tokens, the tokens per character, and the number of live messages.
-
-    `newest` is the number of the newest turns or messages that the last step spares, or 0.
-    """
+    """The window in tokens, the tokens per character, and the number of live messages."""
 
     window: int
     rate: float
     messages: int
-    newest: int = 0
 
     def at_most_half(self, messages: int) -> int:
-        """Limit `messages` (0: none) to half of the live messages or `newest`, the larger one."""
-        most = max(1, (self.messages + 1) // 2, self.newest)
+        """Limit `messages` (0: none) to half of the live messages."""
+        most = max(1, (self.messages + 1) // 2)
         return min(messages or most, most)
 
 
-class Rung(NamedTuple):
-    """A rung of the ladder: the steps taken, and `Room.newest`.
-
-    Step 0 takes what the configured rules take. Without any step only what was requested is taken.
-    """
-
-    steps: tuple[int, ...] = ()
-    newest: int = 0
+# A rung of the ladder: the steps taken. Step 0 takes what the configured rules take; without any
+# step only what was requested is taken.
+Rung = tuple[int, ...]
 
 
-def rungs(steps: Iterable[int], turns: int, below: tuple[int, ...] = ()) -> Iterator[Rung]:
-    """Yield the rungs of further steps. Archiving steps take the oldest turns first.
-
-    They have one rung for each number of newest turns that stay. `turns` is an upper bound of the
-    number of turns and messages, 0 if nothing is archived.
-    """
-    for step in steps:
-        below = (*below, step)
-        if step in (0, 3, 6):
-            yield from (Rung(below, newest) for newest in range(turns, 0, -1))
-        yield Rung(below)
+def rungs(steps: Rung) -> list[Rung]:
+    """Return the rungs of some steps, from none of them to all."""
+    return [steps[:count] for count in range(len(steps) + 1)]
 
 
-def steps_to(highest: int, archives: ArchiveForm | None = "flat") -> tuple[int, ...]:
+def steps_to(highest: int, archives: ArchiveForm | None = "flat") -> Rung:
     """Return the steps up to `highest` that sessions with this form of archives allow."""
     left_out = (3, 6) if archives is None else () if archives == "linked" else (3,)
     return tuple(step for step in LINKED if step <= highest and step not in left_out)
@@ -250,7 +232,7 @@ def only_requested(rules: Rules) -> Rules:
     return replace(rules, rules=(), min_value_length=sys.maxsize, giant=0, max_messages=0)
 
 
-def rules_at(taken: Iterable[int], rules: Rules, room: Room) -> Rules:
+def rules_at(taken: Rung, rules: Rules, room: Room) -> Rules:
     for step in taken:
         match step:
             case 1:
@@ -272,25 +254,16 @@ def _capped(rules: Rules, bound: str, most: int) -> Rules:
     return replace(rules, rules=tuple(capped), **{bound: min(getattr(rules, bound), most)})
 
 
-def archiving_at(taken: Sequence[int], archiving: Archiving, room: Room) -> Archiving:
-    """Return the archive settings that hold once these steps are taken in the linked form.
-
-    Without step 0 only the requested turns are archived.
-    """
-    configured = archiving
-    off = replace(archiving.rules, enabled=False)
-    archiving = replace(archiving, rules=off, before=off, most=0)
+def archiving_at(taken: Rung, archiving: Archiving, room: Room) -> Archiving:
+    """Return the archive settings that hold once these steps are taken."""
+    rules, most = replace(archiving.rules, enabled=False), 0
     for step in taken:
-        before, newest = archiving.rules, room.newest if step == taken[-1] else 0
-        archiving = replace(archiving, spared=0)
         match step:
             case 0:
-                most = 0 if newest else configured.most
-                archiving = replace(configured, before=before, spared=newest, most=most)
+                rules, most = archiving.rules, archiving.most
             case 3:
-                rules = without_thresholds(before)
+                rules = without_thresholds(rules)
                 rules = replace(rules, keep_turns=min(rules.keep_turns, KEPT_TURNS))
-                archiving = replace(archiving, rules=rules, before=before, spared=newest)
             case 6:
-                archiving = replace(archiving, beyond=room.at_most_half(archiving.most))
-    return archiving
+                most = room.at_most_half(most)
+    return replace(archiving, rules=rules, most=most)

@@ -32,6 +32,7 @@ from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.text import iso
 from brainsurgeon.planning.matching import Redaction
 from brainsurgeon.planning.rules import (
+    FITS,
     EntryState,
     Extract,
     Keep,
@@ -148,7 +149,7 @@ class Judge:
         if isinstance(decision, Keep):
             self.tally.protect(here.entry_id, decision.until)
         elif (here.entry_id, part.path) in self._rules.spared and not here.emptied:
-            return Keep("the session fits without it")
+            return Keep(FITS)
         elif self._rules.waits and not (decision.forced or part.dead or here.dead or here.emptied):
             self._frontier.wait()
             return Keep(f"deferred: {self._rules.waits}")

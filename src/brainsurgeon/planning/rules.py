@@ -24,6 +24,8 @@ from brainsurgeon.model.text import parse_time
 
 # Number of the newest messages in which even a superseded value stays.
 LAST = 2
+# Why a value or turn stays that a step of the ladder could take.
+FITS = "the session fits without it"
 
 
 class EntryState(Struct, frozen=True):

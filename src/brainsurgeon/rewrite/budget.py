@@ -109,11 +109,6 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
     return measured, fullness(budget, measured, line, examined.session.context_tokens)
 
 
-def turns_of(planner: Planner, measured: Measure) -> int:
-    """Return an upper bound of the number of turns and messages, 0 if no turn may be archived."""
-    return measured.messages if planner.examined.format.archives else 0
-
-
 def _archiving(planner: Planner) -> Archiving:
     return replace(archiving_of(planner.examined, planner.records), summaries=planner.summaries)
 
@@ -145,11 +140,11 @@ class Ladder:
             released = free.at(rung, spared)
             if released.load <= room:
                 fitting = replace(fitting, protected=_protected(fitting.plan, released.plan))
-        return replace(fitting, room=room, rounds=1 + (LAST_STEP in rung.steps))
+        return replace(fitting, room=room, rounds=1 + (LAST_STEP in rung))
 
     def least(self) -> Fitting:
         """Plan all steps, for the least load that a relief could reach."""
-        return self._unprotected().plan(Rung((0, *LINKED)), messages=1)
+        return self._unprotected().plan((0, *LINKED), messages=1)
 
     def _unprotected(self) -> "Ladder":
         begin = replace(self._begin, keep_after_restore=0.0)
@@ -160,13 +155,13 @@ class Ladder:
     ) -> Fitting:
         full, measured = self._full, self._measured
         live = measured.messages if messages is None else messages
-        room = Room(full.window, full.calibration.rate, live, rung.newest)
-        begin = self._begin if rung.steps else only_requested(self._begin)
-        rules = rules_at(rung.steps, begin, room)
-        archiving = archiving_at(rung.steps, _archiving(self.planner), room)
+        room = Room(full.window, full.calibration.rate, live)
+        begin = self._begin if rung else only_requested(self._begin)
+        rules = rules_at(rung, begin, room)
+        archiving = archiving_at(rung, _archiving(self.planner), room)
         plan = self.planner.plan(archiving, replace(rules, spared=spared))
         load = max(0, full.load - plan.tokens)
-        after = replace(full, load=load, step=rung.steps[-1] if rung.steps else 0)
+        after = replace(full, load=load, step=rung[-1] if rung else 0)
         return Fitting(plan, rules, full, after)
 
     def lowest(self, rungs: Sequence[Rung], goal: int, above: int) -> int:
@@ -174,9 +169,9 @@ class Ladder:
         return bisect_left(rungs, True, above, key=lambda rung: self.at(rung).load <= goal)
 
     def spared(self, rungs: Sequence[Rung], at: int, goal: int) -> Spared:
-        """Return values that only this rung extracts, and that the goal does not require.
+        """Return values that only this rung takes, and that the goal does not require.
 
-        Superseded values are extracted first, then the oldest values.
+        Superseded values are taken first, then the oldest. An archive counts as a value.
         """
         rung = rungs[at]
         before = {removal.start for removal in self.at(rungs[at - 1]).plan.removals}
@@ -255,9 +250,8 @@ def fit_in(planner: Planner) -> Fitting:
     measured, full = weigh(planner)
     too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
     steps = steps_to(settings.budget.max_step, form.archives) if too_full else ()
-    climbed = [Rung((0,)), *rungs(steps, turns_of(planner, measured), (0,))]
     ladder = Ladder(planner, measured, full, rules)
-    return _await_cold_cache(ladder.planner, ladder.fit(climbed, _goal(full), room))
+    return _await_cold_cache(ladder.planner, ladder.fit(rungs((0, *steps))[1:], _goal(full), room))
 
 
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
@@ -283,7 +277,7 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
         return fitting
     why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
     off = replace(_archiving(planner).rules, enabled=False)
-    requested = replace(_archiving(planner), rules=off, before=off, beyond=0, most=0)
+    requested = replace(_archiving(planner), rules=off, most=0)
     held = replace(rules, waits=why)
     waiting = planner.plan(requested, held)
     due_at = until if waiting.due_at is None else min(until, waiting.due_at)
@@ -323,15 +317,14 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
         # is unknown which one it was.
         refused = measured.complaint == SIGNATURE
         begin = replace(begin, drop_signatures="all" if refused else "broken")
-    ladder, turns = Ladder(planner, measured, full, begin), turns_of(planner, measured)
-    form = planner.examined.format
+    ladder, form = Ladder(planner, measured, full, begin), planner.examined.format
     least = ladder.least()
     if least.load > room and not least.plan.deferred:
-        return replace(ladder.fit([Rung()], goal, room), least=least.load)
+        return replace(ladder.fit([()], goal, room), least=least.load)
     if wanted.to is None and full.load <= goal:  # a user asked although it seems to fit
-        return ladder.fit([Rung((0, 1))], goal, room)
-    first = [Rung(), *rungs((0, *steps_to(LAST_STEP - 1, form.archives)), turns)]
-    both = [Rung(), *rungs((0, *steps_to(LAST_STEP, form.archives)), turns)]
+        return ladder.fit([(0, 1)], goal, room)
+    first = rungs((0, *steps_to(LAST_STEP - 1, form.archives)))
+    both = rungs((0, *steps_to(LAST_STEP, form.archives)))
     fitting = ladder.fit(first, goal, room)
     if fitting.fits or fitting.protected or both == first:
         return fitting
