@@ -318,13 +318,12 @@ def history(
     if follow:
         _follow(settings, since, session, kind or [], json=json)
         return
-    from brainsurgeon.operations import events as operation
-    from brainsurgeon.operations import rollback
+    from brainsurgeon.operations import history as operation
     from brainsurgeon.render import runs as render
 
     if not (events or counts or since or session or kind):
         with store_to_read(settings) as store:
-            listed = rollback.runs(store, most=None if everything else rollback.LISTED)
+            listed = operation.runs(store, most=None if everything else operation.LISTED_RUNS)
         print_answer(render.runs_json, render.runs, listed)
         return
     with store_to_read(settings) as store:
@@ -343,15 +342,11 @@ def history(
 def _follow(
     settings: Settings, since: str | None, session: str | None, kinds: list[str], *, json: bool
 ) -> None:
-    from brainsurgeon.operations import events as operation
+    from brainsurgeon.operations.history import follow
     from brainsurgeon.render import runs as render
 
-    warning = "brainsurgeon: the store was replaced; going on with the new one"
-    replaced = partial(print, warning, file=sys.stderr)
     try:
-        for listed in operation.follow(
-            settings, since=since, session=session, kinds=kinds, wait=_wait, replaced=replaced
-        ):
+        for listed in follow(settings, since=since, session=session, kinds=kinds, wait=_wait):
             for event in listed:
                 print(render.event_line(event)) if json else say(render.event(event))
             if listed:

@@ -17,7 +17,7 @@ from brainsurgeon.errors import NotFoundError
 from brainsurgeon.lookup.sessions import Session, all_sessions, identified, noted, session_among
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import EVERYTHING, Extraction, Request, SessionRecord
-from brainsurgeon.model.reports import RollbackReport, Run, SessionRollback
+from brainsurgeon.model.reports import RollbackReport, SessionRollback
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.operations.restore import FAILURES, change_each, recorded
 from brainsurgeon.planning.signatures import UNFIT
@@ -153,11 +153,3 @@ class _Rollback:
             sum(value.archive_id is None for value in back), undone,
             tuple(dict.fromkeys(not_done)), turns=len(turns), since=dict(since),
         )  # fmt: skip
-
-
-LISTED = 20  # newest runs that are listed by default
-
-
-def runs(store: Store | None, *, most: int | None = LISTED) -> list[Run]:
-    """Return the newest runs, newest last; all if `most` is None."""
-    return store.runs.newest(most) if store else []

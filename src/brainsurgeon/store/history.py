@@ -62,7 +62,7 @@ class Events(Table):
         taken, self._signals = self._signals, []
         return [
             event for ident in taken
-            if (event := self.up_to(ident)) and (event.id, event.kind) == (ident, "signal")
+            for event in self.after(ident - 1, kinds=("signal",), until=ident)
         ]  # fmt: skip
 
     def last_signal(self, session_id: int, **facts: str) -> Event | None:
@@ -95,11 +95,6 @@ class Events(Table):
     def newest(self) -> int:
         """Return the id of the newest event, or 0."""
         return self._first("SELECT max(id) FROM events") or 0
-
-    def up_to(self, ident: int) -> Event | None:
-        """Return the newest event whose id is at most `ident`."""
-        rows = self._execute(f"{_EVENT} WHERE e.id <= ? ORDER BY e.id DESC LIMIT 1", (ident,))
-        return next((_with_facts(Event, row) for row in rows), None)
 
     def before(self, moment: float) -> int:
         """Return the id of the last event before a moment."""

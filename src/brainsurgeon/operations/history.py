@@ -1,4 +1,4 @@
-"""The event log: list events, follow new ones, and count them by kind and tool."""
+"""The runs, and the events: listed, followed, and counted by kind and tool."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -7,16 +7,21 @@ from contextlib import nullcontext
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, StoreUnusableError, UsageError
 from brainsurgeon.lookup.sessions import session_named
-from brainsurgeon.model.reports import KINDS, Event, Tally
+from brainsurgeon.model.reports import KINDS, Event, Run, Tally
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.store import Store, open_to_read
-from brainsurgeon.store.history import KEPT_ROWS
 
-LISTED = 50  # newest events that are listed without `since`
+# The newest events that are listed without `since`, and the newest runs.
+LISTED, LISTED_RUNS = 50, 20
 # Consecutive reads that may fail: a writer may hold the store, or a crash may have left files.
 _PATIENCE = 10
 _LONGEST_ID = 19
 _NOBODYS = -1  # stands for the id of a session without a row
+
+
+def runs(store: Store | None, *, most: int | None = LISTED_RUNS) -> list[Run]:
+    """Return the newest runs, newest last; all if `most` is None."""
+    return store.runs.newest(most) if store else []
 
 
 def events(
@@ -35,26 +40,35 @@ def events(
 def follow(
     settings: Settings, *, since: str | None = None, session: str | None = None,
     kinds: Collection[str] = (), wait: Callable[[], bool],
-    replaced: Callable[[], None] = lambda: None,
 ) -> Iterator[list[Event]]:  # fmt: skip
     """Yield new events from now on, or from an id or a time on, each event once and in order.
 
     The store is opened read-only for each read, and read again whenever `wait` returns True;
     False ends the iteration. If the store is locked or does not exist yet, the next read yields
-    the events. `replaced` is called after the store file was replaced by another.
+    the events. Raises BusyError if another store took its place: that may use the same ids.
     """
-    following = _Following(_Reader(settings, session, kinds), since, replaced)
-    failed = 0
+    reader, followed, failed = _Reader(settings, session, kinds), None, 0
+    seen = None
     while True:
+        fresh: list[Event] = []
+        identity = followed
         try:
             with open_to_read(settings.state_dir) or nullcontext() as store:
-                fresh = following.read(store)
+                identity = store.identity if store else None
+                newest = store.events.newest() if store else 0
+                if seen is None:
+                    seen = newest if since is None else _begin(store, since)
+                if followed in (None, identity):
+                    fresh = reader.after(store, seen, newest)
+                    seen = max(seen, newest)
             failed = 0
         except (BusyError, StoreUnusableError):
             failed += 1
             if failed > _PATIENCE:
                 raise
-            fresh = []
+        if followed not in (None, identity):
+            raise BusyError("the store was replaced; follow the new one from an event or a time on")
+        followed = identity
         yield fresh
         if not wait():
             return
@@ -69,73 +83,20 @@ class _Reader:
                 raise UsageError(f"--kind {kind!r}: wants one of {', '.join(KINDS)}")
         self._settings, self._name, self._kinds = settings, session, kinds
         self._path: str | None = None
-        self.session_id: int | None = None
+        self._session_id: int | None = None
 
     def after(self, store: Store | None, seen: int, until: int | None = None) -> list[Event]:
-        if self._name is not None and self.session_id is None:
+        if self._name is not None and self._session_id is None:
             if self._path is None:
                 session = session_named(self._settings, store, self._name, beyond=True)
                 self._path, record = session.path, session.record
             else:
                 record = store.sessions.at(self._path) if store else None
-            self.session_id = record.id if record else None
+            self._session_id = record.id if record else None
         if store is None:
             return []
-        ident = None if self._name is None else self.session_id or _NOBODYS
+        ident = None if self._name is None else self._session_id or _NOBODYS
         return store.events.after(seen, kinds=self._kinds, session_id=ident, until=until)
-
-
-class _Following:
-    """The position in the event log, and the events yielded, to yield none twice.
-
-    A store restored from a backup has the same events under the same ids up to the backup. After
-    that, equal ids belong to different events.
-    """
-
-    def __init__(self, reader: _Reader, since: str | None, replaced: Callable[[], None]) -> None:
-        self._reader, self._since, self._replaced = reader, since, replaced
-        self._seen: int | None = None
-        self._start: Event | None = None
-        self._place: tuple[int, int] | None = None
-        self._yielded: dict[int, int] = {}  # by id, a hash of the event
-
-    def read(self, store: Store | None) -> list[Event]:
-        place = store.identity if store else None
-        is_replaced = None not in (place, self._place) and place != self._place
-        newest, seen = store.events.newest() if store else 0, self._seen
-        if seen is None:
-            seen = newest if self._since is None else _begin(store, self._since)
-            self._start = store.events.up_to(seen) if store else None
-        elif store and is_replaced:
-            seen = self._begin_anew(store)
-            self._reader.session_id = None  # another store may have another id
-        newest = max(seen, newest)
-        events = self._reader.after(store, seen, newest)
-        fresh = [event for event in events if self._yielded.get(event.id) != _hash(event)]
-        if store:
-            store.check_still_there()
-        # A store that appears after there was none is a new one, even if its inode is the same.
-        self._seen, self._place = newest, place or (self._place and (0, 0))
-        self._yielded |= {event.id: _hash(event) for event in fresh}
-        while len(self._yielded) > KEPT_ROWS:
-            self._yielded.pop(next(iter(self._yielded)))
-        if is_replaced:
-            self._replaced()
-        return fresh
-
-    def _begin_anew(self, store: Store) -> int:
-        """Return the id after which to read another store: the first position, if it has that."""
-        start = self._start
-        if start is None:
-            return 0
-        same = store.events.up_to(start.id)
-        is_known = same is not None and _hash(same) == _hash(start)
-        return start.id if is_known else store.events.before(start.at)
-
-
-def _hash(event: Event) -> int:
-    """Return a hash that does not depend on the name of the session."""
-    return hash(repr((event.id, event.at, event.kind, event.facts)))
 
 
 def _begin(store: Store | None, since: str) -> int:
