@@ -98,10 +98,9 @@ class World:
             pristine=pristine,
         )  # fmt: skip
 
-    def rollback(self, number, sessions=(), dry_run=False, **settings):
+    def rollback(self, number, sessions=(), **settings):
         return rollback(
             self.settings(**settings), self.store, number, clock=self.clock, sessions=sessions,
-            dry_run=dry_run,
         )  # fmt: skip
 
     def leftovers(self):

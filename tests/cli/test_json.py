@@ -74,7 +74,7 @@ def _documents(world, conversation):
     said += [
         call("scan", "--once"), call("sessions", "main/"), call("restore", "--all"),
         run("sessions", "--json", BRAINSURGEON_KEEP_RECENT="many"),
-        call("history"), call("restore", "--run", "1", "--dry-run"), call("restore", "--run", "1"),
+        call("history"), call("restore", "--run", "1"),
     ]  # fmt: skip
     sql(world, "INSERT INTO requests (session_id, entry_id, action, asked_at, lapses_at)"
                " VALUES (1, 'e', 'restore', 1.0, 2.0)")  # fmt: skip

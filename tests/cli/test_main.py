@@ -192,7 +192,6 @@ def test_a_former_name_leads_to_the_present_one(world, session, cli):
     for former, now in (
         (("cat", "main/s"), ("show", "main/s")), (("runs",), ("history",)),
         (("archives",), ("archive", "--list")),
-        (("rollback", "1", "--dry-run"), ("restore", "--run", "1", "--dry-run")),
     ):  # fmt: skip
         before, after = cli(*former), cli(*now)
         assert before.stdout == after.stdout != b"", former

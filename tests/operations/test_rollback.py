@@ -6,8 +6,7 @@ from brainsurgeon.errors import NotFoundError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.rollback import CHANGED, RESTORED, rollback
-from brainsurgeon.store import open_to_read
+from brainsurgeon.operations.rollback import CHANGED, RESTORED
 from building.alike import own_id
 from building.turns import turns
 from building.world import append, close_turn, open_turn, pin, sql, text_of, two_turns
@@ -204,23 +203,6 @@ def test_a_file_that_is_gone_is_named(world, original, path):
     path.unlink()
 
     assert [one.state for one in world.rollback(1).sessions] == ["gone"]
-
-
-def test_a_look_at_a_rollback_writes_nothing(world, original, path):
-    """It says what would be restored, with a store that is only read."""
-    before = path.read_bytes(), (world.state / "store.db").read_bytes()
-    with open_to_read(str(world.state)) as store:
-        done = rollback(world.settings(), store, 1, clock=world.clock, dry_run=True)
-
-    assert [(one.state, one.values) for one in done.sessions] == [("rolled back", 1)]
-    assert (path.read_bytes(), (world.state / "store.db").read_bytes()) == before
-
-
-def test_a_look_says_what_would_wait(world, original, path, conversation, clock):
-    """A session at work is named as one that would wait."""
-    open_turn(path, conversation, clock)
-
-    assert [one.state for one in world.rollback(1, dry_run=True).sessions] == ["pending"]
 
 
 def test_a_run_that_is_none_is_not_found(world, original):

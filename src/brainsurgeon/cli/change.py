@@ -69,7 +69,6 @@ def restore(
     run: str | None = Option(
         None, "--run", help="Restore the values that this run extracted; `history` lists the runs."
     ),
-    dry_run: bool = Option(False, "--dry-run", help="With --run, print what would be restored."),
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -88,15 +87,13 @@ def restore(
     settings = settings_of(config, json=json)
     if run is not None:
         if entry or everything or key or pristine or values or wait:
-            raise UsageError("--run goes with --session and --dry-run only")
+            raise UsageError("--run goes with --session only")
         if not (run.isascii() and run.isdigit() and int(run[:18]) > 0):
             raise UsageError(
                 f"--run {run}: wants the number of a run; `brainsurgeon history` lists them"
             )
-        _roll_back(settings, int(run), session, dry_run=dry_run)
+        _roll_back(settings, int(run), session)
         return
-    if dry_run:
-        raise UsageError("--dry-run goes with --run")
     patience = 0.0
     if everything and wait:
         patience, entry = seconds_given("--wait", entry or "10m"), None
@@ -118,15 +115,13 @@ def restore(
         _print_restored(settings, store, answer)
 
 
-def _roll_back(settings: Settings, number: int, session: str | None, *, dry_run: bool) -> None:
+def _roll_back(settings: Settings, number: int, session: str | None) -> None:
     from brainsurgeon.operations.rollback import rollback
     from brainsurgeon.render import runs as render
 
-    with store_to_read(settings) if dry_run else recovered_store(settings) as store:
-        done = rollback(
-            settings, store, number, clock=time.time,
-            sessions=[session] if session else (), dry_run=dry_run,
-        )  # fmt: skip
+    named = [session] if session else ()
+    with recovered_store(settings) as store:
+        done = rollback(settings, store, number, clock=time.time, sessions=named)
     print_answer(render.rollback_json, render.rollback, done)
     raise typer.Exit(1 if any(session.unfinished for session in done.sessions) else 0)
 

@@ -218,7 +218,7 @@ class OverfullSession(
 
 
 class SessionRollback(SessionRestore, frozen=True):
-    """What a rollback did with one session, or would do; `state` may also be `rolled back`.
+    """What a rollback did with one session; `state` may also be `rolled back`.
 
     `turns` counts the unarchived turns. `since` counts the values whose placeholders had
     disappeared since the run, by reason.
@@ -237,7 +237,6 @@ class RollbackReport(Struct, frozen=True):
 
     undone: Run
     made: int | None
-    dry_run: bool
     sessions: tuple[SessionRollback, ...]
 
 

@@ -262,7 +262,7 @@ def did(run: Run) -> str:
 
 def rollback_json(done: RollbackReport) -> dict[str, Any]:
     return printable({  # type: ignore[no-any-return]
-        "rolls_back": done.undone.id, "run_id": done.made, "dry_run": done.dry_run,
+        "rolls_back": done.undone.id, "run_id": done.made,
         "sessions": [
             {"session": session.session, "state": session.state, "reason": session.reason,
              "values_restored": session.values, "turns_unarchived": session.turns,
@@ -274,21 +274,20 @@ def rollback_json(done: RollbackReport) -> dict[str, Any]:
 
 
 def rollback(done: RollbackReport) -> str:
-    lines = [line for session in done.sessions for line in _session(session, done.dry_run)]
+    lines = [line for session in done.sessions for line in _session(session)]
     pending = sum(session.state == "pending" for session in done.sessions)
     changed = sum(session.state == "rolled back" for session in done.sessions)
     lines.append(
         f"{counted(len(done.sessions), 'session')} of run {done.undone.id} ({done.undone.command}, "
-        f"{local(done.undone.at)}), {changed} {'would be ' if done.dry_run else ''}rolled back"
+        f"{local(done.undone.at)}), {changed} rolled back"
         f"{f', {pending} waiting for an idle moment' if pending else ''}"
     )
     return "\n".join(lines)
 
 
-def _session(answer: SessionRollback, dry_run: bool) -> list[str]:
-    would = "would be " if dry_run and answer.state == "rolled back" else ""
+def _session(answer: SessionRollback) -> list[str]:
     since = (f"  {counted(number, 'value')}: {safe(why)}" for why, number in answer.since.items())
-    return [*session_restored(answer, would, answer.turns), *since]
+    return [*session_restored(answer, answer.turns), *since]
 
 
 def events_json(listed: Iterable[Event]) -> dict[str, Any]:

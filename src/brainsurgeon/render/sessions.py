@@ -157,13 +157,13 @@ def restored_all(done: Sequence[SessionRestore], _overfull: Sequence[OverfullSes
     return "\n".join(lines)
 
 
-def session_restored(answer: SessionRestore, would: str = "", turns: int = 0) -> list[str]:
+def session_restored(answer: SessionRestore, turns: int = 0) -> list[str]:
     counts = ((answer.values, "value"), (turns, "archive"))
     back = " and ".join(counted(number, what) for number, what in counts if number)
     values = f", {back} restored" if back else ""
     reason = f" ({safe(answer.reason)})" if answer.reason else ""
     return [
-        f"{safe(answer.session)}: {would}{answer.state}{values}{reason}",
+        f"{safe(answer.session)}: {answer.state}{values}{reason}",
         *(f"  undone: {safe(item)}" for item in answer.insertions_removed),
         *(f"  not done: {safe(item)}" for item in answer.missed),
     ]
