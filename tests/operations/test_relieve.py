@@ -12,9 +12,8 @@ from brainsurgeon.lookup.sessions import file_of, session_named
 from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.turns import Calibration
 from brainsurgeon.operations.context import context
-from brainsurgeon.operations.relieve import relieve, would_relieve
-from brainsurgeon.operations.scan import NO_ROOT, NOT_FOUND
-from brainsurgeon.operations.sessions import LAPSED, sessions
+from brainsurgeon.operations.relieve import PATIENCE, relieve, would_relieve
+from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.budget import rungs, steps_to
 from brainsurgeon.render import turns as render
@@ -382,40 +381,19 @@ def lapses(world):
     return [(one.session, one.facts["action"], one.facts["reason"]) for one in told]
 
 
-def gone(world, path):
-    path.unlink()
-    return {}
-
-
-def out_of_the_roots(world, path):
-    other = world.base / "other"
-    other.mkdir()
-    return {"roots": [{"path": str(other)}]}
-
-
-@pytest.mark.parametrize(
-    ("change", "reason", "said"),
-    [
-        (lambda *_: {"exclude": ["session:s"]}, "excluded by session:s", "skipped"),
-        (gone, NOT_FOUND, "gone"),
-        (out_of_the_roots, NO_ROOT, "gone"),
-    ],
-    ids=["excluded", "gone", "no root"],
-)
-def test_a_relief_of_what_is_left_alone_by_now_lapses(
-    world, asked, clock, change, reason, said
-):  # fmt: skip
-    """It is waited for no longer, and events, `sessions` and `status` say why."""
+def test_a_relief_that_was_never_possible_lapses(world, asked, clock):
+    """After a day without an idle moment it ends, and events and `status` say so."""
+    keys = {**SMALL, "exclude": ["session:s"]}
     before = asked.read_bytes()
-    keys = {**SMALL, **change(world, asked)}
     world.scan(**keys)
+    assert world.store.requests.count_open() == 1
+    clock.now += PATIENCE
     world.scan(**keys)
 
+    reason = "the session was not idle in time"
     assert lapses(world) == [("main/s", "relieve", reason)]
     assert world.store.requests.count_open() == 0
-    assert not asked.exists() or asked.read_bytes() == before
-    [one] = sessions(world.settings(**keys), world.store, clock())
-    assert (one.state, one.reason.endswith(LAPSED)) == (said, True)
+    assert asked.read_bytes() == before
     [told] = status(world.settings(**keys), world.store, clock()).failures
     assert of_session(told) == f"main/s: relieve lapsed, {reason}"
 
@@ -434,17 +412,6 @@ def test_a_relief_waits_for_a_root_that_cannot_be_read(world, asked, clock):
 
     assert world.scan(**SMALL).values_extracted == 7
     assert lapses(world) == []
-
-
-def test_a_run_over_other_sessions_lets_no_relief_lapse(world, asked, clock):
-    """Only a run over everything can tell that a session is gone."""
-    other = talk()
-    other.lines[0]["id"] = "22222222-0000-4000-8000-000000000002"
-    there = world.put("t.jsonl", other.bytes(), age=5)
-    asked.unlink()
-    world.scan(only=[str(there)], **SMALL)
-
-    assert world.store.requests.count_open() == 1
 
 
 def test_a_small_session_is_relieved_where_that_was_asked_for(world, asked, clock):

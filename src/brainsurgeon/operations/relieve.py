@@ -35,6 +35,8 @@ from brainsurgeon.sessions.discovery import failing, moved_away, open_session
 from brainsurgeon.sessions.reading import NotIdleError
 from brainsurgeon.store import Store
 
+# Seconds after which a request lapses: its session was never idle, or is gone or excluded by now.
+PATIENCE = 86_400.0
 _SIGNATURES = (BROKEN, DOUBTFUL, HOLLOW, STALE)
 
 
@@ -99,7 +101,9 @@ def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -
     with failing(file), open_session(file) as session, store.transaction():
         record = note_within(store, session)
         store.requests.add(
-            Request(None, record.id, None, "relieve", None, asdict(wanted), False, now, None)
+            Request(
+                None, record.id, None, "relieve", None, asdict(wanted), False, now, now + PATIENCE
+            )
         )
 
 

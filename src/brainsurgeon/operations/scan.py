@@ -48,9 +48,6 @@ from brainsurgeon.store.database import DatabaseError, explain
 from brainsurgeon.store.scan_memory import FileMemory
 from brainsurgeon.store.sessions import AGAIN, IN_MEMORY, WAITS
 
-NO_ROOT = "its root is not configured any more"
-NOT_FOUND = "it is not found below its root any more"
-
 
 def _result_of(error: Exception) -> tuple[Result, str] | None:
     """Return the outcome and its reason; None if the error does not concern one session only."""
@@ -352,7 +349,7 @@ class _Scan:
         try:
             with self._store.transaction():
                 self._memory.write_down(self._store, forget=whole and not self._report.problems)
-                self._cancel_requests(self._store, now, whole=whole)
+                self._store.requests.lapse(now, self._store.runs.so_far)
                 self._record_failures(self._store, now)
                 remember(self._store, self._full, now)
                 if whole:
@@ -364,31 +361,6 @@ class _Scan:
             # The loss of these records costs time, nothing else.
             at = self._store.directory
             self._report.problems.append(Unreadable(at, at, str(why)))
-
-    def _cancel_requests(self, store: Store, now: float, *, whole: bool) -> None:
-        """Cancel restores that are overdue, and reliefs that `relieve` would refuse now.
-
-        Only a `whole` run can tell that a session is gone.
-        """
-        run_id = store.runs.so_far
-        store.requests.lapse(now, run_id)
-        skipped = {
-            outcome.path: outcome.reason
-            for outcome in self._report.sessions if outcome.outcome == "skipped"
-        }  # fmt: skip
-        unreadable = {problem.root for problem in self._report.problems}
-        roots = {os.path.realpath(root.path) for root in self._settings.root_directories()}
-        for request, path, root in store.requests.reliefs():
-            missed, file = self._memory.asked(path)
-            why = None
-            if file:
-                why = excluded(file, self._settings, asked=True) or skipped.get(path)
-            elif missed and whole and root not in roots:
-                why = NO_ROOT
-            elif missed and whole and root not in unreadable:
-                why = NOT_FOUND
-            if why:
-                store.requests.cancel([request], why, now, run_id)
 
     def _record_failures(self, store: Store, now: float) -> None:
         """Record failed sessions as events, each once for as long as the reason is the same."""

@@ -15,8 +15,6 @@ from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import FAILED
 
-# Appended to the reason of a session that is skipped or gone.
-LAPSED = "the requested relief has lapsed"
 Sort = Literal["size", "saved", "age", "name"]
 
 
@@ -51,7 +49,6 @@ def summaries(
     """Return summaries of the given sessions, largest first."""
     totals = store.extractions.totals() if store else {}
     states = store.files.all() if store else {}
-    lapsed = store.requests.reliefs_lapsed() if store else {}
     listed = []
     for session in known:
         record = session.record
@@ -64,8 +61,6 @@ def summaries(
             size = session.file.fingerprint.size
             seen = states.get(session.path)
             form, state, reason = _state(settings, store, session.file, seen, now)
-        if record and record.id in lapsed and state in ("gone", "skipped"):
-            reason = f"{reason}; {LAPSED}"
         where = claude_code.place(session.path) if form == claude_code.FORMAT else None
         listed.append(SessionSummary(
             session.title, session.path, form, size, extracted, saved, state, reason,

@@ -62,24 +62,6 @@ class Requests(Table):
             "UPDATE requests SET state = 'done', why = ? WHERE id = ?", ((why, row) for row in ids)
         )
 
-    def reliefs(self) -> list[tuple[int, str, str]]:
-        """Return the open relieve requests, each with the path and the root of its session."""
-        rows = self._execute(
-            "SELECT w.id, s.last_path, s.root FROM requests w"
-            " JOIN sessions s ON s.id = w.session_id"
-            " WHERE w.state = 'open' AND w.action = 'relieve' ORDER BY w.id"
-        )
-        return [(request, os.fsdecode(path), os.fsdecode(root)) for request, path, root in rows]
-
-    def reliefs_lapsed(self) -> dict[int, str]:
-        """Return by session why its last relieve request lapsed, if it did."""
-        return dict(
-            self._execute(
-                "SELECT session_id, why FROM requests WHERE state = 'lapsed' AND id IN"
-                " (SELECT max(id) FROM requests WHERE action = 'relieve' GROUP BY session_id)"
-            )
-        )
-
     def cancel(self, ids: Iterable[int], why: str, now: float, run_id: int | None) -> None:
         """Close requests as lapsed and record an event for each."""
         for request in ids:
@@ -92,14 +74,13 @@ class Requests(Table):
             Events(self._connection).add(now, "lapse", session, facts, run_id)
 
     def lapse(self, now: float, run_id: int | None = None) -> None:
-        """Cancel restore requests whose time is up."""
+        """Cancel requests whose time is up."""
         late = self._column(
             "SELECT id FROM requests"
             " WHERE state = 'open' AND lapses_at IS NOT NULL AND lapses_at <= ?",
             now,
         )
-        why = "the session was not idle in time; the value was delivered when it was requested"
-        self.cancel(late, why, now, run_id)
+        self.cancel(late, "the session was not idle in time", now, run_id)
 
     def lapse_missed(self, until: float, now: float, run_id: int | None) -> None:
         """Cancel restore requests whose session has been missing since `until` or longer.

@@ -54,7 +54,6 @@ class FileMemory:
         self.savings: dict[str, Savings] = {}
         self._moved: set[str] = set()
         self._met: set[str] = set()
-        self._asked: dict[str, SessionFile] = {}
         self._rested: dict[str, list[str]] = {}
         self._insisted: set[str] = set()
 
@@ -107,20 +106,10 @@ class FileMemory:
     def waits(self, file: SessionFile) -> bool:
         return file.path in self._waiting
 
-    def asked(self, path: str) -> tuple[bool, SessionFile | None]:
-        """Return whether this run missed a session with pending requests, and its file if read.
-
-        A session in an unchanged database is neither missed nor read.
-        """
-        missed = path in self._waiting and path not in self._met
-        return missed, self._asked.get(path)
-
     def unchanged(self, file: SessionFile, now: float) -> bool:
         """Check whether a file need not be read: it is unchanged, and nothing in it is due."""
         path = file.path
         self._met.add(path)
-        if path in self._waiting:
-            self._asked[path] = file
         state = self._still_true(path, file.fingerprint)
         if state is None or (self.named and state.outcome in ("deferred", IN_MEMORY)):
             return False
