@@ -120,7 +120,7 @@ class Gap:
         self._leased = None
         take, swap = leases.take, leases.exchange
         successor, retired = exchange.Successor, retire.retire
-        back, same = successor._exchange_back, successor._same_outside
+        back, moving = successor._exchange_back, successor.move_late_lines
         awaiting = exchange.await_openers
         going = []
 
@@ -139,9 +139,9 @@ class Gap:
             time.sleep(seconds / 4)
             return awaiting(those)
 
-        def comparing(*arguments):
+        def catching_one(*arguments):
             seen["caught"] += 1
-            return same(*arguments)
+            return moving(*arguments)
 
         def going_back(*arguments):
             seen["rollbacks"] += 1
@@ -159,7 +159,7 @@ class Gap:
 
         patch.setattr(leases, "take", taking)
         patch.setattr(leases, "exchange", exchanging)
-        patch.setattr(successor, "_same_outside", comparing)
+        patch.setattr(successor, "move_late_lines", catching_one)
         patch.setattr(exchange, "await_openers", catching)
         patch.setattr(successor, "_exchange_back", going_back)
         patch.setattr(retire, "retire", retiring)

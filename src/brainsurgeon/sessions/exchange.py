@@ -21,7 +21,6 @@ import secrets
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import zip_longest
 from typing import NoReturn
 
 import msgspec.structs
@@ -58,8 +57,6 @@ _CANNOT = frozenset({
 })  # fmt: skip
 # Start and end in the old file, and the bytes that replace them in the new one.
 Splice = tuple[int, int, bytes]
-# Start and end in the old file, and the length of the replacement in the new one.
-Replacement = tuple[int, int, int]
 
 
 class Exchange(Struct, frozen=True):
@@ -87,7 +84,6 @@ class Successor(Struct):
     session: OpenSession
     temporary: str
     descriptor: int
-    replaced: list[Replacement]
     ends: tuple[End, End]
     signs: Signs
     ledger: Ledger
@@ -133,26 +129,20 @@ class Successor(Struct):
             self.refused(error)
         return self.result is None
 
-    def exchange(self) -> str | None:
-        """Take both leases on an unchanged session and exchange the names under them.
-
-        Without an exchange, releases the leases and returns how the agent's signs changed.
-        """
+    def exchange(self) -> None:
+        """Take both leases on an unchanged session and exchange the names under them."""
         session = self.session
         self.leased_at = time.monotonic()
         try:
             taken = leases.take(self.descriptor) and leases.take(session.descriptor)
             refuse_if("" if taken else _OPEN)
-            refuse_if(session.differs())
-            changed = self.signs.changed()
-            if changed is None:
-                refuse_if("" if leases.held(session.descriptor) else "somebody is opening the file")
-                try:
-                    leases.exchange(session.directory, self.temporary, session.file.name)
-                except FileNotFoundError as error:
-                    raise RefusedError("the file was deleted meanwhile") from error
-                self.exchanged_at = time.monotonic()
-            return changed
+            refuse_if(session.differs() or self.signs.changed())
+            refuse_if("" if leases.held(session.descriptor) else "somebody is opening the file")
+            try:
+                leases.exchange(session.directory, self.temporary, session.file.name)
+            except FileNotFoundError as error:
+                raise RefusedError("the file was deleted meanwhile") from error
+            self.exchanged_at = time.monotonic()
         finally:
             if not self.exchanged_at:
                 self.drop_leases()
@@ -199,9 +189,9 @@ class Successor(Struct):
             if time.monotonic() > deadline:
                 self._exchange_back("somebody keeps the file open", gone_by)
             time.sleep(0.0005)
-        if not self._same_outside():
-            self._exchange_back("the agent rewrote the file meanwhile", gone_by)
         old_end, new_end = self.ends
+        if not retire.goes_on(old, old_end):
+            self._exchange_back("the agent rewrote the file meanwhile", gone_by)
         late = retire.tail_of(old, old_end)
         if late:
             self.ledger.note({self.inode: new_end}, self.inode)
@@ -220,20 +210,6 @@ class Successor(Struct):
             retire.end_of(old, old_end.size + len(late)),
             retire.end_of(new, new_end.size + len(late)),
         )
-
-    def _same_outside(self) -> bool:
-        """Check whether both files are equal outside of the replaced places."""
-        old, new = self.session.descriptor, self.descriptor
-        old_at = new_at = 0
-        whole = self.session.fingerprint.size
-        for start, end, length in [*self.replaced, (whole, whole, 0)]:
-            before = read_range(old, old_at, start)
-            after = read_range(new, new_at, new_at + start - old_at)
-            if any(chunk != other for chunk, other in zip_longest(before, after)):
-                return False
-            new_at += start - old_at + length
-            old_at = end
-        return os.fstat(old).st_size >= whole
 
     def _exchange_back(self, why: str, gone_by: float | None = None) -> NoReturn:
         """Restore the old file's name, and move lines written to the new one over to it.
@@ -276,7 +252,7 @@ def prepare(
     """
     new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
     try:
-        replaced, new_end = fill(session, new, splices)
+        new_end = fill(session, new, splices)
         old_end = retire.end_of(session.descriptor, session.fingerprint.size)
     except BaseException:
         try:
@@ -284,7 +260,7 @@ def prepare(
         finally:
             os.close(new)
         raise
-    return Successor(session, temporary, new, replaced, (old_end, new_end), signs, ledger)
+    return Successor(session, temporary, new, (old_end, new_end), signs, ledger)
 
 
 def _discard(session: OpenSession, temporary: str, new: int) -> None:
@@ -297,27 +273,23 @@ def _discard(session: OpenSession, temporary: str, new: int) -> None:
             os.unlink(temporary, dir_fd=session.directory)
 
 
-def fill(
-    session: OpenSession, new: int, splices: Iterable[Splice]
-) -> tuple[list[Replacement], End]:
+def fill(session: OpenSession, new: int, splices: Iterable[Splice]) -> End:
     """Write the new content, copy mode, owner and times of the old file, and sync it.
 
-    Returns the replaced places and the end of the new file.
+    Returns the end of the new file.
     """
     done = 0
-    replaced: list[Replacement] = []
     for start, end, token in splices:
         if start < done:
             raise ValueError("splices out of order")
         _copy_range(session, new, done, start)
         retire.write(new, token)
-        replaced.append((start, end, len(token)))
         done = end
     _copy_range(session, new, done, session.fingerprint.size)
     whole = retire.end_now(new)  # reading it changes its times
     attributes.copy(session.descriptor, new, session.status)
     os.fsync(new)
-    return replaced, whole
+    return whole
 
 
 def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
@@ -385,24 +357,12 @@ def replace(successors: Sequence[Successor]) -> None:
     may have read the new content before it was exchanged back. After an OSError before the
     exchange the session is untouched; after a later one both files exist, for `rewrite.recover`.
     """
-    for last in (False, False, True):  # again if the signs of an agent changed
-        left = [successor for successor in successors if successor.result is None]
-        if left:
-            _replace_once(left, last=last)
-
-
-def _replace_once(successors: Sequence[Successor], *, last: bool) -> None:
-    """Replace sessions. If an agent's signs just changed, the `result` of its session stays None.
-
-    In the `last` attempt that session is refused instead.
-    """
     exchanged: list[Successor] = []
     unleased: list[tuple[Successor, leases.LeaseUnsupportedError]] = []
     try:
         for successor in [successor for successor in successors if successor.may_begin()]:
             try:
-                changed = successor.exchange()
-                refuse_if(changed if last else None)
+                successor.exchange()
             except leases.LeaseUnsupportedError as error:
                 unleased.append((successor, error))
                 continue
@@ -410,7 +370,7 @@ def _replace_once(successors: Sequence[Successor], *, last: bool) -> None:
                 successor.refused(error)
                 continue
             # From here on another process may write to either file: only `retire` removes one.
-            if changed is None and successor.replaced_this_file():
+            if successor.replaced_this_file():
                 exchanged.append(successor)
         _handle_late_openers(exchanged)
     finally:
