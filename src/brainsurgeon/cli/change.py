@@ -74,8 +74,8 @@ def restore(
 ) -> None:
     """Put values back: of one entry, of a run, or all of them.
 
-    While the agent is at work, its file is not changed. The values are printed at once, and
-    restored by the next scan that finds the session idle.
+    While the agent is at work, the session is not changed. The command then prints the values and
+    records a request. The next scan that finds the session idle restores them.
 
     --run also removes the fields that the run set. Values that were restored, changed or expired
     since then are left unchanged and listed.
@@ -182,17 +182,19 @@ def archive(
     turns: str | None = Option(
         None, "--turns", metavar="A..B", help="Only these turns. The first turn is 1."
     ),
-    note: str | None = Option(None, "--note", help="Outcome to record for the last of the turns."),
+    note: str | None = Option(
+        None, "--note", help="Outcome of the last of these turns, for its summary."
+    ),
     dry_run: bool = Option(
-        False, "--dry-run", help="Show what would be archived, and why the rest stays."
+        False, "--dry-run", help="Show what would be archived, and why other turns are kept."
     ),
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Archive finished turns into their last answers.
 
-    Finished turns are archived whatever their size, except the latest ones (archive.keep_turns).
-    The same rewrite also extracts values by the rules.
+    Archives turns of any size, but not the newest ones (archive.keep_turns). Also extracts values
+    by the rules.
 
     \b
     Example:
@@ -239,7 +241,7 @@ def pin(
         "--recent",
         metavar="N",
         min=0,
-        help="Keep it only while it is in the last N messages.",
+        help="Keep it only while it is in the newest N messages.",
     ),
     undo: bool = Option(False, "--undo", help="Let the rules decide again."),
     session: OneSession = None,
@@ -290,15 +292,17 @@ def relieve(
         False, "--signatures", help="Also extract thinking with invalid signatures."
     ),
     now: bool = Option(False, "--now", help="Also extract values that were just restored."),
-    dry_run: bool = Option(False, "--dry-run", help="Show what would be extracted and what stays."),
+    dry_run: bool = Option(
+        False, "--dry-run", help="Show what would be extracted and what would be kept."
+    ),
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Shrink a session that is too long for its model.
 
-    Extracts more and more kinds of values until the session fits: first shorter ones, then large
-    recent results, values of all messages but the newest, arguments of calls, and at last the older
-    half of the messages. Turns may be archived. No model is called. Everything can be restored.
+    Extracts more, step by step, until the session fits: shorter values, large recent results,
+    values of all messages but the newest, arguments of calls, and at last the older half of the
+    messages. Can also archive turns. Calls no model. Everything can be restored.
 
     Exits with 1 if the session still does not fit, or if its provider would still refuse a
     signature.

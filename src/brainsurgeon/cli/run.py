@@ -58,7 +58,7 @@ def scan(
 ) -> None:
     """Replace large old values with placeholders: one run, then exit.
 
-    Also deletes expired values from the store, if that was not done in the last six hours.
+    Also deletes expired values from the store, at most every six hours.
 
     \b
     Example:
@@ -245,7 +245,7 @@ def status(
         False, "--check", help="For monitors: print one line; exit with 1 on trouble."
     ),
     max_age: str = Option(
-        "15m", "--max-age", help="With --check, the greatest age of the last run."
+        "15m", "--max-age", help="With --check, the largest age of the last run."
     ),
     form: Form = Option(
         Form.text, "--format", help="html: a report page; prometheus: metrics for a monitor."
@@ -262,8 +262,7 @@ def status(
 ) -> None:
     """Show runs, savings, and why sessions are not pruned.
 
-    The report page is one file that refers to no other file or server. Without --previews it
-    contains no content of sessions. Metrics are computed without reading a session.
+    The report page is a single file. Without --previews it contains no content of sessions.
 
     \b
     Example:

@@ -70,8 +70,8 @@ def sessions(
 ) -> None:
     """List the sessions, or show what fills one of them.
 
-    For one session: its load and cost, the extracted values, those that the next scan would
-    extract, and the reason why each other value is kept.
+    For one session, shows its load and cost, the extracted values, the values that the next scan
+    would extract, and why each other value is kept.
 
     \b
     Example:
@@ -126,8 +126,8 @@ def estimate(
 ) -> None:
     """Compare the cost of recorded calls under five policies.
 
-    raw: nothing extracted; configured: by your configuration; lean: with the profile lean; cold:
-    only once the provider's prompt cache is cold; always: at once. Writes nothing.
+    raw extracts nothing. configured uses your configuration, and lean the profile lean. cold
+    extracts once the provider's prompt cache is cold, and always at once. Writes nothing.
 
     \b
     Examples:
@@ -159,8 +159,8 @@ def show(
         None,
         "--search",
         metavar="TEXT",
-        help="List the entries with TEXT, extracted or not, in SESSION or in all sessions; "
-        "ignores case.",
+        help="List the entries that contain TEXT, in SESSION or in all sessions. Finds extracted "
+        "values, too. Ignores case.",
     ),
     regex: bool = Option(False, "--regex", help="TEXT is a regular expression."),
     json: Json = False,
@@ -169,8 +169,8 @@ def show(
     """Print a stored value, an archived turn, or a whole session.
 
     Changes nothing. The lines of an archived turn or a session are printed as the agent wrote them,
-    with each placeholder filled. With --json each byte that is not valid UTF-8 is written as a
-    surrogate, \\udc80 to \\udcff.
+    with each placeholder filled. With --json, a byte that is not valid UTF-8 becomes a surrogate
+    (\\udc80 to \\udcff).
 
     \b
     Example:

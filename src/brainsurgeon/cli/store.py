@@ -77,7 +77,7 @@ def restore(
     """Replace the store with a backup; the old store is kept beside it.
 
     Stop the daemon first. The backup is checked before anything is changed. Sessions with
-    placeholders newer than the backup are listed: their values are only in the current store.
+    placeholders newer than the backup are listed: their values are only in the present store.
 
     \b
     Example:
@@ -104,7 +104,7 @@ def purge(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Remove the store, if no session contains a placeholder of it any more.
+    """Remove the store, unless a session still contains a placeholder.
 
     Stop the daemon and run brainsurgeon restore --all first.
 

@@ -19,26 +19,25 @@ if TYPE_CHECKING:
 TOOL = "purge_control"
 TITLE = "Values that were extracted from agent sessions"
 INSTRUCTIONS = f"""\
-brainsurgeon keeps the session files of agents lean: where a large old value stood, a text \
-[[extracted-<id>]] stands, and the value is kept. The one tool, {TOOL}, gives it back. \
-Show before you restore; pin (set_extractable false) what you need for long; never write such a \
-text yourself."""
+brainsurgeon keeps the session files of agents small. A placeholder [[extracted-<id>]] replaces \
+a large old value, which is stored. The tool {TOOL} returns the value. Show before you restore. \
+Pin (set_extractable false) what you need for long. Never write a placeholder yourself."""
 
 DESCRIPTION = """\
-Read and control values that were extracted from agent sessions. A text [[extracted-<id>]] stands \
-in a session where a large old value stood; the value is kept.
+Read and control values that were extracted from agent sessions. A placeholder [[extracted-<id>]] \
+replaces a large old value, which is stored.
 - show: get the value now. Prefer it: nothing changes.
-- restore: get the value now. It is also restored in its session once no turn is open there, and \
-kept for a while.
-- set_extractable: false pins an entry for good, true has the next scan extract it, a number keeps \
-it among that many recent messages.
-- get_context: what is extracted in a session, and what will be next.
-- done: close the task of this turn with a note; once you are idle, the turn is archived into it. \
-An archived turn begins with [archived turn] and its id: show gives all of it.
-- search: find a text in what was extracted and in the session.
+- restore: get the value now. Once your turn is over, it is also restored in its session, and kept \
+there for a while.
+- set_extractable: false pins an entry. true has the next scan extract it. A number keeps it while \
+it is among that many newest messages.
+- get_context: list what is extracted in a session, and what will be extracted next.
+- done: finish the task of this turn with a note. Once you are idle, the note replaces the turn. \
+The text of an archived turn begins with [archived turn] and an id: show returns all of it.
+- search: find a text in the session and in extracted values.
 - evidence: the calls of your session, or of a sub-agent's, and their results within a budget, \
 failed ones first.
-Name an entry by its id or by the whole text. Never write such a text yourself."""
+Name an entry by its id or by the whole placeholder. Never write a placeholder yourself."""
 
 ARGUMENTS = {
     "type": "object",
@@ -75,7 +74,7 @@ ARGUMENTS = {
         "budget": {
             "type": "integer",
             "minimum": 1,
-            "description": f"For evidence: most bytes of results ({BUDGET}).",
+            "description": f"For evidence: largest number of bytes of results ({BUDGET}).",
         },
         "turn": {
             "type": "string",
@@ -84,14 +83,14 @@ ARGUMENTS = {
         "text": {"type": "string", "description": "For search: the text; case is ignored."},
         "session": {
             "type": "string",
-            "description": "Path, id, beginning of the id, or session key. Without it: the "
-            "session that makes this call, else the only one that holds the entry.",
+            "description": "Path, id, beginning of the id, or session key. Without it: your own "
+            "session; if that lacks the entry, another session of your agent that has it.",
         },
         "limit": {
             "type": "integer",
             "minimum": 1,
-            "description": f"Most bytes of values in the answer ({LIMIT}); longer ones come as "
-            f"head and tail. For get_context: most values listed ({LISTED}).",
+            "description": f"Largest number of bytes of values in the answer ({LIMIT}). A longer "
+            f"value is returned as head and tail. For get_context: most values listed ({LISTED}).",
         },
         "offset": {
             "type": "integer",
