@@ -1,27 +1,10 @@
 """What is kept of a turn while its entries are met, and afterwards: little, and all that counts."""
 
+import json
 import tracemalloc
 
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec.structs import replace
-
 from brainsurgeon.model.turns import ToolCall, ToolResult, TurnStep
-from brainsurgeon.planning.archive import Offsets, Turn, TurnEntry
-from brainsurgeon.planning.summaries import SummaryFacts, closing_facts, outcomes_of, summary_of
-
-WORDS = st.text("ab ü.?\n", max_size=700)
-
-
-@given(WORDS, st.none() | WORDS, st.integers(1, 120))
-def test_what_is_kept_of_a_turn_says_the_same(text, note, chars):
-    """A summary of what is kept is that of the whole text, alone and in a row of turns."""
-    kept = replace(closing_facts(text, chars), note=note)
-    whole = SummaryFacts(text, questions=kept.questions, note=note)
-
-    assert kept.questions == closing_facts(text, 700).questions
-    assert summary_of(kept, chars) == summary_of(whole, chars)
-    assert outcomes_of([kept, whole], chars) == outcomes_of([whole, whole], chars)
+from brainsurgeon.planning.archive import Middles, Turn, TurnEntry
 
 
 def step(turn, number, said):
@@ -44,8 +27,8 @@ def test_an_entry_takes_little_room():
         answered = (ToolResult(f"c{number}"),)
         step(turn, number + 1, TurnStep("result", f"e{number}", results=answered))
     turn.end(None)
-    counted = turn.facts.calls, turn.facts.failed
-    turn.facts = None
+    counted = turn.summary.calls, turn.summary.failed
+    turn.summary = None
     took = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
 
@@ -63,8 +46,8 @@ def test_a_failed_call_is_counted_whatever_comes_first():
     turn.end(None)
 
     assert turn.stays.open is None
-    assert (turn.facts.calls, turn.facts.failed) == (2, 1)
-    assert turn.facts.tools == {"read": 1, "exec": 1, "exec!": 1}
+    assert (turn.summary.calls, turn.summary.failed) == (2, 1)
+    assert json.loads(turn.summary.text)["tools_used"] == {"read": 1, "exec": 1, "exec!": 1}
 
 
 def test_lists_are_capped():
@@ -78,14 +61,13 @@ def test_lists_are_capped():
     step(turn, 8, TurnStep("reply", "e7", calls=calls))
     turn.end(None)
 
-    assert turn.facts.failures == tuple(f"{number}" * 160 for number in range(2, 7))
-    assert turn.facts.files == ("/24", "/c", *files[:18])
-    assert turn.facts.more == 6
+    summary = json.loads(turn.summary.text)
+    assert summary["key_findings"] == [f"{number}" * 160 for number in range(2, 7)]
+    assert summary["files_touched"] == ["/24", "/c", *files[:18], "+6"]
 
 
-@given(st.lists(st.integers(0, 50)))
-def test_offsets_are_those_that_were_given(offsets):
-    """Packed places contain what was put in, in whatever order, and nothing else."""
-    packed = Offsets(offsets)
+def test_the_middle_of_an_archive_is_between_its_ends():
+    """Neither the prompt nor the closing entry, nor what is between two archives."""
+    middles = Middles([(20, 23), (5, 8)])
 
-    assert [one for one in range(51) if one in packed] == sorted(set(offsets))
+    assert [offset for offset in range(30) if offset in middles] == [6, 7, 21, 22]

@@ -1,7 +1,7 @@
 """Archive turns: gather them, decide which are archived, group them, and draft the edits.
 
-Sessions have many thousand turns, and turns many thousand entries. To save memory, only the offset
-and a hash are kept for each entry, and the facts of a summary only for turns that may be archived.
+Sessions have many thousand turns, and turns many thousand entries. To save memory, only a hash is
+kept of each entry, and a summary only of turns that may be archived.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from brainsurgeon.planning.drafts import Ids, Judge
 from brainsurgeon.planning.rules import FITS, EntryState
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
 from brainsurgeon.planning.summaries import (
-    SummaryFacts,
+    Summary,
     archive_text,
-    closing_facts,
+    outcome_of,
     outcomes_of,
     summary_of,
 )
@@ -57,8 +57,6 @@ _FILES = 20
 # The greatest depth of nested archives, and the most adjacent archives that are not merged.
 DEPTH_CAP = 3
 FOLD_AFTER = 20
-# Characters kept of an answer: enough to recognise a placeholder or an archive.
-_BEGIN = 300
 _LONGEST_NAME = 40
 _UNSURE = "an id is missing or occurs twice"
 # A summary may be longer than the answer by at most this share of the removed characters.
@@ -66,16 +64,13 @@ _WORTH = 0.5
 
 
 class Weight(NamedTuple):
-    """The size of some entries.
+    """The size of some entries: their part of a request, and the number of live messages.
 
-    `chars` are the characters of all values, `going` those that the flat form removes. `sent` is
-    their part of a request. `calls` and `messages` count tool calls and live messages.
+    `going` are the characters that the flat form removes; the linked form removes all that is sent.
     """
 
-    chars: int = 0
-    going: int = 0
     sent: Sent = NOTHING
-    calls: int = 0
+    going: int = 0
     messages: int = 0
 
     def plus(self, other: Weight) -> Weight:
@@ -85,17 +80,15 @@ class Weight(NamedTuple):
         return Weight(*map(sub, self, other))
 
 
-class Offsets:
-    """A compact set of line offsets: archived turns may have a million of them."""
+class Middles:
+    """The entries between the first prompt and the closing entry of archives, by their offsets."""
 
-    def __init__(self, offsets: Iterable[int] = ()) -> None:
-        self._sorted = array("q", offsets)
-        if any(before > after for before, after in pairwise(self._sorted)):
-            self._sorted = array("q", sorted(self._sorted))
+    def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
+        self._spans = sorted(spans)
 
     def __contains__(self, offset: Any) -> bool:
-        at = bisect_left(self._sorted, offset)
-        return at < len(self._sorted) and self._sorted[at] == offset
+        before = bisect_left(self._spans, (offset,)) - 1
+        return before >= 0 and offset < self._spans[before][1]
 
 
 class TurnEntry(NamedTuple):
@@ -108,19 +101,17 @@ class TurnEntry(NamedTuple):
     after: Weight = Weight()
 
     def shortened(self) -> TurnEntry:
-        step = replace(self.step, text=self.step.text[:_BEGIN], calls=(), results=())
-        return self._replace(step=step)
+        return self._replace(step=replace(self.step, text="", calls=(), results=()))
 
 
 class Entries(Struct):
-    """The entries of a turn, by their indexes: offsets, hashes of their ids, id of the `last` one.
+    """The entries of a turn, by their indexes: hashes of their ids, and the id of the `last` one.
 
     `at` is the index of the last reply, 0 without one. `flaws` are reasons against a removal from
     the branch, with the index of the first such entry. `named` lists references to entries: the
     index of the entry, offset and id of the other one.
     """
 
-    offsets: array[int] = field(default_factory=lambda: array("q"))
     ids: array[int] = field(default_factory=lambda: array("q"))
     last: str | None = None
     at: int = 0
@@ -129,7 +120,7 @@ class Entries(Struct):
     digest: blake2b = field(default_factory=lambda: blake2b(digest_size=16))
 
     def add(self, entry: TurnEntry, kind: str) -> None:
-        index, step = len(self.offsets), entry.step
+        index, step = len(self.ids), entry.step
         if index and step.parent != self.last:
             self.flaws.setdefault("its entries do not follow one another", index)
         if entry.ident is None:
@@ -138,7 +129,6 @@ class Entries(Struct):
             self.flaws.setdefault(f"it contains a {kind}", index)
         if step.role == "reply":
             self.at = index
-        self.offsets.append(entry.offset)
         self.ids.append(hash(entry.ident))
         self.last = entry.ident
         self.digest.update(f"{entry.ident}\n".encode("utf-8", "surrogatepass"))
@@ -147,14 +137,6 @@ class Entries(Struct):
     def flaw(self) -> str | None:
         """A reason why the entries up to the last reply cannot leave the branch, or None."""
         return next((why for why, index in self.flaws.items() if index <= self.at), None)
-
-    @property
-    def referrer(self) -> str | None:
-        """An entry that refers to one between prompt and last reply, but is not among them."""
-        inside = frozenset(self.offsets[: self.at + 1] if self.named else ())
-        outside = (ident for index, offset, ident in self.named
-                   if 0 < index < self.at and offset not in inside)  # fmt: skip
-        return next(outside, None)
 
     def complete(self, names: Mapping[int, list[tuple[int, str]]], twice: frozenset[int]) -> None:
         """Add the references and the ambiguous ids, which are known only at the end."""
@@ -212,15 +194,14 @@ class Calls(Struct):
             return "a call has no result, or more than one"
         return "a call occurs in it twice" if self.twice else None
 
-    def facts(self, closing: str, note: str | None) -> SummaryFacts:
+    def summary(self, closing: str, note: str | None) -> Summary:
         files = list(self.written | self.touched)
         failed = Counter(self.called[known] for known in self.failed & self.called.keys())
         failures = {f"{tool}!": failed[tool] for tool in self.tools if failed[tool]}
-        return replace(
-            closing_facts(closing), note=note, failures=tuple(self.failures),
-            files=tuple(files[:_FILES]), more=len(files[_FILES:]), tools={**self.tools, **failures},
-            calls=self.tools.total(), failed=failed.total(),
-        )  # fmt: skip
+        touched = [*files[:_FILES], f"+{len(files) - _FILES}"] if len(files) > _FILES else files
+        text = summary_of(closing, note, self.failures, touched, {**self.tools, **failures})
+        outcome = outcome_of(closing, note)
+        return Summary(text, outcome, note, self.tools.total(), failed.total())
 
 
 # `calls` of turns that have ended, to free memory.
@@ -241,8 +222,8 @@ class Stays(Struct):
 class Size(Struct):
     """The `middle` of a turn, between its prompt and its closing entry: number of entries.
 
-    `tokens` and `calls` are those of the middle. `answer` are the characters of the last reply. An
-    archive removes `leaves` characters and makes the reply `grows` characters longer.
+    `tokens` are those of the middle, `calls` those of the turn. `answer` is the length of the last
+    reply. An archive removes `leaves` characters and makes the reply `grows` characters longer.
     """
 
     middle: int = 0
@@ -258,7 +239,8 @@ class Turn(Struct, eq=False):
 
     `number` counts live turns from 1, `after` those that follow. `closing` is its last reply,
     whether or not it closes the turn; `position` is the number of messages after it. `depth` is 0
-    if the turn is no archive. `facts` are None until the turn ends, or if it cannot be archived.
+    if the turn is no archive. `summary` is None until the turn ends, or if it cannot be archived,
+    `digest` the key of its summary in `Archiving`.
     """
 
     number: int
@@ -272,7 +254,8 @@ class Turn(Struct, eq=False):
     calls: Calls = field(default_factory=Calls)
     size: Size = field(default_factory=Size)
     stays: Stays = field(default_factory=Stays)
-    facts: SummaryFacts | None = None
+    summary: Summary | None = None
+    digest: bytes = b""
 
     @property
     def prompt_id(self) -> str:
@@ -294,18 +277,18 @@ class Turn(Struct, eq=False):
             calls.answer(result)
 
     def end(self, note: str | None) -> None:
-        """Reduce the calls to the facts of a summary."""
-        step = self.closing.step if self.closing else TurnStep("reply")
-        self.entries.digest.update(step.text.encode("utf-8", "surrogatepass"))
+        """Reduce the calls and texts to a summary."""
+        step, digest = self.closing.step if self.closing else TurnStep("reply"), self.entries.digest
+        for text in (step.text, note or ""):
+            digest.update(text.encode("utf-8", "surrogatepass"))
+        self.digest = digest.digest()
         self.stays.open = self.calls.left_open(step)
-        self.facts, self.calls = self.calls.facts(step.text, note), _ENDED
+        if placeholder_in(step.text):
+            self.stays.unformed = "its last answer is extracted"
+        self.size.calls, self.size.answer = self.calls.tools.total(), len(step.text)
+        self.summary, self.calls = self.calls.summary(step.text, note), _ENDED
         self.prompt = self.prompt.shortened()
         self.closing = self.closing and self.closing.shortened()
-
-    def digest_of(self, note: str | None) -> bytes:
-        """Return the digest of the ended turn and a note: the key of its summary in `Archiving`."""
-        own = self.entries.digest.digest() + (note or "").encode("utf-8", "surrogatepass")
-        return blake2b(own, digest_size=16).digest()
 
 
 class Archiving(Struct, frozen=True):
@@ -408,15 +391,15 @@ class Archival(Struct, frozen=True):
 class Archivals(Struct, frozen=True):
     """All archives of a plan, by the offsets of their closing entries, and the verdicts on turns.
 
-    `left` are the offsets of entries that leave the active branch, `emptied` of entries whose
-    thinking and results are removed, whatever their length. At most `most` live messages remain;
-    None if that is not reached.
+    `left` are the entries that leave the active branch, `emptied` those whose thinking and results
+    are removed, whatever their length. At most `most` live messages remain; None if that is not
+    reached.
     """
 
     made: dict[int, Archival] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
-    left: Offsets = field(default_factory=Offsets)
-    emptied: Offsets = field(default_factory=Offsets)
+    left: Middles = field(default_factory=Middles)
+    emptied: Middles = field(default_factory=Middles)
     most: int | None = None
 
     def farthest(self, offset: int) -> int:
@@ -484,7 +467,7 @@ class _Archiver:
             if step.role == "prompt":
                 self._end_turn()
                 number += dead is None
-            weight = self._total.plus(self._weight(parsed, step, dead))
+            weight = self._total.plus(self._weight(parsed, dead))
             entry = TurnEntry(parsed.offset, parsed.ident, step, self._total, weight)
             self._total = weight
             if step.role == "prompt":
@@ -496,7 +479,7 @@ class _Archiver:
         for turn in self._turns:
             turn.entries.complete(self._names, twice)
             turn.stays.unformed = self._unformed(turn, twice)
-            turn.stays.referred = turn.entries.referrer
+            turn.stays.referred = _referrer([turn])
 
     def _note_names(self, parsed: ParsedLine, step: TurnStep, before: str | None) -> None:
         continues = before is not None and step.parent == before
@@ -504,18 +487,13 @@ class _Archiver:
             if name is not None:
                 self._names[hash(name)].append((parsed.offset, parsed.ident or "an entry"))
 
-    def _weight(self, parsed: ParsedLine, step: TurnStep, dead: str | None) -> Weight:
-        parts = [] if dead else [
-            part for part in self._form.parts(parsed.entry, self._session.survey, parsed.offset)
-            if not part.dead
-        ]  # fmt: skip
-        going = (part.chars for part in parts
-                 if part.kind in ("thinking", "tool_result") and part.locked is None)  # fmt: skip
-        return Weight(
-            sum(part.chars for part in parts), sum(going),
-            DIALECTS[self._form.name].sent(parsed.entry), len(step.calls),
-            int(dead is None and self._form.counts(parsed.entry)),
-        )  # fmt: skip
+    def _weight(self, parsed: ParsedLine, dead: str | None) -> Weight:
+        entry, survey = parsed.entry, self._session.survey
+        parts = () if dead or self._linked else self._form.parts(entry, survey, parsed.offset)
+        going = (part.chars for part in parts if part.kind in ("thinking", "tool_result")
+                 and part.locked is None and not part.dead)  # fmt: skip
+        live = dead is None and self._form.counts(entry)
+        return Weight(DIALECTS[self._form.name].sent(entry), sum(going), int(live))
 
     def _add(self, turn: Turn, entry: TurnEntry, parsed: ParsedLine, dead: str | None) -> None:
         kind = value_at(parsed.entry, ("message", "role")) or parsed.entry.get("type")
@@ -551,17 +529,16 @@ class _Archiver:
                 stays.held, stays.until = f"restored {ago} s ago: {ident}", until
 
     def _end_turn(self) -> None:
-        """Complete the last turn. The facts of its summary are kept only if it may be archived."""
+        """Complete the last turn. Its summary is kept only if it may be archived."""
         if not self._turns:
             return
         turn, asked = self._turns[-1], self._archiving.asked
         closing, size = turn.closing, turn.size
         weight = (closing.before if closing else self._total).less(turn.prompt.after)
-        middle = (turn.entries.at if closing else len(turn.entries.offsets)) - 1
+        middle = (turn.entries.at if closing else len(turn.entries.ids)) - 1
         size.middle = middle if self._linked or not turn.depth else 0
-        size.leaves = weight.chars if self._linked else weight.going
-        size.tokens, size.calls = weight.sent.tokens(self._rate), weight.calls
-        size.answer = len(closing.step.text) if closing else 0
+        size.leaves = weight.sent.chars if self._linked else weight.going
+        size.tokens = weight.sent.tokens(self._rate)
         turn.asked = turn.prompt_id in asked
         turn.end(asked.get(turn.prompt_id))
         if closing:
@@ -573,7 +550,7 @@ class _Archiver:
             turn.depth or turn.asked or self._archiving.most
             or (middle and worth_archiving(turn, self._rules))
         ):  # fmt: skip
-            turn.facts = None
+            turn.summary = None
 
     def _unformed(self, turn: Turn, twice: frozenset[int]) -> str | None:
         if self._form.archives is None:
@@ -582,8 +559,8 @@ class _Archiver:
             return None
         if turn.prompt.ident is None or turn.closing.ident is None:
             return "its prompt or last answer has no usable id"
-        if placeholder_in(turn.closing.step.text):
-            return "its last answer is extracted"
+        if turn.stays.unformed:
+            return turn.stays.unformed
         if self._linked:
             return turn.entries.flaw
         ends = {hash(turn.prompt.ident), hash(turn.closing.ident)}
@@ -599,18 +576,15 @@ class _Archiver:
             closing.offset: self._archival(group, closing)
             for group in groups if (closing := group[-1].closing) is not None
         }  # fmt: skip
-        middles = Offsets(
-            offset for group in groups for turn, begin, end in _between(group)
-            for offset in turn.entries.offsets[begin:end]
-        )  # fmt: skip
+        middles = Middles(archival.span for archival in made.values())
         return Archivals(
             made,
             tuple(
                 _joined_verdict(verdict, inside.get(turn, 0))
                 for verdict, turn in zip(verdicts, self._turns, strict=True)
             ),
-            left=middles if self._linked else Offsets(),
-            emptied=Offsets() if self._linked else middles,
+            left=middles if self._linked else Middles(),
+            emptied=Middles() if self._linked else middles,
             most=self._archiving.most if excess <= 0 < self._archiving.most else None,
         )
 
@@ -634,19 +608,19 @@ class _Archiver:
         return FITS if spared else None
 
     def _text(self, group: _Group) -> str:
-        last = group[-1]
-        facts = [turn.facts or SummaryFacts("") for turn in group]
-        made = self._archiving.summaries.get(last.digest_of(facts[-1].note))
-        summary = outcomes_of(facts) if len(group) > 1 else made or summary_of(facts[0])
-        return archive_text(last.closing_id or "", summary)
+        last, summaries = group[-1], [turn.summary or Summary() for turn in group]
+        if len(group) > 1:
+            text = outcomes_of([summary.outcome for summary in summaries])
+        else:
+            text = self._archiving.summaries.get(last.digest, summaries[0].text)
+        return archive_text(last.closing_id or "", text)
 
     def _archival(self, group: _Group, closing: TurnEntry) -> Archival:
         first, last = group[0], group[-1]
-        note = last.facts.note if last.facts else None
         counts = [
             (record.turns, record.calls, record.failed)
             if turn.depth and (record := self._archives.get(turn.closing_id or ""))
-            else (1, turn.facts.calls, turn.facts.failed) if turn.facts else (1, 0, 0)
+            else (1, turn.size.calls, turn.summary.failed if turn.summary else 0)
             for turn in group
         ]  # fmt: skip
         turns, calls, failed = map(sum, zip(*counts, strict=True))
@@ -656,8 +630,8 @@ class _Archiver:
             sum(end - begin for _, begin, end in _between(group)),
             (sent + Sent(last.size.answer)).tokens(self._rate), 0,
             max(*(turn.depth for turn in group), len(group) > 1) + 1,
-            note, last.digest_of(note), prompts=tuple(turn.prompt_id for turn in group),
-            turns=turns, calls=calls, failed=failed,
+            last.summary.note if last.summary else None, last.digest,
+            tuple(turn.prompt_id for turn in group), turns, calls, failed,
         )  # fmt: skip
         return Archival(
             archive, closing.step.text_path or (), self._text(group),
@@ -670,17 +644,17 @@ class _Archiver:
     def _joined(self, chosen: _Group) -> tuple[list[_Group], int]:
         """Return groups of turns, one for each joint archive, and the messages above `most`.
 
-        Groups are made of the oldest turns until at most `most` messages remain. While more than
-        FOLD_AFTER archives are adjacent, the older half of them is merged into one. `chosen` are
-        the turns that are archived anyway.
+        Groups are made of the oldest turns until at most `most` messages remain. Of more than
+        FOLD_AFTER adjacent archives, the older half is merged into one. `chosen` are the turns that
+        are archived anyway.
         """
         alone = {turn: _messages_between([turn]) for turn in chosen}
         excess = self._total.messages - self._archiving.most - sum(alone.values())
         groups, excess = self._capped(alone, excess)
         taken = {turn for group in groups for turn in group}
         left = [turn for turn in self._live if turn not in taken]
-        merged = (group for row in self._rows(left, alone) for group in self._merged(row))
-        groups += [group for group in merged if len(group) > 1]
+        rows = (row for row in self._rows(left, alone) if len(row) > max(1, FOLD_AFTER))
+        groups += [row[: max(2, len(row) // 2)] for row in rows]
         return [group for group in groups if not self._left_out(group[-1])], excess
 
     def _capped(self, alone: Mapping[Turn, int], excess: int) -> tuple[list[_Group], int]:
@@ -704,31 +678,17 @@ class _Archiver:
                 excess -= saved
         return groups, excess
 
-    def _rows(self, live: _Group, chosen: Container[Turn]) -> list[list[tuple[_Group, int]]]:
-        """Return rows of adjacent archives that may be merged, each archive with its depth."""
-        rows: list[list[tuple[_Group, int]]] = [[]]
+    def _rows(self, live: _Group, chosen: Container[Turn]) -> list[_Group]:
+        """Return rows of adjacent archives that may be merged."""
+        rows: list[_Group] = [[]]
         for turn in live:
-            depth = turn.depth or int(turn in chosen)
-            if not 0 < depth < DEPTH_CAP or turn.stays.held:
+            if not 0 < (turn.depth or int(turn in chosen)) < DEPTH_CAP or turn.stays.held:
                 rows.append([])
                 continue
-            if rows[-1] and not _may_join([*rows[-1][-1][0], turn]):
+            if rows[-1] and not _may_join([rows[-1][-1], turn]):
                 rows.append([])
-            rows[-1].append(([turn], depth))
+            rows[-1].append(turn)
         return rows
-
-    def _merged(self, row: list[tuple[_Group, int]]) -> list[_Group]:
-        done = []
-        while len(row) > max(1, FOLD_AFTER):
-            half = row[: max(2, len(row) // 2)]
-            merged = [turn for group, _ in half for turn in group]
-            depth = max(depth for _, depth in half) + 1
-            row = row[len(half) :]
-            if depth < DEPTH_CAP:
-                row.insert(0, (merged, depth))
-            else:
-                done.append(merged)
-        return done + [group for group, _ in row]
 
 
 def _may_join(group: _Group) -> bool:
@@ -742,12 +702,17 @@ def _may_join(group: _Group) -> bool:
         return False
     if any(turn.prompt.step.parent != before.entries.last for before, turn in pairwise(group)):
         return False
-    # No entry outside the group may refer to an entry that leaves the branch.
-    return not any(
-        begin <= index < end and not group[0].prompt.offset <= offset <= closing.offset
-        for turn, begin, end in _between(group)
-        for index, offset, _ in turn.entries.named
-    )
+    return _referrer(group) is None
+
+
+def _referrer(group: _Group) -> str | None:
+    """Return an entry outside of a group of turns that refers to one that leaves the branch."""
+    closing = group[-1].closing
+    span = (group[0].prompt.offset, closing.offset if closing else 0)
+    return next((
+        ident for turn, begin, end in _between(group) for index, offset, ident in turn.entries.named
+        if begin <= index < end and not span[0] <= offset <= span[1]
+    ), None)  # fmt: skip
 
 
 def _between(group: _Group) -> Iterator[tuple[Turn, int, int]]:
