@@ -173,19 +173,19 @@ def test_a_pending_restore_knows_whether_a_daemon_runs(world, conversation, sess
 
 
 def test_a_switch_that_is_off_is_said(world, conversation):
-    """`enabled = false` is told by scan (in a pipe once), dry run, status and doctor."""
+    """`enabled = false` is told by scan (on a terminal), dry run, status and doctor."""
     conversation.turn()
     conversation.turn()
     path = world.put("s.jsonl", conversation.bytes())
     call = bound(world, enabled=False)
-    dry, first, second = call("scan", "--dry-run"), call("scan", "--once"), call("scan", "--once")
-    told = [dry, first, call("status"), call("doctor")]
+    dry, in_cron = call("scan", "--dry-run"), call("scan", "--once")
+    told = [dry, call("status"), call("doctor")]
     in_json = [call("scan", "--once", "--json"), call("status", "--json")]
     on_terminal = on_a_terminal("scan", "--once", "--config", world.base / "config.toml")
 
     for done in told:
         assert b"nothing is extracted: enabled = false" in done.stdout, done.args
-    assert (second.stdout, second.stderr) == (b"", b"")
+    assert (in_cron.stdout, in_cron.stderr) == (b"", b"")
     assert b"nothing is extracted: enabled = false" in on_terminal
     for done in in_json:
         assert document(done)["enabled"] is False

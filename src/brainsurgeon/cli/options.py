@@ -246,12 +246,6 @@ def ahead_of_restore(settings: Settings, store: Store) -> Ahead:
     return len(sizes), sum(sizes)
 
 
-def largest_ahead(settings: Settings, most: int) -> Ahead:
-    """Count the largest sessions, at most `most`."""
-    sizes = sorted(file.fingerprint.size for file in _files_below(settings))[-most:]
-    return len(sizes), sum(sizes)
-
-
 # A failure to write to standard error never stops a command. A failure to write to standard output
 # ends it: silently if the reader went away, as `head` does, else with one line.
 

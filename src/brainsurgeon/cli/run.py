@@ -127,7 +127,6 @@ def _print_scan(report: ScanReport, retained: RetentionReport | None, *, verbose
     from brainsurgeon.render import runs
 
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
-    happened = happened or (report.fresh and not report.enabled)
     if given.json:
         answer = runs.report_json(report)
         print_json(answer | {"retention": runs.retention_json(retained)} if retained else answer)

@@ -6,7 +6,6 @@ import select
 import sys
 import time
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -18,12 +17,10 @@ from brainsurgeon.cli.options import (
     Keys,
     OneSession,
     SessionName,
-    ahead_of_scan,
     given,
     print_answer,
     print_json,
     print_raw,
-    progress_bar,
     say,
     session_titles,
     settings_of,
@@ -139,9 +136,7 @@ def estimate(
     from brainsurgeon.render import estimate as render
 
     with store_to_read(settings) as store:
-        ahead = partial(ahead_of_scan, settings, store, ())
-        with progress_bar("looking at", ahead, quiet=json or bool(session)) as progress:
-            found = operation(settings, store, session or (), time.time(), progress=progress)
+        found = operation(settings, store, session or (), time.time())
     print_answer(render.estimate_json, render.estimate, found)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,10 +15,8 @@ from brainsurgeon.cli.options import (
     Config,
     Json,
     given,
-    largest_ahead,
     print_answer,
     print_json,
-    progress_bar,
     say,
     settings_of,
     store_to_read,
@@ -134,7 +131,7 @@ def _ask(question: str) -> None:
 def write_page(settings: Settings, output: str | None, *, previews: bool, show: bool) -> None:
     """Write the report page, and print its path; with `show` open it in the browser."""
     from brainsurgeon.log import PRIVATE, write_whole
-    from brainsurgeon.operations.report import MOST_READ, report
+    from brainsurgeon.operations.report import report
     from brainsurgeon.render.report import report as render
     from brainsurgeon.store.database import make_directory
 
@@ -142,9 +139,7 @@ def write_page(settings: Settings, output: str | None, *, previews: bool, show: 
         make_directory(settings.state_dir)
     path = os.path.abspath(output or os.path.join(settings.state_dir, "report.html"))
     with store_to_read(settings) as store:
-        ahead = partial(largest_ahead, settings, MOST_READ)
-        with progress_bar("looking at", ahead, quiet=given.json) as progress:
-            page = report(settings, store, time.time(), previews=previews, progress=progress)
+        page = report(settings, store, time.time(), previews=previews)
     write_whole(path, render(page), PRIVATE)
     if given.json:
         print_json({"path": path, "size_bytes": os.stat(path).st_size})

@@ -37,13 +37,12 @@ class ScanReport(Struct):
     """What a run over the sessions did; in a dry run, what it would do.
 
     `problems` are places that could not be read, `recovered` interrupted rewrites that were
-    completed or undone first, `interrupted` those still open. `fresh` is false if extraction was
-    disabled in the run before. `databases` are set in a dry run, `homes` before the first run.
+    completed or undone first, `interrupted` those still open. `databases` are set in a dry run,
+    `homes` before the first run.
     """
 
     dry_run: bool
     enabled: bool = True
-    fresh: bool = True
     files_seen: int = 0
     files_unchanged: int = 0
     files_scanned: int = 0

@@ -1,6 +1,6 @@
 """Estimate what the recorded model calls of sessions would cost under other policies."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import reduce
 
 from msgspec.structs import replace
@@ -21,17 +21,14 @@ from brainsurgeon.store import Store
 
 
 def estimate(
-    settings: Settings, store: Store | None, names: Iterable[str | Session], now: float, *,
-    progress: Callable[[SessionFile], None] = lambda _: None,
-) -> Estimate:  # fmt: skip
+    settings: Settings, store: Store | None, names: Iterable[str | Session], now: float
+) -> Estimate:
     """Replay the calls of the named sessions, or of all if none is named. Writes nothing."""
     chosen = [
         session_named(settings, store, name) if isinstance(name, str) else name for name in names
     ]
     listed, left_out = [], 0
     for session in chosen or walk(settings, store).sessions:
-        if session.file:
-            progress(session.file)
         try:
             replayed = _replay(settings, store, session, session.file, now)
         except (RefusedError, FailedError):

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -13,7 +13,6 @@ from brainsurgeon.formats import codex
 from brainsurgeon.lookup.sessions import Session, all_sessions
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.reports import Context, Report, SessionPage, SessionSummary, Sum
-from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.operations.context import context, preview_of
 from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.operations.sessions import summaries
@@ -33,9 +32,8 @@ _SIDE = ("tool-results", "file-history")
 
 
 def report(
-    settings: Settings, store: Store | None, now: float, *, previews: bool = False,
-    progress: Callable[[SessionFile], None] = lambda _: None,
-) -> Report:  # fmt: skip
+    settings: Settings, store: Store | None, now: float, *, previews: bool = False
+) -> Report:
     """Return the report. Writes nothing; the report has session content only with `previews`."""
     known = all_sessions(settings, store)
     listed = summaries(settings, store, known, now)
@@ -46,7 +44,6 @@ def report(
         values: Iterable[Extraction] = ()
         page = SessionPage(about)
         if session.file and number < MOST_READ:
-            progress(session.file)
             try:
                 content = context(settings, store, session, now)
             except (BrainsurgeonError, RefusedError, OSError) as why:

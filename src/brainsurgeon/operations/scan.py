@@ -92,8 +92,6 @@ def scan(
     """
     begun = time.monotonic()
     report = ScanReport(dry_run, settings.enabled)
-    if store and store.facts.get("enabled") is False:
-        report.fresh = False
     if dry_run:
         # These import much that no other scan needs.
         from brainsurgeon.operations.init import unused_homes  # noqa: PLC0415
@@ -353,7 +351,7 @@ class _Scan:
                 self._record_failures(self._store, now)
                 remember(self._store, self._full, now)
                 if whole:
-                    self._store.facts.note_run(now, enabled=self._settings.enabled)
+                    self._store.facts.note_run(now)
         except BaseException as why:
             self._store.files.drop()
             if not isinstance(why, BusyError | StoreFullError):

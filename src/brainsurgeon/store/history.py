@@ -284,10 +284,10 @@ class Facts(Table):
         text = self._first("SELECT value FROM meta WHERE key = ?", key)
         return None if text is None else json.loads(text)
 
-    def note_run(self, now: float, *, enabled: bool = True) -> None:
+    def note_run(self, now: float) -> None:
         """Record the time of a run over all sessions."""
         noted, latest = self.get("last_run_at"), self.last_run_at()
-        if latest and latest <= now and self.get("enabled") is enabled:
+        if latest and latest <= now:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             with suppress(OSError):
                 descriptor = os.open(self._last_run, flags, 0o600)
@@ -297,7 +297,6 @@ class Facts(Table):
                     os.close(descriptor)
                 return
         self.put("last_run_at", now)
-        self.put("enabled", enabled)
 
     def last_run_at(self) -> float | None:
         noted: float | None = self.get("last_run_at")
