@@ -1,4 +1,4 @@
-"""For other Python programs: the functions behind the commands, their values, and their errors.
+"""For other Python programs: the functions behind the commands, their results, and their errors.
 
     import time
     from brainsurgeon import api
@@ -14,8 +14,9 @@
 only reads accepts. `recover` finishes rewrites that a crash interrupted; call it before every
 function that writes. Sessions and entries are named as on the command line. Nothing prints or logs.
 
-Errors are subclasses of BrainsurgeonError. `exit_code` is the exit code of the command line,
-`facts()` returns the facts that a program can act on:
+Results are classes of `reports`. Errors are classes of `errors`, subclasses of BrainsurgeonError:
+`exit_code` is the exit code of the command line, `facts()` returns the facts that a program can act
+on.
 
 - ConfigError: the configuration is invalid; all problems are listed;
 - NotFoundError, with the subclasses NoSuchKeyError and GoneError: no such session, entry or value;
@@ -32,49 +33,10 @@ Errors are subclasses of BrainsurgeonError. `exit_code` is the exit code of the 
 Times are seconds since 1970 in UTC, sizes named `size` or `bytes` are bytes, `chars` characters.
 """
 
+from brainsurgeon import errors
 from brainsurgeon.config import Settings, load
-from brainsurgeon.errors import (
-    AmbiguousError,
-    BrainsurgeonError,
-    BusyError,
-    ChangedError,
-    ConfigError,
-    DamagedError,
-    ExpiredError,
-    FailedError,
-    GoneError,
-    GuardedError,
-    NoSuchKeyError,
-    NotFoundError,
-    StoreDamagedError,
-    StoreFullError,
-    StoreUnusableError,
-    UntoldError,
-)
 from brainsurgeon.lookup.scope import Scope
-from brainsurgeon.model.reports import (
-    ArchiveAnswer,
-    ArchivedTurn,
-    Context,
-    Event,
-    EvidenceReport,
-    FieldAnswer,
-    Finding,
-    Hit,
-    Relief,
-    RestoreAnswer,
-    RetentionReport,
-    RollbackReport,
-    Run,
-    ScanReport,
-    SessionRestore,
-    SessionRollback,
-    SessionSummary,
-    ShownValues,
-    StandingArchive,
-    Status,
-    Watch,
-)
+from brainsurgeon.model import reports
 from brainsurgeon.operations.archive import archive, archives, would_archive
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
@@ -96,15 +58,9 @@ from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
 __all__ = [
-    "AmbiguousError", "ArchiveAnswer", "ArchivedTurn", "BrainsurgeonError", "BusyError",
-    "ChangedError", "Chosen", "ConfigError", "Context", "DamagedError", "Event", "EvidenceReport",
-    "ExpiredError", "FailedError", "FieldAnswer", "Finding", "GoneError", "GuardedError", "Hit",
-    "How", "NoSuchKeyError", "NotFoundError", "Relief", "RestoreAnswer", "RetentionReport",
-    "RollbackReport", "Run", "ScanReport", "Scope", "SessionRestore", "SessionRollback",
-    "SessionSummary", "Settings", "ShownValues", "StandingArchive", "Status", "Store",
-    "StoreDamagedError", "StoreFullError", "StoreUnusableError", "UntoldError", "Wanted", "Watch",
-    "archive", "archives", "cat", "context", "doctor", "events", "evidence", "follow", "load",
-    "mount", "open_store", "open_to_read", "recover", "relieve", "restore", "restore_all",
-    "retention", "rollback", "runs", "scan", "search", "sessions", "set_extractable",
-    "show", "show_turn", "status", "would_archive", "would_relieve",
+    "Chosen", "How", "Scope", "Settings", "Store", "Wanted", "archive", "archives", "cat",
+    "context", "doctor", "errors", "events", "evidence", "follow", "load", "mount", "open_store",
+    "open_to_read", "recover", "relieve", "reports", "restore", "restore_all", "retention",
+    "rollback", "runs", "scan", "search", "sessions", "set_extractable", "show", "show_turn",
+    "status", "would_archive", "would_relieve",
 ]  # fmt: skip
