@@ -176,7 +176,9 @@ def second_puppet():
 @pytest.fixture
 def ordinary_world():
     """Give a world of an ordinary user: root becomes one for the length of a test."""
-    codecs.lookup("ascii")  # an ordinary user may not read root's standard library
+    import sqlite_utils  # noqa: F401, PLC0415  an ordinary user may not read root's packages
+
+    codecs.lookup("ascii")  # nor root's standard library
     with tempfile.TemporaryDirectory(prefix="brainsurgeon-test-") as base:
         world = World(Path(base))
         root = os.geteuid() == 0

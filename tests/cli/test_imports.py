@@ -8,7 +8,7 @@ import pytest
 from building.processes import PROGRAM, run
 
 HEAVY = {
-    "anyio", "apscheduler", "mcp", "rich", "structlog", "watchfiles",
+    "anyio", "apscheduler", "mcp", "rich", "sqlite_utils", "structlog", "watchfiles",
     "brainsurgeon.daemon", "brainsurgeon.operations.scan", "brainsurgeon.rewrite.turns",
     "brainsurgeon.render.sessions", "brainsurgeon.rewrite",
 }  # fmt: skip

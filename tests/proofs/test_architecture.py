@@ -65,7 +65,7 @@ MAY_IMPORT = {
 
 LOOKS_AROUND = {
     "os", "io", "pathlib", "shutil", "tempfile", "glob", "time", "logging", "structlog", "random",
-    "secrets", "socket", "subprocess", "threading", "asyncio", "sqlite3",
+    "secrets", "socket", "subprocess", "threading", "asyncio", "sqlite3", "sqlite_utils",
 }  # fmt: skip
 PURE_ROOMS = ("model", "errors", "formats", "planning")
 # They ask OpenClaw's own databases, read-only; `sessions.row_writing` changes rows in one.
@@ -240,7 +240,9 @@ def test_the_planner_is_in_the_pure_half():
 
 def test_only_the_store_speaks_to_sqlite():
     """SQLite is imported in the store's room, and in the one place that says why."""
-    speaks = {module for module in MODULES if "sqlite3" in foreign(module)} - SPEAKS_TO_SQLITE
+    speaks = {
+        module for module in MODULES if {"sqlite3", "sqlite_utils"} & set(foreign(module))
+    } - SPEAKS_TO_SQLITE
 
     assert {module for module in speaks if room(module) != "store"} == set()
 
@@ -312,7 +314,7 @@ def test_names_say_what_a_thing_is():
 
 def test_the_command_line_starts_without_the_heavy_packages():
     """What an agent calls often does not wait for packages that only other commands need."""
-    heavy = {"apscheduler", "mcp", "prometheus_client", "structlog", "watchfiles"}
+    heavy = {"apscheduler", "mcp", "prometheus_client", "sqlite_utils", "structlog", "watchfiles"}
     code = (
         "import sys, brainsurgeon.cli, brainsurgeon.operations.show, "
         "brainsurgeon.operations.restore\n"

@@ -25,6 +25,8 @@ import sys
 import time
 import traceback
 
+from sqlite_utils import plugins
+
 from brainsurgeon import config
 from brainsurgeon.config.settings import ArchiveTable
 from brainsurgeon.errors import BrainsurgeonError
@@ -41,6 +43,8 @@ from brainsurgeon.rewrite import apply, recover
 from brainsurgeon.rewrite.budget import Wanted
 from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.store import open_store
+
+plugins.ensure_plugins_loaded()  # it reads what every installed package says of itself
 
 NOW = 1_795_000_000.0
 DAY = 86_400.0

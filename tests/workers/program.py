@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 
+import sqlite_utils.plugins
 import typer.main
 
 import brainsurgeon
@@ -33,6 +34,7 @@ def prepare():
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
     typer.main.get_command(brainsurgeon.cli.app)
+    sqlite_utils.plugins.ensure_plugins_loaded()
     codecs.lookup("ascii")
 
 

@@ -15,10 +15,14 @@ import sqlite3
 import sys
 from pathlib import Path
 
+import sqlite_utils
+
 from brainsurgeon.errors import BrainsurgeonError
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from proofs.power import operation
+
+assert sqlite_utils  # the slow import of a first opening, paid once for all forks
 
 # The call of its kind that is struck; no operation makes so many.
 STRIKE = 1000
