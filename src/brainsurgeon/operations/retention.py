@@ -126,11 +126,11 @@ class _Run:
         if dry_run:
             return
         self._sweep()
-        self._finish({"clock": asdict(clock), "roots": self._marks, "held_back": report.held_back})
         checked = self._store.blobs.check(self._check)
         with self._store.transaction():
             self._store.blobs.note_check(*checked)
         report.values_damaged = self._store.blobs.count_damaged()
+        self._finish({"clock": asdict(clock), "roots": self._marks, "held_back": report.held_back})
 
     def _changes(self, records: list[SessionRecord]) -> dict[int, float | None]:
         """Return when each session last changed (seconds since 1970), None for a missing one.

@@ -129,14 +129,16 @@ class Blobs(Table):
     def check(self, check_stop: Callable[[], None]) -> tuple[int, list[int]]:
         """Check the values that are known to be damaged, and some that extractions refer to.
 
-        Returns the row where the next check begins, and the rows that are damaged or missing. Each
-        is looked up singly: a damaged database may end a search early, without an error.
+        Values stored since the last run were just written, and are checked by the next one. Returns
+        the row where the next check begins, and the rows that are damaged or missing. Each is
+        looked up singly: a damaged database may end a search early, without an error.
         """
         after, known = self._checked()
         of = "SELECT blob_id, digest, size FROM extractions WHERE blob_id"
         listed = [row for blob in known for row in self._execute(f"{of} = ? LIMIT 1", (blob,))]
         following = self._execute(
-            f"{of} > ? GROUP BY blob_id ORDER BY blob_id LIMIT ?", (after, CHECKED)
+            f"{of} > ? AND blob_id <= ? GROUP BY blob_id ORDER BY blob_id LIMIT ?",
+            (after, Facts(self._connection).get("sweep_until") or 0, CHECKED),
         ).fetchall()
         after, left, damaged = 0, CHECKED_BYTES, set()
         for blob, name, size in (*listed, *following):
