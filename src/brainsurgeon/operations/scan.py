@@ -279,6 +279,8 @@ class _Scan:
             put_off = None if named or relief else examined.kept_in_memory()
             extract = not (put_off or excluded(file, self._settings, asked=relief or archiving))
             frontier = frontier_of(examined, records, extract=extract and not dry_run)
+            if store and not store.spending.has_session(file.path):
+                frontier.calls = {}
             planner = Planner(examined, records, extract, dry_run, frontier, hurries=named)
             fitting = plan_due(planner, self._check, dry_run=dry_run)
             planned = fitting.plan
@@ -297,7 +299,7 @@ class _Scan:
                 self._full[file.path] = fitting.before
             if store is None:
                 return Look(outcome, examined.session.fingerprint)
-            count_calls(store, examined.session)
+            count_calls(store, examined.session, frontier.calls)
             if savings := count_savings(store, examined, planned):
                 self._memory.savings[file.path] = savings
             look = look_of(self._memory, store, planner, planned, outcome, held)

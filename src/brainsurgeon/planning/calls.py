@@ -8,9 +8,15 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format, ParsedLine, is_made_up, parsed_lines
+from brainsurgeon.formats.base import (
+    Format,
+    ParsedLine,
+    dict_or_empty,
+    is_made_up,
+    parsed_lines,
+)
 from brainsurgeon.formats.weight import DIALECTS
-from brainsurgeon.model.entries import Line, Lines
+from brainsurgeon.model.entries import Entry, Line, Lines
 from brainsurgeon.model.reports import ModelCost
 from brainsurgeon.model.rules import Price
 from brainsurgeon.model.sessions import Survey
@@ -80,20 +86,25 @@ class RecordedCalls:
 
 
 def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, ModelCall]]:
-    """Yield digests of ids and their calls; a call with neither id nor time is left out.
-
-    All lines of a message have the same id.
-    """
-    call_of = DIALECTS[form.name].call
     with_usage = (line for line in newest_first if line.raw and b'usage"' in line.raw)
     for parsed in parsed_lines(with_usage, form):
-        call = call_of(parsed.entry)
-        if call is None or not counts(call) or not (call.ident or call.at):
-            continue
-        ident = call.ident or f"{call.at} {call.model} {call.tokens} {call.output}"
-        name = f"{form.name} {ident}".encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(name, digest_size=8).digest()
-        yield int.from_bytes(digest, signed=True), call
+        if named := named_call(parsed.entry, form):
+            yield named
+
+
+def named_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
+    """Return a digest of the id of the entry's call, and the call.
+
+    None without usage, or with neither id nor time. All lines of a message have the same id.
+    """
+    if not (entry.get("usage") or dict_or_empty(entry.get("message")).get("usage")):
+        return None
+    call = DIALECTS[form.name].call(entry)
+    if call is None or not counts(call) or not (call.ident or call.at):
+        return None
+    ident = call.ident or f"{call.at} {call.model} {call.tokens} {call.output}"
+    name = f"{form.name} {ident}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), signed=True), call
 
 
 def counts(call: ModelCall) -> bool:

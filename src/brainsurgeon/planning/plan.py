@@ -24,7 +24,7 @@ from brainsurgeon.model.records import Extraction, Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import counted
-from brainsurgeon.model.turns import MARK
+from brainsurgeon.model.turns import MARK, ModelCall
 from brainsurgeon.planning import archive, drafts
 from brainsurgeon.planning.archive import (
     NOTHING_ASKED,
@@ -34,6 +34,7 @@ from brainsurgeon.planning.archive import (
     Archiving,
     archive_turns,
 )
+from brainsurgeon.planning.calls import named_call
 from brainsurgeon.planning.drafts import FieldRequests, Ids, Judge, WindowTooSmallError
 from brainsurgeon.planning.matching import (
     Matcher,
@@ -109,7 +110,11 @@ class _Planner:
 
     def run(self, shortest: int) -> Plan:
         """Read the lines and return the plan. Skips most lines of up to `shortest` bytes."""
+        calls: dict[int, ModelCall] = {}
+        counting = self._frontier.calls is not None and not self._frontier.calls
         for parsed in parsed_lines(self._frontier.follow(self._session), self._form):
+            if counting and (named := named_call(parsed.entry, self._form)):
+                calls[named[0]] = named[1]  # the last line of a message has all figures
             if parsed.ident is not None:
                 self._ids.meet(parsed.ident)
                 self._restores.meet(parsed.ident)
@@ -120,6 +125,8 @@ class _Planner:
             if len(parsed.raw) > shortest or self._may_concern_us(parsed):
                 self._entry(parsed, signatures)
             self._signatures.passed(parsed)
+        if counting:
+            self._frontier.calls = calls
         return self._plan()
 
     def _may_concern_us(self, parsed: ParsedLine) -> bool:

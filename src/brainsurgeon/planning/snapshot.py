@@ -18,6 +18,7 @@ from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records, Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
+from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.rules import EntryState, Extract, extract
 
 
@@ -80,14 +81,16 @@ class Frontier:
     caller has to check whether appended lines or requests affect older lines.
 
     `since` is the offset in the survey at which the next scan has to begin at the latest; None
-    switches everything off. `remembers` means that the agent may sign thinking together with values
-    extracted long ago, `placeholders` that there are some before the first line.
+    switches that off. `remembers` means that the agent may sign thinking together with values
+    extracted long ago, `placeholders` that there are some before the first line. Unless `calls` is
+    None, the planner sets it to the calls in all lines, by digests of their ids.
     """
 
     def __init__(
         self, since: int | None = None, *, remembers: bool = False, placeholders: bool = False
     ) -> None:
         self.placeholders, self.doubts = placeholders, placeholders and remembers
+        self.calls: dict[int, ModelCall] | None = None
         self._since, self._remembers, self._survey = since, remembers, NO_SURVEY
 
     def follow(self, session: Snapshot) -> Iterator[Line]:

@@ -338,11 +338,17 @@ def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
             store.calibrations.remember(record.id, full, now)
 
 
-def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
-    """Return the calls that a session made since its costs were recorded, by their ids."""
+def new_calls(
+    store: Store, session: AnyOpen, calls: Mapping[int, ModelCall] | None = None
+) -> dict[int, ModelCall]:
+    """Return the calls that a session made since its costs were recorded, by their ids.
+
+    `calls` are all of its calls, oldest first; without them its lines are read backwards.
+    """
     spending, new = store.spending, dict[int, ModelCall]()
     begun = spending.has_session(session.file.path)
-    for ident, call in calls_in(session.lines.backward(), session.format):
+    newest = calls_in(session.lines.backward(), session.format)
+    for ident, call in newest if calls is None else calls.items():
         if ident in new:
             continue  # of the lines of a message only the last has all figures
         if not spending.has(ident):
@@ -352,9 +358,11 @@ def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
     return new
 
 
-def count_calls(store: Store, session: AnyOpen) -> None:
+def count_calls(
+    store: Store, session: AnyOpen, calls: Mapping[int, ModelCall] | None = None
+) -> None:
     """Record the costs of the new calls of an idle session, whose last message is complete."""
-    new = new_calls(store, session)
+    new = new_calls(store, session, calls)
     store.spending.add(session.file.path, new.keys(), spent_on(new.values()))
 
 
