@@ -7,6 +7,7 @@ import re
 import pytest
 
 from brainsurgeon.errors import FailedError, UsageError
+from brainsurgeon.model.records import Request
 from brainsurgeon.operations.archive import ALREADY, archive, archives, would_archive
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.context import context
@@ -528,7 +529,7 @@ def test_turns_that_archive_into_one_are_asked_for_no_more(world):
     assert len(done.archived) == 6
     assert [one.archive.turns for one in listed] == [3, 1, 1, 1]
     assert [one.archive.calls for one in listed] == [15, 5, 5, 5]
-    assert not world.store.archives.asked(listed[0].archive.session_id)
+    assert not world.store.requests.open_of(listed[0].archive.session_id)
 
 
 def test_an_archive_counts_its_calls_and_those_that_failed(world):
@@ -614,12 +615,13 @@ def test_a_turn_that_was_asked_for_and_never_archives_is_let_go_of(world):
     world.scan()
     (ident,) = [row[0] for row in sql(world, "SELECT id FROM sessions")]
     with world.store.transaction():
-        world.store.archives.ask(ident, prompt, "said hello", 1.0)
-        world.store.archives.ask(ident, "gone", "is gone", 1.0)
+        for turn, note in ((prompt, "said hello"), ("gone", "is gone")):
+            asked = Request(None, ident, turn, "archive", None, note, False, 1.0, None)
+            world.store.requests.add(asked)
     os.utime(path, (1, 1))
     world.scan()
 
-    assert not world.store.archives.asked(ident)
+    assert not world.store.requests.open_of(ident)
     told = [json.loads(facts) for (facts,) in sql(
         world, "SELECT facts FROM events WHERE kind = 'lapse' ORDER BY id")]  # fmt: skip
     assert {one["entry_id"]: one["reason"] for one in told} == {

@@ -1,31 +1,7 @@
-"""What the store says of archives: asked for, made, standing, and what was said of their turns."""
+"""What the store says of archives: made, standing, and what was said of their turns."""
 
-from brainsurgeon.model.turns import Archive
 from building.turns import turns
 from building.world import sql
-
-ONE = Archive("c", "p", 3, 900, 90, 1, "so", b"digest")
-
-
-def test_what_is_asked_for_waits_until_it_is_made(world):
-    """A later note replaces an earlier one, and the archive that is made ends the waiting."""
-    talk, _ = turns(4)
-    world.put("s.jsonl", talk.bytes())
-    world.scan(archive={"enabled": True})
-    archives = world.store.archives
-    (session,) = {row[0] for row in sql(world, "SELECT session_id FROM archives")}
-
-    with world.store.transaction():
-        archives.ask(session, "p", "first", 1.0)
-        archives.ask(session, "p", "second", 2.0)
-    waiting = [one for one in archives.of_session(session) if one.state == "asked"]
-    assert [(one.prompt_id, one.note) for one in waiting] == [("p", "second")]
-    assert archives.asked(session)
-
-    with world.store.transaction():
-        made = archives.add(session, [ONE], 3.0)
-        archives.confirm(session, [*made.values()], [])
-    assert not archives.asked(session)
 
 
 def test_only_what_is_archived_now_stands(world):

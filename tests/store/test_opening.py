@@ -258,17 +258,17 @@ def test_a_store_that_is_not_understood_is_refused(unusable, opened):
 
 
 @pytest.mark.parametrize("opened", [open_store, room.open_to_read])
-def test_a_store_of_version_0_1_is_refused_with_what_to_do(directory, opened):
-    """Its refusal names the version that wrote it, and how to restore its values with that."""
+def test_an_older_store_is_refused_with_what_to_do(directory, opened):
+    """Its refusal names its version, and how to restore its values with the older program."""
     open_store(directory).close()
     version_0_1(os.path.join(directory, "store.db"))
 
     with pytest.raises(StoreUnusableError) as refused:
         opened(directory)
     assert str(refused.value) == (
-        f"{directory}/store.db was written by brainsurgeon 0.1, which this version cannot read: "
-        "nothing was touched. Stop its daemon and run its `brainsurgeon restore --all --pristine` "
-        "until nothing waits; then move the file away"
+        f"{directory}/store.db was written by an older brainsurgeon (version 0 of the store, this "
+        f"program knows {VERSION}): nothing was touched. Stop its daemon and run its "
+        "`brainsurgeon restore --all --pristine` until nothing waits; then move the file away"
     )
 
 

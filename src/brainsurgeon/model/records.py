@@ -159,8 +159,9 @@ class Request(Struct, frozen=True):
 
     Without an `id` it is not recorded, but carried out at once. Without an `entry_id` it is for
     every entry, without `paths` for every value of the entry. `action` is `restore`, `set` (the
-    field `_extractable`, to `value`), `relieve` (the session, as `value` says) or `redact` (the
-    call whose result holds `answer`). A `pristine` restore also removes our fields. One that
+    field `_extractable`, to `value`), `relieve` (the session, as `value` says), `archive` (the turn
+    whose prompt is the entry, with the note `value`) or `redact` (the call whose result holds
+    `answer`). A `pristine` restore also removes our fields. One that
     `rolls_back` a run is pristine, and only for what that run extracted and set.
     """
 
@@ -215,11 +216,11 @@ class Records(Struct, frozen=True):
 
     @property
     def to_archive(self) -> dict[str, str | None]:
-        """The notes of the turns to archive, by prompt id; forks do not inherit requests."""
+        """The notes of the turns to archive, by prompt id."""
         return {
-            one.prompt_id: one.note
-            for one in self.archives
-            if one.state == "asked" and one.session_id == self.own
+            request.entry_id: request.value
+            for request in self.requests
+            if request.action == "archive" and request.entry_id
         }
 
     @property
@@ -254,8 +255,7 @@ class Confirmation(Struct, frozen=True):
     `restored_ids` are the restored extractions, `fields_gone` the field records that are no longer
     valid, `requests` the fulfilled requests, `restored` the restored entries (all by id), `at` is
     the time. `rows` are the events that a rewrite changes in a database: number, and hexadecimal
-    digests before and after. `joined` are the prompts of the archived turns other than the first of
-    each archive.
+    digests before and after.
     """
 
     restored_ids: list[int] = field(default_factory=list)
@@ -265,7 +265,6 @@ class Confirmation(Struct, frozen=True):
     at: float = 0.0
     rows: list[tuple[int, str, str]] = field(default_factory=list)
     run_id: int | None = None
-    joined: list[str] = field(default_factory=list)
 
 
 class OpenRewrite(Struct, frozen=True):

@@ -112,10 +112,10 @@ def archived_text(archives: int, turns: int) -> str:
 
 
 class ArchiveRecord(Struct, frozen=True):
-    """The store's record of an archive, or of a turn that was requested to be archived.
+    """The store's record of an archive.
 
-    `state` is `asked` (archived as soon as possible), `made`, or `undone`. The extractions that
-    name an archive tell whether it is in its session: the agent may write it again.
+    `state` is `made` or `undone`. The extractions that name an archive tell whether it is in its
+    session: the agent may write it again.
     """
 
     id: int

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, note_record, session_named
+from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import ArchiveAnswer, StandingArchive
 from brainsurgeon.model.turns import Verdict
 from brainsurgeon.operations.scan import Chosen, scan
@@ -120,7 +121,9 @@ def _ask(store: Store, examined: Examination, asked: dict[str, str | None], now:
     record = note_record(store, examined.session)
     with store.transaction():
         for prompt_id, text in asked.items():
-            store.archives.ask(record.id, prompt_id, text, now)
+            store.requests.add(Request(
+                None, record.id, prompt_id, "archive", None, text, False, now, None
+            ))  # fmt: skip
 
 
 def done(

@@ -162,9 +162,10 @@ class _Planner:
         doubtful = [(entry, _TWICE) for entry in self._fields.sets if hash(entry) in twice]
         made = {} if verdict.blocked else self._archivals.made
         archives = tuple(made[offset].archive_after(edits) for offset in sorted(made))
+        prompts = {prompt for archive in archives for prompt in archive.prompts}
         fulfilled = (
             request.id for request in self._records.requests
-            if request.id is not None and not verdict.blocked and self._fulfils(request)
+            if request.id is not None and not verdict.blocked and self._fulfils(request, prompts)
         )  # fmt: skip
         met = Sightings(
             tuple(sighted), tuple(number for number, was_read in read.items() if was_read),
@@ -225,11 +226,14 @@ class _Planner:
                     tally.keep(edit, "deferred: signatures")
         return verdict
 
-    def _fulfils(self, request: Request) -> bool:
+    def _fulfils(self, request: Request, archived: set[str]) -> bool:
+        """Check whether the plan fulfils a request; `archived` are the prompts of its archives."""
         if request.action == "redact":
             return request.id in self._own.requests
         if request.action == "relieve":
             return self._extract
+        if request.action == "archive":
+            return request.entry_id in archived
         return request.entry_id not in self._waits if request.entry_id else not self._waits
 
     def _entry(self, parsed: ParsedLine, signatures: frozenset[KeyPath]) -> None:

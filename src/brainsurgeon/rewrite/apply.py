@@ -158,7 +158,6 @@ def _record_begin(
         at=now,
         rows=list(rows),
         run_id=run_id,
-        joined=[prompt for archive in plan.archives for prompt in archive.prompts[1:]],
     )
     journal_id = store.journal.begin(ident, change.examined.session.file, temporary, confirmation)
     archives = store.archives.add(ident, plan.archives, now, run_id)

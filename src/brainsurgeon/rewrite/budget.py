@@ -11,7 +11,7 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from brainsurgeon.model.plans import Outcome, Plan
-from brainsurgeon.model.records import Records, SessionRecord
+from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Spared
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import (
@@ -394,24 +394,18 @@ def count_savings(
     return savings if savings != before or plan.edits else None
 
 
-def _cancel_hopeless(
-    store: Store, record: SessionRecord, records: Records, plan: Plan, now: float
-) -> None:
+def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> None:
     """Cancel archive requests that can never be met: each makes every scan read all lines."""
-    asked = records.to_archive
-    if not plan.turns:
-        return
     verdicts = {verdict.prompt_id: verdict for verdict in plan.turns}
-    gone = "the turn is no longer in its session"
-    why = {prompt: gone for prompt in asked if prompt not in verdicts}
     never = ("no gain", "depth", "format", "never sent")  # these reasons never change
-    why |= {
-        prompt: verdict.reason for prompt, verdict in verdicts.items()
-        if prompt in asked and not verdict.archived and verdict.reason.startswith(never)
-    }  # fmt: skip
-    if why:
-        with store.transaction():
-            store.archives.cancel(record.id, why, now, store.runs.so_far)
+    for request in records.requests if verdicts else ():
+        if request.action != "archive" or request.id is None:
+            continue
+        verdict = verdicts.get(request.entry_id or "")
+        why = verdict.reason if verdict else "the turn is no longer in its session"
+        if verdict is None or (not verdict.archived and why.startswith(never)):
+            with store.transaction():
+                store.requests.cancel([request.id], why, now, store.runs.so_far)
 
 
 def plan_due(planner: Planner, check_stop: Callable[[], None], *, dry_run: bool) -> Fitting:
@@ -420,12 +414,12 @@ def plan_due(planner: Planner, check_stop: Callable[[], None], *, dry_run: bool)
     A `dry_run` runs no command.
     """
     examined = planner.examined
-    store, record = examined.store, examined.record
+    store = examined.store
     fitting = fit_in(planner)
     if store is None or dry_run:
         return fitting
-    if record and planner.extract:
-        _cancel_hopeless(store, record, planner.records, fitting.plan, examined.now)
+    if planner.extract:
+        _cancel_hopeless(store, planner.records, fitting.plan, examined.now)
     if not (fitting.plan.archives and examined.settings.archive.command):
         return fitting
     texts, warnings = summaries(planner, store, fitting.plan, check_stop)

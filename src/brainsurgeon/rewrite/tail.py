@@ -62,8 +62,7 @@ def frontier_of(
 ) -> Frontier:
     # There is no resume point while requests are pending, after an abandoned turn, or if decisions
     # depend on the whole session.
-    asked = records.requests or records.to_archive
-    whole = asked or examined.survey.open_turn or examined.settings.judged_whole
+    whole = records.requests or examined.survey.open_turn or examined.settings.judged_whole
     since = examined.survey.since if extract and not whole else None
     return Frontier(since, remembers=examined.habits.remembers, placeholders=placeholders)
 
@@ -151,7 +150,7 @@ def look_at_growth(
         examined.check_turn()
         notice(settings, store, session, now)
         records = examined.records_of_lines()
-        if record and (store.requests.open_of(record.id) or store.archives.asked(record.id)):
+        if record and store.requests.open_of(record.id):
             return None  # requested since the run began
         frontier = frontier_of(examined, records, placeholders=before.placeholders)
         planner = Planner(examined, records, frontier=frontier, hurries=memory.named)

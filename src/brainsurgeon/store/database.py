@@ -231,17 +231,11 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
             f"{path} was written by a newer brainsurgeon (version {version} of the store, this "
             f"program knows {VERSION}): nothing was touched. Install that version again"
         )
-    if 0 < version < VERSION:
-        raise StoreUnusableError(
-            f"{path} was written by an older brainsurgeon (version {version} of the store, this "
-            f"program knows {VERSION}): nothing was touched. Restore all values with that one, "
-            "then move the file away"
-        )
     if version < VERSION:
         raise StoreUnusableError(
-            f"{path} was written by brainsurgeon 0.1, which this version cannot read: nothing was "
-            "touched. Stop its daemon and run its `brainsurgeon restore --all --pristine` until "
-            "nothing waits; then move the file away"
+            f"{path} was written by an older brainsurgeon (version {version} of the store, this "
+            f"program knows {VERSION}): nothing was touched. Stop its daemon and run its "
+            "`brainsurgeon restore --all --pristine` until nothing waits; then move the file away"
         )
 
 

@@ -27,7 +27,7 @@ from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.records import Extraction, FieldRecord
 from brainsurgeon.model.turns import LINK, Archive, ArchiveRecord
 from brainsurgeon.store.database import Table, key_path_read, key_path_text, storable
-from brainsurgeon.store.history import Events, Facts
+from brainsurgeon.store.history import Facts
 
 # Values checked in one sweep; other writers wait for it.
 _LOOK = 5000
@@ -502,11 +502,6 @@ class Placements(Table):
         )
 
 
-# The only style of summaries. The column dates from versions with several.
-_STYLE = {"style": "structured"}
-_NOTHING = dict.fromkeys(("entries", "tokens_before", "tokens_after", "depth"), 0) | _STYLE
-
-
 class Archives(Table):
     def of_session(
         self, session_id: int, extractions: Iterable[Extraction] = ()
@@ -539,41 +534,11 @@ class Archives(Table):
         more = {"session_id": session_id, "run_id": run_id, "state": "made", "made_at": now}
         ids = {}
         for archive in archives:
-            row = asdict(archive) | more | _STYLE
+            row = asdict(archive) | more
             row["note"] = archive.note and storable(archive.note)
             del row["prompts"]  # only the prompt of the first turn is stored
             ids[archive.entry_id] = self._insert("archives", row)
         return ids
-
-    def asked(self, session_id: int) -> bool:
-        waiting = "SELECT 1 FROM archives WHERE session_id = ? AND state = 'asked'"
-        return self._first(waiting, session_id) is not None
-
-    def ask(self, session_id: int, prompt_id: str, note: str | None, now: float) -> None:
-        """Record a request to archive a turn; it replaces an earlier one and its note."""
-        self._forget_asked(session_id, prompt_id)
-        self._insert("archives", _NOTHING | {
-            "session_id": session_id, "entry_id": "", "prompt_id": prompt_id,
-            "note": note and storable(note), "digest": b"", "state": "asked", "made_at": now,
-        })  # fmt: skip
-
-    def cancel(
-        self, session_id: int, why: Mapping[str, str], now: float, run_id: int | None
-    ) -> None:
-        """Delete requests for turns that can no longer be archived, and record events.
-
-        `why` maps the prompt id of each turn to the reason.
-        """
-        for prompt_id, reason in why.items():
-            self._forget_asked(session_id, prompt_id)
-            facts = {"action": "archive", "entry_id": prompt_id, "reason": reason}
-            Events(self._connection).add(now, "lapse", session_id, facts, run_id)
-
-    def _forget_asked(self, session_id: int, prompt_id: str) -> None:
-        self._execute(
-            "DELETE FROM archives WHERE session_id = ? AND prompt_id = ? AND state = 'asked'",
-            (session_id, prompt_id),
-        )
 
     def summary(self, digest: bytes) -> str | None:
         """Return the summary that a command wrote for the turn with this digest."""
@@ -606,20 +571,8 @@ class Archives(Table):
             key_path_text(LINK), json.dumps(restored),
         )  # fmt: skip
 
-    def confirm(
-        self, session_id: int, made: Sequence[int], undone: Sequence[int],
-        prompts: Sequence[str] = (),
-    ) -> None:  # fmt: skip
-        """Delete the requests for archives that a rewrite made; mark the archives that it undid.
-
-        `prompts` are the prompt ids of all archived turns: one archive may contain several turns.
-        """
-        self._execute(
-            "DELETE FROM archives WHERE session_id = ?1 AND state = 'asked' AND (prompt_id IN"
-            " (SELECT prompt_id FROM archives WHERE id IN (SELECT value FROM json_each(?2)))"
-            " OR prompt_id IN (SELECT value FROM json_each(?3)))",
-            (session_id, json.dumps(made), json.dumps(prompts)),
-        )
+    def undo(self, session_id: int, undone: Sequence[int]) -> None:
+        """Mark archives as undone by a rewrite."""
         self._execute(
             "UPDATE archives SET state = 'undone' WHERE session_id = ? AND state = 'made'"
             " AND id IN (SELECT value FROM json_each(?))",

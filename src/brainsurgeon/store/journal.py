@@ -26,9 +26,12 @@ LEAST_WAIT = 600.0
 
 class Requests(Table):
     def add(self, asked: Request) -> None:
-        """Record a request. A set or relieve request replaces an older one for the same entry."""
+        """Record a request. It replaces an older one for the same entry, unless it can be undone.
+
+        Values may be restored several times, and each answer is redacted.
+        """
         entry_id = asked.entry_id or ""
-        if asked.action in ("set", "relieve"):
+        if asked.action in ("set", "relieve", "archive"):
             self._execute(
                 "UPDATE requests SET state = 'done', why = 'replaced by a newer one'"
                 " WHERE session_id = ? AND entry_id = ? AND action = ? AND state = 'open'",
@@ -45,15 +48,10 @@ class Requests(Table):
         return [_request(row) for row in self._records(Request, open_ones, session_id)]
 
     def sessions_waiting(self) -> dict[str, float]:
-        """Return the paths of sessions with open requests, each with the time of the newest one.
-
-        Includes requests to archive a turn.
-        """
+        """Return the paths of sessions with open requests, each with the time of the newest one."""
         rows = self._execute(
-            "SELECT s.path, max(w.asked_at) FROM ("
-            "SELECT session_id, asked_at FROM requests WHERE state = 'open' UNION ALL"
-            " SELECT session_id, made_at FROM archives WHERE state = 'asked') w"
-            " JOIN sessions s ON s.id = w.session_id WHERE s.path IS NOT NULL GROUP BY s.path"
+            "SELECT s.path, max(w.asked_at) FROM requests w JOIN sessions s ON s.id = w.session_id"
+            " WHERE w.state = 'open' AND s.path IS NOT NULL GROUP BY s.path"
         )
         return {os.fsdecode(path): at for path, at in rows}
 
@@ -191,7 +189,7 @@ class Journal(Table):
         made = archives.of_rewrite(journal_id)
         undone = archives.undone_by(confirmation.restored_ids)
         self._record_events(journal_id, session_id, confirmation, (made, undone))
-        archives.confirm(session_id, made, undone, confirmation.joined)
+        archives.undo(session_id, undone)
         self._confirm_extractions(journal_id, session_id, confirmation.at)
         self._confirm_restores(session_id, confirmation)
         self._confirm_fields(journal_id, session_id, confirmation)

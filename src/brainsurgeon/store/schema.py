@@ -5,7 +5,7 @@ them. `PRAGMA user_version` is VERSION; a store of any other version is refused.
 """
 
 # Version of the schema. Stores of brainsurgeon 0.1 have none: their `user_version` is 0.
-VERSION = 4
+VERSION = 5
 
 SCHEMA = """
 CREATE TABLE agents (
@@ -132,8 +132,8 @@ CREATE TABLE restores (
     PRIMARY KEY (session_id, entry_id)
 ) STRICT;
 
--- Requests that wait until their session is idle. `action`: restore, set, relieve, redact. `paths`
--- limits a restore to some key paths (JSON; NULL: all), `value` is the value to set (JSON),
+-- Requests that wait until their session is idle. `action`: restore, set, relieve, archive, redact.
+-- `paths` limits a restore to some key paths (JSON; NULL: all), `value` is the value to set (JSON),
 -- `answer` identifies our answer in the result of the call to redact (JSON), `rolls_back` is the
 -- run that a restore undoes. `state`: open, done, lapsed.
 CREATE TABLE requests (
@@ -154,8 +154,8 @@ CREATE TABLE requests (
 CREATE INDEX requests_open ON requests (session_id) WHERE state = 'open';
 CREATE INDEX requests_run ON requests (rolls_back) WHERE rolls_back IS NOT NULL;
 
--- Turns that were archived into their closing entries. `state`: asked (to be archived as soon as
--- possible), made, undone. Tokens are tokens sent to a model.
+-- Turns that were archived into their closing entries. `state`: made, undone. Tokens are tokens
+-- sent to a model.
 CREATE TABLE archives (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -165,7 +165,6 @@ CREATE TABLE archives (
     tokens_before INTEGER NOT NULL,
     tokens_after INTEGER NOT NULL,
     depth INTEGER NOT NULL,
-    style TEXT NOT NULL,
     note TEXT,
     digest BLOB NOT NULL,
     run_id INTEGER,
