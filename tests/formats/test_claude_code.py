@@ -668,6 +668,19 @@ def test_what_background_work_reported_is_a_result_and_stays(conversation):
     assert parts(data, told)["message.content"].locked
 
 
+def test_the_plan_that_a_user_approved_stays(conversation):
+    """Its call and its result, of which a resume and the model read the plan."""
+    conversation.user()
+    asked = conversation.call("toolu_1", "ExitPlanMode", {"plan": "p" * 900})
+    approved = conversation.result("a" * 900, call="toolu_1", shown={"plan": "p" * 900})
+    data = conversation.bytes()
+
+    assert parts(data, asked)["message.content.0.input.plan"].locked
+    shown = parts(data, approved)
+    assert shown["message.content.0.content"].locked
+    assert shown["toolUseResult.plan"].dead
+
+
 # Calls and answers.
 
 

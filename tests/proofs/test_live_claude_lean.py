@@ -10,7 +10,7 @@ import pytest
 
 from building.world import SAMPLES
 from proofs.agent_packages import CLAUDE_CODES
-from proofs.live.claude import NEWEST, ClaudeCode, printing, started_by
+from proofs.live.claude import NEWEST, ClaudeCode, printing, reading, started_by, writing
 from proofs.live.messages import Messages
 
 pytestmark = pytest.mark.long(proves=("config", "planning", "rewrite"))
@@ -101,3 +101,49 @@ def test_a_task_that_has_ended_is_not_called_unfinished(tmp_path, keys):
         said = json.dumps(asked(claude)[0]["messages"])
         assert extracted(said)
         assert "finish before the previous session ended" not in said
+
+
+@pytest.mark.parametrize(
+    "keys", ['trigger_types = ["tool_result", "tool_call"]', 'profile = "lean"']
+)
+@pytest.mark.parametrize("release", ["2.1.112", NEWEST])
+def test_a_plan_is_carried_out_as_it_was_approved(tmp_path, release, keys):
+    """Scanned in plan mode and after it; a plan file that is missing is written again from it."""
+    plan = "".join(f"{number}. change a line of a file\n" for number in range(40))
+    with Messages() as model:
+        claude = ClaudeCode(tmp_path, started_by(release), model)
+        claude.with_server = []
+        claude.environment["CLAUDE_CODE_ENVIRONMENT_KIND"] = "byoc"  # plan files may get lost
+        for number in range(3):
+            (claude.workspace / f"{number}.txt").write_text(f"{number} a line of a file\n" * 90)
+        given = {"content": plan}
+
+        def name_the_file(*_):
+            said = json.dumps(model.requests[-1])
+            given["file_path"] = re.findall(r'[^ "\\]+/plans/[a-z0-9-]+[.]md', said)[-1]
+
+        model.during = name_the_file
+        planning = {"options": ["--permission-mode", "plan"]}
+        claude.types([], [reading(claude.workspace / "0.txt")], [("Write", given)], **planning)
+        model.during = None
+        whole = claude.path.read_bytes()
+        ours(claude, "scan", "--once", keys=keys)
+        small = claude.path.read_bytes()
+        requests = claude.types(
+            [], [reading(claude.workspace / "1.txt")], [("ExitPlanMode", {})],
+            [writing(claude.workspace / "out.txt", "out")], [reading(claude.workspace / "2.txt")],
+            **planning,
+        )  # fmt: skip
+        assert (claude.workspace / "out.txt").exists()
+        whole += claude.path.read_bytes()[len(small) :]
+        ours(claude, "scan", "--once", keys=keys)
+        (plans,) = claude.config.glob("plans/*.md")
+        plans.unlink()
+        [request] = asked(claude, fork=True)
+
+        shown = json.dumps(request["messages"])
+        assert len(extracted(shown)) > len(extracted(json.dumps(requests[0]["messages"]))) > 0
+        assert json.dumps("## Approved Plan:\n" + plan)[1:-1] in shown
+        assert [path.read_text() for path in claude.config.glob("plans/*.md")] == [plan]
+        ours(claude, "restore", "--all", "--pristine", "--session", claude.session, keys=keys)
+        assert claude.path.read_bytes() == whole

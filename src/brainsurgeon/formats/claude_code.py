@@ -447,6 +447,9 @@ _PERSISTED = "<persisted-output>"
 _CACHED = "its agent refills its read cache from it"
 _FINISHED = "its agent would call the task unfinished"
 _SENT_AGAIN = "its agent sends it again as it is"
+# A resume writes a plan file that is missing again from the call (2.1.112, 2.1.330); the result
+# contains what the user changed in the plan.
+_PLANNED = "its agent goes on with the plan"
 # Attachments of which 2.1.330 reads only what was rendered. It compares the values of others with
 # new ones, renders them anew, or keeps them for a compaction (as those of `invoked_skills`).
 _RENDERED_ONCE = frozenset({"agent_listing_delta", "file", "skill_listing"})
@@ -471,8 +474,9 @@ def _assistant(entry: Entry, survey: ClaudeSurvey, *, before_last_user: bool) ->
         if declared == "text" and block != _BLANK:
             yield from leaves(str_or_none(block.get("text")), (*here, "text"), "assistant", None)
         elif declared == "tool_use" and isinstance(block.get("input"), dict):
-            reason = _CACHED if str_or_none(block.get("id")) in survey.cached else None
             tool = str_or_none(block.get("name"))
+            reason = _PLANNED if tool == "ExitPlanMode" else None
+            reason = _CACHED if str_or_none(block.get("id")) in survey.cached else reason
             for part in _within(block["input"], (*here, "input"), "tool_call", tool):
                 yield replace(part, locked=reason)
 
@@ -518,6 +522,8 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
         locked = _CACHED
     elif isinstance(content, str) and content.startswith(_PERSISTED):
         locked = "its agent keeps the output in a file"
+    elif tool == "ExitPlanMode":
+        locked = _PLANNED
     elif content == "[Old tool result content cleared]":
         locked = "its agent cleared it"
     parts = content_parts(content, path, "tool_result", tool)

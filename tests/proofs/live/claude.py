@@ -185,13 +185,17 @@ class ClaudeCode:
                     return self._asked(number, rounds)
         raise AssertionError(f"the process ended: {self.model.refused}")
 
-    def types(self, keys, *rounds):
-        """Type keys on a terminal, one after the other, and do one turn; give its requests."""
+    def types(self, keys, *rounds, options=()):
+        """Type keys on a terminal, one after the other, and do one turn; give its requests.
+
+        A dialog that the turn opens is answered with the choice that it offers first.
+        """
         number, prompt = self.model.script(*rounds)
         terminal, inner = pty.openpty()
         termios.tcsetwinsize(inner, (50, 120))
         process = subprocess.Popen(
-            [*self.words, *self._options(), *self._session(self.session)], cwd=self.workspace,
+            [*self.words, *self._options(), *self._session(self.session), *options],
+            cwd=self.workspace,
             env={**self.environment, "TERM": "xterm"}, stdin=inner, stdout=inner, stderr=inner,
             start_new_session=True,
         )  # fmt: skip
@@ -199,7 +203,10 @@ class ClaudeCode:
 
         def ended():
             _shown(terminal)
-            return len(self.model.of(number)) > len(rounds)
+            if len(self.model.of(number)) > len(rounds):
+                return True
+            os.write(terminal, b"\r")
+            return False
 
         try:
             wait("the prompt is shown", lambda: PROMPT in _shown(terminal))
