@@ -19,21 +19,27 @@ WORLD = ClaudeWorld
 SMALL = {"windows": {"*": 4000}}
 
 
-def put(world):
+def put(world, *, compactions=0):
     """Write a session of eight turns whose last line is not written yet; give its path."""
     conversation = ClaudeConversation()
+    for _ in range(compactions):
+        conversation.turn("z" * 10_000)
+        conversation.compaction()
     for _ in range(8):
         conversation.turn()
     conversation.lines.pop()
+    conversation.lines[-2]["message"]["usage"] = {"input_tokens": 5000, "output_tokens": 20}
     return world.put(f"{conversation.lines[0]['sessionId']}.jsonl", conversation.bytes())
 
 
-def told(world, path, **settings):
-    return advice(world.settings(**settings), world.store, str(path), time.time())
+def told(world, path, *, resumed=False, **settings):
+    return advice(
+        world.settings(**settings), world.store, str(path), time.time(), resumed=resumed
+    )  # fmt: skip
 
 
 def test_a_full_context_is_told_with_what_a_scan_would_leave(world):
-    """The line has both shares; after the scan nobody is told anything."""
+    """The line has both shares; after the scan only who still has the old values is told."""
     path = put(world)
     line = told(world, path, **SMALL)
 
@@ -42,7 +48,15 @@ def test_a_full_context_is_told_with_what_a_scan_would_leave(world):
         " (brainsurgeon)"
     )
     world.scan(**SMALL, abandoned_after_seconds=0)
-    assert told(world, path, **SMALL) is None
+    assert "context 126 % full" in told(world, path, **SMALL)
+    assert told(world, path, resumed=True, **SMALL) is None
+
+
+def test_what_precedes_a_compaction_is_not_counted(world):
+    """The next request does not contain it."""
+    line = told(world, put(world), **SMALL)
+
+    assert told(world, put(world, compactions=2), **SMALL) == line
 
 
 @pytest.mark.parametrize("settings", [{}, {**SMALL, "enabled": False}])

@@ -161,9 +161,11 @@ def hook(config: Config = None) -> None:
     with suppress(Exception):  # no turn may fail because of it
         from brainsurgeon.operations.hook import advice
 
-        settings = settings_of(config)
+        settings, event = settings_of(config), load(sys.stdin)
+        resumed = event.get("hook_event_name") == "SessionStart"
         with store_to_read(settings) as store:
-            text = advice(settings, store, load(sys.stdin)["transcript_path"], time.time())
+            path = event["transcript_path"]
+            text = advice(settings, store, path, time.time(), resumed=resumed)
         if text:
             print(dumps({"systemMessage": text}))
     signal.setitimer(signal.ITIMER_REAL, 0)

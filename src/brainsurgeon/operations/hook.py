@@ -5,29 +5,41 @@ import os
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
+from brainsurgeon.formats.base import parsed_lines
+from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.sessions import SessionFile
-from brainsurgeon.rewrite.budget import fit_in, weigh
-from brainsurgeon.rewrite.inspect import Planner, examine_to_show
-from brainsurgeon.sessions.discovery import discover_at
+from brainsurgeon.model.turns import ModelCall
+from brainsurgeon.rewrite.budget import fit_in, is_too_full, weigh
+from brainsurgeon.rewrite.inspect import Planner, examine_open, settings_for
+from brainsurgeon.sessions.discovery import discover_at, failing
+from brainsurgeon.sessions.reading import OpenSession, open_session
 from brainsurgeon.store import Store
 
 
-def advice(settings: Settings, store: Store | None, path: str, now: float) -> str | None:
+def advice(
+    settings: Settings, store: Store | None, path: str, now: float, *, resumed: bool = False
+) -> str | None:
     """Return how full a session's context is, and how full after a scan and a resume.
 
-    None if it is not too full, or a scan would not help.
+    None if it is not too full, or a scan would not help. If it was just `resumed`, its process has
+    in memory what its file contains now; otherwise also what was extracted since its last call.
     """
     file = discover_at(settings.root_directories(), os.path.realpath(path))
     if not isinstance(file, SessionFile):
         return None
-    record = store.sessions.at(file.path) if store else None
-    with examine_to_show(settings, store, file, record, now) as examined:
+    with failing(file), open_session(file) as session:
+        settings = settings_for(settings, file)
+        last = _too_full(settings, session)
+        if last is None:
+            return None
+        examined = examine_open(settings, store, session, now)
         # The turn is over, though its last line may not be written yet.
-        closed = replace(examined, survey=replace(examined.survey, open_turn=None))
+        survey = replace(examined.survey, open_turn=None)
+        record = store.sessions.at(file.path) if store else None
+        closed = replace(examined, survey=survey, record=record)
         planner = Planner(closed, closed.records)
-        measured, full = weigh(planner)
-        # The process still has in memory what was extracted from its file since.
-        load = max(full.load, measured.calls[-1].tokens if measured.calls else 0)
+        _, full = weigh(planner)
+        load = full.load if resumed else max(full.load, last.tokens + last.output)
         then = full.load - fit_in(planner).plan.tokens
     if load <= full.threshold * full.window or then >= load:
         return None
@@ -35,3 +47,22 @@ def advice(settings: Settings, store: Store | None, path: str, now: float) -> st
         f"context {100 * load / full.window:.0f} % full; `/exit`, and after the next scan"
         f" `claude --continue` starts with {100 * then / full.window:.0f} % (brainsurgeon)"
     )
+
+
+def _too_full(settings: Settings, session: OpenSession) -> ModelCall | None:
+    """Return the last recorded call if its context was too full, else None.
+
+    Leaves out the lines of the session before the last compaction, and reads no more than needed.
+    """
+    last, form = None, session.format
+    dialect = DIALECTS[form.name]
+    for line in parsed_lines(session.lines.backward(), form):
+        call = dialect.call(line.entry)
+        if last is None and call and (call.tokens or call.complaint):
+            last, load = call, call.tokens + call.output
+            if not (call.complaint or is_too_full(settings, session, call.model, load)):
+                return None
+        if dialect.renews(line.entry):
+            session.lines = session.lines_from(line.offset, 1)
+            break
+    return last

@@ -10,6 +10,7 @@ from itertools import takewhile
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
+from brainsurgeon.config import Settings
 from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Spared
@@ -273,7 +274,9 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     )  # fmt: skip
     price = price_of(state.model, settings.price_rules())
     until = cache.due(rules.when, state, change, price, now)
-    if until is None or (rules.when == "pays" and _is_too_full(examined, state)):
+    if until is None or (
+        rules.when == "pays" and is_too_full(settings, session, state.model, state.load)
+    ):
         return fitting
     why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
     off = replace(_archiving(planner).rules, enabled=False)
@@ -287,10 +290,10 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     )  # fmt: skip
 
 
-def _is_too_full(examined: Examination, state: cache.Cache) -> bool:
-    budget = examined.settings.budget_rules()
-    window = budget.window(state.model, examined.session.context_tokens)
-    return state.load > budget.threshold_of(budget.tier(state.model)) * window
+def is_too_full(settings: Settings, session: AnyOpen, model: str | None, load: int) -> bool:
+    budget = settings.budget_rules()
+    window = budget.window(model, session.context_tokens)
+    return load > budget.threshold_of(budget.tier(model)) * window
 
 
 def _goal(full: Fullness) -> int:
