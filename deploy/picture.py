@@ -18,10 +18,10 @@ PICTURE = TOP / "deploy" / "before-after.svg"
 SAMPLE = TOP / "tests" / "samples" / "pi" / "large-session.derived-v3.jsonl"
 KINDS = {
     "tool results": ("tool_result",),
-    "calls of tools": ("tool_call",),
-    "what was said and thought": ("assistant", "user", "system", "custom", "thinking"),
+    "tool calls": ("tool_call",),
+    "messages and thinking": ("assistant", "user", "system", "custom", "thinking"),
 }
-TITLE = "What the next request of a session carries"
+TITLE = "What the next request of a session contains"
 HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 300" role="img"'
     ' aria-labelledby="t d">'

@@ -38,7 +38,7 @@ def test_passes_are_listed_with_what_they_did(world, cli, session):
     assert "1 extracted" in said
     assert "1 restored, 1 field" in said
     assert "650" in said
-    assert "tokens: about how many fewer" in said
+    assert "tokens: how many tokens the next requests save" in said
     assert (first["run_id"], first["command"], first["tokens"]) == (1, "scan", 653)
     assert (second["command"], second["values_restored"]) == ("restore", 1)
 

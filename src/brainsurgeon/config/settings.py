@@ -151,7 +151,7 @@ class Profiled(SettingsTable):
 
     keep_recent: Count = key(3, "number of newest messages that are sent whole")
     keep_recent_tokens: Count = key(
-        0, "also send the newest messages whole that contain this many tokens; 0: off"
+        0, "the same in tokens: the newest messages with this many tokens are sent whole, too"
     )
     superseded: Switch = key(
         False,
@@ -183,7 +183,7 @@ class Profiled(SettingsTable):
         "when to extract values that are in the provider's prompt cache: once it `pays`, once the "
         "cache is `cold`, or `always` at once",
     )
-    windows: dict[str, Positive] = key(dict, "windows in tokens, by globs of model ids")
+    windows: dict[str, Positive] = key(dict, "windows of models in tokens, by globs of model ids")
     tiers: dict[str, Tier] = key(dict, "tiers of models, by parts of their ids")
     budget: BudgetTable = key(
         BudgetTable.model_construct,

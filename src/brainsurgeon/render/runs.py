@@ -237,7 +237,7 @@ def runs(listed: Sequence[Run]) -> str:
         for run in listed
     ]  # fmt: skip
     head = ("run", "when", "command", "values", "sessions", "tokens")
-    note = "tokens: about how many fewer the next requests contain"
+    note = "tokens: how many tokens the next requests save (estimate)"
     return "\n".join([table(head, rows, left=4), note])
 
 
