@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon import __version__
-from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
+from brainsurgeon.mcp_server.call import ALSO_CALLED, schema
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -39,69 +39,6 @@ The text of an archived turn begins with [archived turn] and an id: show returns
 failed ones first.
 Name an entry by its id or by the whole placeholder. Never write a placeholder yourself."""
 
-ARGUMENTS = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["action"],
-    "properties": {
-        "action": {
-            "type": "string",
-            "enum": [
-                "get_context",
-                "restore",
-                "show",
-                "set_extractable",
-                "done",
-                "search",
-                "evidence",
-            ],
-        },
-        "entry": {
-            "type": "string",
-            "description": "Entry id, its beginning, or the whole [[extracted-<id>]].",
-        },
-        "entry_id": {"type": "string", "description": "Another name of entry."},
-        "keys": {
-            "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}],
-            "description": "Only these values: whole paths, or a name in a path. A list, or "
-            "comma-separated.",
-        },
-        "value": {
-            "anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 0}],
-            "description": "For set_extractable.",
-        },
-        "note": {"type": "string", "description": "For done: the outcome of the task."},
-        "budget": {
-            "type": "integer",
-            "minimum": 1,
-            "description": f"For evidence: largest number of bytes of results ({BUDGET}).",
-        },
-        "turn": {
-            "type": "string",
-            "description": 'For evidence: only the turn with this entry, or "last".',
-        },
-        "text": {"type": "string", "description": "For search: the text; case is ignored."},
-        "session": {
-            "type": "string",
-            "description": "Path, id, beginning of the id, or session key. Without it: your own "
-            "session; if that lacks the entry, another session of your agent that has it.",
-        },
-        "limit": {
-            "type": "integer",
-            "minimum": 1,
-            "description": f"Largest number of bytes of values in the answer ({LIMIT}). A longer "
-            f"value is returned as head and tail. For get_context: most values listed ({LISTED}).",
-        },
-        "offset": {
-            "type": "integer",
-            "minimum": 0,
-            "description": "For one value: give the bytes from here on. For get_context: skip "
-            "this many values.",
-        },
-    },
-}
-
-
 def serve(settings: Settings, scope: Scope | None) -> None:
     """Serve calls until stdin ends, one after the other, since each may open the store.
 
@@ -129,7 +66,7 @@ def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
     from mcp.server.lowlevel import Server  # noqa: PLC0415
 
     tool = types.Tool(
-        name=TOOL, title=TITLE, description=DESCRIPTION, input_schema=ARGUMENTS,
+        name=TOOL, title=TITLE, description=DESCRIPTION, input_schema=schema(),
         annotations=types.ToolAnnotations(
             title=TITLE, read_only_hint=False, destructive_hint=False, idempotent_hint=True,
             open_world_hint=False,
@@ -160,7 +97,7 @@ def _answer(
 ) -> tuple[str, bool]:
     """Return the answer to a call. Imports wait for the first one: the server starts sooner."""
     from brainsurgeon.lookup.scope import Scope  # noqa: PLC0415
-    from brainsurgeon.mcp_server.answering import ALSO_CALLED, answer  # noqa: PLC0415
+    from brainsurgeon.mcp_server.answering import answer  # noqa: PLC0415
 
     if tool in ALSO_CALLED:
         arguments = {**arguments, "action": "restore"}

@@ -4,19 +4,9 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    ValidationError,
-)
 
 from brainsurgeon import render
 from brainsurgeon.config import Settings
@@ -30,6 +20,7 @@ from brainsurgeon.errors import (
 from brainsurgeon.lookup.entries import entry_named
 from brainsurgeon.lookup.scope import Caller, Scope, holder_beside, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
+from brainsurgeon.mcp_server.call import Call, parse_call
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 from brainsurgeon.operations.archive import done
 from brainsurgeon.operations.context import context, described
@@ -44,69 +35,6 @@ from brainsurgeon.store import Store, open_store, open_to_read
 
 # One sentence for entries that are unknown, expired or of another agent: it must reveal no more.
 NOT_HERE = "Nothing is extracted under that name here, or its value has expired."
-# Other names that are accepted for the tool and for the action `restore`; they are not listed.
-ALSO_CALLED = ("restore", "restore_remote")
-
-
-def _listed(keys: Any) -> Any:
-    return (
-        [key.strip() for key in keys.split(",") if key.strip()] if isinstance(keys, str) else keys
-    )
-
-
-def _plain(value: Any) -> Any:
-    """Return the boolean or the number that a text means, and anything else unchanged."""
-    if not isinstance(value, str):
-        return value
-    if value.isascii() and value.isdigit() and len(value) < 20:  # noqa: PLR2004
-        return int(value)
-    return {"true": True, "false": False}.get(value.strip().lower(), value)
-
-
-class Call(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    action: Annotated[
-        Literal["get_context", "restore", "show", "set_extractable", "done", "search", "evidence"],
-        BeforeValidator(lambda action: "restore" if action in ALSO_CALLED else action),
-    ]
-    entry: str | None = Field(None, validation_alias=AliasChoices("entry", "entry_id"))
-    keys: Annotated[list[str] | None, BeforeValidator(_listed)] = None
-    value: Annotated[
-        StrictBool | Annotated[StrictInt, Field(ge=0)] | None, BeforeValidator(_plain)
-    ] = None
-    note: Annotated[str, Field(max_length=8000)] | None = None
-    text: str | None = None
-    budget: int | None = Field(None, ge=1)
-    turn: str | None = None
-    session: str | None = None
-    limit: int | None = Field(None, ge=1)
-    offset: int | None = Field(None, ge=0)
-
-
-def parse_call(arguments: dict[str, Any]) -> Call:
-    """Return the call with these arguments; raise UsageError with everything wrong in them."""
-    try:
-        # Some hosts pass every argument, with null for those not given.
-        given = {key: value for key, value in arguments.items() if value is not None}
-        if "entry" in given and given.get("entry_id") == given["entry"]:
-            del given["entry_id"]
-        call = Call.model_validate(given)
-    except ValidationError as error:
-        problems = [
-            f"{'.'.join(str(step) for step in one['loc'][:1]) or 'arguments'}: {one['msg']}"
-            for one in error.errors(include_url=False, include_input=False, include_context=False)
-        ]
-        raise UsageError("; ".join(dict.fromkeys(problems))) from error
-    if call.action == "done" and not call.note:
-        raise UsageError("note: done wants a few words about the outcome of the task")
-    if call.action == "search" and not call.text:
-        raise UsageError("text: search wants a text")
-    if call.action in ("show", "restore", "set_extractable") and not call.entry:
-        raise UsageError(f"entry: {call.action} wants the id of an entry, or its whole placeholder")
-    if call.action == "set_extractable" and call.value is None:
-        raise UsageError("value: set_extractable wants true, false, or a whole number from 0")
-    return call
 
 
 def answer(
