@@ -12,28 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
-from brainsurgeon.cli.options import (
-    Config,
-    Entry,
-    Json,
-    Keys,
-    OneSession,
-    SessionName,
-    ahead_of_restore,
-    given,
-    is_watched,
-    print_answer,
-    print_json,
-    print_raw,
-    progress_bar,
-    recovered_store,
-    say,
-    seconds_given,
-    session_titles,
-    settings_of,
-    store_to_read,
-    values_text,
-)
+from brainsurgeon.cli import options
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.reports import RestoreAnswer, SessionRestore
 from brainsurgeon.model.text import readable_lines
@@ -52,8 +31,8 @@ def restore(
     everything: bool = Option(
         False, "--all", help="Restore everything, or everything in --session."
     ),
-    session: OneSession = None,
-    key: Keys = None,
+    session: options.OneSession = None,
+    key: options.Keys = None,
     pristine: bool = Option(
         False,
         "--pristine",
@@ -69,8 +48,8 @@ def restore(
     run: str | None = Option(
         None, "--run", help="Restore the values that this run extracted; `history` lists the runs."
     ),
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Put values back: of one entry, of a run, or all of them.
 
@@ -84,7 +63,7 @@ def restore(
     Example:
       brainsurgeon restore --all --pristine          undo everything
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     if run is not None:
         if entry or everything or key or pristine or values or wait:
             raise UsageError("--run goes with --session only")
@@ -96,12 +75,12 @@ def restore(
         return
     patience = 0.0
     if everything and wait:
-        patience, entry = seconds_given("--wait", entry or "10m"), None
+        patience, entry = options.seconds_given("--wait", entry or "10m"), None
     if everything == (entry is not None):
         raise UsageError("restore wants one ENTRY, or --all")
     if everything and (key or values):
         raise UsageError("--key and --values go with one ENTRY, not with --all")
-    with recovered_store(settings) as store:
+    with options.recovered_store(settings) as store:
         if entry is None:
             _restore_all(settings, store, session, pristine=pristine, patience=patience)
             return
@@ -120,9 +99,9 @@ def _roll_back(settings: Settings, number: int, session: str | None) -> None:
     from brainsurgeon.render import runs as render
 
     named = [session] if session else ()
-    with recovered_store(settings) as store:
+    with options.recovered_store(settings) as store:
         done = rollback(settings, store, number, clock=time.time, sessions=named)
-    print_answer(render.rollback_json, render.rollback, done)
+    options.print_answer(render.rollback_json, render.rollback, done)
     raise typer.Exit(1 if any(session.unfinished for session in done.sessions) else 0)
 
 
@@ -137,14 +116,14 @@ def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> 
 
         log.set_up(settings)
         log.restored(answer)
-    if given.json:
+    if options.given.json:
         text, values = render.document(sessions.restored_json(answer)), ""
     else:
         text = readable_lines(sessions.restored(answer, to_person=sys.stdout.isatty()))
-        values = values_text(answer.content, answer.same_as) if answer.delivers else ""
+        values = options.values_text(answer.content, answer.same_as) if answer.delivers else ""
     note_answer(store, answer, f"{text}\n{values}")
     print(text, flush=True)
-    print_raw(values)
+    options.print_raw(values)
 
 
 def _restore_all(
@@ -155,20 +134,22 @@ def _restore_all(
     from brainsurgeon.render import sessions as render
 
     overfull = overfull_after(settings, store, time.time(), session=session)
-    if overfull and not given.json:
+    if overfull and not options.given.json:
         typer.echo(readable_lines(render.overfull(overfull)), err=True)
 
     def waiting(pending: Sequence[SessionRestore]) -> None:
-        if is_watched() and not given.json:
+        if options.is_watched() and not options.given.json:
             typer.echo(readable_lines(render.waiting(pending)), err=True)
 
-    ahead = partial(ahead_of_restore, settings, store)
-    with progress_bar("restoring", ahead, quiet=given.json or session is not None) as progress:
+    ahead = partial(options.ahead_of_restore, settings, store)
+    with options.progress_bar(
+        "restoring", ahead, quiet=options.given.json or session is not None
+    ) as progress:
         done = restore_all(
             settings, store, clock=time.time, session=session, pristine=pristine,
             watch=Watch(progress, waiting=waiting, patience=patience),
         )  # fmt: skip
-    print_answer(render.restored_all_json, render.restored_all, done, overfull)
+    options.print_answer(render.restored_all_json, render.restored_all, done, overfull)
     raise typer.Exit(1 if any(session.unfinished for session in done) else 0)
 
 
@@ -176,7 +157,7 @@ def archive(
     session: str | None = Argument(
         None,
         help="Path, id, prefix of the id, agent/id, or session key.",
-        autocompletion=session_titles,
+        autocompletion=options.session_titles,
     ),
     listing: bool = Option(False, "--list", help="List the archived turns of SESSION, or of all."),
     turns: str | None = Option(
@@ -188,8 +169,8 @@ def archive(
     dry_run: bool = Option(
         False, "--dry-run", help="Show what would be archived, and why other turns are kept."
     ),
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Archive finished turns into their last answers.
 
@@ -200,14 +181,14 @@ def archive(
     Example:
       brainsurgeon archive main/0f3c --turns 1..4 --dry-run
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     if listing:
         from brainsurgeon.operations.archive import archives
         from brainsurgeon.render import turns as rendered
 
-        with store_to_read(settings) as seen:
+        with options.store_to_read(settings) as seen:
             listed = archives(settings, seen, session)
-        print_answer(rendered.archives_json, rendered.archives, listed, time.time())
+        options.print_answer(rendered.archives_json, rendered.archives, listed, time.time())
         return
     if session is None:
         raise UsageError("archive wants a SESSION, or --list")
@@ -217,14 +198,14 @@ def archive(
     from brainsurgeon.render import turns as render
 
     if dry_run:
-        with store_to_read(settings) as seen:
+        with options.store_to_read(settings) as seen:
             answer = would_archive(settings, seen, session, time.time(), span)
     else:
-        with recovered_store(settings) as store:
+        with options.recovered_store(settings) as store:
             answer = operation(
                 settings, store, session, clock=time.time, turns=span, note_said=note
             )
-    print_answer(render.archived_json, render.archived, answer)
+    options.print_answer(render.archived_json, render.archived, answer)
 
 
 def _span(text: str) -> tuple[int, int]:
@@ -235,7 +216,7 @@ def _span(text: str) -> tuple[int, int]:
 
 
 def pin(
-    entry: Entry,
+    entry: options.Entry,
     recent: int | None = Option(
         None,
         "--recent",
@@ -244,9 +225,9 @@ def pin(
         help="Keep it only while it is in the newest N messages.",
     ),
     undo: bool = Option(False, "--undo", help="Let the rules decide again."),
-    session: OneSession = None,
-    json: Json = False,
-    config: Config = None,
+    session: options.OneSession = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Keep an entry from being extracted.
 
@@ -257,11 +238,14 @@ def pin(
     if undo and recent is not None:
         raise UsageError("--undo cannot be combined with --recent")
     value = None if undo else False if recent is None else recent
-    _set_extractable(settings_of(config, json=json), entry, value, session)
+    _set_extractable(options.settings_of(config, json=json), entry, value, session)
 
 
 def extract(
-    entry: Entry, session: OneSession = None, json: Json = False, config: Config = None
+    entry: options.Entry,
+    session: options.OneSession = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Extract an entry, whatever the rules say.
 
@@ -269,7 +253,7 @@ def extract(
     Example:
       brainsurgeon extract 4f9d2a11
     """  # noqa: D301
-    _set_extractable(settings_of(config, json=json), entry, True, session)
+    _set_extractable(options.settings_of(config, json=json), entry, True, session)
 
 
 def _set_extractable(
@@ -278,13 +262,13 @@ def _set_extractable(
     from brainsurgeon.operations.set_extractable import set_extractable
     from brainsurgeon.render import sessions as render
 
-    with recovered_store(settings) as store:
+    with options.recovered_store(settings) as store:
         answer = set_extractable(settings, store, entry, value, clock=time.time, session=session)
-    print_answer(render.set_json, render.set_, answer)
+    options.print_answer(render.set_json, render.set_, answer)
 
 
 def relieve(
-    session: SessionName,
+    session: options.SessionName,
     to: str | None = Option(
         None, "--to", help="Goal: tokens (120000), or a share of the window (60%)."
     ),
@@ -295,8 +279,8 @@ def relieve(
     dry_run: bool = Option(
         False, "--dry-run", help="Show what would be extracted and what would be kept."
     ),
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Shrink a session that is too long for its model.
 
@@ -311,7 +295,7 @@ def relieve(
     Example:
       brainsurgeon relieve main/0f3c --to 60% --dry-run
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     from brainsurgeon.operations.relieve import relieve as operation
     from brainsurgeon.operations.relieve import would_relieve
     from brainsurgeon.render import printable, turns
@@ -319,15 +303,15 @@ def relieve(
 
     wanted = Wanted(_goal(to), signatures, now)
     if dry_run:
-        with store_to_read(settings) as seen:
+        with options.store_to_read(settings) as seen:
             done = would_relieve(settings, seen, session, wanted, time.time())
     else:
-        with recovered_store(settings) as store:
+        with options.recovered_store(settings) as store:
             done = operation(settings, store, session, wanted, clock=time.time)
     if json:
-        print_json(printable(turns.relief_json(done, dry_run=dry_run)))
+        options.print_json(printable(turns.relief_json(done, dry_run=dry_run)))
     else:
-        say(turns.relief(done, dry_run=dry_run))
+        options.say(turns.relief(done, dry_run=dry_run))
     raise typer.Exit(0 if done.pending or (done.fits and not done.refused) else 1)
 
 

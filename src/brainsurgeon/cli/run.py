@@ -13,22 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from brainsurgeon.cli.options import (
-    Config,
-    Json,
-    Sessions,
-    ahead_of_scan,
-    given,
-    plain,
-    print_answer,
-    print_json,
-    progress_bar,
-    say,
-    seconds_given,
-    settings_of,
-    store_to_read,
-    store_to_write,
-)
+from brainsurgeon.cli import options
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.reports import RetentionReport, ScanReport
 
@@ -46,15 +31,15 @@ def scan(
     # Crontabs contain it.
     once: bool = Option(False, "--once", help="Has no effect: a scan is always one run."),  # noqa: ARG001
     dry_run: DryRun = False,
-    session: Sessions = None,
+    session: options.Sessions = None,
     retain: bool = Option(
         False, "--retention", help="Only delete expired values; read no session."
     ),
     verbose: bool = Option(
         False, "--verbose", help="With --dry-run, list every value that would be extracted."
     ),
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Replace large old values with placeholders: one run, then exit.
 
@@ -64,14 +49,14 @@ def scan(
     Example:
       brainsurgeon scan --dry-run --session main/0f3c
     """  # noqa: D301  \b keeps the example from being reflowed
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     if retain:
         if session or verbose:
             raise UsageError("--retention cannot be combined with --session or --verbose")
         _retain(settings, dry_run=dry_run)
         return
     retained: RetentionReport | None = None
-    with store_to_read(settings) if dry_run else store_to_write(settings) as store:
+    with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         from brainsurgeon.lookup.sessions import session_named
         from brainsurgeon.model.reports import Watch
         from brainsurgeon.operations.scan import Chosen
@@ -79,9 +64,9 @@ def scan(
 
         only = {session_named(settings, store, name).path for name in session or ()}
 
-        ahead = partial(ahead_of_scan, settings, store, only)
+        ahead = partial(options.ahead_of_scan, settings, store, only)
         gc.freeze()  # loaded modules are never garbage: collections skip them
-        with progress_bar("looking at", ahead, quiet=json) as progress:
+        with options.progress_bar("looking at", ahead, quiet=json) as progress:
             report = operation(
                 settings, store, clock=time.time, dry_run=dry_run,
                 only=Chosen(only, named=bool(only)), watch=Watch(progress),
@@ -127,17 +112,19 @@ def _print_scan(report: ScanReport, retained: RetentionReport | None, *, verbose
     from brainsurgeon.render import runs
 
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
-    if given.json:
+    if options.given.json:
         answer = runs.report_json(report)
-        print_json(answer | {"retention": runs.retention_json(retained)} if retained else answer)
+        options.print_json(
+            answer | {"retention": runs.retention_json(retained)} if retained else answer
+        )
         return
     if happened or sys.stdout.isatty():
-        say(runs.report(report, verbose=verbose))
+        options.say(runs.report(report, verbose=verbose))
     if retained and (retained.held_back or retained.values_deleted):
-        say(runs.retention(retained))
+        options.say(runs.retention(retained))
 
 
-def run(config: Config = None) -> None:
+def run(config: options.Config = None) -> None:
     """Run as a daemon: scan by schedule and soon after each change.
 
     SIGTERM ends it within two seconds. SIGHUP makes it read the configuration again.
@@ -149,7 +136,7 @@ def run(config: Config = None) -> None:
     from brainsurgeon import daemon
     from brainsurgeon.config import load
 
-    path = config or given.config
+    path = config or options.given.config
     daemon.run(lambda: load(path)[0])
 
 
@@ -160,7 +147,7 @@ def mcp(
     session: str | None = Option(
         None, "--session", help="Serve only this session: its path or id."
     ),
-    config: Config = None,
+    config: options.Config = None,
 ) -> None:
     """Serve the agents' tool purge_control, over MCP on stdin.
 
@@ -168,13 +155,13 @@ def mcp(
     Example:
       brainsurgeon mcp --agent main
     """  # noqa: D301
-    settings = settings_of(config)
+    settings = options.settings_of(config)
     from importlib.util import find_spec
 
     if find_spec("mcp") is None:
         raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
     scope: Scope | None = None
-    with store_to_read(settings) as store:  # also fails at once if the store is unusable
+    with options.store_to_read(settings) as store:  # also fails at once if the store is unusable
         if agent is not None or session is not None:
             from brainsurgeon.lookup.scope import Scope, bound
             from brainsurgeon.model.text import readable
@@ -185,7 +172,7 @@ def mcp(
                 print(f"brainsurgeon: {readable(text)}", file=sys.stderr)
     from brainsurgeon.mcp_server import serve
 
-    plain()
+    options.plain()
     serve(settings, scope)
 
 
@@ -194,14 +181,14 @@ def _retain(settings: Settings, *, dry_run: bool) -> None:
     from brainsurgeon.operations.retention import retention
     from brainsurgeon.render import runs
 
-    with store_to_read(settings) if dry_run else store_to_write(settings) as store:
+    with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         done = RetentionReport(dry_run)
         if store:
             done = retention(settings, store, clock=time.time, dry_run=dry_run)
-    if given.json:
-        print_json(runs.retention_json(done))
+    if options.given.json:
+        options.print_json(runs.retention_json(done))
     elif dry_run or done.held_back or done.values_deleted or os.isatty(1):
-        say(runs.retention(done))
+        options.say(runs.retention(done))
 
 
 def doctor(
@@ -211,8 +198,8 @@ def doctor(
         help="Finish interrupted rewrites, record the placeholders found in sessions, and copy "
         "the readable values of a damaged store into a new one.",
     ),
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Check configuration, permissions, roots, store and placeholders.
 
@@ -220,16 +207,16 @@ def doctor(
     Example:
       brainsurgeon doctor --repair
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     from brainsurgeon.operations.doctor import doctor
     from brainsurgeon.operations.store import rescue, rescued
     from brainsurgeon.render import runs
 
     done = rescue(settings, time.time()) if repair else None
     findings = rescued(done) if done else []
-    with store_to_write(settings) if repair else store_to_read(settings) as store:
+    with options.store_to_write(settings) if repair else options.store_to_read(settings) as store:
         findings += doctor(settings, store, repair=repair)
-    print_answer(runs.findings_json, runs.findings, findings)
+    options.print_answer(runs.findings_json, runs.findings, findings)
     raise typer.Exit(1 if any(finding.level == "error" for finding in findings) else 0)
 
 
@@ -256,8 +243,8 @@ def status(
     previews: bool = Option(
         False, "--previews", help="On the page, show the beginning of extracted values."
     ),
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Show runs, savings, and why sessions are not pruned.
 
@@ -267,7 +254,7 @@ def status(
     Example:
       brainsurgeon status --format html --open
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     if form is not Form.text:
         if check:
             raise UsageError(f"--check cannot be combined with --format {form.value}")
@@ -285,11 +272,11 @@ def status(
     from brainsurgeon.render import runs as render
 
     now = time.time()
-    with store_to_read(settings) as store:
+    with options.store_to_read(settings) as store:
         current = operation(settings, store, now)
-    troubles = judge(current, now, max_age=seconds_given("--max-age", max_age))
+    troubles = judge(current, now, max_age=options.seconds_given("--max-age", max_age))
     if json:
-        print_json(render.status_json(current) | render.check_json(troubles))
+        options.print_json(render.status_json(current) | render.check_json(troubles))
     else:
-        say(render.check(current, troubles, now) if check else render.status(current, now))
+        options.say(render.check(current, troubles, now) if check else render.status(current, now))
     raise typer.Exit(1 if check and troubles else 0)

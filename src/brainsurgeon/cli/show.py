@@ -11,22 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
-from brainsurgeon.cli.options import (
-    Config,
-    Json,
-    Keys,
-    OneSession,
-    SessionName,
-    given,
-    print_answer,
-    print_json,
-    print_raw,
-    say,
-    session_titles,
-    settings_of,
-    store_to_read,
-    values_text,
-)
+from brainsurgeon.cli import options
 from brainsurgeon.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +31,7 @@ def sessions(
     session: str | None = Argument(
         None,
         help="Show this session in detail: its path, id, prefix of an id, or key.",
-        autocompletion=session_titles,
+        autocompletion=options.session_titles,
     ),
     agent: str | None = Option(None, "--agent", help="Only the sessions of this agent."),
     state: str | None = Option(
@@ -62,8 +47,8 @@ def sessions(
     preview: bool = Option(
         False, "--preview", help="With a session, also show the beginning of extracted values."
     ),
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """List the sessions, or show what fills one of them.
 
@@ -74,7 +59,7 @@ def sessions(
     Example:
       brainsurgeon sessions main/0f3c
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     if session is not None:
         if agent or state:
             raise UsageError("--agent and --state cannot be combined with a SESSION")
@@ -84,12 +69,12 @@ def sessions(
     from brainsurgeon.render import sessions as render
 
     now = time.time()
-    with store_to_read(settings) as store:
+    with options.store_to_read(settings) as store:
         listed = operation(settings, store, now, agent=agent, state=state, sort=sort.value)
     if json:
-        print_json(render.sessions_json(listed))
+        options.print_json(render.sessions_json(listed))
     else:
-        say(render.sessions(listed, now, chosen=bool(agent or state)))
+        options.say(render.sessions(listed, now, chosen=bool(agent or state)))
 
 
 def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
@@ -101,25 +86,25 @@ def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
     from brainsurgeon.render import turns as render
 
     now = time.time()
-    with store_to_read(settings) as store:
+    with options.store_to_read(settings) as store:
         context = operation(settings, store, session, now)
         costs = session_costs(settings, store, session)
         extracted = [
             described(settings, store, context, value, now, preview=preview)
             for value in context.extracted
         ]
-    if given.json:
-        print_json(
+    if options.given.json:
+        options.print_json(
             printable(render.context_json(context, extracted) | costs_rendering.costs_json(costs))
         )
     else:
-        say(render.context(context, extracted, costs_rendering.costs(costs, now)))
+        options.say(render.context(context, extracted, costs_rendering.costs(costs, now)))
 
 
 def estimate(
     session: list[str] | None = Argument(None, help="Only these sessions."),
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Compare the cost of recorded calls under five policies.
 
@@ -131,13 +116,13 @@ def estimate(
       brainsurgeon estimate
       brainsurgeon estimate main/0f3c
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     from brainsurgeon.operations.estimate import estimate as operation
     from brainsurgeon.render import estimate as render
 
-    with store_to_read(settings) as store:
+    with options.store_to_read(settings) as store:
         found = operation(settings, store, session or (), time.time())
-    print_answer(render.estimate_json, render.estimate, found)
+    options.print_answer(render.estimate_json, render.estimate, found)
 
 
 def show(
@@ -145,10 +130,10 @@ def show(
         None,
         metavar="ENTRY|SESSION",
         help="Entry id or placeholder, or a session.",
-        autocompletion=session_titles,
+        autocompletion=options.session_titles,
     ),
-    session: OneSession = None,
-    key: Keys = None,
+    session: options.OneSession = None,
+    key: options.Keys = None,
     index: bool = Option(False, "--index", help="Print only the tool calls of an archived turn."),
     search: str | None = Option(
         None,
@@ -158,8 +143,8 @@ def show(
         "values, too. Ignores case.",
     ),
     regex: bool = Option(False, "--regex", help="TEXT is a regular expression."),
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Print a stored value, an archived turn, or a whole session.
 
@@ -171,21 +156,21 @@ def show(
     Example:
       brainsurgeon show 4f9d2a11 --key details > details.txt
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     if search is not None:
         from brainsurgeon.operations.search import search as find
         from brainsurgeon.render import turns as render
 
-        with store_to_read(settings) as store:
+        with options.store_to_read(settings) as store:
             hits = find(settings, store, search, name or session, regex=regex)
-        print_answer(render.hits_json, render.hits, hits)
+        options.print_answer(render.hits_json, render.hits, hits)
         return
     if name is None or regex:
         raise UsageError("show wants an ENTRY, a SESSION or --search TEXT")
     from brainsurgeon.operations.show import show as operation
     from brainsurgeon.operations.show import show_turn
 
-    with store_to_read(settings) as store:
+    with options.store_to_read(settings) as store:
         try:
             turn = None if key else show_turn(settings, store, name, session, time.time())
             if turn is not None:
@@ -202,9 +187,9 @@ def show(
     if json:
         from brainsurgeon.render.sessions import shown_json
 
-        print_json(shown_json(shown))
+        options.print_json(shown_json(shown))
     else:
-        print_raw(values_text(shown.content, shown.same_as))
+        options.print_raw(options.values_text(shown.content, shown.same_as))
 
 
 def _print_session(
@@ -219,9 +204,9 @@ def _print_session(
     except NotFoundError:
         raise no_entry from None
     chunks = cat(settings, store, chosen, time.time())
-    if given.json:
+    if options.given.json:
         whole = b"".join(chunks).decode("utf-8", "surrogateescape")
-        print_json({"session": name, "lines": whole.split("\n")})
+        options.print_json({"session": name, "lines": whole.split("\n")})
         return
     for chunk in chunks:
         sys.stdout.buffer.write(chunk)
@@ -231,17 +216,17 @@ def _print_session(
 def _print_turn(turn: ArchivedTurn, *, index: bool) -> None:
     from brainsurgeon.render import turns as render
 
-    if given.json:
-        print_json(render.turn_json(turn))
+    if options.given.json:
+        options.print_json(render.turn_json(turn))
     elif index:
-        say("\n".join(turn.index))
+        options.say("\n".join(turn.index))
     else:
         sys.stdout.buffer.write(b"".join(line + b"\n" for line in turn.lines))
         sys.stdout.buffer.flush()
 
 
 def evidence(
-    session: SessionName,
+    session: options.SessionName,
     budget: int = Option(
         32_000, "--budget", min=0, help="Largest number of bytes of results to print."
     ),
@@ -249,8 +234,8 @@ def evidence(
     turn: str | None = Option(
         None, "--turn", help="Only the turn that contains this entry, or this archived turn."
     ),
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Print a session's tool calls and results, failed ones first.
 
@@ -261,19 +246,19 @@ def evidence(
       brainsurgeon evidence main/0f3c
       brainsurgeon evidence main/0f3c --last --budget 8000
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     if last and turn:
         raise UsageError("evidence takes --last or --turn, not both")
     from brainsurgeon.operations.evidence import LAST
     from brainsurgeon.operations.evidence import evidence as operation
     from brainsurgeon.render import turns as render
 
-    with store_to_read(settings) as store:
+    with options.store_to_read(settings) as store:
         now = time.time()
         turn = LAST if last else turn
         report = operation(settings, store, session, now, budget=budget, turn=turn)
     if json:
-        print_json(render.evidence_json(report))
+        options.print_json(render.evidence_json(report))
     else:
         sys.stdout.buffer.write(render.evidence(report).encode())
         sys.stdout.buffer.flush()
@@ -287,7 +272,7 @@ def history(
     since: str | None = Option(
         None, "--since", help="Only events after this event number or ISO 8601 time."
     ),
-    session: OneSession = None,
+    session: options.OneSession = None,
     kind: list[str] | None = Option(None, "--kind", help="Only events of this kind. Repeatable."),
     counts: bool = Option(
         False, "--counts", help="Count extracted and restored values by kind and tool."
@@ -296,7 +281,7 @@ def history(
     json: bool = Option(
         False, "--json", help="Print one JSON document; with --follow one per line."
     ),
-    config: Config = None,
+    config: options.Config = None,
 ) -> None:
     """List the runs and their changes, the newest last.
 
@@ -307,7 +292,7 @@ def history(
     Example:
       brainsurgeon history --follow --since 4711 --json
     """  # noqa: D301
-    settings = settings_of(config, json=json and not follow)
+    settings = options.settings_of(config, json=json and not follow)
     if follow and counts:
         raise UsageError("--counts cannot be combined with --follow")
     if follow:
@@ -317,21 +302,21 @@ def history(
     from brainsurgeon.render import runs as render
 
     if not (events or counts or since or session or kind):
-        with store_to_read(settings) as store:
+        with options.store_to_read(settings) as store:
             listed = operation.runs(store, most=None if everything else operation.LISTED_RUNS)
-        print_answer(render.runs_json, render.runs, listed)
+        options.print_answer(render.runs_json, render.runs, listed)
         return
-    with store_to_read(settings) as store:
+    with options.store_to_read(settings) as store:
         happened = operation.events(
             settings, store, since=since, session=session, kinds=kind or [], everything=counts
         )
     if counts:
-        print_answer(render.counts_json, render.counts, operation.counts(happened))
+        options.print_answer(render.counts_json, render.counts, operation.counts(happened))
     elif json:
-        print_json(render.events_json(happened))
+        options.print_json(render.events_json(happened))
     else:
         for event in happened:
-            say(render.event(event))
+            options.say(render.event(event))
 
 
 def _follow(
@@ -343,7 +328,7 @@ def _follow(
     try:
         for listed in follow(settings, since=since, session=session, kinds=kinds, wait=_wait):
             for event in listed:
-                print(render.event_line(event)) if json else say(render.event(event))
+                print(render.event_line(event)) if json else options.say(render.event(event))
             if listed:
                 sys.stdout.flush()
     except KeyboardInterrupt:

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from brainsurgeon.cli.options import (
-    Command,
-    Config,
-    Json,
-    given,
-    print_answer,
-    print_json,
-    say,
-    settings_of,
-    store_to_read,
-)
+from brainsurgeon.cli import options
 from brainsurgeon.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,12 +34,12 @@ def _store() -> None:
     """  # noqa: D301
 
 
-@store.command(cls=Command)
+@store.command(cls=options.Command)
 def backup(
     file: str = Argument(..., help="File for the copy."),
     force: bool = Option(False, "--force", help="Replace an existing file."),
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Copy the store to a file and check the copy, even while the daemon runs.
 
@@ -57,19 +47,21 @@ def backup(
     Example:
       brainsurgeon store backup /media/backup/brainsurgeon.db
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     from brainsurgeon.operations.store import back_up
     from brainsurgeon.render import sessions
 
-    print_answer(sessions.backup_json, sessions.backup, back_up(settings, file, force=force))
+    options.print_answer(
+        sessions.backup_json, sessions.backup, back_up(settings, file, force=force)
+    )
 
 
-@store.command(cls=Command)
+@store.command(cls=options.Command)
 def restore(
     file: str = Argument(..., help="A file that `store backup` made."),
     yes: Yes = False,
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Replace the store with a backup; the old store is kept beside it.
 
@@ -80,26 +72,26 @@ def restore(
     Example:
       brainsurgeon store restore /media/backup/brainsurgeon.db
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     from brainsurgeon.operations.store import replacing_store
     from brainsurgeon.render import sessions
 
     with replacing_store(settings, file) as (replacement, carry_out):
         if not yes:
-            say(sessions.before_replacing(replacement))
+            options.say(sessions.before_replacing(replacement))
             _ask("Replace the store by this backup?")
         done = carry_out(time.time())
-    print_answer(sessions.replacement_json, sessions.replacement, done)
+    options.print_answer(sessions.replacement_json, sessions.replacement, done)
 
 
-@store.command(cls=Command)
+@store.command(cls=options.Command)
 def purge(
     even_so: bool = Option(
         False, "--even-so", help="Remove it even if placeholders are left. Their values are lost."
     ),
     yes: Yes = False,
-    json: Json = False,
-    config: Config = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
     """Remove the store, unless a session still contains a placeholder.
 
@@ -109,14 +101,14 @@ def purge(
     Example:
       brainsurgeon store purge
     """  # noqa: D301
-    settings = settings_of(config, json=json)
+    settings = options.settings_of(config, json=json)
     from brainsurgeon.operations.store import purge
     from brainsurgeon.render import sessions
 
     if not yes:
         _ask(f"Remove {settings.state_dir} and every stored value?")
     done = purge(settings, even_so=even_so)
-    print_answer(sessions.purge_json, sessions.purge, done)
+    options.print_answer(sessions.purge_json, sessions.purge, done)
     raise typer.Exit(0 if done.removed else 1)
 
 
@@ -138,13 +130,13 @@ def write_page(settings: Settings, output: str | None, *, previews: bool, show: 
     if output is None:
         make_directory(settings.state_dir)
     path = os.path.abspath(output or os.path.join(settings.state_dir, "report.html"))
-    with store_to_read(settings) as store:
+    with options.store_to_read(settings) as store:
         page = report(settings, store, time.time(), previews=previews)
     write_whole(path, render(page), PRIVATE)
-    if given.json:
-        print_json({"path": path, "size_bytes": os.stat(path).st_size})
+    if options.given.json:
+        options.print_json({"path": path, "size_bytes": os.stat(path).st_size})
     else:
-        say(path)
+        options.say(path)
     if show:
         import webbrowser
         from pathlib import Path
@@ -158,11 +150,11 @@ def write_metrics(settings: Settings, output: str | None) -> None:
     from brainsurgeon.operations.status import metrics
     from brainsurgeon.render import runs as render
 
-    with store_to_read(settings) as store:
+    with options.store_to_read(settings) as store:
         measured = metrics(settings, store)
     if output is not None:
         write_whole(os.path.abspath(output), render.metrics(measured), READABLE)
-    elif given.json:
-        print_json(render.metrics_json(measured))
+    elif options.given.json:
+        options.print_json(render.metrics_json(measured))
     else:
         print(render.metrics(measured), end="")

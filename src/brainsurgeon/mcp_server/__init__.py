@@ -39,6 +39,7 @@ The text of an archived turn begins with [archived turn] and an id: show returns
 failed ones first.
 Name an entry by its id or by the whole placeholder. Never write a placeholder yourself."""
 
+
 def serve(settings: Settings, scope: Scope | None) -> None:
     """Serve calls until stdin ends, one after the other, since each may open the store.
 

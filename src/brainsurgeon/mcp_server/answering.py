@@ -8,15 +8,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from brainsurgeon import render
+from brainsurgeon import errors, render
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import (
-    AmbiguousError,
-    BrainsurgeonError,
-    ExpiredError,
-    NotFoundError,
-    UsageError,
-)
 from brainsurgeon.lookup.entries import entry_named
 from brainsurgeon.lookup.scope import Caller, Scope, holder_beside, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
@@ -44,8 +37,8 @@ def answer(
     try:
         call = parse_call(arguments)
         text = _ACTIONS[call.action](_Asked(settings, Caller(scope, arguments, clock), call))
-    except BrainsurgeonError as error:
-        hidden = type(error) is NotFoundError or isinstance(error, ExpiredError)
+    except errors.BrainsurgeonError as error:
+        hidden = type(error) is errors.NotFoundError or isinstance(error, errors.ExpiredError)
         return NOT_HERE if hidden else printable(_in_words_of_the_tool(str(error))), True
     except Exception as error:  # noqa: BLE001  as on the command line: no traceback
         return unexpected(error), True
@@ -85,9 +78,9 @@ class _Asked(NamedTuple):
                 return store is not None and stands_in(store, session, self.entry)
             try:
                 entry_named(self.settings, store, self.entry, session, to_show=True)
-            except NotFoundError:
+            except errors.NotFoundError:
                 return False
-            except AmbiguousError:  # several ids begin with it
+            except errors.AmbiguousError:  # several ids begin with it
                 return True
             return True
 
@@ -116,7 +109,7 @@ class _Asked(NamedTuple):
             return render.fitted(content, limit)
         if len(content) != 1:
             names = ", ".join(content)
-            raise UsageError(f"offset: goes with one value; name it in keys: {names}")
+            raise errors.UsageError(f"offset: goes with one value; name it in keys: {names}")
         return {path: render.page(one, self.call.offset, limit) for path, one in content.items()}
 
 

@@ -19,21 +19,7 @@ from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.entries import KeyPath, id_named, parse
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.reports import BUDGET, EvidenceReport
-from brainsurgeon.planning.evidence import (
-    Evidence,
-    Filled,
-    MountPoint,
-    as_bytes,
-    evidence_text,
-    filled,
-    gather,
-    index_lines,
-    nearest,
-    notice,
-    placeholders,
-    shares,
-    shortened,
-)
+from brainsurgeon.planning import evidence as planned
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.rewrite.inspect import examine_to_show
 from brainsurgeon.sessions.reading import AnyOpen
@@ -61,9 +47,11 @@ def evidence(
             records = replace(records, extractions=visible)
         reader = _EntryReader(store, opened, records)
         between = reader.turn(None if turn == LAST else turn) if turn else None
-        calls = gather(opened.format, reader.entries(between))
-        text = evidence_text(calls, budget, reader.text)
-    return EvidenceReport(chosen.title, budget, tuple(index_lines(calls, budget)), text.decode())
+        calls = planned.gather(opened.format, reader.entries(between))
+        text = planned.evidence_text(calls, budget, reader.text)
+    return EvidenceReport(
+        chosen.title, budget, tuple(planned.index_lines(calls, budget)), text.decode()
+    )
 
 
 def mount(
@@ -82,26 +70,26 @@ def mount(
         return data
     ours = {session.record.id for session in listed if session.record}
     of_text = cache(lambda text: _texts_of(store, listed[0], ours, text))
-    documents, mounted = _documents(data), list[tuple[int, MountPoint, bytes, bytes]]()
+    documents, mounted = _documents(data), list[tuple[int, planned.MountPoint, bytes, bytes]]()
     messages: dict[tuple[int, KeyPath], int] = {}
     for number, raw in enumerate(documents):
         with suppress(ValueError, RecursionError):
-            for place in placeholders(json.loads(raw)):
+            for place in planned.placeholders(json.loads(raw)):
                 if values := of_text(place.text):
-                    token = _token(store, value := nearest(place.path, values))
-                    text = notice(value) if token is None else json.loads(token.decode())
-                    mounted.append((number, place, token or b"", as_bytes(text)))
+                    token = _token(store, value := planned.nearest(place.path, values))
+                    text = planned.notice(value) if token is None else json.loads(token.decode())
+                    mounted.append((number, place, token or b"", planned.as_bytes(text)))
                     messages.setdefault((number, place.path[:2]), len(messages))
     mounted.sort(
         key=lambda one: (one[1].failed, messages[one[0], one[1].path[:2]], len(one[3])),
         reverse=True,
     )
-    given = shares([len(text) for *_, text in mounted], budget)
+    given = planned.shares([len(text) for *_, text in mounted], budget)
     cuts: dict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
     for (number, place, token, text), room in zip(mounted, given, strict=True):
         with suppress(UntouchableError):  # a key stands there twice
             span = locate(documents[number], [place.path])[place.path]
-            cut = json.dumps(shortened(text, room).decode(), ensure_ascii=False).encode()
+            cut = json.dumps(planned.shortened(text, room).decode(), ensure_ascii=False).encode()
             if room:
                 whole = token and room == len(text)
                 cuts[number].append((*span, token if whole else cut))
@@ -181,13 +169,13 @@ class _EntryReader:
                 start = min(start, places.get(archive.prompt_id, start))
         return range(start, end)
 
-    def entries(self, between: range | None) -> Iterator[tuple[int, Filled]]:
+    def entries(self, between: range | None) -> Iterator[tuple[int, planned.Filled]]:
         for parsed in self._lines():
             if between is None or parsed.offset in between:
                 self._places[parsed.offset] = len(parsed.raw), parsed.ident
                 yield parsed.offset, self._filled(parsed)
 
-    def text(self, call: Evidence) -> bytes:
+    def text(self, call: planned.Evidence) -> bytes:
         """Return the text of a result; values are read again, since all may not fit in memory."""
         start = call.place or 0
         size, ident = self._places[start]
@@ -195,6 +183,6 @@ class _EntryReader:
         parsed = ParsedLine(start, raw, parse(raw) or {}, ident, True)
         return self._filled(parsed).text(self._form, call.call_id)
 
-    def _filled(self, parsed: ParsedLine) -> Filled:
+    def _filled(self, parsed: ParsedLine) -> planned.Filled:
         token_of = partial(_token, self._store)
-        return filled(parsed.entry, self._matcher.standing(parsed), token_of)
+        return planned.filled(parsed.entry, self._matcher.standing(parsed), token_of)

@@ -7,14 +7,7 @@ from msgspec.structs import asdict, replace
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError, GuardedError
 from brainsurgeon.formats.base import parsed_lines
-from brainsurgeon.lookup.sessions import (
-    Session,
-    file_of,
-    note_record,
-    note_within,
-    record_look,
-    session_named,
-)
+from brainsurgeon.lookup import sessions
 from brainsurgeon.model.entries import Part, placeholder_in, value_at
 from brainsurgeon.model.plans import Amounts
 from brainsurgeon.model.records import Request
@@ -22,14 +15,9 @@ from brainsurgeon.model.reports import Relief
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.operations.context import not_idle
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
+from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
 from brainsurgeon.rewrite.budget import Fitting, Wanted, relieve_by
-from brainsurgeon.rewrite.inspect import (
-    Examination,
-    Planner,
-    examine_to_show,
-    excluded,
-)
 from brainsurgeon.rewrite.recover import Rewrite
 from brainsurgeon.sessions.discovery import failing, moved_away, open_session
 from brainsurgeon.sessions.reading import NotIdleError
@@ -41,7 +29,7 @@ _SIGNATURES = (BROKEN, DOUBTFUL, HOLLOW, STALE)
 
 
 def relieve(
-    settings: Settings, store: Store, session: str | Session, wanted: Wanted,
+    settings: Settings, store: Store, session: str | sessions.Session, wanted: Wanted,
     *, clock: Callable[[], float],
 ) -> Relief:  # fmt: skip
     """Extract values until the session fits, or record the request if it is not idle.
@@ -49,13 +37,13 @@ def relieve(
     Raises GuardedError if its agent has moved its sessions elsewhere, FailedError if its file is
     excluded or cannot be read or replaced, and the errors of `session_named`.
     """
-    chosen = session_named(settings, store, session)
-    file = file_of(chosen)
+    chosen = sessions.session_named(settings, store, session)
+    file = sessions.file_of(chosen)
     if moved_away(file):
         raise GuardedError(
             f"{chosen.title}: its agent keeps its sessions in SQLite now; nothing was changed"
         )
-    if why := excluded(file, settings, asked=True):
+    if why := inspect.excluded(file, settings, asked=True):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
         with store.runs.run("relieve", clock()):
@@ -72,10 +60,10 @@ def would_relieve(
     settings: Settings, store: Store | None, session: str, wanted: Wanted, now: float
 ) -> Relief:
     """Return the result that `relieve` would have, whether idle or not. Writes nothing."""
-    chosen = session_named(settings, store, session)
-    file = file_of(chosen)
-    with examine_to_show(settings, store, file, chosen.record, now) as examined:
-        fitting = relieve_by(Planner(examined, examined.records, explain=True), wanted)
+    chosen = sessions.session_named(settings, store, session)
+    file = sessions.file_of(chosen)
+    with inspect.examine_to_show(settings, store, file, chosen.record, now) as examined:
+        fitting = relieve_by(inspect.Planner(examined, examined.records, explain=True), wanted)
         return _report(examined, fitting, reason=fitting.plan.deferred or not_idle(examined))
 
 
@@ -84,13 +72,13 @@ def _relieved(
     clock: Callable[[], float],
 ) -> tuple[Relief, Rewrite | None]:  # fmt: skip
     with examine_to_change(settings, store, file, file.title, clock) as quiet:
-        record, now = note_record(store, quiet.session), quiet.now
+        record, now = sessions.note_record(store, quiet.session), quiet.now
         examined = replace(quiet, record=record)
-        fitting = relieve_by(Planner(examined, examined.records, explain=True), wanted)
+        fitting = relieve_by(inspect.Planner(examined, examined.records, explain=True), wanted)
         relief = _report(examined, fitting)
         rewrite = apply_quiet(store, Change(examined, fitting.plan), clock)
         if rewrite is None:
-            record_look(store, examined.session, record, fitting.plan, now)
+            sessions.record_look(store, examined.session, record, fitting.plan, now)
         if fitting.after:
             with store.transaction():
                 store.calibrations.remember(record.id, fitting.after, now)
@@ -99,7 +87,7 @@ def _relieved(
 
 def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -> None:
     with failing(file), open_session(file) as session, store.transaction():
-        record = note_within(store, session)
+        record = sessions.note_within(store, session)
         store.requests.add(
             Request(
                 None, record.id, None, "relieve", None, asdict(wanted), False, now, now + PATIENCE
@@ -107,7 +95,7 @@ def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -
         )
 
 
-def _report(examined: Examination, fitting: Fitting, *, reason: str = "") -> Relief:
+def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = "") -> Relief:
     """Return the report, with the amounts of extracted and remaining live values."""
     planned, size = fitting.plan, examined.session.fingerprint.size
     going = {(removal.entry_id, removal.path) for removal in planned.removals}
@@ -131,7 +119,7 @@ def _report(examined: Examination, fitting: Fitting, *, reason: str = "") -> Rel
     )  # fmt: skip
 
 
-def _live(examined: Examination) -> Iterator[tuple[object, Part]]:
+def _live(examined: inspect.Examination) -> Iterator[tuple[object, Part]]:
     """Yield each value that requests carry, with its place."""
     form, survey = examined.format, examined.survey
     live = (line for line in examined.session.lines if not survey.dead(line.offset))

@@ -40,6 +40,7 @@ from brainsurgeon.lookup.entries import (
     tokens_of,
 )
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, noted, session_named
+from brainsurgeon.model import reports
 from brainsurgeon.model.entries import RESTORED, dotted, parse, value_at
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import (
@@ -48,13 +49,6 @@ from brainsurgeon.model.records import (
     PrintedAnswer,
     Request,
     SessionRecord,
-)
-from brainsurgeon.model.reports import (
-    PUT_AWAY,
-    OverfullSession,
-    RestoreAnswer,
-    SessionRestore,
-    Watch,
 )
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import counted, parse_time
@@ -99,7 +93,7 @@ class How(Struct, frozen=True):
 def restore(
     settings: Settings, store: Store, entry: str, *, clock: Callable[[], float],
     session: str | Session | None = None, how: How | None = None,
-) -> RestoreAnswer:  # fmt: skip
+) -> reports.RestoreAnswer:  # fmt: skip
     """Restore the values of an entry.
 
     `entry` is its id or a whole placeholder. Raises NotFoundError, AmbiguousError or ExpiredError
@@ -116,7 +110,7 @@ def restore(
     content = how.give(shown)  # before the request: it may raise an error
     record, now = recorded(noted(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)
-    answer = RestoreAnswer(
+    answer = reports.RestoreAnswer(
         named.entry_id, record.title, record.id, pending=False,
         keys=tuple(dotted(value.path) for value in values),
         sizes={dotted(value.path): value.size for value in values},
@@ -194,7 +188,7 @@ def _everything(
     )  # fmt: skip
 
 
-def _with_result(answer: RestoreAnswer, plan: Plan) -> RestoreAnswer:
+def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAnswer:
     entry_id = answer.entry_id
     paths = {dotted(edit.path) for edit in plan.restorations if edit.entry_id == entry_id}
     sizes = {path: size for path, size in answer.sizes.items() if path in paths}
@@ -265,7 +259,7 @@ def _has_originals(
     return False
 
 
-def note_answer(store: Store, answer: RestoreAnswer, printed: str) -> None:
+def note_answer(store: Store, answer: reports.RestoreAnswer, printed: str) -> None:
     """Record an answer as it is printed, so that it is redacted later in the agent's own call."""
     if answer.redacts:
         own = PrintedAnswer.of(printed, answer.answer_id)
@@ -278,22 +272,22 @@ def note_answer(store: Store, answer: RestoreAnswer, printed: str) -> None:
 
 def restore_all(
     settings: Settings, store: Store, *, clock: Callable[[], float], session: str | None = None,
-    pristine: bool = False, watch: Watch | None = None,
-) -> list[SessionRestore]:  # fmt: skip
+    pristine: bool = False, watch: reports.Watch | None = None,
+) -> list[reports.SessionRestore]:  # fmt: skip
     """Restore all values, in one session or in all; return the results.
 
     Archives that agents keep as files are restored like sessions.
     """
-    watch = watch or Watch()
+    watch = watch or reports.Watch()
 
-    def restore_session(item: Session) -> tuple[SessionRestore, Rewrite | None]:
+    def restore_session(item: Session) -> tuple[reports.SessionRestore, Rewrite | None]:
         if item.file:
             watch.progress(item.file)
         try:
             with translated(store.directory):
                 return _restore_session(settings, store, item, pristine, clock)
         except BusyError as why:  # the store is locked, so that not even a request can be noted
-            return SessionRestore(item.title, "failed", reason=str(why)), None
+            return reports.SessionRestore(item.title, "failed", reason=str(why)), None
 
     chosen = [
         noted(store, item) if item.record else item for item in _meant(settings, store, session)
@@ -323,10 +317,10 @@ def restore_all(
             continue
         if archive.sure:
             left = tuple(f"{entry}: {ARCHIVED}" for entry in archive.entries)
-            answers.append(SessionRestore(archive.session, PUT_AWAY, left=left))
+            answers.append(reports.SessionRestore(archive.session, reports.PUT_AWAY, left=left))
         else:
             reason = f"{archive.note}; {UNSEEN}"
-            answers.append(SessionRestore(archive.session, "failed", reason=reason))
+            answers.append(reports.SessionRestore(archive.session, "failed", reason=reason))
     return answers
 
 
@@ -337,11 +331,12 @@ def _meant(settings: Settings, store: Store, session: str | None) -> list[Sessio
 
 
 def _retry_pending(
-    chosen: Sequence[Session], results: list[tuple[SessionRestore, Rewrite | None]],
-    restore_session: Callable[[Session], tuple[SessionRestore, Rewrite | None]], watch: Watch,
+    chosen: Sequence[Session], results: list[tuple[reports.SessionRestore, Rewrite | None]],
+    restore_session: Callable[[Session], tuple[reports.SessionRestore, Rewrite | None]],
+    watch: reports.Watch,
 ) -> None:  # fmt: skip
     deadline = time.monotonic() + watch.patience
-    shown: list[SessionRestore] = []
+    shown: list[reports.SessionRestore] = []
     while time.monotonic() < deadline:
         places = [n for n, (answer, _) in enumerate(results) if answer.state == "pending"]
         pending = [results[place][0] for place in places]
@@ -358,7 +353,7 @@ def _retry_pending(
 
 def overfull_after(
     settings: Settings, store: Store, now: float, *, session: str | None = None
-) -> list[OverfullSession]:
+) -> list[reports.OverfullSession]:
     """Return the sessions that will be larger than their context window after `restore_all`."""
     from brainsurgeon.rewrite.budget import weigh  # noqa: PLC0415  slow
 
@@ -375,7 +370,7 @@ def overfull_after(
                 _, full = weigh(Planner(examined, examined.records))
             load = full.load + sum(value.tokens for value in values)
             if load > full.window:
-                overfull.append(OverfullSession(item.title, load, full.window))
+                overfull.append(reports.OverfullSession(item.title, load, full.window))
     return overfull
 
 
@@ -402,7 +397,7 @@ def change_each(
 def _restore_session(
     settings: Settings, store: Store, session: Session, pristine: bool,
     clock: Callable[[], float],
-) -> tuple[SessionRestore, Rewrite | None]:  # fmt: skip
+) -> tuple[reports.SessionRestore, Rewrite | None]:  # fmt: skip
     now, title = clock(), session.title
     if session.file is None:
         return _gone(store, session), None
@@ -419,17 +414,17 @@ def _restore_session(
         if not put_away(file_of(session)):  # no scan looks at archives
             with store.transaction():
                 store.requests.add(request)
-        return SessionRestore(title, "pending", reason=str(why)), None
+        return reports.SessionRestore(title, "pending", reason=str(why)), None
     except FAILURES as why:
         reason = str(why).removeprefix(f"{title}: ")
-        return SessionRestore(title, "failed", reason=reason), None
+        return reports.SessionRestore(title, "failed", reason=reason), None
     nothing = "nothing restored" if plan.handled.missed else "nothing to undo"
     note = ""
     if plan.handled.unfit:  # it was signed when placeholders preceded it
         entries = counted(len(plan.handled.unfit), "entry", "entries")
         outcome = "the file has it nevertheless" if pristine else "it stays extracted"
         note = f"signed thinking of {entries} no longer fits the preceding content: {outcome}"
-    return SessionRestore(
+    return reports.SessionRestore(
         title, "restored" if plan.edits else nothing, len(plan.restorations),
         plan.insertions_removed, plan.not_done, note=note, left=_left(plan),
     ), rewrite  # fmt: skip
@@ -441,25 +436,25 @@ def _left(plan: Plan) -> tuple[str, ...]:
 
 def _unknown(
     settings: Settings, store: Store, title: str, file: SessionFile, now: float
-) -> SessionRestore | None:
+) -> reports.SessionRestore | None:
     """Return the result for a session without a row, or None if something can be restored."""
     try:
         with examine(settings, store, file, now, window=0) as examined:
             records = replace(examined, asked=(EVERYTHING,)).records
             plan = Planner(examined, records, extract=False).plan()
     except RefusedError:
-        return SessionRestore(title, "nothing to undo")
+        return reports.SessionRestore(title, "nothing to undo")
     except (BusyError, OSError) as why:
         error = str(why) if isinstance(why, BusyError) else why.strerror or type(why).__name__
-        return SessionRestore(title, "failed", reason=f"{error}; {UNSEEN}")
+        return reports.SessionRestore(title, "failed", reason=f"{error}; {UNSEEN}")
     if plan.restorations or plan.fields:
         return None
     state = "nothing restored" if plan.handled.left else "nothing to undo"
     lost = any(why.endswith(NOBODYS) for _, why in plan.handled.left)
-    return SessionRestore(title, state, reason=LOST if lost else "", left=_left(plan))
+    return reports.SessionRestore(title, state, reason=LOST if lost else "", left=_left(plan))
 
 
-def _gone(store: Store, session: Session) -> SessionRestore:
+def _gone(store: Store, session: Session) -> reports.SessionRestore:
     """Return the result for a session whose file is gone or cannot be seen."""
     record, hidden = recorded(session), ""
     try:
@@ -472,6 +467,6 @@ def _gone(store: Store, session: Session) -> SessionRestore:
     except OSError as why:
         hidden = f"{record.root} cannot be read ({why.strerror})"
     if not hidden or not store.placements.of_session(record.id):
-        return SessionRestore(session.title, "gone", reason="its file is gone")
+        return reports.SessionRestore(session.title, "gone", reason="its file is gone")
     reason = f"{hidden}: it may still contain placeholders"
-    return SessionRestore(session.title, "failed", reason=reason, left=(record.path,))
+    return reports.SessionRestore(session.title, "failed", reason=reason, left=(record.path,))

@@ -9,15 +9,8 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brainsurgeon import errors
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import (
-    BrainsurgeonError,
-    BusyError,
-    DamagedError,
-    FailedError,
-    StoppedError,
-    StoreFullError,
-)
 from brainsurgeon.hosts.sqlite import DatabaseState
 from brainsurgeon.lookup.sessions import find_record, update_record
 from brainsurgeon.model.plans import Outcome, Result
@@ -26,17 +19,9 @@ from brainsurgeon.model.reports import ScanReport, Watch
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.plan import outcome_of
-from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite import inspect, recover
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.budget import asked_relief, count_calls, count_savings, plan_due, remember
-from brainsurgeon.rewrite.inspect import (
-    HELD,
-    Planner,
-    check_alone,
-    examine_quiet,
-    excluded,
-    is_held,
-)
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import notice, notice_pressure
 from brainsurgeon.rewrite.tail import Look, begin_anew, frontier_of, look_at_growth, look_of
@@ -52,18 +37,18 @@ from brainsurgeon.store.sessions import AGAIN, IN_MEMORY, WAITS
 def _result_of(error: Exception) -> tuple[Result, str] | None:
     """Return the outcome and its reason; None if the error does not concern one session only."""
     match error:
-        case NotIdleError() | BusyError():
+        case NotIdleError() | errors.BusyError():
             return "deferred", str(error)
         case RefusedError():
             return "skipped", str(error)
-        case StoreFullError() | DamagedError() | FailedError():
+        case errors.StoreFullError() | errors.DamagedError() | errors.FailedError():
             return "failed", str(error)
-        case BrainsurgeonError() | StoppedError():
+        case errors.BrainsurgeonError() | errors.StoppedError():
             return None  # the store has failed, or the run has to stop
         case FileNotFoundError():
             return "deferred", "the file went away during the scan"
         case BlockingIOError():
-            return "deferred", HELD
+            return "deferred", inspect.HELD
         case OSError():
             return "failed", error.strerror or type(error).__name__
     return "failed", f"unexpected {type(error).__name__}"  # one file must not stop the others
@@ -141,7 +126,7 @@ class _Scan:
                     self._interrupted(self._unfinished.finish_due())
             self._carry_out()
             whole = not self._only
-        except StoppedError:
+        except errors.StoppedError:
             self._report.stopped = True
         finally:
             self._batch.close()
@@ -191,7 +176,7 @@ class _Scan:
     def _locked(self, file: SessionFile, error: DatabaseError) -> None:
         """Defer one session while another process locks our store; raise all other errors."""
         why = self._store and explain(error, self._store.directory)
-        if not isinstance(why, BusyError):
+        if not isinstance(why, errors.BusyError):
             raise error
         self._looked_at.append(file.path)
         self._report.count(_unchanged(file, None, "deferred", str(why)))
@@ -203,7 +188,7 @@ class _Scan:
             if state is None or state.outcome != IN_MEMORY:
                 self._report.files_unchanged += 1
                 return
-            if is_held(self._settings, file, now):
+            if inspect.is_held(self._settings, file, now):
                 self._looked_at.append(file.path)
                 self._report.count(_unchanged(file, state.format, "deferred", state.reason))
                 return
@@ -250,7 +235,7 @@ class _Scan:
         return replace(look, again=AGAIN if result == "deferred" else None)
 
     def _change(self, file: SessionFile, now: float) -> Look:
-        left_alone, waits = excluded(file, self._settings), self._memory.waits(file)
+        left_alone, waits = inspect.excluded(file, self._settings), self._memory.waits(file)
         if left_alone and not waits:
             raise RefusedError(left_alone)
         if self._store and not (waits or self._report.dry_run):
@@ -266,10 +251,10 @@ class _Scan:
         dry_run, named = self._report.dry_run, self._memory.named
         store = None if dry_run else self._store
         with ExitStack() as held:
-            quiet = examine_quiet(self._settings, self._store, file, now, self._check)
+            quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
-                raise NotIdleError(HELD)
+                raise NotIdleError(inspect.HELD)
             find = update_record if store else find_record
             record = find(self._store, examined.session) if self._store else None
             examined.check_turn()
@@ -277,11 +262,13 @@ class _Scan:
             records = examined.records
             relief, archiving = asked_relief(records) is not None, bool(records.to_archive)
             put_off = None if named or relief else examined.kept_in_memory()
-            extract = not (put_off or excluded(file, self._settings, asked=relief or archiving))
+            extract = not (
+                put_off or inspect.excluded(file, self._settings, asked=relief or archiving)
+            )
             frontier = frontier_of(examined, records, extract=extract and not dry_run)
             if store and not store.spending.has_session(file.path):
                 frontier.calls = {}
-            planner = Planner(examined, records, extract, dry_run, frontier, hurries=named)
+            planner = inspect.Planner(examined, records, extract, dry_run, frontier, hurries=named)
             fitting = plan_due(planner, self._check, dry_run=dry_run)
             planned = fitting.plan
             if store:
@@ -294,7 +281,7 @@ class _Scan:
                 planned = replace(planned, due_at=examined.forgotten_at, deferred=deferred)
             outcome = fitting.outcome(examined, planned)
             if outcome.outcome == "changed":
-                check_alone(examined.session)
+                inspect.check_alone(examined.session)
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store is None:
@@ -310,9 +297,9 @@ class _Scan:
         with self._batch.taken() as waiting:
             done = apply(self._store, waiting, self._clock) if self._store else []
             self._unfinished.add(done)
-            stopped = [result for result in done if isinstance(result, StoppedError)]
+            stopped = [result for result in done if isinstance(result, errors.StoppedError)]
             for planned, result in zip(waiting, done, strict=True):
-                if isinstance(result, StoppedError):
+                if isinstance(result, errors.StoppedError):
                     continue  # later sessions may have been changed: they are counted first
                 self._record(
                     planned.file, planned.examined.now, partial(self._result, planned, result)
@@ -356,7 +343,7 @@ class _Scan:
                     self._store.facts.note_run(now)
         except BaseException as why:
             self._store.files.drop()
-            if not isinstance(why, BusyError | StoreFullError):
+            if not isinstance(why, errors.BusyError | errors.StoreFullError):
                 raise
             # The loss of these records costs time, nothing else.
             at = self._store.directory

@@ -3,14 +3,8 @@
 from collections.abc import Callable
 from contextlib import suppress
 
+from brainsurgeon import errors
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import (
-    AmbiguousError,
-    ChangedError,
-    GuardedError,
-    NotFoundError,
-    UsageError,
-)
 from brainsurgeon.formats.base import is_made_up, parsed_lines
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, noted, session_named
 from brainsurgeon.model.entries import id_named, is_safe
@@ -39,7 +33,7 @@ def set_extractable(
     has moved its sessions elsewhere.
     """
     if value is not None and value > LARGEST_WINDOW:
-        raise UsageError(
+        raise errors.UsageError(
             f"a window of {value} messages is too large to be stored exactly; give a smaller one"
         )
     wanted = id_named(entry)
@@ -53,19 +47,19 @@ def set_extractable(
     places = [(item, ident) for item in listed for ident in _ids_in(item, wanted, ids)]
     places = [place for place in places if place[1] in ids] or places
     if not places:
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"no entry {wanted!r} is in {where}; `brainsurgeon show SESSION` prints all entries"
         )
     if len({ident for _, ident in places}) > 1:
         names = [f"{item.title}  {ident}" for item, ident in places]
-        raise AmbiguousError(f"entry {wanted!r}", names, "give more of its id")
+        raise errors.AmbiguousError(f"entry {wanted!r}", names, "give more of its id")
     if len(places) > 1:
         titles = [item.title for item, _ in places]
-        raise AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
+        raise errors.AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
     [(chosen, ident)] = places
     file = file_of(chosen)
     if moved_away(file):
-        raise GuardedError(
+        raise errors.GuardedError(
             f"{chosen.title}: its agent keeps its sessions in SQLite now; nothing was changed"
         )
     now = clock()
@@ -80,7 +74,9 @@ def set_extractable(
         return FieldAnswer(ident, chosen.title, value, pending=True, reason=str(why), extracted=out)
     unfinished = rewrite is not None and not rewrite.finish()
     if reasons := [why for name, why in planned.handled.missed if name == ident]:
-        raise ChangedError(f"{chosen.title} {ident}: {reasons[0]}; the entry was left as it is")
+        raise errors.ChangedError(
+            f"{chosen.title} {ident}: {reasons[0]}; the entry was left as it is"
+        )
     return FieldAnswer(
         ident, chosen.title, value, pending=False, reason=UNFINISHED if unfinished else "",
         extracted=_extracted(store, record.id, ident, value),

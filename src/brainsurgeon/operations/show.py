@@ -6,15 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from brainsurgeon.config import Settings
-from brainsurgeon.lookup.entries import (
-    archive_in,
-    as_sent,
-    choose,
-    chosen,
-    contents,
-    entry_named,
-    tokens_of,
-)
+from brainsurgeon.lookup import entries
 from brainsurgeon.lookup.sessions import Session
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.reports import ShownValues
@@ -31,8 +23,8 @@ def show_turn(
 
     Raises the errors of `show`, and GoneError if the session is gone.
     """
-    named = entry_named(settings, store, entry, session, to_show=True)
-    if store is None or archive_in(named) is None:
+    named = entries.entry_named(settings, store, entry, session, to_show=True)
+    if store is None or entries.archive_in(named) is None:
         return None
     from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  rarely needed
 
@@ -44,13 +36,13 @@ def show(
     session: str | Session | None = None, keys: Iterable[str] = (),
 ) -> ShownValues:  # fmt: skip
     """Return the values of an entry; raise NotFoundError, AmbiguousError or ExpiredError."""
-    named = entry_named(settings, store, entry, session, to_show=True)
+    named = entries.entry_named(settings, store, entry, session, to_show=True)
     wanted = list(keys)
-    values = choose(named, wanted)
-    sent = as_sent(values, wanted)
-    shown, same_as = contents(sent, tokens_of(store, sent) if store else {})
+    values = entries.choose(named, wanted)
+    sent = entries.as_sent(values, wanted)
+    shown, same_as = entries.contents(sent, entries.tokens_of(store, sent) if store else {})
     missed = tuple(
-        f"{dotted(value.path)}: expired" for value in chosen(named.values, wanted)
+        f"{dotted(value.path)}: expired" for value in entries.chosen(named.values, wanted)
         if value.blob_id is None
     )  # fmt: skip
     return ShownValues(named.entry_id, named.session.title, shown, same_as, missed)

@@ -14,17 +14,7 @@ from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.reports import Report, SessionPage, Sum
 from brainsurgeon.model.text import about as rounded
 from brainsurgeon.model.text import ago, counted, readable
-from brainsurgeon.render import bytes_, columned, local
-from brainsurgeon.render.estimate import (
-    ASSUMPTIONS,
-    MODELS,
-    NO_USAGE,
-    bills,
-    cost,
-    saved_so_far,
-    total,
-    total_cost,
-)
+from brainsurgeon.render import bytes_, columned, estimate, local
 from brainsurgeon.render.runs import WHAT_STAYS
 
 _DAY = 86_400  # seconds
@@ -213,19 +203,19 @@ def _number(label: str, text: str) -> str:
 
 def _money(report: Report) -> str:
     found, now = report.estimate, report.status
-    so_far = saved_so_far(now.saved_so_far)
-    spent = total_cost(now.models) if now.models else f"unknown: {NO_USAGE}"
+    so_far = estimate.saved_so_far(now.saved_so_far)
+    spent = estimate.total_cost(now.models) if now.models else f"unknown: {estimate.NO_USAGE}"
     parts = [f"<p>Cost so far, as scans read it: {html(spent)}.</p>"]
     if now.models:
-        columns = [column for column in MODELS if column[0] != "turns"]
+        columns = [column for column in estimate.MODELS if column[0] != "turns"]
         parts.append(_numbers(*columned(columns, math.inf, now.models)))
     parts += [f"<p>Saved so far: {html(so_far)}.</p>"] if so_far else []
     if found.sessions:
-        head, *listed = bills(found)
+        head, *listed = estimate.bills(found)
         lead = f"The {counted(found.calls, 'call')} of the largest sessions under each policy"
         parts += [
             f"<h3>{lead}</h3>", _numbers(head, listed),
-            f'<p class="small quiet">{ASSUMPTIONS}</p>',
+            f'<p class="small quiet">{estimate.ASSUMPTIONS}</p>',
         ]  # fmt: skip
     return "".join(parts)
 
@@ -246,7 +236,7 @@ def _figures(report: Report) -> str:
     share = 100 * now.bytes_saved / (size + now.bytes_saved) if size + now.bytes_saved else 0
     coming = [page.next_bytes for page in report.sessions if page.next_bytes is not None]
     rows = (
-        ("Cost so far", cost(total(now.models)) if now.models else "unknown",
+        ("Cost so far", estimate.cost(estimate.total(now.models)) if now.models else "unknown",
          counted(sum(one.calls for one in now.models), "recorded call")),
         ("Not sent any more", f"{rounded(now.tokens_saved)} tokens",
          "less in the next requests of all sessions together"),
@@ -292,7 +282,7 @@ def _large(page: SessionPage, top: int) -> str:
     size, saved, taken = bytes_(about.size), bytes_(about.saved), bytes_(coming)
     return (
         f"<tr><td>{html(about.session)}</td>"
-        f"{_number('cost', cost(total(page.models)) if page.models else '-')}"
+        f"{_number('cost', estimate.cost(estimate.total(page.models)) if page.models else '-')}"
         f"{_number('now', size)}{_number('saved', saved)}"
         f"{_number('next scan', '-' if page.next_bytes is None else taken)}"
         f'<td class="wide">{bar(parts, f"{size} now, {taken} of it next, {saved} saved")}</td></tr>'

@@ -7,22 +7,9 @@ from typing import Any
 from msgspec import to_builtins
 
 from brainsurgeon import __version__
+from brainsurgeon.model import reports
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amounts, Outcome, Plan
-from brainsurgeon.model.reports import (
-    DatabaseStatus,
-    Event,
-    Finding,
-    Metric,
-    RetentionReport,
-    RollbackReport,
-    Run,
-    ScanReport,
-    SessionRollback,
-    Status,
-    Tally,
-    UnusedHome,
-)
 from brainsurgeon.model.text import about, ago, counted, iso
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
@@ -45,7 +32,7 @@ _REPORT_KEYS = (
 )  # fmt: skip
 
 
-def report_json(report: ScanReport) -> dict[str, Any]:
+def report_json(report: reports.ScanReport) -> dict[str, Any]:
     answer: dict[str, Any] = {key: getattr(report, key) for key in _REPORT_KEYS}
     answer["sessions"] = [_outcome_json(outcome, report.dry_run) for outcome in report.sessions]
     answer["unreadable"] = to_builtins(report.problems)
@@ -75,7 +62,7 @@ def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
     return answer
 
 
-def report(done: ScanReport, *, verbose: bool = False) -> str:
+def report(done: reports.ScanReport, *, verbose: bool = False) -> str:
     """Return a run as text: sessions that changed or failed, then the figures.
 
     For a dry run, include the first values of each session, or all with `verbose`.
@@ -96,7 +83,7 @@ def report(done: ScanReport, *, verbose: bool = False) -> str:
     return "\n".join([*lines, summary(done), *homes(done.homes)])
 
 
-def homes(unused: Sequence[UnusedHome]) -> list[str]:
+def homes(unused: Sequence[reports.UnusedHome]) -> list[str]:
     if not unused:
         return []
     roots = dict.fromkeys(
@@ -115,7 +102,7 @@ def homes(unused: Sequence[UnusedHome]) -> list[str]:
     ]
 
 
-def databases(listed: Iterable[DatabaseStatus]) -> list[str]:
+def databases(listed: Iterable[reports.DatabaseStatus]) -> list[str]:
     lines = []
     for database in listed:
         made = f"OpenClaw {database.program or 'of an unknown version'}, layout {database.layout}"
@@ -160,7 +147,7 @@ def _explain(plan: Plan, most: int) -> list[str]:
     return lines
 
 
-def summary(done: ScanReport) -> str:
+def summary(done: reports.ScanReport) -> str:
     verb = "would change" if done.dry_run else "changed"
     parts = [f"{counted(done.files_seen, 'session')}: {done.sessions_changed:,} {verb}"]
     if done.sessions_changed:
@@ -180,11 +167,11 @@ def summary(done: ScanReport) -> str:
     return f"{', '.join(parts)}, {done.duration_seconds:.1f} s{end}"
 
 
-def retention_json(done: RetentionReport) -> dict[str, Any]:
+def retention_json(done: reports.RetentionReport) -> dict[str, Any]:
     return dict(to_builtins(done))
 
 
-def retention(done: RetentionReport) -> str:
+def retention(done: reports.RetentionReport) -> str:
     lines = [
         f"{safe(root)}: nothing was deleted, {safe(why)}" for root, why in done.held_back.items()
     ]
@@ -196,11 +183,11 @@ def retention(done: RetentionReport) -> str:
     return "\n".join([*lines, f"{held} held: {done.values_deleted} {deleted}"])
 
 
-def findings_json(listed: list[Finding]) -> dict[str, Any]:
+def findings_json(listed: list[reports.Finding]) -> dict[str, Any]:
     return {"findings": printable(to_builtins(listed))}
 
 
-def findings(listed: list[Finding]) -> str:
+def findings(listed: list[reports.Finding]) -> str:
     lines = []
     for finding in listed:
         lines.append(f"{finding.level:8} {safe(finding.what)}")
@@ -218,7 +205,7 @@ _COUNTS = {
 }  # fmt: skip
 
 
-def runs_json(listed: Iterable[Run]) -> dict[str, Any]:
+def runs_json(listed: Iterable[reports.Run]) -> dict[str, Any]:
     rows = [
         {"run_id": run.id, "at": iso(run.at), "command": run.command,
          **{key: run.facts.get(name, 0) for name, key in _COUNTS.items()},
@@ -228,7 +215,7 @@ def runs_json(listed: Iterable[Run]) -> dict[str, Any]:
     return {"runs": rows}
 
 
-def runs(listed: Sequence[Run]) -> str:
+def runs(listed: Sequence[reports.Run]) -> str:
     if not listed:
         return "no run has changed anything yet"
     rows = [
@@ -241,12 +228,12 @@ def runs(listed: Sequence[Run]) -> str:
     return "\n".join([table(head, rows, left=4), note])
 
 
-def command(run: Run) -> str:
+def command(run: reports.Run) -> str:
     undone = run.facts.get("rolls_back")
     return run.command if undone is None else f"{run.command} {undone}"
 
 
-def did(run: Run) -> str:
+def did(run: reports.Run) -> str:
     facts = run.facts
     done = [
         f"{facts[name]:,} {'shortened' if name == 'redacted' else name}"
@@ -260,7 +247,7 @@ def did(run: Run) -> str:
     return ", ".join(done) or "-"
 
 
-def rollback_json(done: RollbackReport) -> dict[str, Any]:
+def rollback_json(done: reports.RollbackReport) -> dict[str, Any]:
     return printable({  # type: ignore[no-any-return]
         "rolls_back": done.undone.id, "run_id": done.made,
         "sessions": [
@@ -273,7 +260,7 @@ def rollback_json(done: RollbackReport) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def rollback(done: RollbackReport) -> str:
+def rollback(done: reports.RollbackReport) -> str:
     lines = [line for session in done.sessions for line in _session(session)]
     pending = sum(session.state == "pending" for session in done.sessions)
     changed = sum(session.state == "rolled back" for session in done.sessions)
@@ -285,20 +272,20 @@ def rollback(done: RollbackReport) -> str:
     return "\n".join(lines)
 
 
-def _session(answer: SessionRollback) -> list[str]:
+def _session(answer: reports.SessionRollback) -> list[str]:
     since = (f"  {counted(number, 'value')}: {safe(why)}" for why, number in answer.since.items())
     return [*session_restored(answer, answer.turns), *since]
 
 
-def events_json(listed: Iterable[Event]) -> dict[str, Any]:
+def events_json(listed: Iterable[reports.Event]) -> dict[str, Any]:
     return {"events": [_event_json(event) for event in listed]}
 
 
-def event_line(event: Event) -> str:
+def event_line(event: reports.Event) -> str:
     return json.dumps({"schema": SCHEMA, **_event_json(event)})
 
 
-def _event_json(event: Event) -> dict[str, Any]:
+def _event_json(event: reports.Event) -> dict[str, Any]:
     return printable({  # type: ignore[no-any-return]
         "event_id": event.id, "at": iso(event.at), "kind": event.kind, "run_id": event.run_id,
         "session": event.session or event.facts.get("session"),
@@ -306,12 +293,12 @@ def _event_json(event: Event) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def event(event: Event) -> str:
+def event(event: reports.Event) -> str:
     of_run = f" (run {event.run_id})" if event.run_id is not None else ""
     return f"{event.id:<5} {local(event.at)}  {event.kind:11}  {of_session(event)}{of_run}"
 
 
-def of_session(event: Event) -> str:
+def of_session(event: reports.Event) -> str:
     """Return the session of an event, and the facts of the event in words."""
     facts = event.facts
     parts = []
@@ -336,11 +323,11 @@ def of_session(event: Event) -> str:
     return f"{safe(session)}: {safe(', '.join(parts)) or '-'}"
 
 
-def counts_json(listed: Sequence[Tally]) -> dict[str, Any]:
+def counts_json(listed: Sequence[reports.Tally]) -> dict[str, Any]:
     return {"counts": to_builtins(listed)}
 
 
-def counts(listed: Sequence[Tally]) -> str:
+def counts(listed: Sequence[reports.Tally]) -> str:
     if not listed:
         return "nothing was extracted or restored in this time"
     rows = [
@@ -356,7 +343,7 @@ def counts(listed: Sequence[Tally]) -> str:
 _MOST = 6
 
 
-def status_json(now: Status) -> dict[str, Any]:
+def status_json(now: reports.Status) -> dict[str, Any]:
     """Return the status for JSON; times are ISO 8601 or null."""
     answer: dict[str, Any] = {
         key: iso(value) if key.endswith("_at") and value is not None else value
@@ -376,7 +363,7 @@ def check_json(troubles: list[str]) -> dict[str, Any]:
     return {"troubles": printable(troubles)}
 
 
-def check(now: Status, troubles: list[str], moment: float) -> str:
+def check(now: reports.Status, troubles: list[str], moment: float) -> str:
     if troubles:
         return f"brainsurgeon: {safe('; '.join(troubles))}"
     age = f"last run {ago(now.last_run_at, moment)}" if now.last_run_at is not None else ""
@@ -384,7 +371,7 @@ def check(now: Status, troubles: list[str], moment: float) -> str:
     return f"brainsurgeon: ok, {age}, {sessions}, {bytes_(now.bytes_saved)} saved"
 
 
-def status(now: Status, moment: float) -> str:
+def status(now: reports.Status, moment: float) -> str:
     daemon = f"running, pid {now.daemon_pid}" if now.daemon_pid else "not running"
     states = ", ".join(f"{number:,} {state}" for state, number in now.sessions_by_state.items())
     net = now.bytes_saved - now.store_bytes
@@ -453,7 +440,7 @@ def _runs(last: float | None, following: float | None, now: float) -> str:
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def metrics(measured: Iterable[Metric]) -> str:
+def metrics(measured: Iterable[reports.Metric]) -> str:
     lines = [
         "# HELP brainsurgeon_build_info The version of the program, as a label.",
         "# TYPE brainsurgeon_build_info gauge",
@@ -472,7 +459,7 @@ def metrics(measured: Iterable[Metric]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def metrics_json(measured: Iterable[Metric]) -> dict[str, Any]:
+def metrics_json(measured: Iterable[reports.Metric]) -> dict[str, Any]:
     samples: list[tuple[str, str | None, float]] = []
     for metric in measured:
         values = metric.value if isinstance(metric.value, dict) else {None: metric.value}

@@ -6,19 +6,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from brainsurgeon.model.reports import (
-    PUT_AWAY,
-    FieldAnswer,
-    OverfullSession,
-    PlaceholdersLeft,
-    Purge,
-    Replacement,
-    RestoreAnswer,
-    SessionRestore,
-    SessionSummary,
-    ShownValues,
-    StoreCopy,
-)
+from brainsurgeon.model import reports
 from brainsurgeon.model.text import counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.render import (
@@ -52,7 +40,7 @@ def _present(**facts: Any) -> dict[str, Any]:
     return {name: fact for name, fact in facts.items() if fact}
 
 
-def shown_json(shown: ShownValues) -> dict[str, Any]:
+def shown_json(shown: reports.ShownValues) -> dict[str, Any]:
     return {
         "entry_id": shown.entry_id,
         "session": shown.session,
@@ -61,7 +49,7 @@ def shown_json(shown: ShownValues) -> dict[str, Any]:
     }
 
 
-def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
+def restored_json(answer: reports.RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
     """Return the answer as JSON, with the values if it delivers them or `content` is set."""
     document: dict[str, Any] = {
         "answer_id": answer.answer_id,
@@ -89,7 +77,7 @@ def restored_json(answer: RestoreAnswer, *, content: bool = False) -> dict[str, 
     return document
 
 
-def restored(answer: RestoreAnswer, *, to_person: bool = False) -> str:
+def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
     """Return the answer as text; for a program, with the id by which scans recognize it."""
     lines = []
     if answer.pending:
@@ -113,7 +101,7 @@ def restored(answer: RestoreAnswer, *, to_person: bool = False) -> str:
 
 
 def restored_all_json(
-    done: Sequence[SessionRestore], overfull: Sequence[OverfullSession]
+    done: Sequence[reports.SessionRestore], overfull: Sequence[reports.OverfullSession]
 ) -> dict[str, Any]:
     rows = to_builtins(done)
     for row in rows:
@@ -126,7 +114,7 @@ def restored_all_json(
     }
 
 
-def overfull(listed: Sequence[OverfullSession]) -> str:
+def overfull(listed: Sequence[reports.OverfullSession]) -> str:
     lines = [
         f"{safe(one.session)}: its next request will have about {round(one.load, -3):,} tokens, its"
         f" window holds {one.window:,}"
@@ -135,12 +123,14 @@ def overfull(listed: Sequence[OverfullSession]) -> str:
     return "\n".join([*lines, "begin a new conversation there, or let its agent compact it"])
 
 
-def waiting(pending: Sequence[SessionRestore]) -> str:
+def waiting(pending: Sequence[reports.SessionRestore]) -> str:
     lines = [f"waiting for {safe(one.session)}: {safe(one.reason)}" for one in pending]
     return "\n".join(lines)
 
 
-def restored_all(done: Sequence[SessionRestore], _overfull: Sequence[OverfullSession] = ()) -> str:
+def restored_all(
+    done: Sequence[reports.SessionRestore], _overfull: Sequence[reports.OverfullSession] = ()
+) -> str:
     if not done:
         return "nothing to undo"
     lines = []
@@ -148,7 +138,7 @@ def restored_all(done: Sequence[SessionRestore], _overfull: Sequence[OverfullSes
         lines += session_restored(session)
         if session.note:
             lines.append(f"  {session.note}")
-        if session.state == PUT_AWAY:
+        if session.state == reports.PUT_AWAY:
             stay = counted(len(session.left), "placeholder stays", "placeholders stay")
             lines[-1] += f", {stay}: this kind of file is never changed"
         else:
@@ -157,7 +147,7 @@ def restored_all(done: Sequence[SessionRestore], _overfull: Sequence[OverfullSes
     return "\n".join(lines)
 
 
-def session_restored(answer: SessionRestore, turns: int = 0) -> list[str]:
+def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str]:
     counts = ((answer.values, "value"), (turns, "archive"))
     back = " and ".join(counted(number, what) for number, what in counts if number)
     values = f", {back} restored" if back else ""
@@ -169,7 +159,7 @@ def session_restored(answer: SessionRestore, turns: int = 0) -> list[str]:
     ]
 
 
-def _restore_total(done: Sequence[SessionRestore]) -> str:
+def _restore_total(done: Sequence[reports.SessionRestore]) -> str:
     values = counted(sum(session.values for session in done), "value")
     changed = counted(sum(session.state == "restored" for session in done), "session")
     unfinished = sum(session.unfinished for session in done)
@@ -181,7 +171,7 @@ def _restore_total(done: Sequence[SessionRestore]) -> str:
     return f"{total}; placeholders are left in {counted(unfinished, 'session')}{waits}"
 
 
-def set_json(answer: FieldAnswer) -> dict[str, Any]:
+def set_json(answer: reports.FieldAnswer) -> dict[str, Any]:
     return {
         "set": True,
         "pending": answer.pending,
@@ -193,7 +183,7 @@ def set_json(answer: FieldAnswer) -> dict[str, Any]:
     }
 
 
-def set_(answer: FieldAnswer) -> str:
+def set_(answer: reports.FieldAnswer) -> str:
     match answer.value:
         case None:
             done = "the rules decide again"
@@ -214,14 +204,14 @@ def set_(answer: FieldAnswer) -> str:
     return text
 
 
-def sessions_json(listed: Sequence[SessionSummary]) -> dict[str, Any]:
+def sessions_json(listed: Sequence[reports.SessionSummary]) -> dict[str, Any]:
     rows = to_builtins(listed)
     for row in rows:
         row["changed_at"] = None if row["changed_at"] is None else iso(row["changed_at"])
     return {"sessions": printable(rows)}
 
 
-def sessions(listed: Sequence[SessionSummary], now: float, *, chosen: bool = False) -> str:
+def sessions(listed: Sequence[reports.SessionSummary], now: float, *, chosen: bool = False) -> str:
     """Return the sessions as a table with totals, and the reasons of those that are not idle.
 
     `chosen` means that the list was filtered. A narrow terminal gets the main columns only.
@@ -256,26 +246,26 @@ _COLUMNS: tuple[Column, ...] = (
 )
 
 
-def backup_json(done: StoreCopy) -> dict[str, Any]:
+def backup_json(done: reports.StoreCopy) -> dict[str, Any]:
     return dict(printable(to_builtins(done)))
 
 
-def backup(done: StoreCopy) -> str:
+def backup(done: reports.StoreCopy) -> str:
     return f"{safe(done.path)}: {_holding(done.size, done.values)}, verified"
 
 
-def before_replacing(backup: Replacement) -> str:
+def before_replacing(backup: reports.Replacement) -> str:
     holding = f"{safe(backup.path)}: {_holding(backup.size, backup.values)}, verified"
     return "\n".join([holding, *_newer(backup)])
 
 
-def replacement_json(done: Replacement) -> dict[str, Any]:
+def replacement_json(done: reports.Replacement) -> dict[str, Any]:
     return printable({  # type: ignore[no-any-return]
         **to_builtins(done), "newer": [_placeholders_json(left) for left in done.newer],
     })  # fmt: skip
 
 
-def replacement(done: Replacement) -> str:
+def replacement(done: reports.Replacement) -> str:
     new = f"{safe(done.path)} is the store now: {_holding(done.size, done.values)}"
     lines = [new, *_newer(done)]
     if done.kept:
@@ -283,7 +273,7 @@ def replacement(done: Replacement) -> str:
     return "\n".join(lines)
 
 
-def purge_json(done: Purge) -> dict[str, Any]:
+def purge_json(done: reports.Purge) -> dict[str, Any]:
     return printable({  # type: ignore[no-any-return]
         "removed": done.removed, "store_path": done.directory,
         "in_the_way": [_placeholders_json(left) for left in done.placeholders],
@@ -291,7 +281,7 @@ def purge_json(done: Purge) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def purge(done: Purge) -> str:
+def purge(done: reports.Purge) -> str:
     if done.removed:
         others = [name for name in done.left if name != "init.json"]
         stays = f"; {safe(', '.join(others))} stays: not brainsurgeon's" if others else ""
@@ -305,7 +295,7 @@ def purge(done: Purge) -> str:
     ])  # fmt: skip
 
 
-def _newer(backup: Replacement) -> list[str]:
+def _newer(backup: reports.Replacement) -> list[str]:
     if not backup.newer:
         return ["no placeholder in any session is newer than it"]
     placeholders = counted(sum(left.orphans for left in backup.newer), "placeholder")
@@ -316,7 +306,7 @@ def _newer(backup: Replacement) -> list[str]:
     return [text, *_listed(backup.newer)]
 
 
-def _listed(placeholders: Sequence[PlaceholdersLeft]) -> list[str]:
+def _listed(placeholders: Sequence[reports.PlaceholdersLeft]) -> list[str]:
     lines = []
     for left in placeholders[:_MOST]:
         number = counted(left.placeholders, "placeholder")
@@ -328,7 +318,7 @@ def _listed(placeholders: Sequence[PlaceholdersLeft]) -> list[str]:
     return lines
 
 
-def _placeholders_json(left: PlaceholdersLeft) -> dict[str, Any]:
+def _placeholders_json(left: reports.PlaceholdersLeft) -> dict[str, Any]:
     return {"session": left.session, "placeholders": left.placeholders, "orphans": left.orphans,
             "reason": left.note, "sure": left.sure}  # fmt: skip
 

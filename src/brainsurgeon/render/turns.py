@@ -7,18 +7,9 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from brainsurgeon.model import reports
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amount, Plan, Removal
-from brainsurgeon.model.reports import (
-    ArchiveAnswer,
-    ArchivedTurn,
-    Context,
-    EvidenceReport,
-    Filling,
-    Hit,
-    Relief,
-    StandingArchive,
-)
 from brainsurgeon.model.text import about, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import ArchiveRecord, Fullness, Loads, Verdict
@@ -58,7 +49,7 @@ def verdict_text(verdict: Verdict) -> str:
     return f"{where}, {size}: {'archived' if verdict.archived else 'stays'}, {safe(verdict.reason)}"
 
 
-def archived_json(answer: ArchiveAnswer) -> dict[str, Any]:
+def archived_json(answer: reports.ArchiveAnswer) -> dict[str, Any]:
     return printable({  # type: ignore[no-any-return]
         "session": answer.session, "pending": answer.pending, "reason": answer.reason or None,
         "dry_run": answer.dry_run,
@@ -66,7 +57,7 @@ def archived_json(answer: ArchiveAnswer) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def archived(answer: ArchiveAnswer) -> str:
+def archived(answer: reports.ArchiveAnswer) -> str:
     lines = [verdict_text(verdict) for verdict in (*answer.archived, *answer.kept)]
     if answer.pending:
         lines.append(f"noted for the next scan: {safe(answer.reason)}")
@@ -107,7 +98,7 @@ def record_json(record: ArchiveRecord) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def archives_json(listed: Iterable[StandingArchive], now: float) -> dict[str, Any]:
+def archives_json(listed: Iterable[reports.StandingArchive], now: float) -> dict[str, Any]:
     rows = [
         {"session": one.session, **record_json(one.archive),
          "age_seconds": max(0, round(now - one.archive.made_at))}
@@ -116,7 +107,7 @@ def archives_json(listed: Iterable[StandingArchive], now: float) -> dict[str, An
     return {"archives": printable(rows)}
 
 
-def archives(listed: Sequence[StandingArchive], now: float) -> str:
+def archives(listed: Sequence[reports.StandingArchive], now: float) -> str:
     """Return the archives as a table.
 
     A narrow terminal gets short names of sessions and the main columns only. The ids stay whole,
@@ -145,7 +136,7 @@ _COLUMNS: tuple[Column, ...] = (
 )
 
 
-def turn_json(turn: ArchivedTurn) -> dict[str, Any]:
+def turn_json(turn: reports.ArchivedTurn) -> dict[str, Any]:
     return printable({  # type: ignore[no-any-return]
         "entry_id": turn.archive.entry_id, "session": turn.session,
         "lines": [line.decode("utf-8", "surrogateescape") for line in turn.lines],
@@ -153,20 +144,20 @@ def turn_json(turn: ArchivedTurn) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def evidence_json(report: EvidenceReport) -> dict[str, Any]:
+def evidence_json(report: reports.EvidenceReport) -> dict[str, Any]:
     return printable(to_builtins(report))  # type: ignore[no-any-return]
 
 
-def evidence(report: EvidenceReport) -> str:
+def evidence(report: reports.EvidenceReport) -> str:
     lines = [*report.index, "--- evidence ---", f"{report.evidence}--- end ---"]
     return "\n".join(lines) + "\n"
 
 
-def hits_json(listed: Sequence[Hit]) -> dict[str, Any]:
+def hits_json(listed: Sequence[reports.Hit]) -> dict[str, Any]:
     return {"hits": printable(to_builtins(listed))}
 
 
-def hits(listed: Sequence[Hit]) -> str:
+def hits(listed: Sequence[reports.Hit]) -> str:
     lines = []
     for hit in listed:
         where = f"{safe(hit.session)} {safe(hit.entry_id)} {safe(hit.path)} @{hit.offset}"
@@ -211,7 +202,7 @@ def loads(totals: Loads) -> list[str]:
     return [f"load       {totals.load:,} tokens in {sessions} ({share}){full}"]
 
 
-def relief_json(done: Relief, *, dry_run: bool) -> dict[str, Any]:
+def relief_json(done: reports.Relief, *, dry_run: bool) -> dict[str, Any]:
     document: dict[str, Any] = to_builtins(done) | {
         "dry_run": dry_run, "before": fullness_json(done.before),
         "after": fullness_json(done.after),
@@ -221,7 +212,7 @@ def relief_json(done: Relief, *, dry_run: bool) -> dict[str, Any]:
     return {key: document[key] for key in wanted}
 
 
-def relief(done: Relief, *, dry_run: bool) -> str:
+def relief(done: reports.Relief, *, dry_run: bool) -> str:
     name = safe(done.session)
     if done.pending or done.before is None or done.after is None:
         return f"{name}: noted; the next scan that finds it idle does it ({safe(done.reason)})"
@@ -281,7 +272,7 @@ def _unsent(plan: Plan) -> dict[str, int]:
     return {"values": values, "chars": sum(amount.chars for amount in plan.unsent)}
 
 
-def context_json(context: Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:
+def context_json(context: reports.Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "session": context.session, "path": printable(context.path), "format": context.format,
         "size_bytes": context.size, "state": context.state,
@@ -308,7 +299,7 @@ def _extracted(value: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _filling(listed: Sequence[Filling]) -> list[str]:
+def _filling(listed: Sequence[reports.Filling]) -> list[str]:
     """Return what fills a session as a table, with each share of what is sent as a bar.
 
     On a narrow terminal the columns that matter least are left out.
@@ -333,7 +324,9 @@ _FILLING_COLUMNS: tuple[Column, ...] = (
 )
 
 
-def context(context: Context, extracted: list[dict[str, Any]], costs: Sequence[str] = ()) -> str:
+def context(
+    context: reports.Context, extracted: list[dict[str, Any]], costs: Sequence[str] = ()
+) -> str:
     lines = [
         f"{safe(context.session)}  {context.format}, {bytes_(context.size)}, {context.state}",
         *([fullness(context.full)] if context.full else []),
