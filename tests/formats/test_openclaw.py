@@ -383,10 +383,11 @@ def test_openclaw_pairs_calls_with_their_answers():
     told = message("toolResult", [{"type": "text", "text": "a\n"}, IMAGE], toolCallId="call_1",
                    details={"aggregated": "a", "cwd": "b"})  # fmt: skip
 
-    (made,) = OPENCLAW.calls(asked)
+    made, other = OPENCLAW.calls(asked)
     (answer,) = OPENCLAW.answers(told)
 
     assert (made.path, made.call_id) == (("message", "content", 1, "arguments"), "call_1")
+    assert (other.call_id, other.arguments) == ("call_2", "text")
     assert (answer.path, answer.call_id) == (("message", "content", 0, "text"), "call_1")
     assert list(OPENCLAW.answers(asked)) == list(OPENCLAW.calls(told)) == []
     assert OPENCLAW.anchor(asked, made.path) == OPENCLAW.anchor(told, answer.path) == "call_1"

@@ -22,7 +22,7 @@ def test_an_entry_takes_little_room():
     before = tracemalloc.get_traced_memory()[0]
     turn = step(None, 0, TurnStep("prompt"))
     for number in range(1, count, 2):
-        called = (ToolCall(f"c{number}", "exec", ("/w/a",)),)
+        called = (ToolCall(f"c{number}", "exec", arguments={"path": "/w/a"}),)
         step(turn, number, TurnStep("reply", f"e{number - 1}", text="x" * 5000, calls=called))
         answered = (ToolResult(f"c{number}"),)
         step(turn, number + 1, TurnStep("result", f"e{number}", results=answered))
@@ -56,8 +56,11 @@ def test_lists_are_capped():
     for number in range(7):
         failed = ToolResult(f"c{number}", failed=True, finding=f"{number}" * 200)
         step(turn, number + 1, TurnStep("result", f"e{number}", results=(failed,)))
-    files = tuple(f"/{number}" for number in range(25))
-    calls = (ToolCall("a", "read", files), ToolCall("b", "apply_patch", ("/24", "/c")))
+    files = [f"/{number}" for number in range(25)]
+    calls = tuple(
+        ToolCall(name, tool, arguments={"path": name})
+        for tool, names in (("read", files), ("apply_patch", ["/24", "/c"])) for name in names
+    )  # fmt: skip
     step(turn, 8, TurnStep("reply", "e7", calls=calls))
     turn.end(None)
 

@@ -34,16 +34,6 @@ class Answer(Struct, frozen=True):
     call_id: str | None
 
 
-class CallArguments(Struct, frozen=True):
-    """The arguments of a tool call; `as_text` if in a string, `signed` if they have to stay."""
-
-    path: KeyPath
-    call_id: str | None
-    arguments: Entry
-    as_text: bool = False
-    signed: bool = False
-
-
 class Thoughts(Struct, frozen=True):
     """The signed or redacted thinking of one message, and the names of its model.
 
@@ -111,8 +101,8 @@ class Format(Protocol):
     def turn_step(self, entry: Entry) -> TurnStep | None:
         """Return the entry as a step of its turn; None if it is no part of the conversation."""
 
-    def calls(self, entry: Entry) -> Iterator[CallArguments]:
-        """Yield the entry's tool calls whose arguments are an object, or an object as JSON text."""
+    def calls(self, entry: Entry) -> Iterator[ToolCall]:
+        """Yield the tool calls in the entry."""
 
     def results(self, entry: Entry) -> Iterator[tuple[str | None, KeyPath, Any]]:  # noqa: ARG002
         """Yield the tools' answers in the entry: id of the call, path and value of the content."""
@@ -209,13 +199,6 @@ def references(entry: Entry) -> tuple[str, ...]:
     return tuple(name for key in keys if isinstance(name := entry.get(key), str))
 
 
-def files_in(arguments: Any) -> tuple[str, ...]:
-    # Arguments that name a file, whatever the tool is called.
-    keys = ("path", "file_path", "filePath", "notebook_path")
-    named = (str_or_empty(dict_or_empty(arguments).get(key)) for key in keys)
-    return tuple(name for name in named if name and not placeholder_in(name))
-
-
 def first_line(texts: Iterable[object]) -> str:
     """Return the first non-blank line of the texts that are not placeholders, or ""."""
     lines = (
@@ -251,14 +234,13 @@ def blocks_in(content: object, *types: str) -> Iterator[tuple[int, Entry]]:
             yield index, block
 
 
-def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[CallArguments]:
-    """Yield the calls in the blocks of a kind with an object as arguments at `key`."""
+def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[ToolCall]:
+    """Yield the calls in the blocks of a kind, with their arguments at `key`."""
     for index, block in blocks_in(content, kind):
-        if isinstance(block.get(key), dict):
-            yield CallArguments(
-                (*path, index, key), str_or_none(block.get("id")), block[key],
-                signed=bool(block.get("thoughtSignature")),
-            )  # fmt: skip
+        yield ToolCall(
+            str_or_none(block.get("id")), str_or_none(block.get("name")) or "tool",
+            (*path, index, key), block.get(key), signed=bool(block.get("thoughtSignature")),
+        )  # fmt: skip
 
 
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
@@ -278,28 +260,17 @@ def last_text(content: Any, path: KeyPath) -> tuple[KeyPath | None, str]:
 
 
 def reply_step(
-    message: Entry,
-    linked: tuple[str | None, tuple[str, ...]],
-    calls: str,
-    arguments: str,
-    *,
-    stopped: bool,
-    cut_short: bool,
-) -> TurnStep:
+    message: Entry, linked: tuple[str | None, tuple[str, ...]], calls: Iterable[ToolCall], *,
+    stopped: bool, cut_short: bool,
+) -> TurnStep:  # fmt: skip
     """Return a reply as a step of its turn.
 
-    `linked` is the id of its parent and the other ids that it refers to. `calls` is the type of
-    blocks that call a tool, `arguments` the key of their arguments.
+    `linked` is the id of its parent and the other ids that it refers to.
     """
     path, text = last_text(message.get("content"), ("message", "content"))
-    asked = tuple(
-        ToolCall(
-            str_or_none(block.get("id")), str_or_none(block.get("name")) or "tool",
-            files_in(block.get(arguments)),
-        ) for _, block in blocks_in(message.get("content"), calls)
-    )  # fmt: skip
+    made = tuple(calls)
     return TurnStep(
         "reply", *linked, text, path,
-        closes=path is not None and not asked and stopped,
-        cut_short=cut_short or GAVE_UP in text, calls=asked,
+        closes=path is not None and not made and stopped,
+        cut_short=cut_short or GAVE_UP in text, calls=made,
     )  # fmt: skip

@@ -15,7 +15,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import (
-    CallArguments,
     Format,
     Thoughts,
     block_parts,
@@ -45,7 +44,7 @@ from brainsurgeon.model.entries import (
     value_at,
 )
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
-from brainsurgeon.model.turns import ToolResult, TurnStep
+from brainsurgeon.model.turns import ToolCall, ToolResult, TurnStep
 
 CHAINED = frozenset({"user", "assistant", "attachment", "system", "progress"})
 BOUNDARY = "compact_boundary"
@@ -729,7 +728,7 @@ class ClaudeCode(Format):
             message, failed = message_of(entry), entry.get("isApiErrorMessage") is True
             stop = message.get("stop_reason")
             return reply_step(
-                message, linked, "tool_use", "input",
+                message, linked, self.calls(entry),
                 stopped=failed or stop is None or str_or_none(stop) in CLOSING_STOPS,
                 cut_short=failed or stop in _CUT_SHORT,
             )  # fmt: skip
@@ -741,7 +740,7 @@ class ClaudeCode(Format):
             return TurnStep("result", *linked, results=results)
         return TurnStep("prompt" if is_prompt(entry) else "aside", *linked)
 
-    def calls(self, entry: Entry) -> Iterator[CallArguments]:
+    def calls(self, entry: Entry) -> Iterator[ToolCall]:
         if entry.get("type") == "assistant":
             yield from calls_in(message_of(entry).get("content"), _CONTENT, "tool_use", "input")
 

@@ -10,11 +10,9 @@ from typing import Any
 
 from brainsurgeon.formats.base import (
     Answer,
-    CallArguments,
     Format,
     blocks_in,
     dict_or_empty,
-    files_in,
     first_line,
     image,
     last_text,
@@ -142,7 +140,7 @@ class Generic(Format):
         return _call_id(entry)
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
-        kind, tool = _kind(entry), _tool(entry)
+        kind = _kind(entry)
         if kind is None:
             return None
         failed = any(entry.get(key) is True for key in ("isError", "is_error", "error"))
@@ -154,34 +152,15 @@ class Generic(Format):
             return TurnStep("result", results=results or (ToolResult(None),))
         if kind == "user":
             return TurnStep("prompt")
-        calls = tuple(
-            ToolCall(
-                call.call_id,
-                tool or str_or_none(value_at(entry, (*call.path[:-1], "name"))) or "tool",
-                files_in(call.arguments),
-            )
-            for call in self.calls(entry)
-        )
-        if kind == "tool_call" or calls:
-            return TurnStep("reply", calls=calls or (ToolCall(None, tool or "tool"),))
+        if calls := tuple(self.calls(entry)):
+            return TurnStep("reply", calls=calls)
         return _reply(entry) if kind == "assistant" else TurnStep("aside")
 
-    def calls(self, entry: Entry) -> Iterator[CallArguments]:
-        holders: list[tuple[KeyPath, Entry, str | None]] = []
+    def calls(self, entry: Entry) -> Iterator[ToolCall]:
         if _kind(entry) == "tool_call":
-            holders.append(((), entry, _call_id(entry)))
-        holders += [
-            (path, block, str_or_none(block.get("id")))
-            for path, block in _tool_blocks(entry, *_CALLS)
-        ]
-        for path, holder, call_id in holders:
-            for key in ARGUMENTS:
-                arguments: Any = holder.get(key)
-                as_text = isinstance(arguments, str)
-                if as_text:
-                    arguments = parse(arguments.encode("utf-8", "replace"))
-                if isinstance(arguments, dict):
-                    yield CallArguments((*path, key), call_id, arguments, as_text)
+            yield _call((), entry, _call_id(entry))
+        for path, block in _tool_blocks(entry, *_CALLS):
+            yield _call(path, block, str_or_none(block.get("id")))
 
     def answers(self, entry: Entry) -> Iterator[Answer]:
         """Yield the texts of a tool_result entry, else of the tool_result blocks in the entry."""
@@ -225,6 +204,15 @@ def _first_text(entry: Entry, *keys: str) -> str | None:
 
 def _call_id(entry: Entry) -> str | None:
     return _first_text(entry, "call_id", "tool_call_id", "toolCallId", "tool_use_id")
+
+
+def _call(path: KeyPath, holder: Entry, call_id: str | None) -> ToolCall:
+    key = next((key for key in ARGUMENTS if key in holder), ARGUMENTS[0])
+    arguments = holder.get(key)
+    text = arguments if isinstance(arguments, str) else ""
+    parsed = parse(text.encode("utf-8", "replace")) if text else None
+    given = arguments if parsed is None else parsed
+    return ToolCall(call_id, _tool(holder) or "tool", (*path, key), given, parsed is not None)
 
 
 def _tool(entry: Entry) -> str | None:

@@ -15,7 +15,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import (
-    CallArguments,
     Format,
     Thoughts,
     blocks_in,
@@ -49,7 +48,7 @@ from brainsurgeon.model.sessions import (
     OFF_BRANCH,
     Survey,
 )
-from brainsurgeon.model.turns import ArchiveForm, Role, ToolResult, TurnStep
+from brainsurgeon.model.turns import ArchiveForm, Role, ToolCall, ToolResult, TurnStep
 
 # The entry types that move the leaf: openclaw's (transcript-tree, isCanonicalSessionEntryType), and
 # those of newer versions and of pi, in which every entry moves it.
@@ -455,13 +454,13 @@ class OpenClaw(Format):
         if role == "assistant":
             stop = message.get("stopReason")
             return reply_step(
-                message, linked, "toolCall", "arguments",
+                message, linked, self.calls(entry),
                 stopped=stop in FINAL_STOPS, cut_short=stop in FINAL_STOPS[1:],
             )  # fmt: skip
         results = (_result(message),) if role == "toolResult" else ()
         return TurnStep(_ROLES.get(role or "", "fixed"), *linked, results=results)
 
-    def calls(self, entry: Entry) -> Iterator[CallArguments]:
+    def calls(self, entry: Entry) -> Iterator[ToolCall]:
         if _role(entry) == "assistant":
             content = entry["message"].get("content")
             yield from calls_in(content, _CONTENT, "toolCall", "arguments")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UntoldError
-from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.base import Format, dict_or_empty
 from brainsurgeon.hosts import claude_code, openclaw, openclaw_gate
 from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.lookup.sessions import (
@@ -275,7 +275,7 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
         for call in reversed(calls):
             seen_call = True
             if not {call.call_id, ident} & answered and unnamed == 0:
-                waiting.append(call.arguments)
+                waiting.append(dict_or_empty(call.arguments))
             unnamed = max(0, unnamed - 1)
     return waiting
 

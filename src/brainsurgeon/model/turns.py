@@ -1,10 +1,10 @@
 """Turns of a session, the load of its requests, and how full its context is."""
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-from brainsurgeon.model.entries import KeyPath
+from brainsurgeon.model.entries import KeyPath, placeholder_in
 from brainsurgeon.model.text import counted
 
 # The first line of every archive's text.
@@ -24,11 +24,30 @@ Role = Literal["prompt", "reply", "result", "aside", "note", "fixed"]
 
 
 class ToolCall(Struct, frozen=True):
-    """A tool call. `files` are the files that its arguments name."""
+    """A tool call, and where its arguments are.
+
+    They are JSON in a string if `as_text`, and have to stay if the call is `signed`.
+    """
 
     call_id: str | None
     tool: str
-    files: tuple[str, ...] = ()
+    path: KeyPath = ()
+    arguments: Any = None
+    as_text: bool = False
+    signed: bool = False
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return files_in(self.arguments)
+
+
+def files_in(arguments: Any) -> tuple[str, ...]:
+    """Return the files that arguments name, whatever the tool is called."""
+    keys = ("path", "file_path", "filePath", "notebook_path")
+    named = (arguments.get(key) for key in keys) if isinstance(arguments, dict) else ()
+    return tuple(
+        name for name in named if isinstance(name, str) and name and not placeholder_in(name)
+    )
 
 
 class ToolResult(Struct, frozen=True):

@@ -229,11 +229,10 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
         step = form.turn_step(parsed.entry)
         if step and step.role == "prompt":
             return
-        tools = {call.call_id: call.tool for call in step.calls} if step else {}
         for call in reversed(list(form.calls(parsed.entry))):
             literal = json.dumps(call.arguments).encode()
             arguments = hashlib.blake2b(literal, digest_size=8).hexdigest()
-            made = RepeatedCall(tools.get(call.call_id, "tool"), arguments, _place(parsed))
+            made = RepeatedCall(call.tool, arguments, _place(parsed))
             last = last or made
             if (made.tool, made.arguments) != (last.tool, last.arguments):
                 return

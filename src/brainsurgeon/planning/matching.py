@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
-from brainsurgeon.formats.base import Format, ParsedLine, parsed_lines
+from brainsurgeon.formats.base import Format, ParsedLine, dict_or_empty, parsed_lines
 from brainsurgeon.model.entries import (
     FIELDS,
     ID,
@@ -428,7 +428,7 @@ def redactions(
             continue
         ours = True
         short = {"action": "restore", "entry": asked_for}
-        redactable = call.arguments.get("action") in _ACTIONS and not call.signed
+        redactable = dict_or_empty(call.arguments).get("action") in _ACTIONS and not call.signed
         if redactable and call.arguments != short:
             text = json.dumps(short, separators=(",", ":"))
             token = (json.dumps(text) if call.as_text else text).encode()

@@ -11,11 +11,11 @@ from brainsurgeon.formats.base import (
     Format,
     ParsedLine,
     dict_or_empty,
-    files_in,
     parsed_lines,
 )
 from brainsurgeon.model.entries import Kind, Line, value_at
 from brainsurgeon.model.sessions import Survey
+from brainsurgeon.model.turns import files_in
 
 # The id of an entry, and the kind and the call's id of its values.
 Values = tuple[str | None, Kind, str | None]
@@ -63,17 +63,14 @@ def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[V
 
 
 def _calls(parsed: ParsedLine, form: Format) -> dict[str | None, _Call]:
-    step = form.turn_step(parsed.entry)
-    tools = {call.call_id: call.tool for call in step.calls} if step else {}
     attached = dict_or_empty(dict_or_empty(parsed.entry.get("attachment")).get("content"))
     file = dict_or_empty(attached.get("file"))
     whole = file.get("numLines") == file.get("totalLines")
     return {None: _Call(None, b"", files_in(file), writes=False, whole=whole)} | {
         call.call_id: _Call(
             parsed.ident,
-            _digest(json.dumps([tools.get(call.call_id), call.arguments], sort_keys=True)),
-            files_in(call.arguments), bool(WRITES.search(tools.get(call.call_id, ""))),
-            len(call.arguments) == 1,
+            _digest(json.dumps([call.tool, call.arguments], sort_keys=True)),
+            call.files, bool(WRITES.search(call.tool)), len(dict_or_empty(call.arguments)) == 1,
         )
         for call in form.calls(parsed.entry)
     }  # fmt: skip
