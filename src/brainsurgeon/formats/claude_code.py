@@ -640,7 +640,7 @@ class ClaudeCode(Format):
             open_turn or ("a prompt waits in the queue" if waiting else None),
             chain.last_prompt(),
             chain.dead(),
-            quiet,
+            quiet=quiet,
             tools=calls.tools,
             cached=calls.cached,
             replaced=frozenset(calls.replaced),

@@ -9,7 +9,7 @@ parts.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -189,27 +189,6 @@ class Asking:
             self._met = True
 
 
-class Dead(Mapping[int, str]):
-    """Why entries are dead, by line offset: `named` ones, and all `before` an offset.
-
-    Most of a long session may be dead, and a list of all entries would take much memory. Length and
-    iteration cover only `named`. The header, at offset 0, is not in the tree.
-    """
-
-    def __init__(self) -> None:
-        self.named: dict[int, str] = {}
-        self.before, self.why = 0, ""
-
-    def __getitem__(self, offset: int) -> str:
-        return self.why if 0 < offset < self.before else self.named[offset]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.named)
-
-    def __len__(self) -> int:
-        return len(self.named)
-
-
 def _is_node(entry: Entry) -> bool:
     links = [entry.get("parentId")]
     if entry.get("type") == "leaf":
@@ -372,14 +351,15 @@ class OpenClaw(Format):
 
     def _survey(self, lines: Lines, window: int, branch: Branch) -> Survey:
         positions: dict[int, int] = {}
-        messages = 0
-        dead, reach, asking = Dead(), Reach(), Asking()
+        dead: dict[int, str] = {}
+        dead_before, dead_why = 0, ""
+        messages, reach, asking = 0, Reach(), Asking()
         judged: int | None = None  # the offset of the line that tells whether a turn is open
         open_turn: str | None = None
         for line in lines.backward():
             known = reach.over and messages > window and asking.at is not None
             if judged is not None and (known or branch.ended):
-                dead.before, dead.why = line.offset + 1, reach.over or OFF_BRANCH
+                dead_before, dead_why = line.offset + 1, reach.over or OFF_BRANCH
                 break
             entry = parse(line.raw) if line.raw else None
             if judged is None and (left := _left_open(line, entry)) is not None:
@@ -388,21 +368,24 @@ class OpenClaw(Format):
                 branch.pass_over(line.raw or b"")
                 continue
             if not branch.holds(entry):
-                dead.named[line.offset] = OFF_BRANCH
+                dead[line.offset] = OFF_BRANCH
                 continue
             unsent = reach.look(entry)
             if unsent:
-                dead.named[line.offset] = unsent
+                dead[line.offset] = unsent
             if not unsent or asking.at is None:
                 asking.look(line.offset, entry)
             if messages <= window:
                 positions[line.offset] = messages if self.counts(entry) else max(messages - 1, 0)
                 messages += self.counts(entry)
-        dead.named.pop(0, None)
+        dead.pop(0, None)  # the header is not in the tree
         cursor = None
         if judged is not None and not branch.linear:
-            cursor = dead.why or f"{branch.cursor} {reach.cursor}"
-        return Survey(window, positions, open_turn, asking.at, dead, since=judged, cursor=cursor)
+            cursor = dead_why or f"{branch.cursor} {reach.cursor}"
+        return Survey(
+            window, positions, open_turn, asking.at, dead, dead_before, dead_why, since=judged,
+            cursor=cursor,
+        )  # fmt: skip
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         """Return the entry's `id`; None for the header, whose id is the session's."""

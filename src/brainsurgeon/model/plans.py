@@ -17,7 +17,7 @@ from brainsurgeon.model.entries import (
     placeholder_named,
     placeholder_token,
 )
-from brainsurgeon.model.turns import LINK, Archive, Fullness, Savings, Verdict, archived_text
+from brainsurgeon.model.turns import LINK, Fullness, PlannedArchive, Savings, Verdict, archived_text
 
 
 class _Replacement(Struct, frozen=True):
@@ -218,7 +218,7 @@ class Plan(Struct, frozen=True):
     handled: Handled = Handled()
     warnings: tuple[str, ...] = ()
     deferred: str | None = None
-    archives: tuple[Archive, ...] = ()
+    archives: tuple[PlannedArchive, ...] = ()
     turns: tuple[Verdict, ...] = ()
     load: int = 0
 

@@ -174,8 +174,10 @@ class Survey(Struct, frozen=True):
     line to the position of its entry, if that is less than `window`; all others are OLD.
     `open_turn` is the reason why the last turn is not closed, or None. `last_user` is the offset of
     the user message that began the last round. `dead_entries` maps the offset of an entry that the
-    next request will not contain to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like).
-    `quiet` is the number of seconds without a change after which the file's end can be trusted.
+    next request will not contain to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like). Most
+    of a long session may be dead: all lines before the offset `dead_before` are, but not a header
+    at 0, because of `dead_why`. `quiet` is the number of seconds without a change after which the
+    file's end can be trusted.
     With `appends_anew`, the agent may write an entry again under another id and keep the first one.
 
     `since` is the offset of the line that tells whether the last turn is closed. `cursor` is the
@@ -188,6 +190,8 @@ class Survey(Struct, frozen=True):
     open_turn: str | None
     last_user: int | None = None
     dead_entries: Mapping[int, str] = field(default_factory=dict)
+    dead_before: int = 0
+    dead_why: str = ""
     quiet: float = 0.0
     appends_anew: bool = False
     since: int | None = None
@@ -201,7 +205,10 @@ class Survey(Struct, frozen=True):
 
         An entry off the active branch comes alive again if its user steps back to it.
         """
-        return None if offset is None else self.dead_entries.get(offset)
+        if offset is None:
+            return None
+        before = 0 < offset < self.dead_before
+        return self.dead_why if before else self.dead_entries.get(offset)
 
     def before_last_user(self, offset: int | None) -> bool:
         """Check whether an entry is before the last user message; no offset counts as before."""

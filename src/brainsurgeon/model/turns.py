@@ -103,11 +103,10 @@ class Verdict(Struct, frozen=True):
 
 
 class Archive(Struct, frozen=True):
-    """An archive that a plan makes, named by the id of its closing entry.
+    """An archive, named by the id of its closing entry; `prompt_id` is that of its first prompt.
 
-    `entries` counts the entries between prompt and closing entry. `prompts` are the ids of the
-    prompts of all its turns. `turns`, `calls` and `failed` (calls) include those of the archives in
-    it. `digest` is that of the turn before archiving.
+    `entries` counts the entries between prompt and closing entry. `turns`, `calls` and `failed`
+    (calls) include those of the archives in it.
     """
 
     entry_id: str
@@ -117,20 +116,22 @@ class Archive(Struct, frozen=True):
     tokens_after: int
     depth: int
     note: str | None
+    turns: int
+    calls: int
+    failed: int
+
+
+class PlannedArchive(Archive, frozen=True):
+    """An archive that a plan makes of turns with these prompts.
+
+    `digest` is that of the last turn before archiving.
+    """
+
     digest: bytes
-    prompts: tuple[str, ...] = ()
-    turns: int = 1
-    calls: int = 0
-    failed: int = 0
+    prompts: tuple[str, ...]
 
 
-def archived_text(archives: int, turns: int) -> str:
-    """Return the number of turns archived, and of archives if one holds several."""
-    of_turns = counted(turns, "turn")
-    return of_turns if turns == archives else f"{counted(archives, 'archive')} of {of_turns}"
-
-
-class ArchiveRecord(Struct, frozen=True):
+class ArchiveRecord(Archive, frozen=True):
     """The store's record of an archive.
 
     `state` is `made` or `undone`. The extractions that name an archive tell whether it is in its
@@ -139,18 +140,14 @@ class ArchiveRecord(Struct, frozen=True):
 
     id: int
     session_id: int
-    entry_id: str
-    prompt_id: str
-    entries: int
-    tokens_before: int
-    tokens_after: int
-    depth: int
-    note: str | None
     state: str
     made_at: float
-    turns: int = 0
-    calls: int = 0
-    failed: int = 0
+
+
+def archived_text(archives: int, turns: int) -> str:
+    """Return the number of turns archived, and of archives if one holds several."""
+    of_turns = counted(turns, "turn")
+    return of_turns if turns == archives else f"{counted(archives, 'archive')} of {of_turns}"
 
 
 # Tokens of a picture: providers scale a larger one to about this size, whatever its bytes are.

@@ -32,7 +32,7 @@ from brainsurgeon.model.turns import (
     LINK,
     MARK,
     NOTHING,
-    Archive,
+    PlannedArchive,
     Sent,
     ToolCall,
     ToolResult,
@@ -370,7 +370,7 @@ class Archival(Struct, frozen=True):
     offsets of the first prompt and of the closing entry.
     """
 
-    archive: Archive
+    archive: PlannedArchive
     text_path: KeyPath
     text: str
     link: str | None = None
@@ -378,7 +378,7 @@ class Archival(Struct, frozen=True):
     span: tuple[int, int] = (0, 0)
     middle: Sent = NOTHING
 
-    def archive_after(self, edits: Iterable[Edit]) -> Archive:
+    def archive_after(self, edits: Iterable[Edit]) -> PlannedArchive:
         begin, end = self.span
         before, ident = self.archive.tokens_before, self.archive.entry_id
         less = sum(
@@ -625,13 +625,13 @@ class _Archiver:
         ]  # fmt: skip
         turns, calls, failed = map(sum, zip(*counts, strict=True))
         sent = closing.before.less(first.prompt.after).sent
-        archive = Archive(
+        archive = PlannedArchive(
             last.closing_id or "", first.prompt_id,
             sum(end - begin for _, begin, end in _between(group)),
             (sent + Sent(last.size.answer)).tokens(self._rate), 0,
             max(*(turn.depth for turn in group), len(group) > 1) + 1,
-            last.summary.note if last.summary else None, last.digest,
-            tuple(turn.prompt_id for turn in group), turns, calls, failed,
+            last.summary.note if last.summary else None, turns, calls, failed, last.digest,
+            tuple(turn.prompt_id for turn in group),
         )  # fmt: skip
         return Archival(
             archive, closing.step.text_path or (), self._text(group),

@@ -13,7 +13,7 @@ from brainsurgeon.model.entries import parse
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import ArchivedTurn
-from brainsurgeon.model.turns import Archive, ArchiveRecord
+from brainsurgeon.model.turns import Archive
 from brainsurgeon.planning.evidence import Filled, gather
 from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from brainsurgeon.sessions.reading import AnyOpen
@@ -44,7 +44,7 @@ def archived_turn(
         return ArchivedTurn(archive, named.session.title, lines, index)
 
 
-def _lines_of(planner: Planner, store: Store, archive: ArchiveRecord | Archive) -> Iterator[bytes]:
+def _lines_of(planner: Planner, store: Store, archive: Archive) -> Iterator[bytes]:
     """Yield the lines of a turn with the extractions of the planner's records filled in."""
     records, session, now = planner.records, planner.examined.session, planner.examined.now
     request = Request(None, records.own or 0, None, "restore", None, None, True, now, None)

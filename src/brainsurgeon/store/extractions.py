@@ -25,7 +25,7 @@ from brainsurgeon.model.entries import (
 )
 from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.records import Extraction, FieldRecord
-from brainsurgeon.model.turns import LINK, Archive, ArchiveRecord
+from brainsurgeon.model.turns import LINK, ArchiveRecord, PlannedArchive
 from brainsurgeon.store.database import Table, key_path_read, key_path_text, storable
 from brainsurgeon.store.history import Facts
 
@@ -528,7 +528,11 @@ class Archives(Table):
         return self._records(ArchiveRecord, f"archives WHERE {where} ORDER BY id", *values)
 
     def add(
-        self, session_id: int, archives: Iterable[Archive], now: float, run_id: int | None = None
+        self,
+        session_id: int,
+        archives: Iterable[PlannedArchive],
+        now: float,
+        run_id: int | None = None,
     ) -> dict[str, int]:
         """Record archives that a rewrite is about to make; return their ids by entry."""
         more = {"session_id": session_id, "run_id": run_id, "state": "made", "made_at": now}
