@@ -35,16 +35,16 @@ brainsurgeon \\- keep the session files of coding agents lean
 FILES = (
     (
         "~/.config/brainsurgeon/config.toml, /etc/brainsurgeon/config.toml",
-        "The configuration, the first that is there. `brainsurgeon config` prints what holds.",
+        "The configuration: the first of these files that exists. `brainsurgeon config` prints it.",
     ),
     ("~/.local/state/brainsurgeon",
-     "The store with the values that were extracted, its locks, and what `init` did."),
+     "The store with the extracted values, its locks, and the record of `init`."),
 )  # fmt: skip
 ENVIRONMENT = (
     ("BRAINSURGEON_CONFIG", "The configuration file to use."),
     ("BRAINSURGEON_<KEY>", "Overrides a key of the configuration."),
     ("OPENCLAW_STATE_DIR, CLAUDE_CONFIG_DIR, PI_CODING_AGENT_DIR, CODEX_HOME",
-     "The homes of the agents, as for these."),
+     "The directories of the agents."),
     ("NO_COLOR", "Print no colours."),
 )  # fmt: skip
 
