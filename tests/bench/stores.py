@@ -121,15 +121,16 @@ def record(store, root, number, values, now, chance):
     file = SessionFile(str(root), f"{home}/sessions", f"{name}.jsonl", agent, home, "auto", seen)
     with store.transaction():
         row = store.sessions.note(file, "openclaw", None)
-        shelved = []
+        done = Confirmation(at=now)
+        entry = store.journal.begin(row.id, file, ".brainsurgeon-0.tmp", done)
         for value in values:
             blob, digest, _ = store.blobs.put(value)
             cut = cut_of(f"{chance.getrandbits(32):08x}", value, chance)
-            cut = cut.named(store.placeholders.name(cut.name, cut.path, digest))
-            shelved.append((cut, blob, digest, len(value)))
-        done = Confirmation(at=now)
-        entry = store.journal.begin(row.id, file, ".brainsurgeon-0.tmp", done)
-        store.extractions.add(row.id, entry, shelved, now)
+            store.extractions.add(
+                cut.named(store.placeholders.name(cut.name, cut.path, digest)),
+                session_id=row.id, journal_id=entry, extracted_at=now,
+                blob_id=blob, digest=digest, size=len(value),
+            )  # fmt: skip
         store.journal.confirm(entry, row.id, done)
         store.journal.close(entry)
     return file.path

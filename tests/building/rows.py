@@ -49,19 +49,23 @@ def cut(entry="e1", path=("message", "content", 0, "text")):
                block=False, forced=False, reason="old")  # fmt: skip
 
 
+def record(store, row, entry, one, value, **columns):
+    """Store a value and its record, as a rewrite does."""
+    blob, digest, _ = store.blobs.put(value)
+    if one.is_named:
+        one = one.named(store.placeholders.name(one.name, one.path, digest))
+    rest = {"session_id": row.id, "journal_id": entry, "extracted_at": 1.0}
+    known = {"blob_id": blob, "digest": digest, "size": len(value)}
+    store.extractions.add(one, **rest | known | columns)
+
+
 def begin(store, row, cuts=(), value=b"value", note=None):
     """Begin a rewrite: values, placeholders, rows and the journal entry, as the knife does."""
     with store.transaction():
-        shelved = []
-        for one in cuts:
-            blob, digest, _ = store.blobs.put(value)
-            name = one.name
-            if one.is_named:
-                name = store.placeholders.name(name, one.path, digest)
-            shelved.append((one.named(name) if name != one.name else one, blob, digest, len(value)))
         note = note or journal.Confirmation()
         entry = store.journal.begin(row.id, found(), ".brainsurgeon-0.tmp", note)
-        store.extractions.add(row.id, entry, shelved, 1.0, note.run_id)
+        for one in cuts:
+            record(store, row, entry, one, value, run_id=note.run_id)
     return entry
 
 

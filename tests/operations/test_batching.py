@@ -128,14 +128,16 @@ def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, puppet, monkeyp
 
 
 def test_what_goes_wrong_with_one_is_not_the_others(world, paths, monkeypatch):
-    """A value that expires while it is shelved defers its own session only."""
-    holds, gone = Blobs.holds, []
+    """A value that cannot be stored now defers its own session only."""
+    put, tried = Blobs.put, []
 
-    def holding(blobs, blob_id, name):
-        gone.append(name)
-        return name != gone[0] and holds(blobs, blob_id, name)
+    def putting(blobs, value):
+        tried.append(value)
+        if value == tried[0]:
+            raise BusyError("another request for this session was recorded meanwhile; try again")
+        return put(blobs, value)
 
-    monkeypatch.setattr(Blobs, "holds", holding)
+    monkeypatch.setattr(Blobs, "put", putting)
     report = world.scan(keep_recent=0)
 
     assert outcomes(report).pop(paths[0].name) == "deferred"

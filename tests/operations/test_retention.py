@@ -33,7 +33,7 @@ from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_arc
 from brainsurgeon.sessions.reading import CHUNK, carry_on
 from brainsurgeon.store import journal, open_store, open_to_read
 from brainsurgeon.store.expiry import PAGE
-from building.rows import count, cut, session
+from building.rows import count, cut, record, session
 from building.world import Conversation, state
 
 HOUR = 3600.0
@@ -836,19 +836,12 @@ def opened_meanwhile(world, path, monkeypatch):
         return world.scan()
 
 
-def test_what_an_abandoned_rewrite_stored_goes_after_a_run(world, company, clock, monkeypatch):
-    """A value that was stored and never extracted waits for one run, and the next deletes it."""
+def test_what_an_abandoned_rewrite_stored_goes_with_it(world, company, monkeypatch):
+    """A value that was stored and never extracted leaves nothing in the store."""
     path = put(world.directory, "s", talk())
     report = opened_meanwhile(world, path, monkeypatch)
 
     assert (report.values_extracted, report.files_deferred) == (0, 1)
-    assert ask(world, "SELECT count(*) FROM blobs") == [(1,)]
-
-    assert run(world).blobs_deleted == 0
-
-    clock.later(DAY)
-
-    assert run(world).blobs_deleted == 1
     assert ask(world, "SELECT count(*) FROM blobs") == [(0,)]
 
 
@@ -929,12 +922,8 @@ def full(world, clock, monkeypatch):
     put(world.directory, "s", Conversation())
     row = session(world.store, session="s", root=str(world.root))
     with world.store.transaction():
-        shelved = []
         for number in range(DUE):
-            value = b"value %d" % number
-            blob, digest, _ = world.store.blobs.put(value)
-            shelved.append((cut(f"e{number}"), blob, digest, len(value)))
-        world.store.extractions.add(row.id, 0, shelved, 1.0)
+            record(world.store, row, 0, cut(f"e{number}"), b"value %d" % number)
         ask(world, "UPDATE extractions SET journal_id = NULL, unplaced_at = 1")
     run(world)
     clock.later(60)

@@ -43,7 +43,7 @@ def test_a_confirmed_rewrite_stays_open_until_it_is_closed(store):
 
 
 def test_an_abandoned_rewrite_never_was(store):
-    """Abandoning takes the rows away, leaves those of other rewrites, and keeps the values."""
+    """Abandoning takes the rows and values away, and leaves those of other rewrites."""
     row = session(store)
     confirm(store, row, begin(store, row, [cut("e1")], b"first"))
     entry = begin(store, row, [cut("e2")], b"second")
@@ -54,7 +54,7 @@ def test_an_abandoned_rewrite_never_was(store):
     assert standing(store, row) == [("e1", "standing")]
     assert store.fields.of_session(row.id) == []
     assert len(store.journal.open_rewrites()) == 1
-    assert count(store, "blobs") == 2
+    assert count(store, "blobs") == 1
 
 
 def test_a_rewrite_that_was_seen_for_an_instant_stays_idle(store):

@@ -38,7 +38,6 @@ from brainsurgeon.store.expiry import Candidates, Sight
 TURN = 0.026
 # Rows of a transaction after which there is a pause; bytes that cost as much time as one row.
 _MANY, _HEAVY = 100, 10_000
-_SWEPT = 200  # unreferenced values deleted in one transaction, whatever their size
 HIDDEN = "its agent keeps its sessions in a database that is below no root"
 _ANOTHER = "none of its known sessions is found there, and it is another directory than before"
 
@@ -125,7 +124,7 @@ class _Run:
             self._delete(sights)
         if dry_run:
             return
-        self._sweep()
+        self._release_columns()
         checked = self._store.blobs.check(self._check)
         with self._store.transaction():
             self._store.blobs.note_check(*checked)
@@ -281,13 +280,7 @@ class _Run:
         why = f"{path}: {error.strerror or type(error).__name__}"
         self._report.held_back.setdefault(path_text(root), why)
 
-    def _sweep(self) -> None:
-        while True:
-            with self._turn(_SWEPT):  # the search takes time even if it deletes nothing
-                gone = self._store.blobs.sweep(_SWEPT)
-            if gone is None:
-                break
-            self._report.blobs_deleted += gone
+    def _release_columns(self) -> None:
         for entries in self._store.rows.unneeded() if self._report.blobs_deleted else ():
             if entries:
                 with self._turn(len(entries)):
@@ -297,7 +290,6 @@ class _Run:
         with self._store.transaction():
             self._store.facts.put("last_retention_run_at", self.now)
             self._store.facts.put("retention", facts)
-            self._store.blobs.let_sweep()
             self._store.journal.close_ended(self.now - decide.ENDED)
         for listed in (self._store.events, self._store.runs):
             while old := listed.old(self.now):

@@ -1,14 +1,15 @@
 """Carry out plans, in session files and in the rows of a database.
 
-The order is the safety argument. To extract: the values are stored in short transactions (an
-unreferenced one does no harm), then their records and the journal entry in one commit, then the
-file is exchanged. To restore: first the file, then the records.
+The order is the safety argument. To extract: the journal entry and the values with their records
+are stored, in short transactions, then the file is exchanged. To restore: first the file, then the
+records. A rewrite that does not happen leaves nothing in the store.
 
 Each commit costs some five syncs, whatever it holds. So several files share each commit, and each
 succeeds or fails by itself.
 """
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -78,92 +79,94 @@ class Change(Struct, frozen=True):
 
 
 class ExtractedValues:
-    """The values that a plan extracts, on their way into the store.
+    """The values that a plan extracts, on their way into the store, each with its record.
 
     `read` returns the bytes of the session between two offsets. `stored` counts the bytes written.
-    Iterating yields each removal with the id, the digest and the size in bytes of its value.
+    `journal_id` and `confirmation` are valid once the first transaction is committed.
     """
 
-    def __init__(self, store: Store, read: Callable[[int, int], bytes], plan: Plan) -> None:
-        self._store, self._read = store, read
-        self._removals, self._foreign = plan.removals, frozenset(plan.met.foreign)
+    def __init__(
+        self, store: Store, change: Change, read: Callable[[int, int], bytes], temporary: str = ""
+    ) -> None:
+        self._store, self._change, self._read, self._temporary = store, change, read, temporary
+        self._removals, self._foreign = change.plan.removals, frozenset(change.plan.met.foreign)
         self._named: dict[int, Removal] = {}
-        self.values: list[tuple[int, bytes, int]] = []
-        self.stored = 0
+        self._archives: dict[str, int] = {}
+        self._done = 0
+        self.stored = self.journal_id = 0
+        self.confirmation = Confirmation()
 
     @property
     def left(self) -> bool:
-        return len(self.values) < len(self._removals)
+        return self._done < len(self._removals)
 
-    def put(self, room: int) -> int:
+    def put(self, room: int = sys.maxsize) -> int:
         """Store values until `room` bytes are written. Return the number of bytes written.
 
-        Runs inside the caller's transaction. If that fails, this object must not be used again.
+        The first call records that the rewrite begins. Runs inside the caller's transaction. If
+        that fails, this object must not be used again. Raise BusyError if another process changed
+        what the plan was built on.
         """
+        if not self.journal_id:
+            self._begin()
         written = 0
-        for removal in islice(self._removals, len(self.values), None):
+        for removal in islice(self._removals, self._done, None):
             if written >= room:
                 break
-            if removal.takes_over is not None:
-                value = self._store.extractions.stored(
-                    removal.takes_over,
-                    "a value expired while an archive was about to take it over",
-                )
-            else:
-                content = self._read(removal.start, removal.end)
-                blob, value_digest, size = self._store.blobs.put(content)
-                value = blob, value_digest, len(content)
-                written += size
-            if removal.is_named:
-                name = self._store.placeholders.name(
-                    removal.name, removal.path, value[1], self._foreign,
-                    reused=removal.rest is not None,
-                )  # fmt: skip
-                if name != removal.name:
-                    self._named[removal.start] = removal.named(name)
-            self.values.append(value)
+            written += self._put(removal)
+            self._done += 1
+        handled = self._change.plan.handled
+        if self._store.requests.newest(self._change.session_id) != handled.asked_until:
+            raise BusyError("another request for this session was recorded meanwhile; try again")
         self.stored += written
+        return written
+
+    def _begin(self) -> None:
+        change, store = self._change, self._store
+        plan, ident, run_id = change.plan, change.session_id, store.runs.number()
+        self.confirmation = Confirmation(
+            restored_ids=[edit.extraction_id for edit in plan.restorations],
+            fields_gone=[edit.undoes for edit in plan.fields if edit.undoes is not None],
+            requests=list(plan.handled.requests),
+            restored=list(plan.handled.restored),
+            at=change.examined.now,
+            run_id=run_id,
+        )
+        self.journal_id = store.journal.begin(
+            ident, change.examined.session.file, self._temporary, self.confirmation
+        )
+        self._archives = store.archives.add(ident, plan.archives, change.examined.now, run_id)
+        _note_fields(store, ident, self.journal_id, plan.fields, run_id)
+
+    def _put(self, removal: Removal) -> int:
+        store, written = self._store, 0
+        if removal.takes_over is not None:
+            blob, digest, size = store.extractions.stored(
+                removal.takes_over, "a value expired while an archive was about to take it over"
+            )
+        else:
+            content = self._read(removal.start, removal.end)
+            blob, digest, written = store.blobs.put(content)
+            size = len(content)
+        if removal.is_named:
+            name = store.placeholders.name(
+                removal.name, removal.path, digest, self._foreign, reused=removal.rest is not None
+            )
+            if name != removal.name:
+                removal = self._named[removal.start] = removal.named(name)
+        archived = removal.how == "archive"
+        store.extractions.add(
+            removal, session_id=self._change.session_id, journal_id=self.journal_id,
+            run_id=self.confirmation.run_id, blob_id=blob, digest=digest, size=size,
+            archive_id=self._archives.get(removal.entry_id) if archived else None,
+            extracted_at=self._change.examined.now,
+        )  # fmt: skip
         return written
 
     def named(self, edits: Iterable[Edit]) -> Iterator[Edit]:
         """Yield edits of the plan with the names that the store gave their placeholders."""
         for edit in edits:
             yield self._named.get(edit.start, edit) if isinstance(edit, Removal) else edit
-
-    def __iter__(self) -> Iterator[tuple[Removal, int, bytes, int]]:
-        for removal, value in zip(self._removals, self.values, strict=True):
-            yield self._named.get(removal.start, removal), *value
-
-
-def _record_begin(
-    store: Store, change: Change, extracted: ExtractedValues, temporary: str = "",
-    rows: Sequence[tuple[int, str, str]] = (),
-) -> tuple[int, Confirmation]:  # fmt: skip
-    """Record what is extracted and that the rewrite begins, inside the caller's transaction.
-
-    Return the id of the journal entry, and the facts that become true with the rewrite. `rows` is
-    as in `Confirmation`. Raise BusyError if another process changed what the plan was built on.
-    """
-    plan, ident, now = change.plan, change.session_id, change.examined.now
-    if not all(store.blobs.holds(blob, value) for blob, value, _ in extracted.values):
-        raise BusyError("a value expired while it was being stored; try again")
-    if store.requests.newest(ident) != plan.handled.asked_until:
-        raise BusyError("another request for this session was recorded meanwhile; try again")
-    run_id = store.runs.number()
-    confirmation = Confirmation(
-        restored_ids=[edit.extraction_id for edit in plan.restorations],
-        fields_gone=[edit.undoes for edit in plan.fields if edit.undoes is not None],
-        requests=list(plan.handled.requests),
-        restored=list(plan.handled.restored),
-        at=now,
-        rows=list(rows),
-        run_id=run_id,
-    )
-    journal_id = store.journal.begin(ident, change.examined.session.file, temporary, confirmation)
-    archives = store.archives.add(ident, plan.archives, now, run_id)
-    store.extractions.add(ident, journal_id, extracted, now, run_id, archives)
-    _note_fields(store, ident, journal_id, plan.fields, run_id)
-    return journal_id, confirmation
 
 
 def _note_fields(
@@ -187,10 +190,10 @@ def _note_fields(
         ), journal_id)  # fmt: skip
 
 
-def _record_end(store: Store, journal_id: int, change: Change, confirmation: Confirmation) -> None:
+def _record_end(store: Store, change: Change, extracted: ExtractedValues) -> None:
     """Make the records of a completed rewrite valid, inside the caller's transaction."""
-    ident, plan = change.session_id, change.plan
-    store.journal.confirm(journal_id, ident, confirmation)
+    ident, plan, confirmation = change.session_id, change.plan, extracted.confirmation
+    store.journal.confirm(extracted.journal_id, ident, confirmation)
     standing = set(plan.met.here) - set(confirmation.restored_ids)
     store.placements.record(ident, standing, plan.met.gone, plan.met.missing, change.examined.now)
 
@@ -205,9 +208,8 @@ class Attempt:
         self.signs = change.examined.signs(clock)
         self.temporary = new_temporary_name()
         self.held = ExitStack()
-        self.extracted = ExtractedValues(store, session.read, change.plan)
+        self.extracted = ExtractedValues(store, change, session.read, self.temporary)
         self.journal_id = 0  # until the journal entry is committed
-        self.confirmation = Confirmation()
         self.directory = -1
         self.successor: Successor | None = None
         self.result: Rewrite | Exception | None = None
@@ -227,6 +229,10 @@ class Attempt:
         ):  # fmt: skip
             raise RefusedError("an earlier rewrite of it is not finished yet")
         exchange.check_closed(session)
+
+    @property
+    def stored(self) -> bool:
+        return bool(self.journal_id) and not self.extracted.left
 
     def write_new_file(self) -> Successor:
         self.directory = os.dup(self.session.directory)
@@ -248,7 +254,7 @@ class Attempt:
         elif isinstance(outcome, RefusedError):
             journal.abandon(journal_id)
         elif isinstance(outcome, Exchange):
-            _record_end(self.store, journal_id, self.change, self.confirmation)
+            _record_end(self.store, self.change, self.extracted)
             journal.record_ends(journal_id, outcome.ends)
 
     def end(self, outcome: Exchange | Exception | None) -> None:
@@ -373,27 +379,23 @@ def _lock(attempts: list[Attempt]) -> list[Attempt]:
 
 
 def _store_values(store: Store, going: list[Attempt], *, alone: bool) -> bool:
-    """Store the extracted values; the last of them share their commit with the records."""
+    """Store the extracted values and their records."""
     try:
-        begun: list[tuple[int, Confirmation]] = []
-        while not begun:
+        while not all(attempt.stored for attempt in going):
             with store.transaction():
                 room = BATCH
                 for attempt in going:
                     room -= attempt.extracted.put(room)
-                if not any(attempt.extracted.left for attempt in going):
-                    begun = [
-                        _record_begin(store, attempt.change, attempt.extracted, attempt.temporary)
-                        for attempt in going
-                    ]
+            for attempt in going:
+                attempt.journal_id = attempt.extracted.journal_id
     except StoppedError:
         raise
     except Exception as error:  # noqa: BLE001  as above
+        for attempt in going:
+            attempt.resolve()
         if alone:  # several sessions are tried one by one: that shows which one failed
             going[0].result = error
         return False
-    for attempt, (journal_id, confirmation) in zip(going, begun, strict=True):
-        attempt.journal_id, attempt.confirmation = journal_id, confirmation
     return True
 
 
@@ -509,25 +511,23 @@ class _RowsAttempt:
         """Take one step, or raise RefusedError or BusyError with its rows as they were."""
         store, ident, part = self._store, change.session_id, change.plan
         before = {row.place.seq: self._lines.row(row.place) for row in step}
-        extracted = ExtractedValues(store, _reader(step, before), part)
-        while extracted.left:
-            with store.transaction():
-                extracted.put(BATCH)
-        edits = [
-            rewritten(
-                before[row.place.seq], replace(row, edits=tuple(extracted.named(row.edits))),
-                store.extractions.value, self._original, compressing=self._compressing,
-            ) for row in step
-        ]  # fmt: skip
-        rows = [(edit.seq, edit.before.digest.hex(), edit.after.digest.hex()) for edit in edits]
+        extracted = ExtractedValues(store, change, _reader(step, before))
         with store.transaction():
-            journal_id, confirmation = _record_begin(store, change, extracted, rows=rows)
+            extracted.put()
+            edits = [
+                rewritten(
+                    before[row.place.seq], replace(row, edits=tuple(extracted.named(row.edits))),
+                    store.extractions.value, self._original, compressing=self._compressing,
+                ) for row in step
+            ]  # fmt: skip
+            rows = [(edit.seq, edit.before.digest.hex(), edit.after.digest.hex()) for edit in edits]
+            store.journal.note_rows(extracted.journal_id, rows)
             for row in step:
                 columns = before[row.place.seq]
                 if not columns.is_plain(compressing=self._compressing):
                     kept = columns.packed, columns.size, columns.navigation
                     store.rows.keep(ident, row.edits[0].entry_id, columns.digest, kept)
-        with self._resolved(journal_id):
+        with self._resolved(extracted.journal_id):
             # A lost commit of a removal does no harm: the old row is back.
             durable = len(part.extracted) != len(part.edits)
             written = self._writer.change(
@@ -535,9 +535,9 @@ class _RowsAttempt:
                 compressing=self._compressing,
             )  # fmt: skip
             with store.transaction():
-                _record_end(store, journal_id, change, confirmation)
+                _record_end(store, change, extracted)
                 store.rows.wrote(ident, written.at)
-                store.journal.close(journal_id)
+                store.journal.close(extracted.journal_id)
         # The description that the session has now, unless its agent changes something else.
         self._window = replace(
             self._window, transcript_at=written.at, generation=written.generation

@@ -6,9 +6,8 @@ A pair of placeholder text and key path means one value, for ever.
 import json
 import secrets
 import sqlite3
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from types import MappingProxyType
 
 import zstandard
 from msgspec.structs import asdict
@@ -29,8 +28,6 @@ from brainsurgeon.model.turns import LINK, ArchiveRecord, PlannedArchive
 from brainsurgeon.store.database import Table, key_path_read, key_path_text, storable
 from brainsurgeon.store.history import Facts
 
-# Values checked in one sweep; other writers wait for it.
-_LOOK = 5000
 # Values that one check reads, and bytes of them after which it stops.
 CHECKED, CHECKED_BYTES = 2000, 64 << 20
 # On real tool results, level 1 compresses within 1 % of level 3 in four fifths of the time.
@@ -57,11 +54,6 @@ class Blobs(Table):
         codec, data = ("zstd", packed) if len(packed) < len(value) else ("raw", value)
         row = {"digest": name, "size": len(value), "codec": codec, "data": data}
         return self._insert("blobs", row), name, len(data)
-
-    def holds(self, blob_id: int, name: bytes) -> bool:
-        """Check whether a row still contains the value with the digest `name`."""
-        statement = "SELECT 1 FROM blobs WHERE id = ? AND digest = ?"
-        return self._first(statement, blob_id, name) is not None
 
     def get(self, blob_id: int, name: bytes) -> bytes:
         """Return the value with the digest `name`; raise DamagedError if the row lacks it."""
@@ -91,40 +83,6 @@ class Blobs(Table):
             ).rowcount
             for row in ids
         )
-
-    def sweep(self, limit: int) -> int | None:
-        """Delete up to `limit` unreferenced values; return how many, None at the end.
-
-        Checks some ids after the last sweep, up to the bound that `let_sweep` set in the previous
-        run. The record that refers to a newer value may not have been written yet.
-        """
-        facts = Facts(self._connection)
-        swept, until = facts.get("swept") or 0, facts.get("sweep_until") or 0
-        if swept >= until:
-            return None
-        last = min(until, swept + _LOOK)
-        gone = self._execute(
-            "SELECT id FROM blobs WHERE id > ? AND id <= ?"
-            " AND NOT EXISTS (SELECT 1 FROM extractions WHERE blob_id = blobs.id)"
-            " AND NOT EXISTS (SELECT 1 FROM summaries WHERE blob_id = blobs.id)"
-            " ORDER BY id LIMIT ?",
-            (swept, last, limit),
-        ).fetchall()
-        self._executemany("DELETE FROM blobs WHERE id = ?", gone)
-        facts.put("swept", gone[-1][0] if len(gone) == limit else last)
-        return len(gone)
-
-    def let_sweep(self) -> None:
-        """Allow the next run to sweep the values stored so far."""
-        newest = self._first("SELECT seq FROM sqlite_sequence WHERE name = 'blobs'")
-        Facts(self._connection).put("sweep_until", newest or 0)
-
-    def forget_sweep(self, journal_id: int) -> None:
-        """Allow an abandoned rewrite's values to be swept; call before deleting its records."""
-        least = self._first("SELECT min(blob_id) FROM extractions WHERE journal_id = ?", journal_id)
-        facts = Facts(self._connection)
-        if least is not None and least <= (facts.get("swept") or 0):
-            facts.put("swept", least - 1)
 
     def check(self, check_stop: Callable[[], None]) -> tuple[int, list[int]]:
         """Check the values that are known to be damaged, and some that extractions refer to.
@@ -264,31 +222,21 @@ class Extractions(Table):
             for row in rows
         ]
 
-    def add(
-        self, session_id: int, journal_id: int, stored: Iterable[tuple[Removal, int, bytes, int]],
-        now: float, run_id: int | None = None,
-        archives: Mapping[str, int] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
-        """Record the removals that a rewrite is about to make; they count once it is confirmed.
+    def add(self, edit: Removal, **columns: object) -> None:
+        """Record a removal that a rewrite is about to make; it counts once that is confirmed.
 
-        Each comes with the id, the digest and the size in bytes of the stored value. `archives` are
-        the ids of the rewrite's archives, by the ids of their entries.
+        `columns` has what the plan does not tell: the stored value and the rewrite.
         """
-        for edit, blob_id, digest, size in stored:
-            before = edit.takes_over and self._first(
-                "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
-            )
-            self._insert("extractions", {
-                "session_id": session_id, "entry_id": edit.entry_id, "name": edit.name,
-                "path": key_path_text(edit.path), "kind": edit.kind,
-                "tool": edit.tool and storable(edit.tool), "block": edit.block,
-                "replacement": edit.replacement and edit.replacement.decode(),
-                "anchor": edit.anchor and storable(edit.anchor), "rest": edit.rest,
-                "chars": edit.chars, "size": size, "digest": digest, "blob_id": blob_id,
-                "journal_id": journal_id, "run_id": run_id,
-                "archive_id": archives.get(edit.entry_id) if edit.how == "archive" else None,
-                "tokens": edit.tokens + (before or 0), "extracted_at": now,
-            })  # fmt: skip
+        before = edit.takes_over and self._first(
+            "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
+        )
+        self._insert("extractions", {
+            "entry_id": edit.entry_id, "name": edit.name, "path": key_path_text(edit.path),
+            "kind": edit.kind, "tool": edit.tool and storable(edit.tool), "block": edit.block,
+            "replacement": edit.replacement and edit.replacement.decode(),
+            "anchor": edit.anchor and storable(edit.anchor), "rest": edit.rest,
+            "chars": edit.chars, "tokens": edit.tokens + (before or 0), **columns,
+        })  # fmt: skip
 
     def value(self, extraction_id: int) -> bytes:
         """Return the value of an extraction; raise BusyError if it expired, or DamagedError."""

@@ -170,6 +170,13 @@ class Journal(Table):
             "note": json.dumps(asdict(confirmation)),
         })  # fmt: skip
 
+    def note_rows(self, journal_id: int, rows: Sequence[tuple[int, str, str]]) -> None:
+        """Record the rows that a rewrite changes in a database, as in `Confirmation`."""
+        self._execute(
+            "UPDATE journal SET note = json_set(note, '$.rows', json(?)) WHERE id = ?",
+            (json.dumps(rows), journal_id),
+        )
+
     def open_rewrites(self, session_id: int | None = None) -> list[OpenRewrite]:
         rows = self._execute(
             f"{_ROW} WHERE ?1 IS NULL OR session_id = ?1 ORDER BY id", (session_id,)
@@ -422,13 +429,11 @@ class Journal(Table):
         self._execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
 
     def forget(self, journal_id: int) -> None:
-        """Delete the records of a rewrite whose content no other process can have read.
-
-        The stored values stay until they are used again or retention deletes them.
-        """
+        """Delete what was stored for a rewrite whose content no other process can have read."""
         archives = Archives(self._connection).of_rewrite(journal_id)
-        Blobs(self._connection).forget_sweep(journal_id)
+        values = self._column("SELECT blob_id FROM extractions WHERE journal_id = ?", journal_id)
         self._execute("DELETE FROM extractions WHERE journal_id = ?", (journal_id,))
+        Blobs(self._connection).release(sorted(set(values)))
         self._executemany("DELETE FROM archives WHERE id = ?", ((ident,) for ident in archives))
         self._execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
         Runs(self._connection).drop_empty(journal_id)
