@@ -31,29 +31,16 @@ def test_a_run_that_found_the_same_leaves_the_database_alone(directory, note):
         assert other.facts.last_run_at() == 3.5
 
 
-def test_a_run_after_the_clock_was_set_back_is_noted_for_good(store, directory, note):
-    """Its moment is written into the database itself."""
-    note(1.0)
-    note(6.0)
-
-    assert note(2.5) == 2.5
-    Path(directory, "last_run").unlink()
-    assert store.facts.last_run_at() == 2.5
-
-
-@pytest.mark.parametrize("left", [b"", b"[1", b"{}", b"[9.0, 99.0]", b"null", None])
-def test_a_lost_moment_is_an_older_one(directory, note, left):
-    """What a power cut left of the moment is not believed; the noted one stands."""
+def test_a_lost_moment_is_the_first_one(directory, note):
+    """If a power cut left no file with the moment, that of the first run stands."""
     note(1.0)
     note(2.0)
-    path = Path(directory, "last_run")
-    path.unlink()
-    if left is not None:
-        path.write_bytes(left)
+    Path(directory, "last_run").unlink()
     with open_to_read(str(directory)) as store:
         assert store.facts.last_run_at() == 1.0
 
     assert note(3.0) == 3.0
+    assert note(0.5) == 0.5
 
 
 def test_an_unchanged_tree_has_the_database_left_alone(world, conversation):

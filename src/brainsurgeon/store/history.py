@@ -269,8 +269,8 @@ class Sums(Table):
 class Facts(Table):
     """Single facts, as JSON, and the time of the last run over all sessions.
 
-    Usually the time is written to a file that is not synced, so that an idle daemon syncs nothing.
-    After a power cut it may be the time of an earlier run.
+    That is the mtime of a file which is not synced, so that an idle daemon syncs nothing. After a
+    power cut it may be the time of an earlier run.
     """
 
     def __init__(self, connection: sqlite3.Connection, directory: str = "") -> None:
@@ -286,24 +286,18 @@ class Facts(Table):
 
     def note_run(self, now: float) -> None:
         """Record the time of a run over all sessions."""
-        noted, latest = self.get("last_run_at"), self.last_run_at()
-        if latest and latest <= now:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with suppress(OSError):
-                descriptor = os.open(self._last_run, flags, 0o600)
-                try:
-                    os.write(descriptor, json.dumps([noted, now]).encode())
-                finally:
-                    os.close(descriptor)
-                return
-        self.put("last_run_at", now)
+        if self.get("last_run_at") is None:
+            self.put("last_run_at", now)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with suppress(OSError):
+            descriptor = os.open(self._last_run, flags, 0o600)
+            try:
+                os.utime(descriptor, (now, now))
+            finally:
+                os.close(descriptor)
 
     def last_run_at(self) -> float | None:
-        noted: float | None = self.get("last_run_at")
-        try:
-            with open(self._last_run, "rb") as file:
-                since, until = json.load(file)
-        except (OSError, ValueError, TypeError):
-            return noted
-        # The file is only valid with the time in the database that it was written for.
-        return (float(until) or noted) if since == noted else noted
+        first: float | None = self.get("last_run_at")
+        with suppress(OSError):
+            return first and os.stat(self._last_run).st_mtime
+        return first
