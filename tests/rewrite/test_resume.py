@@ -130,7 +130,7 @@ def known(world):
 def test_what_was_appended_goes_without_the_front_being_taken_apart(world, known, monkeypatch):
     """A value in the tail goes on the word of the tail alone, again and again, and comes back."""
     path, talk = known
-    monkeypatch.setattr("brainsurgeon.operations.scan.examine_quiet", None)
+    monkeypatch.setattr("brainsurgeon.rewrite.inspect.examine_quiet", None)
     said = [str(number) * 5000 for number in range(1, 4)]
     for number, text in enumerate(said, 1):
         say_much(path, talk, f"much-{number}", text)
@@ -230,7 +230,7 @@ def test_what_stands_in_front_of_the_tail_goes_on_standing(world, monkeypatch):
     assert world.scan(keep_recent=0).values_extracted == 1
     say_more(path, talk)
     world.scan(keep_recent=0)
-    monkeypatch.setattr("brainsurgeon.operations.scan.examine_quiet", None)
+    monkeypatch.setattr("brainsurgeon.rewrite.inspect.examine_quiet", None)
     for later in (1800, 90_000):
         world.clock = lambda now=begun + later: now
         say_much(path, talk, f"much-{later}", "z" * later)
