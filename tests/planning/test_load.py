@@ -231,7 +231,7 @@ def test_what_is_never_sent_weighs_nothing():
 
 
 def test_codex_is_measured_though_it_is_only_read():
-    """Its calls are told by its own counts, behind what each of them answered."""
+    """Its calls are told by its own counts, which stand behind what each of them answered."""
     item = lambda **payload: {"type": "response_item", "payload": payload}  # noqa: E731
     count = lambda total, last: {"type": "event_msg", "payload": {  # noqa: E731
         "type": "token_count", "info": {"total_token_usage": {"total_tokens": total},
@@ -248,5 +248,5 @@ def test_codex_is_measured_though_it_is_only_read():
     ]  # fmt: skip
     found = measure_codex(Text(b"".join(map(dump, lines))))
 
-    assert found.calls == (Sample(Sent(50), 55), Sample(Sent(87), 90))
+    assert found.calls == (Sample(Sent(57), 55), Sample(Sent(88), 90))
     assert (found.sent.chars, found.model, found.window) == (88, "gpt-5.3-codex", 258_400)

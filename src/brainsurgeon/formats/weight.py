@@ -97,8 +97,7 @@ def _dollars(value: object) -> float | None:
 
 
 def _call(
-    ident: str | None, model: str | None, tokens: int, at: float | None, usage: Entry, *,
-    begins: bool = True,
+    ident: str | None, model: str | None, tokens: int, at: float | None, usage: Entry
 ) -> ModelCall:  # fmt: skip
     """Return a call with the figures that its `usage` has in any of the formats."""
     cached = _counts(usage, "cacheRead", "cache_read_input_tokens", "cached_input_tokens") or max(
@@ -112,7 +111,7 @@ def _call(
     parts = [_dollars(costs.get(key)) for key in ("input", "cacheRead", "cacheWrite")]
     cost = math.fsum(filter(None, parts))
     return ModelCall(
-        ident, model, tokens, at, begins=begins, cached=cached, hour=bool(hour),
+        ident, model, tokens, at, cached=cached, hour=bool(hour),
         written=_counts(usage, "cacheWrite", "cache_creation_input_tokens"),
         output=_counts(usage, "output", "output_tokens", "completion_tokens"), cost=cost or None,
         # Agents record 0 where they know no price.
@@ -249,28 +248,17 @@ def _codex_call(entry: Entry) -> ModelCall | None:
     payload = dict_or_empty(entry.get("payload"))
     at = parse_time(entry.get("timestamp"))
     if entry.get("type") == "turn_context":
-        return ModelCall(None, str_or_empty(payload.get("model")) or None, 0, at, begins=False)
+        return ModelCall(None, str_or_empty(payload.get("model")) or None, 0, at)
     info = payload.get("info")
     if payload.get("type") != "token_count" or not isinstance(info, dict):
         return None
-    usage, ident = (
-        dict_or_empty(info.get("last_token_usage")),
-        json.dumps(info.get("total_token_usage")),
-    )
-    return _call(ident, None, _counts(usage, "input_tokens"), at, usage, begins=False)
+    usage, ident = dict_or_empty(info.get("last_token_usage")), info.get("total_token_usage")
+    return _call(json.dumps(ident), None, _counts(usage, "input_tokens"), at, usage)
 
 
 def codex_window(entry: Entry) -> int | None:
     payload, key = dict_or_empty(entry.get("payload")), "model_context_window"
     return _counts(payload, key) or _counts(dict_or_empty(payload.get("info")), key) or None
-
-
-def codex_answers(entry: Entry) -> bool:
-    item = dict_or_empty(entry.get("payload"))
-    return entry.get("type") == "response_item" and (
-        item.get("role") == "assistant"
-        or item.get("type") in ("reasoning", "function_call", "custom_tool_call", "web_search_call")
-    )
 
 
 def _generic_sent(entry: Entry) -> Sent:

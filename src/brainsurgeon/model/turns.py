@@ -181,9 +181,8 @@ class ModelCall(Struct, frozen=True):
     `ident` names the API message, which may be written as several entries. `tokens` counts the
     whole prompt, cached or not; it is 0 if nobody recorded it, as of most calls that failed. `at`
     is when it was answered (seconds since 1970). `complaint` is TOO_LONG or SIGNATURE if the
-    provider refused the prompt, `limit` the maximum tokens that it named then. If `begins` is
-    False, the text of the answer is before its record. In dollars, if the agent recorded them,
-    `cost` is that of the prompt, `dollars` that of prompt and answer.
+    provider refused the prompt, `limit` the maximum tokens that it named then. In dollars, if the
+    agent recorded them, `cost` is that of the prompt, `dollars` that of prompt and answer.
     """
 
     ident: str | None
@@ -192,7 +191,6 @@ class ModelCall(Struct, frozen=True):
     at: float | None = None
     complaint: str | None = None
     limit: int | None = None
-    begins: bool = True
     cached: int = 0
     written: int = 0
     hour: bool = False

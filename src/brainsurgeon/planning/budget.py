@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, parsed_lines
-from brainsurgeon.formats.weight import DIALECTS, codex_answers, codex_window
+from brainsurgeon.formats.weight import DIALECTS, codex_window
 from brainsurgeon.model.entries import Entry, Lines, parse
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules
@@ -109,7 +109,7 @@ class _Meter:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        self._sent = self._asked = self._summary = NOTHING
+        self._sent = self._summary = NOTHING
         self._calls.clear()
 
     def look(self, entry: Entry, extracted: Iterable[tuple[float, Sent]], *, counts: bool) -> None:
@@ -125,14 +125,10 @@ class _Meter:
         self._messages += counts
         for at, size in extracted:
             self._extracted[at] += size
-        if not codex_answers(entry):
-            self._asked = self._sent
 
     def _call(self, call: ModelCall) -> None:
         self._model = call.model or self._model
-        if not call.begins and not call.tokens:
-            return
-        had = self._sent if call.begins else self._asked
+        had = self._sent
         for at, size in self._extracted.items():
             if call.at is not None and at > call.at:  # the value was still in its prompt
                 had += size

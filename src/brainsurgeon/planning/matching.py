@@ -25,11 +25,12 @@ from brainsurgeon.model.entries import (
     ID,
     PLACEHOLDER,
     PLACEHOLDER_PREFIX,
+    PREFIX,
+    SUFFIX,
     Entry,
     KeyPath,
     Kind,
     Line,
-    is_own_placeholder,
     placeholder_id,
     placeholder_in,
     unnumbered,
@@ -50,11 +51,13 @@ TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))
 _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
 # Emptied signed thinking, in the formats of OpenClaw and Claude Code.
 _EMPTIED = re.compile(rb'"thinkingSignature":""|"text":" "|"content":\[\]')
-_PREFIX, _SUFFIX = len(PLACEHOLDER_PREFIX), len("]]")
 
 _Parts = frozenset[tuple[KeyPath, str, str | None]]
 
-_ARCHIVED = re.compile(re.escape(MARK) + rf"\narchive: ({ID})")
+# A value that is a placeholder or begins with an archive's mark, and the id that it names.
+_NAMED = re.compile(
+    rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}\Z|{re.escape(MARK)}\narchive: ({ID})"
+)
 NOBODYS = "no record of this store says what stood there"
 ANOTHERS = "the entry is not the recorded one"
 SEVERAL = "several extractions may have stood there"
@@ -74,16 +77,13 @@ class Matcher:
         self.moved: dict[int, str] = {}
         self._moved_to: dict[int, str | None] = {}
         self._form, self._survey, self._records = form, survey, records
-        self._by_placeholder: dict[str, list[Extraction]] = defaultdict(list)
+        # Values by the names in their placeholders or archives, and replaced ones by their entries.
+        self._named: dict[str, list[Extraction]] = defaultdict(list)
         self._replaced: dict[str, list[Extraction]] = defaultdict(list)
-        self._archives: dict[str, list[Extraction]] = defaultdict(list)
         for value in records.extractions:
-            if value.replacement is None:
-                self._by_placeholder[value.placeholder].append(value)
-            else:
+            self._named[value.name].append(value)
+            if value.replacement is not None:
                 self._replaced[value.entry_id].append(value)
-                if value.archive_id is not None:
-                    self._archives[value.name].append(value)
 
     @property
     def redacted(self) -> Container[str]:
@@ -107,9 +107,9 @@ class Matcher:
             )
         )
         for text in texts:
-            for recorded in self._by_placeholder.get(text, ()):
+            for recorded in self._named.get(text[len(PREFIX) : -len(SUFFIX)], ()):
                 value = self._located(recorded, entry, parts)
-                if self._belongs(value, entry, ident, parts):
+                if value.replacement is None and self._belongs(value, entry, ident, parts):
                     places[value.path].append(value)
         for value in self._archives_in(parsed):
             places[value.path].append(value)
@@ -140,45 +140,36 @@ class Matcher:
         _, _, entry, ident, _ = parsed
         explained = {value.path for value in standing}
         for part in self._form.parts(entry, self._survey, None):
-            value = value_at(entry, part.path)
-            text = placeholder_in(value)
-            match = _ARCHIVED.match(value) if isinstance(value, str) else None
-            named = match and match[1]
-            if (not text and named is None) or {part.path, part.path[:-1]} & explained:
+            value, places = value_at(entry, part.path), {part.path, part.path[:-1]}
+            match = _NAMED.match(value) if isinstance(value, str) else None
+            if match is None or places & explained:
                 continue
-            recorded = self._by_placeholder.get(text or "", ()) or self._archives.get(
-                named or "", ()
+            name = match[1] or match[2]
+            recorded = any(
+                record.path in places and (record.kind == part.kind or record.block)
+                for record in self._named.get(name, ())
             )
-            kind = "an archived turn: " if named else ""
-            if any(
-                record.path in (part.path, part.path[:-1])
-                and (record.kind == part.kind or record.block)
-                for record in recorded
-            ):
-                yield ident or "", kind + ANOTHERS
-            elif ident is not None and (
-                is_own_placeholder(text, ident)
-                or (named is not None and unnumbered(named) == placeholder_id(ident))
-            ):
-                yield ident, kind + NOBODYS
+            if recorded or (ident is not None and unnumbered(name) == placeholder_id(ident)):
+                kind = "an archived turn: " if match[2] else ""
+                yield ident or "", kind + (ANOTHERS if recorded else NOBODYS)
         # Paths at which several values may have been replaced.
-        places: _Places = defaultdict(list)
+        listed: _Places = defaultdict(list)
         for record in self._replaced.get(ident or "", ()):
             if record.archive_id is None and record.shows_in(entry):
-                places[record.path].append(record)
-        for listed in places.values():
-            if self._chosen(listed) is None:
-                yield listed[0].entry_id, SEVERAL
+                listed[record.path].append(record)
+        for records in listed.values():
+            if self._chosen(records) is None:
+                yield records[0].entry_id, SEVERAL
 
     def _archives_in(self, parsed: ParsedLine) -> Iterator[Extraction]:
         """Yield the archives whose text, with the old id, is now in an entry with a new id."""
         _, raw, entry, ident, _ = parsed
         for name in ARCHIVE.findall(raw):
-            for value in self._archives.get(name.decode(), ()):
+            for value in self._named.get(name.decode(), ()):
                 known_session = value.session_id in self._records.alike
                 if value.entry_id == ident or value.links or not known_session:
                     continue
-                if self._stands(value, entry):
+                if value.archive_id is not None and self._stands(value, entry):
                     self.moved[value.id] = value.entry_id
                     yield value
 
@@ -467,7 +458,7 @@ def marks_in(lines: Iterable[Line], form: Format) -> Marks:
     names, entries = set[str](), set[str]()
     ours = (line for line in lines if line.raw and _may_be_ours(line.raw))
     for _, raw, entry, ident, _ in parsed_lines(ours, form):
-        names.update(text[_PREFIX:-_SUFFIX].decode() for text in PLACEHOLDER.findall(raw))
+        names.update(text[len(PREFIX) : -len(SUFFIX)].decode() for text in PLACEHOLDER.findall(raw))
         names.update(text.decode() for text in ARCHIVE.findall(raw))
         if ident is not None:
             names.add(placeholder_id(ident))
