@@ -194,6 +194,25 @@ def test_a_label_holds_the_turn_in_whose_middle_it_stands(world):
     assert reasons(world.scan(dry_run=True, **ON))[0] == f"referred to by {label}"
 
 
+def test_another_branch_holds_the_turn_in_whose_middle_it_begins(world):
+    """The user may step back to it."""
+    talk = Conversation()
+    talk.user()
+    talk.call(call="a")
+    middle = talk.result("x" * 9000, call="a")
+    other = talk.assistant("another way")
+    talk.last = middle
+    for number in range(4):
+        talk.call(call=f"b{number}")
+        talk.result("x", call=f"b{number}")
+    talk.assistant()
+    for _ in range(2):
+        long_turn(talk)
+    world.put("s.jsonl", talk.bytes())
+
+    assert reasons(world.scan(dry_run=True, **ON))[0] == f"referred to by {other}"
+
+
 def test_what_has_to_stay_on_the_branch_holds_its_turn(world):
     """A level of thinking, a compaction or the state of an extension is not left behind."""
     talk = Conversation()

@@ -27,7 +27,7 @@ from brainsurgeon.model.entries import OLD, KeyPath, placeholder_id, placeholder
 from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import ArchiveRules, Rules
-from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
+from brainsurgeon.model.sessions import EDITED_AWAY, NO_SURVEY, OFF_BRANCH, Survey
 from brainsurgeon.model.turns import (
     LINK,
     MARK,
@@ -479,7 +479,7 @@ class _Archiver:
         for turn in self._turns:
             turn.entries.complete(self._names, twice)
             turn.stays.unformed = self._unformed(turn, twice)
-            turn.stays.referred = _referrer([turn])
+            turn.stays.referred = _referrer([turn], self._session.survey)
 
     def _note_names(self, parsed: ParsedLine, step: TurnStep, before: str | None) -> None:
         continues = before is not None and step.parent == before
@@ -705,13 +705,17 @@ def _may_join(group: _Group) -> bool:
     return _referrer(group) is None
 
 
-def _referrer(group: _Group) -> str | None:
-    """Return an entry outside of a group of turns that refers to one that leaves the branch."""
+def _referrer(group: _Group, survey: Survey = NO_SURVEY) -> str | None:
+    """Return an entry outside of a group of turns that refers to one that leaves the branch.
+
+    With a survey, entries between the turns that are off the active branch count as outside.
+    """
     closing = group[-1].closing
     span = (group[0].prompt.offset, closing.offset if closing else 0)
     return next((
         ident for turn, begin, end in _between(group) for index, offset, ident in turn.entries.named
-        if begin <= index < end and not span[0] <= offset <= span[1]
+        if begin <= index < end
+        and (not span[0] <= offset <= span[1] or survey.dead(offset) == OFF_BRANCH)
     ), None)  # fmt: skip
 
 
