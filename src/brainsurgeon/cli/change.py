@@ -172,10 +172,10 @@ def archive(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Archive finished turns into their last answers.
+    """Archive finished turns: replace them by short summaries.
 
     Archives turns of any size, but not the newest ones (archive.keep_turns). Also extracts values
-    by the rules.
+    by the rules, as a scan does.
 
     \b
     Example:

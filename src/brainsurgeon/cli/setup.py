@@ -264,7 +264,8 @@ def config(
 ) -> None:
     """Print the settings in force and the source of each.
 
-    The output is itself a configuration. If there are problems, it lists all and exits with 2.
+    The output is itself a configuration. If the configuration has problems, the command lists all
+    of them and exits with 2.
 
     \b
     Example:

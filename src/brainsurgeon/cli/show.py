@@ -108,8 +108,15 @@ def estimate(
 ) -> None:
     """Compare the cost of recorded calls under five policies.
 
-    raw extracts nothing. configured uses your configuration, and lean the profile lean. cold
-    extracts once the provider's prompt cache is cold, and always at once. Writes nothing.
+    Writes nothing.
+
+    \b
+    Policies:
+      raw         extract nothing
+      configured  extract by your configuration
+      lean        extract by the profile lean
+      cold        extract only once the provider's prompt cache is cold
+      always      extract at once
 
     \b
     Examples:
