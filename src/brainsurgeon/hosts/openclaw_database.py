@@ -235,12 +235,6 @@ def sizes(connection: sqlite3.Connection, schema: Schema, session: str) -> list[
     ).fetchall()
 
 
-def sessions(connection: sqlite3.Connection) -> list[str]:
-    """Return the ids of the sessions that have events, even without a row in `session_windows`."""
-    rows = connection.execute("SELECT DISTINCT session_id FROM transcript_events")
-    return [session for (session,) in rows]
-
-
 def totals(connection: sqlite3.Connection, schema: Schema) -> dict[str, int]:
     return dict(connection.execute(
         f"SELECT e.session_id, sum(1 + {_SIZE[schema.compressing]}) FROM transcript_events e"  # noqa: S608
@@ -341,16 +335,6 @@ def databases(root: str) -> Iterator[Database | Unreadable]:
         if stat.S_ISDIR(outer) and stat.S_ISDIR(inner):
             is_file = stat.S_ISREG(file)
             yield database if is_file else Unreadable(top, database.path, "not a plain file")
-
-
-def copies(database: Database) -> list[str]:
-    """Return the paths of the copies that OpenClaw made before it migrated a database."""
-    directory = os.path.dirname(database.path)
-    return [
-        os.path.join(directory, name)
-        for name in sorted(os.listdir(directory))
-        if name.startswith(f"{NAME}.") and name.endswith(".bak")
-    ]
 
 
 def misplaced(database: Database) -> str | None:

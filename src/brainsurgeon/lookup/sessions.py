@@ -59,20 +59,15 @@ def _has_left(record: SessionRecord) -> bool:
 
 
 def update_record(store: Store, session: AnyOpen) -> SessionRecord | None:
-    """Return the row of an open session, updated if the session has moved."""
-    record = find_record(store, session)
-    if record and not is_current(record, session.file, session.identity):
-        return note_record(store, session)
-    return record
-
-
-def current_record(store: Store, session: AnyOpen) -> SessionRecord:
-    """Return the row of an open session as it is now, a new one if it has none."""
-    return update_record(store, session) or note_record(store, session)
+    """Return the row of an open session, updated if it has moved, or None without one."""
+    return note_record(store, session) if find_record(store, session) else None
 
 
 def note_record(store: Store, session: AnyOpen) -> SessionRecord:
-    """Record the path of an open session, in a new row if it has none."""
+    """Return the row of an open session; update it if it has moved, make one if it has none."""
+    record = find_record(store, session)
+    if record and is_current(record, session.file, session.identity):
+        return record
     with store.transaction():
         return note_within(store, session)
 
@@ -347,7 +342,7 @@ def noted(store: Store, session: Session) -> Session:
         return session
     try:
         with failing(file), open_session(file) as opened:
-            record = current_record(store, opened)
+            record = note_record(store, opened)
     except (BusyError, FailedError):
         if session.record is None:
             raise

@@ -23,7 +23,7 @@ from brainsurgeon.planning import retention as decide
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions.discovery import any_format, discover
 from brainsurgeon.sessions.placeholders import (
-    loose_placeholders,
+    archived_placeholders,
     placeholders_in,
     sessions_and_archives,
 )
@@ -268,9 +268,9 @@ class _Run:
                 self._candidates.spare(map(id_named, placeholders))
         for database in databases_below(self._roots):
             try:
-                loose = loose_placeholders(database, self._check)
+                found = archived_placeholders(database, self._check)
                 self._candidates.spare(
-                    id_named(placeholder) for placeholder, at in loose if at > since
+                    id_named(placeholder) for placeholder, at in found if at > since
                 )
             except OSError as error:
                 self._hold_back(database.root, database.path, error)

@@ -4,7 +4,7 @@ from itertools import chain, islice
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
-from brainsurgeon.lookup.sessions import current_record, find_record, note_record
+from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.calls import costs_of, last_calls, last_turn, spent_on
 from brainsurgeon.rewrite.budget import new_calls
@@ -30,7 +30,7 @@ def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: flo
     last = list(islice(calls, times))
     if not last or len(last) < times:
         return
-    call, record = last[0], current_record(store, session)
+    call, record = last[0], note_record(store, session)
     before = store.events.last_signal(record.id, signal=REPEATED)
     known = (before.facts["entry_id"], before.facts["arguments"]) if before else None
     if any((one.place, one.arguments) == known for one in chain(last, calls)):
@@ -58,7 +58,7 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
     for kind, dollars, most, place in costs:
         if dollars < most:
             continue
-        record = current_record(store, session)
+        record = note_record(store, session)
         before = store.events.last_signal(record.id, signal=COST, of=kind)
         known = (before.facts["entry_id"], before.facts["ceiling_dollars"]) if before else ("", 0)
         if before and known[0] == place and (kind == "turn" or known[1] >= most):

@@ -11,7 +11,7 @@ import zstandard
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
-from brainsurgeon.hosts import openclaw, openclaw_database, openclaw_gate, sqlite
+from brainsurgeon.hosts import openclaw
 from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.model.entries import (
     LONGEST_PLACEHOLDER,
@@ -26,7 +26,6 @@ from brainsurgeon.model.sessions import NO_SURVEY, Root, SessionFile
 from brainsurgeon.sessions.discovery import any_format, discover
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from brainsurgeon.sessions.row_listing import (
-    RowIndex,
     RowLines,
     open_database,
     open_rows,
@@ -82,17 +81,16 @@ def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[st
         return {os.fsdecode(placeholder) for placeholder in placeholders}
 
 
-def loose_placeholders(database: Database, check_stop: Callable[[], None]) -> Iterator[Sighting]:
-    """Yield the placeholders in a database outside of its sessions, and in copies of it.
+def archived_placeholders(database: Database, check_stop: Callable[[], None]) -> Iterator[Sighting]:
+    """Yield the placeholders in the archives of a database.
 
-    They are in archives, events without a session, and files that an update put aside. Raises
-    OSError if a part cannot be read, since that part may contain placeholders.
+    Raises OSError if a part cannot be read, since that part may contain placeholders.
     """
     with _as_os_errors(), open_database(database.state_directory, database.path) as opened:
-        yield from _in_database(opened, check_stop, live=True)
-    for copy in openclaw_database.copies(database):
-        with _as_os_errors(), sqlite.reading(copy, owned=False) as opened:
-            yield from _in_database(opened, check_stop, live=False)
+        for _, at, data in _archives(opened):
+            check_stop()
+            for text in set(PLACEHOLDER.findall(data)):
+                yield os.fsdecode(text), at
 
 
 def archived(database: Database) -> Iterator[tuple[str, list[Line]]]:
@@ -114,27 +112,6 @@ def _as_os_errors() -> Iterator[None]:
         yield
     except (zstandard.ZstdError, RefusedError, BusyError) as error:
         raise OSError(errno.EIO, str(error) or type(error).__name__) from error
-
-
-def _in_database(
-    opened: sqlite3.Connection, check_stop: Callable[[], None], *, live: bool
-) -> Iterator[Sighting]:
-    """Yield the placeholders in archives and events; if `live`, only events without a session."""
-    schema = openclaw_database.examine(opened)
-    if schema.empty:
-        return
-    changed = {
-        window.session: window.newest(None) / 1000 for window in openclaw_gate.windows(opened)
-    }
-    for session in openclaw_database.sessions(opened):
-        if live and session in changed:
-            continue
-        index = RowIndex(openclaw_database.sizes(opened, schema, session))
-        for placeholder in _in_lines(RowLines(opened, schema, session, index, check_stop)):
-            yield placeholder, changed.get(session, 0.0)
-    for _, at, data in _archives(opened):
-        for text in set(PLACEHOLDER.findall(data)):
-            yield os.fsdecode(text), at
 
 
 def _in_lines(lines: RowLines) -> Iterator[str]:
