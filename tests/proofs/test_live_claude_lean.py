@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -12,6 +14,7 @@ from building.world import SAMPLES
 from proofs.agent_packages import CLAUDE_CODES
 from proofs.live.claude import NEWEST, ClaudeCode, printing, reading, started_by, writing
 from proofs.live.messages import Messages
+from proofs.live.served import Served, Streaming
 
 pytestmark = pytest.mark.long(proves=("config", "planning", "rewrite"))
 
@@ -145,5 +148,66 @@ def test_a_plan_is_carried_out_as_it_was_approved(tmp_path, release, keys):
         assert len(extracted(shown)) > len(extracted(json.dumps(requests[0]["messages"]))) > 0
         assert json.dumps("## Approved Plan:\n" + plan)[1:-1] in shown
         assert [path.read_text() for path in claude.config.glob("plans/*.md")] == [plan]
+        ours(claude, "restore", "--all", "--pristine", "--session", claude.session, keys=keys)
+        assert claude.path.read_bytes() == whole
+
+
+ANSWER = "what the page says\n" * 90
+
+
+class Page(Streaming, BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.whole({"page": "a line of a page\n" * 400})
+
+
+@pytest.fixture
+def page(tmp_path):
+    """Give the address of a web page, and the certificate that it takes: http is never fetched."""
+    pem = str(tmp_path / "page.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=page",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", pem, "-out", pem],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    served = Served(Page)
+    served._server.socket = context.wrap_socket(served._server.socket, server_side=True)
+    with served:
+        yield f"https://127.0.0.1:{served.port}/page", pem
+
+
+class Reader(Messages):
+    """A model that is also asked about web pages."""
+
+    def answer(self, request):
+        if "a line of a page" in json.dumps(request["messages"][-1]):
+            return [{"type": "text", "text": ANSWER}]
+        return super().answer(request)
+
+
+@pytest.mark.parametrize("release", CLAUDE_CODES)
+def test_answers_about_web_pages_are_extracted_and_come_back(tmp_path, release, page):
+    """With both profiles the next request has placeholders; undone to the byte."""
+    address, pem = page
+    with Reader() as model:
+        claude = ClaudeCode(tmp_path, started_by(release), model)
+        claude.with_server = []
+        claude.environment["NODE_EXTRA_CA_CERTS"] = pem
+        # Without this setting Claude Code first asks its maker whether the host is safe.
+        settings = {"skipWebFetchPreflight": True, "permissions": {"allow": ["WebFetch"]}}
+        (claude.config / "settings.json").write_text(json.dumps(settings))
+        fetch = "WebFetch", {"url": address, "prompt": "What does it say?"}
+        for _ in range(2):
+            requests = claude.turn([fetch])
+            assert json.dumps(ANSWER.strip())[1:-1] in json.dumps(requests[1]["messages"])
+        claude.turn([printing("the last turn", lines=2)])
+        whole = claude.path.read_bytes()
+
+        for keys in ("", 'profile = "lean"'):
+            ours(claude, "scan", "--once", keys=keys)
+            shown = json.dumps(asked(claude, fork=True)[0]["messages"])
+            assert len(extracted(shown)) >= 2
+            assert "what the page says" not in shown
         ours(claude, "restore", "--all", "--pristine", "--session", claude.session, keys=keys)
         assert claude.path.read_bytes() == whole
