@@ -298,6 +298,25 @@ def test_the_plugin_of_claude_code_brings_tool_skill_and_hooks(newcomer):
     ]
 
 
+def test_a_tool_that_the_plugin_makes_superfluous_is_named(newcomer):
+    """Otherwise the agent has it twice, even if `init` registered the first one."""
+    newcomer.has("claude")
+    newcomer.types("--yes", "--mcp", "claude")
+    done = newcomer.types("--yes", "--hooks", "claude")
+
+    assert b"unregister the second tool: claude mcp remove" in done.stdout
+
+
+def test_an_agent_that_is_named_needs_no_sessions_yet(newcomer):
+    """Its directory becomes a root, so that a new machine can be set up before its first turn."""
+    newcomer.has("claude")
+    away = newcomer.home / "away"
+    done = newcomer.types("--yes", "--hooks", "claude", CLAUDE_CONFIG_DIR=str(away))
+
+    assert done.returncode == 0
+    assert f'path = "{away}/projects"' in newcomer.config.read_text()
+
+
 def test_what_the_plugin_will_not_find_is_said(newcomer):
     """It starts the program by its name and without options, unlike a registered tool."""
     newcomer.has("claude")

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from pathlib import PurePath
 
@@ -12,8 +12,8 @@ from brainsurgeon.hosts import claude_code, home_paths
 from brainsurgeon.model.reports import Home
 
 
-def homes() -> list[Home]:
-    """Return the homes that exist, as the agents' own settings place them."""
+def homes(named: Collection[str] = ()) -> list[Home]:
+    """Return the homes that exist or whose agents are named, as the agents' settings place them."""
     codex = os.path.join(home_paths.codex(), "sessions")
     places = (
         Home("OpenClaw", home_paths.openclaw_agents()),
@@ -21,7 +21,7 @@ def homes() -> list[Home]:
         Home("pi", os.path.join(home_paths.pi(), "sessions")),
         Home("Codex", codex, "its sessions are shown, never changed"),
     )
-    return [home for home in places if os.path.isdir(home.path)]
+    return [home for home in places if home.agent in named or os.path.isdir(home.path)]
 
 
 def uncovered(roots: Iterable[str]) -> list[Home]:

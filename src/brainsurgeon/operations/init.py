@@ -120,8 +120,13 @@ def set_up(
     `program` is the command that starts this program from any directory. A requested service that
     is impossible on this machine is an offer without steps; an impossible tool raises UsageError.
     """
-    every_home = homes()
-    own = [home for home in every_home if os.stat(home.path).st_uid == os.geteuid()]
+    # An agent that is named will have sessions, even if it has none yet.
+    every_home = homes([servers.TITLES["claude" if name == PLUGIN else name] for name in mcp])
+    foreign = tuple(
+        home for home in every_home
+        if os.path.exists(home.path) and os.stat(home.path).st_uid != os.geteuid()
+    )  # fmt: skip
+    own = [home for home in every_home if home not in foreign]
     existing = config_path(config)
     existing = existing if existing and os.path.lexists(existing) else None
     settings, warnings = load(existing or os.devnull)
@@ -141,10 +146,9 @@ def set_up(
         Offer("a configuration, and the man page", (step, _man_page(record)), asked=True),
         *_systemd(program, more, settings, record, asked=systemd, ask=ask),
         *_cron(program, more, asked=cron, ask=ask),
-        *_plugin(more, record, asked=PLUGIN in mcp),
+        *_plugin(more, asked=PLUGIN in mcp),
         *_tools(program, more, record, asked=mcp, ask=ask),
     )
-    foreign = tuple(home for home in every_home if home not in own)
     unused = tuple(unused_homes(settings)) if existing else ()
     return Setup(
         tuple(every_home), foreign, settings, record, offers, tuple(warnings), unused
@@ -269,7 +273,7 @@ def _call(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
-def _plugin(more: Command, record: Record, *, asked: bool) -> Iterator[Offer]:
+def _plugin(more: Command, *, asked: bool) -> Iterator[Offer]:
     """Offer the plugin of Claude Code: the tool, its skill, and hooks."""
     if not asked:
         return
@@ -279,7 +283,7 @@ def _plugin(more: Command, record: Record, *, asked: bool) -> Iterator[Offer]:
         CommandStep(f"{what} of Claude Code", command, undo, state)
         for what, command, undo, state in servers.plugin_steps(_packaged("deploy/claude-code"))
     ]
-    twice = servers.configured("claude") is not None and not record.find(agent="claude")
+    twice = servers.configured("claude") is not None
     places = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
     notes = (
         twice and "unregister the second tool: claude mcp remove --scope user brainsurgeon",

@@ -219,7 +219,7 @@ def sessions(listed: Sequence[reports.SessionSummary], now: float, *, chosen: bo
     if not listed:
         if chosen:
             return "no session matches; without --agent and --state all are listed"
-        return "no sessions found; the roots in the configuration say where to look"
+        return "no sessions found; `brainsurgeon status` prints where they are looked for"
     size = sum(session.size for session in listed)
     saved = sum(session.saved for session in listed)
     states = Counter(session.state for session in listed).most_common()
