@@ -2,7 +2,7 @@
 
 import json
 
-from brainsurgeon.planning.summaries import (
+from brainsurgeon.planning.archive import (
     archive_text,
     outcome_in,
     outcome_of,

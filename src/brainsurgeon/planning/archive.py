@@ -7,10 +7,11 @@ kept of each entry, and a summary only of turns that may be archived.
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import compress, islice, pairwise, takewhile
 from operator import add, sub
@@ -40,16 +41,14 @@ from brainsurgeon.model.turns import (
     Verdict,
 )
 from brainsurgeon.planning.drafts import Ids, Judge
+from brainsurgeon.planning.evidence import as_bytes, shortened
 from brainsurgeon.planning.rules import FITS, EntryState
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
-from brainsurgeon.planning.summaries import (
-    Summary,
-    archive_text,
-    outcome_of,
-    outcomes_of,
-    summary_of,
-)
 
+# The most bytes that a summary quotes of the outcome, and the most questions.
+_QUOTED = 2000
+_QUESTIONS = 5
+_QUESTION = re.compile(r"[^\s.!?][^.!?\n]*\?")
 # Characters kept of the first line of a failed result, and how many of the newest are kept.
 _FINDING = 160
 _FINDINGS = 5
@@ -61,6 +60,72 @@ _LONGEST_NAME = 40
 _UNSURE = "an id is missing or occurs twice"
 # A summary may be longer than the answer by at most this share of the removed characters.
 _WORTH = 0.5
+
+
+class Summary(Struct, frozen=True):
+    """The summary of a turn, and its outcome alone, for an archive of several turns.
+
+    `note` is the agent's own account of the turn, `calls` and `failed` count its calls.
+    """
+
+    text: str = ""
+    outcome: str = ""
+    note: str | None = None
+    calls: int = 0
+    failed: int = 0
+
+
+def archive_text(entry_id: str, summary: str) -> str:
+    return f"{MARK}\narchive: {placeholder_id(entry_id)}\n\n{summary}"
+
+
+def summary_of(
+    closing: str, note: str | None, findings: Sequence[str], files: Sequence[str],
+    tools: Mapping[str, int],
+) -> str:  # fmt: skip
+    """Return the summary of a turn.
+
+    `closing` is its last answer, `findings` the first lines of its failed results, `files` those
+    that it touched, `tools` counts its calls.
+    """
+    questions = [match.strip() for match in _QUESTION.findall(closing)[:_QUESTIONS]]
+    summary = {
+        "outcome": outcome_of(closing, note),
+        "key_findings": findings,
+        "files_touched": files,
+        "tools_used": tools,
+        "open_questions": questions,
+    }
+    return json.dumps(summary, ensure_ascii=False)
+
+
+def outcomes_of(outcomes: Sequence[str]) -> str:
+    """List the outcomes of several turns, or the beginnings of long ones."""
+    share = max(1, _QUOTED // len(outcomes))
+    listed = [text if len(text) <= share else f"{text[:share]}…" for text in outcomes]
+    return json.dumps({"outcomes": listed}, ensure_ascii=False)
+
+
+def outcome_of(closing: str, note: str | None) -> str:
+    """Return the outcome of a turn; of a long one, the two ends."""
+    return shortened(as_bytes(note or outcome_in(closing)), _QUOTED).decode()
+
+
+def outcome_in(text: str) -> str:
+    """Return the outcome in an archive's text; any other text is returned unchanged."""
+    if not text.startswith(MARK):
+        return text
+    summary = text.partition("\n\n")[2]
+    try:
+        parsed = json.loads(summary)
+    except ValueError:
+        return summary
+    if not isinstance(parsed, dict):
+        return summary
+    outcomes = parsed.get("outcomes")
+    if isinstance(outcomes, list):
+        return "; ".join(map(str, outcomes))
+    return str(parsed.get("outcome", summary))
 
 
 class Weight(NamedTuple):

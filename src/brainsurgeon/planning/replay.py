@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate, islice
 from statistics import linear_regression
-from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,10 +36,9 @@ from brainsurgeon.planning import cache
 from brainsurgeon.planning.calls import Renewed, life_of, sent_with
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.planning.rules import LAST, EntryState, Extract, extract
+from brainsurgeon.planning.snapshot import LONG_AGO
 from brainsurgeon.planning.superseded import Values, superseded
 
-# A survey for which every entry is old and before the last prompt.
-_LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
 _PLACEHOLDER = placeholder_named("0" * 8)
 # The tokens of a character vary by this much in one session: in the samples, from 0.8 to 1.4.
 _LEAST, _MOST = 0.5, 1.5
@@ -167,7 +165,7 @@ def _values(
     parsed: ParsedLine, form: Format, rules: Rules, newer: Mapping[Values, int],
     rate: float, number: int,
 ) -> Iterator[Value]:  # fmt: skip
-    for part in form.parts(parsed.entry, _LONG_AGO, parsed.offset):
+    for part in form.parts(parsed.entry, LONG_AGO, parsed.offset):
         values = (parsed.ident, part.kind, form.anchor(parsed.entry, part.path))
         by = newer.get(values)
         state = EntryState(parsed.ident, OLD, superseded="" if by is None else str(by))

@@ -68,9 +68,7 @@ class Snapshot(Struct, frozen=True):
 # Increase this whenever the planner or this module decides otherwise about the same bytes.
 VERSION = 1
 # A survey for which every entry is old and before the last prompt.
-_LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
-# Maximum number of lines with removals that are remembered: the first ones.
-_MOST_GOING = 1000
+LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
 
 
 class Frontier:
@@ -98,7 +96,7 @@ class Frontier:
         self._at: tuple[int, int] = (0, 1)
         self._open: tuple[int, int] | None = None
         self._begin: tuple[int, int] | None = None
-        self._going: list[tuple[int, int]] = []
+        self._going: tuple[int, int] | None = None  # the first line with removals
         self._dead = False
         self._survey = session.survey
         for line in session.lines:
@@ -119,15 +117,15 @@ class Frontier:
         self._dead |= why is not None
         if self._open:
             return
-        if any(goes for _, goes in parts) and len(self._going) < _MOST_GOING:
-            self._going.append(self._at)
+        if any(goes for _, goes in parts):
+            self._going = self._going or self._at
         aged = why is None and here.position == OLD and here.restored_at is None
         if aged and not any(part.locked for part, _ in parts):
             return  # nothing can change: it was judged as old and without protection
         old = replace(here, position=OLD, restored_at=None)
         states = [replace(old, dead=dead) for dead in {None, why, here.dead}]
         later = {part.path: part for part in session.form.parts(
-            parsed.entry, _LONG_AGO, parsed.offset
+            parsed.entry, LONG_AGO, parsed.offset
         )}  # fmt: skip
         for part, goes in parts:
             value, then = value_at(parsed.entry, part.path), later.get(part.path, part)
@@ -149,10 +147,9 @@ class Frontier:
         first = [place for place in (self._begin, self._open) if place]
         start = planned.edits[0].start if planned.edits else None
         if start is not None and (self._open is None or start < self._open[0]):
-            before = [place for place in self._going if place[0] <= start]
-            if not before:  # the removals cannot be decided line by line
-                return None
-            first.append(before[-1])
+            if self._going is None or self._going[0] > start:
+                return None  # the removals cannot be decided line by line
+            first.append(self._going)
         return min(first)
 
     def wait(self) -> None:
