@@ -21,6 +21,10 @@ CONFIGURATION = TOP / "deploy" / "docs" / "configuration.md"
 EACH = re.compile(r"(<!-- commands -->\n)(.*?)(<!-- end of commands -->)", re.DOTALL)
 HELP = re.compile(r"(<!-- help -->\n```text\n)(.*?)(```\n<!-- end of help -->)", re.DOTALL)
 KEYS = re.compile(r"(<!-- keys -->\n)(.*?)(<!-- end of keys -->)", re.DOTALL)
+# The options that every command has. What is left of a heading without options goes, too.
+COMMON = re.compile(
+    r"(\n\nOptions:)?(\n  --json +Print one JSON document\.)?\n  --config FILE .*\n  -h, --help .*"
+)
 HEAD = """\
 .\\" Made by deploy/man.py from the help of the program; not edited by hand.
 .TH BRAINSURGEON 1
@@ -109,11 +113,12 @@ def said(*words: str) -> str:
 
 
 def each() -> str:
-    """Return the help of each command, under a heading of its own."""
+    """Return the help of each command, without the options of all, under its heading."""
     names = []
     for name, command in typer.main.get_command(app).commands.items():
         names += [(name, *inner) for inner in zip(getattr(command, "commands", ()))] or [(name,)]
-    return "\n".join(f"### {' '.join(words)}\n\n```text\n{said(*words)}```\n" for words in names)
+    helps = ((words, COMMON.sub("", said(*words)).rstrip()) for words in names)
+    return "\n".join(f"### {' '.join(words)}\n\n```text\n{text}\n```\n" for words, text in helps)
 
 
 def main() -> None:

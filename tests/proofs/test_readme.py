@@ -45,7 +45,7 @@ def test_the_picture_shows_what_a_run_does_to_a_real_session():
 
 
 def test_the_help_in_the_reference_is_the_help_of_the_program(man):
-    """`--help` of the program and of each command stand in it; else run deploy/man.py."""
+    """`--help` of the program and of each command are in it; else run deploy/man.py."""
     page = man.COMMANDS.read_text()
 
     assert man.HELP.search(page)[2] == man.said()
