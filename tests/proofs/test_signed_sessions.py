@@ -5,7 +5,6 @@ import json
 import pytest
 
 from brainsurgeon.errors import ChangedError
-from brainsurgeon.hosts import homes
 from brainsurgeon.operations.context import context
 from brainsurgeon.operations.show import show
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, UNFIT
@@ -356,9 +355,8 @@ def test_a_fork_has_its_signatures_taken_out_for_itself(world, talk):
     assert thoughts(lean)[-1] == "sig-2b"
 
 
-def test_an_agent_that_asks_for_it_keeps_its_thinking(world, talk, monkeypatch):
+def test_an_agent_that_asks_for_it_keeps_its_thinking(world, talk):
     """Where pi manages a model's effort it asks the provider to drop what no longer fits."""
-    monkeypatch.setattr(homes, "drops_blocks", lambda: True)
     for tag in range(3):
         turn(talk, tag, providerThinkingLevel="high" if tag else None)
     place = world.root / "pi" / "--home-me--"

@@ -25,9 +25,10 @@ from brainsurgeon.planning.rules import EntryState, Extract, extract
 class Habits(Struct, frozen=True):
     """Behaviour of an agent that concerns signatures.
 
-    An agent that `drops_blocks` asks its provider to drop blocks with invalid signatures. One that
-    `remembers` keeps a session in memory: its thinking may be signed together with values that were
-    extracted from the file long ago.
+    An agent that `drops_blocks` asks its provider to drop blocks with invalid signatures, where the
+    session says that it did so before (`Thoughts.dropped_by_itself`). One that `remembers` keeps a
+    session in memory: its thinking may be signed together with values that were extracted from the
+    file long ago.
     """
 
     drops_blocks: bool = False

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import Format
-from brainsurgeon.hosts import claude_code, homes, openclaw
+from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records, Request, SessionRecord
 from brainsurgeon.model.rules import Rules
@@ -141,10 +141,12 @@ class Examination(Struct, frozen=True, dict=True):
     @property
     def habits(self) -> Habits:
         # OpenClaw writes pi's format, but in its own directories or database. It reads a session
-        # again for every run, so only pi itself and Claude Code have these habits.
+        # again for every run, so only pi itself and Claude Code have these habits. Seen with pi
+        # 0.73.1 to 1.5.2: a running pi keeps its session in memory and never reads the file again.
+        # Its requests, and a fork that it makes, contain the values that were extracted meanwhile.
         is_pi = self.format.name == "openclaw" and not self.session.in_layout
         remembers = is_pi or self.format.name == claude_code.FORMAT
-        return Habits(drops_blocks=is_pi and homes.drops_blocks(), remembers=remembers)
+        return Habits(drops_blocks=is_pi, remembers=remembers)
 
     def kept_in_memory(self) -> str | None:
         """Return why extracting would save nothing yet: a process has the session in memory.
