@@ -50,7 +50,7 @@ def test_every_command_works_in_an_empty_home(own_home):
     for words, done in together(run, later).items():
         assert done.returncode == later[words], words
 
-    assert set(looked) <= {".local", "state", "brainsurgeon", "store.db", "locks", "last_run"}
+    assert set(looked) <= {".local", "state", "brainsurgeon", "store.db", "locks"}
 
 
 def test_looking_never_makes_a_store(own_home):

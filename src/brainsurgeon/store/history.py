@@ -288,6 +288,7 @@ class Facts(Table):
         """Record the time of a run over all sessions."""
         if self.get("last_run_at") is None:
             self.put("last_run_at", now)
+            return
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with suppress(OSError):
             descriptor = os.open(self._last_run, flags, 0o600)
