@@ -353,14 +353,14 @@ class FileLines:
         number, offset, pending, lost = self._number, self._start, bytearray(), 0
         for chunk in read_range(self._descriptor, self._start, self._size, CHUNK >> 4 or 1):
             self._check()
-            *pieces, last = chunk.split(b"\n")
-            for piece in pieces:
-                length = lost + len(pending) + len(piece)
-                raw = bytes(pending) + piece if pending else piece
+            begin = 0
+            while (end := chunk.find(b"\n", begin)) >= 0:  # `split` looks at each byte singly
+                length = lost + len(pending) + end - begin
+                raw = bytes(pending) + chunk[begin:end] if pending else chunk[begin:end]
                 yield Line(number, offset, None if length > LONGEST_LINE else raw)
-                number, offset, lost = number + 1, offset + length + 1, 0
+                number, offset, lost, begin = number + 1, offset + length + 1, 0, end + 1
                 pending.clear()
-            pending += last
+            pending += chunk[begin:]
             if lost + len(pending) > LONGEST_LINE:
                 lost += len(pending)
                 pending.clear()
@@ -374,15 +374,14 @@ class FileLines:
             self._check()
             start = max(self._start, end - CHUNK)
             chunk = b"".join(read_range(self._descriptor, start, end))
-            begin, *pieces = chunk.split(b"\n")
-            for piece in reversed(pieces):
-                offset = end - len(piece)
-                raw = None if lost + len(piece) + len(pending) > LONGEST_LINE else piece + pending
+            stop = len(chunk)
+            while (before := chunk.rfind(b"\n", 0, stop)) >= 0:
+                length = lost + stop - before - 1 + len(pending)
+                raw = None if length > LONGEST_LINE else chunk[before + 1 : stop] + pending
                 if raw != b"" or not first:
-                    yield Line(0, offset, raw, terminated=not first)
-                pending, lost, first = b"", 0, False
-                end = offset - 1  # noqa: PLW2901
-            pending = begin + pending
+                    yield Line(0, start + before + 1, raw, terminated=not first)
+                pending, lost, first, stop = b"", 0, False, before
+            pending = chunk[:stop] + pending
             if lost + len(pending) > LONGEST_LINE:
                 lost, pending = lost + len(pending), b""
         if pending or lost or not first:
