@@ -136,12 +136,12 @@ def parsed_lines(lines: Iterable[Line], form: Format) -> Iterator[ParsedLine]:
 
 def usable_id(value: object) -> str | None:
     """Return the id as text if it is an integer or 1 to 1,024 characters of valid UTF-8."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_ID:
+    if not isinstance(value, str):
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+    if not 0 < len(value) <= _LONGEST_ID:
         return None
     try:
-        value.encode()
+        value.isascii() or value.encode()
     except UnicodeEncodeError:
         return None
     return value
@@ -180,14 +180,16 @@ def content_parts(
     content: object, path: KeyPath, kind: Kind, tool: str | None
 ) -> Iterator[Part]:  # fmt: skip
     """Yield texts and images of a content, which is a text or a list of blocks."""
-    yield from leaves(str_or_none(content), path, kind, tool)
+    if isinstance(content, str):
+        yield from leaves(content, path, kind, tool)
     for index, block in blocks_in(content):
         yield from block_parts(block, (*path, index), kind, tool)
 
 
 def block_parts(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
     if block.get("type") == "text":
-        yield from leaves(str_or_none(block.get("text")), (*path, "text"), kind, tool)
+        if text := str_or_none(block.get("text")):
+            yield Part((*path, "text"), kind, len(text), tool)
     elif block.get("type") in ("image", "document"):
         yield from image(block, path, kind, tool)
 

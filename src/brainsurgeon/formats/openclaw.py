@@ -483,7 +483,11 @@ def _is_message(entry: Entry) -> bool:
 
 
 def _role(entry: Entry) -> str | None:
-    return str_or_none(entry["message"].get("role")) if _is_message(entry) else None
+    message = entry.get("message")
+    if entry.get("type") != "message" or not isinstance(message, dict):
+        return None
+    role = message.get("role")
+    return role if isinstance(role, str) else None
 
 
 def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from brainsurgeon.formats.base import ParsedLine
-from brainsurgeon.model.entries import REDACTED, RESTORED, Entry, KeyPath, parse, value_at
+from brainsurgeon.model.entries import REDACTED, RESTORED, Entry, KeyPath, decode, parse, value_at
 from brainsurgeon.model.plans import UNRECORDED, Edit, FieldEdit, Removal, Restoration
 from brainsurgeon.model.records import FieldRecord
 
@@ -298,7 +298,7 @@ def verify(raw: bytes, offset: int, entry: Entry, edits: Sequence[Edit]) -> None
     if fresh is None:
         raise UntouchableError("the edited line would not parse")
     for edit in written:
-        if isinstance(edit, Removal) and value_at(fresh, edit.path) != json.loads(edit.new):
+        if isinstance(edit, Removal) and value_at(fresh, edit.path) != decode(edit.new):
             raise UntouchableError("the edited line would not have the planned content")
         for each in (fresh, entry):  # what is edited is cleared, so that the rest can be compared
             if isinstance(edit, Removal):

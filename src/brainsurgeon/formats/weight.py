@@ -19,7 +19,7 @@ from brainsurgeon.formats.base import blocks_in, dict_or_empty, leaves, str_or_e
 from brainsurgeon.formats.claude_code import BOUNDARY, blocks_of, entry_id, message_of
 from brainsurgeon.formats.generic import Generic
 from brainsurgeon.formats.openclaw import NOT_REPLAYED
-from brainsurgeon.model.entries import Entry, KeyPath
+from brainsurgeon.model.entries import Entry, KeyPath, decode
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, ModelCall, Sent
@@ -129,9 +129,11 @@ def _json(value: object) -> int:
 def _content(value: Any, depth: int = 4) -> Sent:
     if isinstance(value, str):
         return Sent(len(value))
-    if not depth:
-        return NOTHING
-    return sum((_block(block, depth - 1) for _, block in blocks_in(value)), NOTHING)
+    sent = NOTHING
+    for block in value if depth and isinstance(value, list) else ():
+        if isinstance(block, dict):
+            sent += _block(block, depth - 1)
+    return sent
 
 
 def _block(block: Entry, depth: int) -> Sent:
@@ -302,7 +304,7 @@ def tokens_off(form: str, entry: Entry, path: KeyPath, token: bytes, rate: float
     The entry is live; `rate` is the number of tokens per character.
     """
     sent = DIALECTS[form].sent
-    before, after = map(sent, _replaced(entry, path, json.loads(token)))
+    before, after = map(sent, _replaced(entry, path, decode(token)))
     return (before - after).tokens(rate)
 
 

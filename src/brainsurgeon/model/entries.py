@@ -153,6 +153,7 @@ def placeholder_in(value: object) -> str | None:
 
 # Bytes of memory; a line that would take more is copied without being parsed.
 HEAVIEST = 96 << 20
+_EASY = HEAVIEST // 128  # bytes of a line that is too short to take more, however dense
 _COSTS = {b"[": 100, b"{": 240, b",": 90, b":": 130}
 _FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89a-fA-F]")
 _TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u")
@@ -165,8 +166,6 @@ _LONGEST_QUICK = 4 << 20
 
 
 def too_dense(raw: bytes) -> bool:
-    if len(raw) <= HEAVIEST // 128:  # too short, however dense
-        return False
     text = len(raw) * (1 + _width(raw))
     if text + sum(raw.count(mark) * cost for mark, cost in _COSTS.items()) <= HEAVIEST:
         return False
@@ -190,13 +189,15 @@ def parse(raw: bytes) -> Entry | None:
     The standard parser accepts text that some agents write and orjson refuses, such as lone
     surrogates. Both refuse invalid UTF-8.
     """
-    if too_dense(raw):
-        return None
-    try:
-        value = orjson.loads(raw) if len(raw) <= _LONGEST_QUICK else _parse_leniently(raw)
-    except orjson.JSONDecodeError:
-        value = _parse_leniently(raw)
+    value = None if len(raw) > _EASY and too_dense(raw) else decode(raw)
     return value if isinstance(value, dict) else None
+
+
+def decode(raw: bytes) -> Any:
+    try:
+        return orjson.loads(raw) if len(raw) <= _LONGEST_QUICK else _parse_leniently(raw)
+    except orjson.JSONDecodeError:
+        return _parse_leniently(raw)
 
 
 def _parse_leniently(raw: bytes) -> Any:

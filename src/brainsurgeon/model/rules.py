@@ -22,8 +22,9 @@ class Rule(Struct, frozen=True):
     keep_recent: int
 
     def matches(self, part: Part) -> bool:
-        tools = self.tools or ("*",)
-        return part.kind == self.kind and any(fnmatchcase(part.tool or "", glob) for glob in tools)
+        return part.kind == self.kind and (
+            not self.tools or any(fnmatchcase(part.tool or "", glob) for glob in self.tools)
+        )
 
 
 class Rules(Struct, frozen=True):

@@ -4,7 +4,7 @@ import json
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -89,6 +89,7 @@ class Judge:
         self.tally, self.warnings = Counts(), list[str]()
         # Parts that stay unless their signature turns out to break, by offset and path.
         self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
+        self.parts: Sequence[Part] = ()  # of the last entry
         self._session, self._rules, self._frontier = session, rules, frontier
         self._sets, self._pins = session.sets, session.records.pins
 
@@ -104,7 +105,7 @@ class Judge:
         `farthest` messages after the entry.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
-        parts = list(form.parts(parsed.entry, survey, parsed.offset))
+        self.parts = parts = list(form.parts(parsed.entry, survey, parsed.offset))
         if not parts and override_of({}, ident, self._sets, self._pins)[0] is True:
             parts = list(form.parts({**parsed.entry, EXTRACTABLE: True}, survey, parsed.offset))
         if not parts:
@@ -226,11 +227,9 @@ class FieldRequests:
         self._placed: dict[str, list[FieldRecord]] = defaultdict(list)
         for record in session.records.fields:
             self._placed[record.entry_id].append(record)
+        self.entries = self.sets.keys() | self._placed.keys()
         self._met: set[int] = set()
         self._missed: list[tuple[str, str]] = []
-
-    def concern(self, entry_id: str) -> bool:
-        return entry_id in self.sets or entry_id in self._placed
 
     def cleans(self, ident: str, entry: Entry) -> bool:
         ours = RESTORED in entry or REDACTED in entry

@@ -12,7 +12,7 @@ placeholder that a user typed or a tool printed fails these checks and is left a
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 
 from msgspec import Struct, field
@@ -86,7 +86,7 @@ class Matcher:
                 self._replaced[value.entry_id].append(value)
 
     @property
-    def redacted(self) -> Container[str]:
+    def redacted(self) -> Collection[str]:
         return self._replaced.keys()
 
     def standing(self, parsed: ParsedLine) -> list[Extraction]:

@@ -49,7 +49,7 @@ from brainsurgeon.planning.snapshot import Frontier, Snapshot
 
 _TWICE = "its id occurs twice in the file"
 _UNSURE = "it is uncertain whether it is the recorded entry"
-_OURS = re.compile("|".join(map(re.escape, (PREFIX, MARK, *FIELDS))).encode())
+_OURS = (PREFIX, MARK, *FIELDS)
 
 
 def plan(
@@ -104,7 +104,9 @@ class _Planner:
         self._tally = self._judge.tally
         self._signatures = Gatherer(session, rules, archivals.left)
         self._signatures.signatures.left = [0] * frontier.doubts
-        self._calls = tuple(call.encode() for call in own.calls)
+        # Marks of short lines that may change, or contain one of our placeholders or fields.
+        self._concerned = {*own.answers, *self._matcher.redacted, *self._fields.entries}
+        self._ours = re.compile("|".join(map(re.escape, (*_OURS, *own.calls))).encode())
         for verdict in archivals.verdicts:
             self._tally.protect(verdict.closing_id, verdict.until)
 
@@ -130,15 +132,12 @@ class _Planner:
         return self._plan()
 
     def _may_concern_us(self, parsed: ParsedLine) -> bool:
-        """Check whether a short line may change, or contain one of our placeholders or fields."""
-        ident, offset, archivals = parsed.ident or "", parsed.offset, self._archivals
         return (
-            offset in archivals.made or offset in archivals.emptied
-            or ident in self._own.answers or ident in self._matcher.redacted
-            or self._fields.concern(ident)
-            or _OURS.search(parsed.raw) is not None
-            or any(call in parsed.raw for call in self._calls)
-        )  # fmt: skip
+            parsed.ident in self._concerned
+            or parsed.offset in self._archivals.made
+            or parsed.offset in self._archivals.emptied
+            or self._ours.search(parsed.raw) is not None
+        )
 
     def _plan(self) -> Plan:
         twice, tally = self._ids.twice(), self._tally
@@ -254,12 +253,12 @@ class _Planner:
                 farthest=self._archivals.farthest(parsed.offset),
             )  # fmt: skip
         named = ident is not None and (
-            self._fields.concern(ident) or self._fields.cleans(ident, entry)
+            ident in self._fields.entries or self._fields.cleans(ident, entry)
         )
         edited = bool(back or going or named or ours or archival)
         if not (standing or edited):
             return
-        unsent = self._signatures.unsent(parsed)
+        unsent = self._signatures.unsent(parsed, self._judge.parts if going else None)
         if not edited:
             self._signatures.change(parsed.offset, unsent, (), standing)
             return

@@ -21,7 +21,7 @@ from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import ParsedLine, Thoughts
 from brainsurgeon.formats.openclaw import is_hollow
 from brainsurgeon.formats.weight import tokens_off
-from brainsurgeon.model.entries import KeyPath, parse, placeholder_id, value_at
+from brainsurgeon.model.entries import KeyPath, Part, parse, placeholder_id, value_at
 from brainsurgeon.model.plans import Edit, FieldEdit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rules
@@ -224,9 +224,10 @@ class Gatherer:
                 less = tokens_off(name, parsed.entry, edit.path, edit.new, rate)
                 yield replace(edit, tokens=edit.tokens + less)
 
-    def unsent(self, parsed: ParsedLine) -> set[KeyPath]:
+    def unsent(self, parsed: ParsedLine, parts: Iterable[Part] | None = None) -> set[KeyPath]:
         # A part that was replaced as a block has its placeholder one step deeper.
-        parts = self._form.parts(parsed.entry, self._session.survey, parsed.offset)
+        if parts is None:
+            parts = self._form.parts(parsed.entry, self._session.survey, parsed.offset)
         return {path for part in parts if part.dead for path in (part.path, part.path[:-1])}
 
     def change(

@@ -120,18 +120,19 @@ class Frontier:
             return
         if any(goes for _, goes in parts):
             self._going = self._going or self._at
+        stays = [part for part, goes in parts if not goes]
         aged = why is None and here.position == OLD and here.restored_at is None
-        if aged and not any(part.locked for part, _ in parts):
+        if not stays or (aged and not any(part.locked for part in stays)):
             return  # nothing can change: it was judged as old and without protection
         old = replace(here, position=OLD, restored_at=None)
         states = [replace(old, dead=dead) for dead in {None, why, here.dead}]
         later = {part.path: part for part in session.form.parts(
             parsed.entry, LONG_AGO, parsed.offset
         )}  # fmt: skip
-        for part, goes in parts:
+        for part in stays:
             value, then = value_at(parsed.entry, part.path), later.get(part.path, part)
             decisions = (extract(then, value, state, rules, session.now) for state in states)
-            if not goes and any(isinstance(decision, Extract) for decision in decisions):
+            if any(isinstance(decision, Extract) for decision in decisions):
                 self.wait()
                 return
 
