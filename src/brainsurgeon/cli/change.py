@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def restore(
     entry: str | None = Argument(
         None,
-        help="Entry id, its beginning, or a whole placeholder [[extracted-…]]. With --all "
-        "--wait, the longest time to wait, such as 2h.",
+        help="Entry id, its beginning, or a whole placeholder [[extracted-…]]. `restore "
+        "--all --wait 2h` has no entry: 2h is the longest time to wait.",
     ),
     everything: bool = Option(
         False, "--all", help="Restore everything, or everything in --session."

@@ -151,7 +151,8 @@ class Profiled(SettingsTable):
 
     keep_recent: Count = key(3, "number of newest messages that are sent whole")
     keep_recent_tokens: Count = key(
-        0, "the same in tokens: the newest messages with this many tokens are sent whole, too"
+        0,
+        "also send whole the newest messages that together have this many tokens; 0: off",
     )
     superseded: Switch = key(
         False,
@@ -175,8 +176,8 @@ class Profiled(SettingsTable):
     )
     signed_models: Names = key(
         (),
-        "globs of further models whose signatures cover everything before the thinking; `!` "
-        "excludes a model",
+        "globs of more models, besides Claude 5.1 and later, whose thinking becomes invalid if "
+        "anything before it changes; `!` excludes a model",
     )
     when: Literal["pays", "cold", "always"] = key(
         "pays",
@@ -184,7 +185,9 @@ class Profiled(SettingsTable):
         "cache is `cold`, or `always` at once",
     )
     windows: dict[str, Positive] = key(dict, "windows of models in tokens, by globs of model ids")
-    tiers: dict[str, Tier] = key(dict, "tiers of models, by parts of their ids")
+    tiers: dict[str, Tier] = key(
+        dict, "tiers of models (`frontier`, `mid`, `small`), by parts of model ids"
+    )
     budget: BudgetTable = key(
         BudgetTable.model_construct,
         "how full a context window may become before a scan extracts more",
@@ -241,7 +244,7 @@ class Settings(Profiled):
     min_reclaim: Reclaim = key(
         0.01,
         'rewrite a session only if this saves at least so many bytes (`"64KB"`), or this share of '
-        'its last prompt (`"1%"`)',
+        'its last request (`"1%"`)',
     )
     quiet: Wait = key(30, "how long a session must be unchanged before it is rewritten")
     abandoned_after: Wait = key(
@@ -268,8 +271,8 @@ class Settings(Profiled):
     )
     databases: Literal["auto", "engines", "off"] = key(
         "auto",
-        "which of OpenClaw's databases to change: `off`: none; `auto`: those without a plugin as "
-        "context engine; `engines`: those with one, too",
+        "which of OpenClaw's databases to change: `off`: none; `auto`: those of agents whose "
+        "context engine is OpenClaw's own; `engines`: also those of agents with a plugin for it",
     )
     roots: tuple[RootTable, ...] = key(
         (),
