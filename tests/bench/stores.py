@@ -127,7 +127,7 @@ def record(store, root, number, values, now, chance):
             blob, digest, _ = store.blobs.put(value)
             cut = cut_of(f"{chance.getrandbits(32):08x}", value, chance)
             store.extractions.add(
-                cut.named(store.placeholders.name(cut.name, cut.path, digest)),
+                cut.named(store.placeholders.name(cut.name, cut.path, (blob, digest))),
                 session_id=row.id, journal_id=entry, extracted_at=now,
                 blob_id=blob, digest=digest, size=len(value),
             )  # fmt: skip

@@ -53,7 +53,7 @@ def record(store, row, entry, one, value, **columns):
     """Store a value and its record, as a rewrite does."""
     blob, digest, _ = store.blobs.put(value)
     if one.is_named:
-        one = one.named(store.placeholders.name(one.name, one.path, digest))
+        one = one.named(store.placeholders.name(one.name, one.path, (blob, digest)))
     rest = {"session_id": row.id, "journal_id": entry, "extracted_at": 1.0}
     known = {"blob_id": blob, "digest": digest, "size": len(value)}
     store.extractions.add(one, **rest | known | columns)

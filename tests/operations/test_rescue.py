@@ -77,7 +77,7 @@ def test_the_doctor_keeps_naming_what_was_lost(world):
 
 
 @pytest.mark.parametrize(
-    "table", ["extractions", "files", "journal", "meta", "placeholders", "placements", "resumes"]
+    "table", ["extractions", "files", "journal", "meta", "placements", "resumes"]
 )
 def test_a_ruined_page_of_any_table_leaves_a_sound_store(world, table):
     """Whichever table a damaged page belongs to, the new store is sound and holds every value."""
@@ -249,17 +249,6 @@ def test_values_are_restored_though_nothing_is_known_of_their_sessions(world):
     ]  # fmt: skip
     world.restore_all(pristine=True)
     assert placeholders_below(world) == 0
-
-
-def test_a_lost_placeholder_is_never_given_out_for_another_value(world):
-    """Placeholders that were lost are re-created from the extractions that they name."""
-    many(world, turns=15)
-    given = sql(world, "SELECT * FROM placeholders")
-    assert {number for _, _, number, _ in given} == {1, 2, 3, 4}
-    ruin(world, "placeholders", "placeholders_numbered")
-    rescue(world.settings(), LATER)
-
-    assert sql(world, "SELECT * FROM placeholders") == given
 
 
 def test_values_whose_placements_are_lost_stand_in_their_own_sessions(world):

@@ -44,7 +44,6 @@ def whole(request, tmp_path_factory):
                 blob, digest, _ = store.blobs.put(value)
                 session, size, entry = number % 40 + 1, len(value), f"e{number}"
                 rows.execute(EXTRACTION, (session, entry, entry, size, size, digest, blob))
-                rows.execute("INSERT INTO placeholders VALUES (?, 't0', 1, ?)", (entry, digest))
                 rows.execute(PLACEMENT, (session, number))
         if request.param == "compacted":
             rows.execute("VACUUM")

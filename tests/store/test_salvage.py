@@ -113,9 +113,6 @@ INSERT INTO extractions (name, path, replacement, unplaced_at, journal_id, archi
         ('a', 't0', '"archive: a"', 3.0, NULL, 8), ('a', '["parentId"]', '"q"', 3.0, NULL, 8)
     ) AS named JOIN blobs;
 INSERT INTO placements VALUES (1, 1, NULL);
-INSERT INTO placeholders SELECT id, 't0', number, digest
-    FROM (SELECT 'a' AS id, 1 AS number UNION SELECT 'e', 1 UNION SELECT 'e', 2 UNION SELECT 'p', 1)
-    JOIN (SELECT digest FROM blobs);
 """
 
 
@@ -138,10 +135,7 @@ def test_references_to_lost_rows_are_mended(store, directory, tmp_path):
     """Lost owners are re-created; what means as much without a lost row goes on without it."""
     fill(store)
     store._connection.execute("PRAGMA foreign_keys = OFF")
-    for table in (
-        "agents", "sessions", "runs", "journal", "placeholders", "placements", "blobs",
-        "archives",
-    ):  # fmt: skip
+    for table in ("agents", "sessions", "runs", "journal", "placements", "blobs", "archives"):
         store._connection.execute(f"DELETE FROM {table}")
     store._connection.execute("INSERT INTO placements VALUES (1, 99, NULL)")
     fresh = str(tmp_path / "fresh.db")
@@ -152,9 +146,6 @@ def test_references_to_lost_rows_are_mended(store, directory, tmp_path):
     assert [row[:5] for row in made["sessions"]] == [
         (1, 0, "1", None, b"/lost-with-a-damaged-store/1")
     ]
-    assert [row[:3] for row in made["placeholders"]] == [
-        ("a", "t0", 1), ("e", "t0", 1), ("e", "t0", 2), ("p", "t0", 1),
-    ]  # fmt: skip
     assert [row[0] for row in made["requests"]] == [2]
     assert [row[8:] for row in made["fields"]] == [("undone", None, None)]
     assert made["placements"] == []

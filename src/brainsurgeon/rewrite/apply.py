@@ -150,8 +150,9 @@ class ExtractedValues:
             size = len(content)
         if removal.is_named:
             name = store.placeholders.name(
-                removal.name, removal.path, digest, self._foreign, reused=removal.rest is not None
-            )
+                removal.name, removal.path, (blob, digest), self._foreign,
+                reused=removal.rest is not None,
+            )  # fmt: skip
             if name != removal.name:
                 removal = self._named[removal.start] = removal.named(name)
         archived = removal.how == "archive"

@@ -6,6 +6,7 @@ A pair of placeholder text and key path means one value, for ever.
 import json
 import secrets
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from hashlib import blake2b
 
@@ -145,6 +146,8 @@ _COLUMNS = (
     " CASE WHEN e.blob_id IS NULL THEN 'expired' WHEN EXISTS (SELECT 1 FROM placements p"
     " WHERE p.extraction_id = e.id) THEN 'standing' ELSE 'restored' END"
 )
+# True if the name of an extraction stands in its session: in a placeholder or an archive's text.
+_NAMES = "(replacement IS NULL OR archive_id IS NOT NULL)"
 # Key of a fact: the least number for new placeholders of ids that sessions may share.
 _LEAST_NUMBER = "least_number"
 # Matches the extractions of an entry by the id in its placeholders, whatever the number.
@@ -321,47 +324,58 @@ class Fields(Table):
 
 
 class Placeholders(Table):
+    """The ids in placeholders. Records are never deleted, so they tell which ids are used."""
+
     def name(
-        self, ident: str, path: KeyPath, digest: bytes, taken: Container[str] = frozenset(),
-        *, reused: bool = False,
+        self, ident: str, path: KeyPath, value: tuple[int, bytes],
+        taken: Container[str] = frozenset(), *, reused: bool = False,
     ) -> str:  # fmt: skip
         """Return the id for the placeholder of a value: `ident`, or `ident~2`, `ident~3`, ...
 
-        `digest` is the digest of the value's bytes. Equal bytes at the same path share a
+        `value` is the id of the stored value and its digest. Equal bytes at the same path share a
         placeholder. `taken` are texts that the file already contains with another meaning; they are
         not used. `reused` means that the id is not random: other sessions may have it. The cost
         does not grow with the number of times an id was used.
         """
-        place = ident, key_path_text(path)
-        for number in self._known(place, digest):
-            if placeholder_named(_numbered(ident, number)) not in taken:
-                return _numbered(ident, number)
-        least = Facts(self._connection).get(_LEAST_NUMBER) if reused else None
-        number = self._first(
-            "SELECT max(?, coalesce(max(number), 0) + 1) FROM placeholders"
-            " WHERE id = ? AND path = ?",
-            least or 1, *place,
-        )  # fmt: skip
+        place = key_path_text(path)
+        for name in self._known(ident, place, *value):
+            if placeholder_named(name) not in taken:
+                return name
+        least = (reused and Facts(self._connection).get(_LEAST_NUMBER)) or 1
+        number = self._free(ident, place, least)
         while placeholder_named(_numbered(ident, number)) in taken:
-            number += 1
-        row = {"id": ident, "path": place[1], "number": number, "digest": digest}
-        self._insert("placeholders", row)
+            number = self._free(ident, place, number + 1)
         return _numbered(ident, number)
 
-    def _known(self, place: tuple[str, str], digest: bytes) -> Iterator[int]:
-        """Yield the numbers that a value already has, usually one."""
-        first = self._first(
-            "SELECT digest FROM placeholders WHERE id = ? AND path = ? AND number = 1", *place
-        )
+    def _known(self, ident: str, place: str, blob_id: int, digest: bytes) -> Iterator[str]:
+        """Yield the names that a value already has, usually one."""
+        first = self._digest_of(ident, place)
         if first is None:
             return
         if first == digest:
-            yield 1
-        yield from self._column(
-            "SELECT number FROM placeholders"
-            " WHERE id = ? AND path = ? AND digest = ? AND number > 1 ORDER BY number",
-            *place, digest,
-        )  # fmt: skip
+            yield ident
+        statement = (
+            "SELECT DISTINCT name FROM extractions INDEXED BY extractions_blob"  # noqa: S608
+            f" WHERE blob_id = ?1 AND path = ?2 AND name > ?3 || '~' AND name < ?3 || '~:'"
+            f" AND {_NAMES} ORDER BY length(name), name"
+        )
+        yield from self._column(statement, blob_id, place, ident)
+
+    def _free(self, ident: str, place: str, least: int) -> int:
+        """Return an unused number, at least `least`. The used ones have few gaps."""
+
+        def is_free(number: int) -> bool:
+            return self._digest_of(_numbered(ident, number), place) is None
+
+        beyond = least
+        while not is_free(beyond):
+            beyond *= 2
+        return least + bisect_left(range(least, beyond), True, key=is_free)
+
+    def _digest_of(self, name: str, place: str) -> bytes | None:
+        statement = f"SELECT digest FROM extractions WHERE name = ? AND path = ? AND {_NAMES}"  # noqa: S608
+        digest: bytes | None = self._first(f"{statement} LIMIT 1", name, place)
+        return digest
 
 
 def renumber(connection: sqlite3.Connection) -> None:

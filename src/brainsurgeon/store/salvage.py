@@ -18,8 +18,6 @@ from typing import Any
 from msgspec import Struct, field
 
 from brainsurgeon.errors import StoreUnusableError
-from brainsurgeon.model.entries import unnumbered
-from brainsurgeon.model.turns import LINK
 from brainsurgeon.store.backup import refuse_without_room
 from brainsurgeon.store.database import (
     PAGE,
@@ -27,7 +25,6 @@ from brainsurgeon.store.database import (
     create_file,
     create_schema,
     database_path,
-    key_path_text,
     path_text,
     refuse_unknown,
 )
@@ -254,7 +251,6 @@ def _salvage(path: str, fresh: str, now: float) -> Salvaged:
                 seq = max(highest, used.get(table, 0))
                 new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, seq))
             saved.values_lost = _bury_lost_values(new, now)
-            _complete_placeholders(new)
             saved.sessions_made = _recreate_sessions(old, new)
             _mend_references(new, saved)
             _complete_placements(new, incomplete="placements" in saved.unread)
@@ -314,27 +310,6 @@ def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
         (now, LOST),
     )
     return lost.rowcount
-
-
-def _complete_placeholders(new: sqlite3.Connection) -> None:
-    """Re-create lost placeholders, so that none is reused for another value.
-
-    Must be called while extractions still refer to lost archives.
-    """
-    named = new.execute(
-        "SELECT name, path, digest FROM extractions"
-        " WHERE replacement IS NULL OR (archive_id IS NOT NULL AND path != ?)",
-        (key_path_text(LINK),),
-    )
-    for name, path, digest in named.fetchall():
-        ident = unnumbered(name)
-        number = name[len(ident) + 1 :]
-        if not number.isdecimal():
-            ident, number = name, 1
-        new.execute(
-            "INSERT OR IGNORE INTO placeholders (id, number, path, digest) VALUES (?, ?, ?, ?)",
-            (ident, int(number), path, digest),
-        )
 
 
 def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:

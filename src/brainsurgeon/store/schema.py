@@ -42,18 +42,9 @@ CREATE TABLE blobs (
 ) STRICT;
 CREATE INDEX blobs_digest ON blobs (substr(digest, 1, 8));
 
--- A pair of placeholder text and key path means one value, for ever: rows are never deleted. The
--- text is [[extracted-ID]] for `number` 1, [[extracted-ID~2]] for 2, and so on.
-CREATE TABLE placeholders (
-    id TEXT NOT NULL,
-    path TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    digest BLOB NOT NULL,
-    PRIMARY KEY (id, path, number)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX placeholders_numbered ON placeholders (id, path, digest) WHERE number > 1;
-
--- A value that was extracted from an entry of a session. `name` is the id in its placeholder, or
+-- A value that was extracted from an entry of a session. A pair of placeholder text and key path
+-- means one value, for ever: rows of completed rewrites are never deleted, unless an equal one
+-- takes their place. `name` is the id in its placeholder, which may end in ~2, ~3, and so on, or
 -- the entry's id if a JSON token (`replacement`) was put there instead. `path` is the value's key
 -- path in the entry: JSON, or in short t0 for message.content.0.text and c0 for
 -- message.content.0.content. `anchor` is the id of the tool call that the value belongs to. `rest`
