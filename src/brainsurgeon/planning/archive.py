@@ -11,9 +11,9 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import compress, islice, pairwise, takewhile
+from itertools import compress, pairwise
 from operator import add, sub
 from sys import intern
 from typing import Any, NamedTuple
@@ -182,7 +182,6 @@ class Entries(Struct):
     at: int = 0
     flaws: dict[str, int] = field(default_factory=dict)
     named: list[tuple[int, int, str]] = field(default_factory=list)
-    digest: blake2b = field(default_factory=lambda: blake2b(digest_size=16))
 
     def add(self, entry: TurnEntry, kind: str) -> None:
         index, step = len(self.ids), entry.step
@@ -196,7 +195,6 @@ class Entries(Struct):
             self.at = index
         self.ids.append(hash(entry.ident))
         self.last = entry.ident
-        self.digest.update(f"{entry.ident}\n".encode("utf-8", "surrogatepass"))
 
     @property
     def flaw(self) -> str | None:
@@ -216,30 +214,28 @@ class Calls(Struct):
     """The tool calls of a turn that is being gathered.
 
     `balance` is a sum of hashes: 0 if each call with an id has exactly one result, in any order.
-    `behind` means that results or other messages follow the last reply. `called` are the tools of
-    the calls by the hashes of their ids, `failed` the hashes of the ids in failed results.
+    `behind` means that results or other messages follow the last reply. `files` tells whether a
+    file was written. `called` are the tools of the calls by the hashes of their ids, `failed` the
+    hashes of the ids in failed results.
     """
 
     answered: int = 0
     balance: int = 0
-    twice: bool = False
     behind: bool = False
     tools: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
-    written: dict[str, None] = field(default_factory=dict)
-    touched: dict[str, None] = field(default_factory=dict)
+    files: dict[str, bool] = field(default_factory=dict)
     called: dict[int, str] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
 
     def add(self, call: ToolCall) -> None:
         self.tools[call.tool] += 1
-        files = self.written if WRITES.search(call.tool) else self.touched
-        files.update(dict.fromkeys(call.files))
+        writes = WRITES.search(call.tool) is not None
+        for file in call.files:
+            self.files[file] = writes or self.files.get(file, False)
         if call.call_id:
-            known = hash(call.call_id)
-            self.twice |= known in self.called
-            self.called[known] = intern(call.tool)
-            self.balance += known
+            self.called[hash(call.call_id)] = intern(call.tool)
+            self.balance += hash(call.call_id)
 
     def answer(self, result: ToolResult) -> None:
         self.answered += 1
@@ -257,10 +253,10 @@ class Calls(Struct):
             return "its last reply is followed by another entry"
         if self.tools.total() != self.answered or self.balance:
             return "a call has no result, or more than one"
-        return "a call occurs in it twice" if self.twice else None
+        return None
 
     def summary(self, closing: str, note: str | None) -> Summary:
-        files = list(self.written | self.touched)
+        files = sorted(self.files, key=lambda file: not self.files[file])
         failed = Counter(self.called[known] for known in self.failed & self.called.keys())
         failures = {f"{tool}!": failed[tool] for tool in self.tools if failed[tool]}
         touched = [*files[:_FILES], f"+{len(files) - _FILES}"] if len(files) > _FILES else files
@@ -343,10 +339,9 @@ class Turn(Struct, eq=False):
 
     def end(self, note: str | None) -> None:
         """Reduce the calls and texts to a summary."""
-        step, digest = self.closing.step if self.closing else TurnStep("reply"), self.entries.digest
-        for text in (step.text, note or ""):
-            digest.update(text.encode("utf-8", "surrogatepass"))
-        self.digest = digest.digest()
+        step = self.closing.step if self.closing else TurnStep("reply")
+        known = repr((self.prompt_id, self.closing_id, len(self.entries.ids), step.text, note))
+        self.digest = blake2b(known.encode(), digest_size=16).digest()
         self.stays.open = self.calls.left_open(step)
         if placeholder_in(step.text):
             self.stays.unformed = "its last answer is extracted"
@@ -610,7 +605,7 @@ class _Archiver:
             turn.position = self._session.survey.position(closing.offset)
             size.grows = len(self._text([turn])) - size.answer if middle else 0
         if turn.stays.dead:
-            turn.position = OLD
+            turn.position = turn.after = OLD
         if not (
             turn.depth or turn.asked or self._archiving.most
             or (middle and worth_archiving(turn, self._rules))
@@ -654,10 +649,10 @@ class _Archiver:
         )
 
     def _verdicts(self) -> list[Verdict]:
-        after = {turn: count for count, turn in enumerate(reversed(self._live))}
+        for count, turn in enumerate(reversed(self._live)):
+            turn.after = count
         verdicts = []
         for turn in self._turns:
-            turn.after = after.get(turn, len(self._live) + self._rules.keep_turns)
             verdict = decide(turn, self._rules)
             if verdict.archived and (why := self._left_out(turn)):
                 verdict = replace(verdict, archived=False, reason=why)
@@ -715,45 +710,34 @@ class _Archiver:
         """
         alone = {turn: _messages_between([turn]) for turn in chosen}
         excess = self._total.messages - self._archiving.most - sum(alone.values())
-        groups, excess = self._capped(alone, excess)
-        taken = {turn for group in groups for turn in group}
-        left = [turn for turn in self._live if turn not in taken]
-        rows = (row for row in self._rows(left, alone) if len(row) > max(1, FOLD_AFTER))
-        groups += [row[: max(2, len(row) // 2)] for row in rows]
-        return [group for group in groups if not self._left_out(group[-1])], excess
-
-    def _capped(self, alone: Mapping[Turn, int], excess: int) -> tuple[list[_Group], int]:
-        """Return groups of the oldest turns that save `excess` messages, and how many are left.
-
-        A turn that may not be joined stays, and the next group begins after it.
-        """
-        live, begin = self._live, 0
         groups: list[_Group] = []
-        while self._archiving.most and excess > 0 and begin < len(live):
-            group = [*takewhile(lambda one: not one.stays.held, islice(live, begin, None))]
-            count = min(len(group), 1 + bisect_left(
-                range(1, len(group)), True, key=lambda n: _saved(group[:n], alone) >= excess
-            ))  # fmt: skip
-            while count and not _may_join(group[:count]):
-                count //= 2
-            group = group[:count]
-            begin += max(1, count)
-            if (saved := _saved(group, alone)) > 0:
+        for row in _rows(self._live) if self._archiving.most else ():
+            enough = bisect_left(
+                range(1, len(row)), True, key=lambda count: _saved(row[:count], alone) >= excess
+            )
+            group = row[: 1 + enough]
+            if excess > 0 and (saved := _saved(group, alone)) > 0:
                 groups.append(group)
                 excess -= saved
-        return groups, excess
+        taken = {turn for group in groups for turn in group}
+        archived = [
+            turn for turn in self._live
+            if turn not in taken and 0 < (turn.depth or int(turn in alone)) < DEPTH_CAP
+        ]  # fmt: skip
+        long = (row for row in _rows(archived) if len(row) > max(1, FOLD_AFTER))
+        groups += [row[: max(2, len(row) // 2)] for row in long]
+        return [group for group in groups if not self._left_out(group[-1])], excess
 
-    def _rows(self, live: _Group, chosen: Container[Turn]) -> list[_Group]:
-        """Return rows of adjacent archives that may be merged."""
-        rows: list[_Group] = [[]]
-        for turn in live:
-            if not 0 < (turn.depth or int(turn in chosen)) < DEPTH_CAP or turn.stays.held:
-                rows.append([])
-                continue
-            if rows[-1] and not _may_join([rows[-1][-1], turn]):
-                rows.append([])
+
+def _rows(turns: Iterable[Turn]) -> list[_Group]:
+    """Return rows of adjacent turns that may become one archive."""
+    rows: list[_Group] = []
+    for turn in turns:
+        if rows and _may_join([rows[-1][-1], turn]):
             rows[-1].append(turn)
-        return rows
+        elif _may_join([turn]):
+            rows.append([turn])
+    return rows
 
 
 def _may_join(group: _Group) -> bool:

@@ -47,9 +47,9 @@ class Cache(Struct, frozen=True):
     """The prompt cache of a session, by the usage of its live calls.
 
     `warm_until` is when it expires (seconds since 1970), None if no call used a cache; it is never
-    later than LONG_LIFE after the session's last change. `load` is
-    the number of tokens of the last prompt and its answer, 0 if they were not recorded. `calls` is
-    the median number of model calls in a turn, `hour` whether the cache was written for an hour.
+    later than LONG_LIFE after the session's last change. `load` is the number of tokens of the last
+    prompt and its answer, 0 if they were not recorded. `calls` is the median number of model calls
+    in a turn, `hour` whether the cache was written for an hour.
     """
 
     warm_until: float | None = None
