@@ -27,7 +27,7 @@ def test_an_entry_takes_little_room():
         answered = (ToolResult(f"c{number}"),)
         step(turn, number + 1, TurnStep("result", f"e{number}", results=answered))
     turn.end(None)
-    counted = turn.summary.calls, turn.summary.failed
+    counted = turn.size.calls, turn.summary.failed
     turn.summary = None
     took = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
@@ -46,7 +46,7 @@ def test_a_failed_call_is_counted_whatever_comes_first():
     turn.end(None)
 
     assert turn.stays.open is None
-    assert (turn.summary.calls, turn.summary.failed) == (2, 1)
+    assert (turn.size.calls, turn.summary.failed) == (2, 1)
     assert json.loads(turn.summary.text)["tools_used"] == {"read": 1, "exec": 1, "exec!": 1}
 
 

@@ -65,13 +65,11 @@ _WORTH = 0.5
 class Summary(Struct, frozen=True):
     """The summary of a turn, and its outcome alone, for an archive of several turns.
 
-    `note` is the agent's own account of the turn, `calls` and `failed` count its calls.
+    `failed` counts its failed calls.
     """
 
     text: str = ""
     outcome: str = ""
-    note: str | None = None
-    calls: int = 0
     failed: int = 0
 
 
@@ -261,8 +259,7 @@ class Calls(Struct):
         failures = {f"{tool}!": failed[tool] for tool in self.tools if failed[tool]}
         touched = [*files[:_FILES], f"+{len(files) - _FILES}"] if len(files) > _FILES else files
         text = summary_of(closing, note, self.failures, touched, {**self.tools, **failures})
-        outcome = outcome_of(closing, note)
-        return Summary(text, outcome, note, self.tools.total(), failed.total())
+        return Summary(text, outcome_of(closing, note), failed.total())
 
 
 # `calls` of turns that have ended, to free memory.
@@ -423,20 +420,24 @@ _Group = list[Turn]
 
 
 class Archival(Struct, frozen=True):
-    """The changes to the closing entry of the turns that become one archive.
+    """The turns from a prompt to a closing entry that become one archive with a `text`.
 
-    In the linked form the closing entry continues `link` afterwards, and `parent` before; both are
-    None in the flat form. `middle` is the part of a request that the link removes. `span` are the
-    offsets of the first prompt and of the closing entry.
+    In the linked form the closing entry continues the prompt afterwards.
     """
 
     archive: PlannedArchive
-    text_path: KeyPath
     text: str
-    link: str | None = None
-    parent: str | None = None
-    span: tuple[int, int] = (0, 0)
-    middle: Sent = NOTHING
+    prompt: TurnEntry
+    closing: TurnEntry
+    linked: bool
+
+    @property
+    def text_path(self) -> KeyPath:
+        return self.closing.step.text_path or ()
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.prompt.offset, self.closing.offset
 
     def archive_after(self, edits: Iterable[Edit]) -> PlannedArchive:
         begin, end = self.span
@@ -690,16 +691,10 @@ class _Archiver:
             sum(end - begin for _, begin, end in _between(group)),
             (sent + Sent(last.size.answer)).tokens(self._rate), 0,
             max(*(turn.depth for turn in group), len(group) > 1) + 1,
-            last.summary.note if last.summary else None, turns, calls, failed, last.digest,
+            self._archiving.asked.get(last.prompt_id), turns, calls, failed, last.digest,
             tuple(turn.prompt_id for turn in group),
         )  # fmt: skip
-        return Archival(
-            archive, closing.step.text_path or (), self._text(group),
-            first.prompt.ident if self._linked else None,
-            closing.step.parent if self._linked else None,
-            (first.prompt.offset, closing.offset),
-            sent if self._linked else NOTHING,
-        )  # fmt: skip
+        return Archival(archive, self._text(group), first.prompt, closing, self._linked)
 
     def _joined(self, chosen: _Group) -> tuple[list[_Group], int]:
         """Return groups of turns, one for each joint archive, and the messages above `most`.
@@ -800,12 +795,14 @@ def removals(
     """Draft the edits that archive a turn: its last text and, in the linked form, its link."""
     ident, rest = parsed.ident or "", form.rest(parsed.entry)
     before = {value.path: value for value in standing if value.archive_id is not None}
-    chars = len(str(value_at(parsed.entry, archival.text_path)))
+    prompt, closing, text_path = archival.prompt, archival.closing, archival.text_path
+    chars = len(str(value_at(parsed.entry, text_path)))
+    gone = closing.before.less(prompt.after).sent if archival.linked else NOTHING
     edits: list[tuple[KeyPath, str, str | None, int, Sent]] = [
-        (archival.text_path, archival.text, None, chars, archival.middle)
+        (text_path, archival.text, None, chars, gone)
     ]
-    if archival.link is not None:
-        edits.append((LINK, archival.link, archival.parent, 0, NOTHING))
+    if archival.linked:
+        edits.append((LINK, prompt.ident or "", closing.step.parent, 0, NOTHING))
     places = offsets_of(parsed, [path for path, *_ in edits])
     for path, new, anchor, length, middle in edits:
         taken = before.get(path)
