@@ -8,18 +8,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from brainsurgeon.formats.base import (
-    Answer,
-    Format,
-    blocks_in,
-    dict_or_empty,
-    first_line,
-    image,
-    last_text,
-    leaves,
-    str_or_none,
-    usable_id,
-)
+from brainsurgeon.formats import base
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
     FIELDS,
@@ -42,9 +31,9 @@ _TEXT_KEYS = ("content", "text", "output", "result", "message")
 
 
 def _reply(entry: Entry) -> TurnStep:
-    message = dict_or_empty(entry.get("message"))
+    message = base.dict_or_empty(entry.get("message"))
     texts = (
-        last_text(holder.get(key), (*path, key))
+        base.last_text(holder.get(key), (*path, key))
         for holder, path in ((entry, ()), (message, ("message",)))
         for key in _TEXT_KEYS
     )
@@ -68,7 +57,7 @@ _CALLS = ("tool_use", "toolCall")
 OPEN_KINDS = {"user": "a user message", "tool_call": "a tool call", "tool_result": "a tool result"}
 
 
-class Generic(Format):
+class Generic(base.Format):
     """The format of unknown agents; it is unknown, too, how they check signatures."""
 
     name = "generic"
@@ -80,7 +69,7 @@ class Generic(Format):
 
     def session(self, head: Sequence[Entry]) -> str | None:
         keys = ("session_id", "sessionId", "conversation_id", "thread_id")
-        return next(filter(None, (usable_id(head[0].get(key)) for key in keys)), None)
+        return next(filter(None, (base.usable_id(head[0].get(key)) for key in keys)), None)
 
     def rest(self, entry: Entry) -> bytes | None:
         return _unchanging(entry)
@@ -116,7 +105,7 @@ class Generic(Format):
         """
         for key in ("__id", "id"):
             if entry.get(key) is not None:
-                return usable_id(entry[key])
+                return base.usable_id(entry[key])
         return f"L{number}-{_unchanging(entry).hex()[:8]}"
 
     def counts(self, entry: Entry) -> bool:
@@ -145,7 +134,7 @@ class Generic(Format):
             return None
         failed = any(entry.get(key) is True for key in ("isError", "is_error", "error"))
         results = tuple(
-            ToolResult(answer.call_id, failed, first_line([answer.text]) if failed else "")
+            ToolResult(answer.call_id, failed, base.first_line([answer.text]) if failed else "")
             for answer in self.answers(entry)
         )
         if kind == "tool_result" or results:
@@ -160,9 +149,9 @@ class Generic(Format):
         if _kind(entry) == "tool_call":
             yield _call((), entry, _call_id(entry))
         for path, block in _tool_blocks(entry, *_CALLS):
-            yield _call(path, block, str_or_none(block.get("id")))
+            yield _call(path, block, base.str_or_none(block.get("id")))
 
-    def answers(self, entry: Entry) -> Iterator[Answer]:
+    def answers(self, entry: Entry) -> Iterator[base.Answer]:
         """Yield the texts of a tool_result entry, else of the tool_result blocks in the entry."""
         if _kind(entry) == "tool_result":
             parts = [(_call_id(entry), part) for part in self.parts(entry, NO_SURVEY, None)]
@@ -175,7 +164,7 @@ class Generic(Format):
         for call_id, part in parts:
             text = value_at(entry, part.path)
             if isinstance(text, str):
-                yield Answer(part.path, text, call_id)
+                yield base.Answer(part.path, text, call_id)
 
 
 def _unedited(value: Any, depth: int = 4) -> Any:
@@ -220,8 +209,8 @@ def _tool(entry: Entry) -> str | None:
 
 
 def _tool_blocks(entry: Entry, *types: str) -> Iterator[tuple[KeyPath, Entry]]:
-    for path, holder in (((), entry), (("message",), dict_or_empty(entry.get("message")))):
-        for index, block in blocks_in(holder.get("content"), *types):
+    for path, holder in (((), entry), (("message",), base.dict_or_empty(entry.get("message")))):
+        for index, block in base.blocks_in(holder.get("content"), *types):
             yield (*path, "content", index), block
 
 
@@ -242,14 +231,14 @@ def _values(holder: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Itera
         elif key != "message" or isinstance(value, str):
             yield from _content(value, (*path, key), kind, tool)
     if kind == "tool_call":
-        yield from leaves(holder.get("arguments"), (*path, "arguments"), kind, tool)
+        yield from base.leaves(holder.get("arguments"), (*path, "arguments"), kind, tool)
 
 
 def _content(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int = 8
 ) -> Iterator[Part]:
     if not isinstance(value, list):
-        yield from leaves(value, path, kind, tool)
+        yield from base.leaves(value, path, kind, tool)
     for index, block in enumerate(value if isinstance(value, list) and depth else []):
         yield from _block(block, (*path, index), kind, tool, depth - 1)
 
@@ -257,24 +246,24 @@ def _content(
 def _block(block: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int) -> Iterator[Part]:
     declared = block.get("type") if isinstance(block, dict) else None
     if declared is None:
-        yield from leaves(block, path, kind, tool)
+        yield from base.leaves(block, path, kind, tool)
     elif declared == "image":
-        yield from image(block, path, kind, tool)
+        yield from base.image(block, path, kind, tool)
     elif declared == "thinking":
         # Unsigned thinking is extracted in place. Signed thinking stays: its signer is unknown.
-        text = str_or_none(block.get("thinking"))
+        text = base.str_or_none(block.get("thinking"))
         if _signed(block):
             yield from _locked(text or "", path)
         else:
-            yield from leaves(text, (*path, "thinking"), "thinking", None)
+            yield from base.leaves(text, (*path, "thinking"), "thinking", None)
     elif declared in _CALLS:
         key = "input" if declared == "tool_use" else "arguments"
         if isinstance(block.get(key), dict):
-            yield from leaves(block[key], (*path, key), "tool_call", _tool(block))
+            yield from base.leaves(block[key], (*path, key), "tool_call", _tool(block))
     elif declared == "tool_result":
         yield from _content(block.get("content"), (*path, "content"), "tool_result", tool, depth)
     elif declared == "text":
-        yield from leaves(str_or_none(block.get("text")), (*path, "text"), kind, tool)
+        yield from base.leaves(base.str_or_none(block.get("text")), (*path, "text"), kind, tool)
 
 
 def _signed(holder: Entry) -> bool:
