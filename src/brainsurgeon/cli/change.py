@@ -101,7 +101,7 @@ def _roll_back(settings: Settings, number: int, session: str | None) -> None:
     named = [session] if session else ()
     with options.recovered_store(settings) as store:
         done = rollback(settings, store, number, clock=time.time, sessions=named)
-    options.print_answer(render.rollback_json, render.rollback, done)
+    options.print_answer(render.rollback_json(done), render.rollback, done)
     raise typer.Exit(1 if any(session.unfinished for session in done.sessions) else 0)
 
 
@@ -149,7 +149,7 @@ def _restore_all(
             settings, store, clock=time.time, session=session, pristine=pristine,
             watch=Watch(progress, waiting=waiting, patience=patience),
         )  # fmt: skip
-    options.print_answer(render.restored_all_json, render.restored_all, done, overfull)
+    options.print_answer(render.restored_all_json(done, overfull), render.restored_all, done)
     raise typer.Exit(1 if any(session.unfinished for session in done) else 0)
 
 
@@ -188,7 +188,8 @@ def archive(
 
         with options.store_to_read(settings) as seen:
             listed = archives(settings, seen, session)
-        options.print_answer(rendered.archives_json, rendered.archives, listed, time.time())
+        now = time.time()
+        options.print_answer(rendered.archives_json(listed, now), rendered.archives, listed, now)
         return
     if session is None:
         raise UsageError("archive wants a SESSION, or --list")
@@ -205,7 +206,7 @@ def archive(
             answer = operation(
                 settings, store, session, clock=time.time, turns=span, note_said=note
             )
-    options.print_answer(render.archived_json, render.archived, answer)
+    options.print_answer(render.archived_json(answer), render.archived, answer)
 
 
 def _span(text: str) -> tuple[int, int]:
@@ -264,7 +265,7 @@ def _set_extractable(
 
     with options.recovered_store(settings) as store:
         answer = set_extractable(settings, store, entry, value, clock=time.time, session=session)
-    options.print_answer(render.set_json, render.set_, answer)
+    options.print_answer(render.set_json(answer), render.set_, answer)
 
 
 def relieve(
@@ -298,7 +299,7 @@ def relieve(
     settings = options.settings_of(config, json=json)
     from brainsurgeon.operations.relieve import relieve as operation
     from brainsurgeon.operations.relieve import would_relieve
-    from brainsurgeon.render import printable, turns
+    from brainsurgeon.render import turns
     from brainsurgeon.rewrite.budget import Wanted
 
     wanted = Wanted(_goal(to), signatures, now)
@@ -309,7 +310,7 @@ def relieve(
         with options.recovered_store(settings) as store:
             done = operation(settings, store, session, wanted, clock=time.time)
     if json:
-        options.print_json(printable(turns.relief_json(done, dry_run=dry_run)))
+        options.print_json(turns.relief_json(done, dry_run=dry_run))
     else:
         options.say(turns.relief(done, dry_run=dry_run))
     raise typer.Exit(0 if done.pending or (done.fits and not done.refused) else 1)

@@ -105,9 +105,9 @@ def complain(error: BrainsurgeonError) -> None:
 
 
 def _complain_in_json(message: str, code: int, **facts: object) -> None:
-    from brainsurgeon.render import document, printable
+    from brainsurgeon.render import document
 
-    print(document(printable({"error": message, "exit_code": code, **facts})))
+    print(document({"error": message, "exit_code": code, **facts}))
 
 
 def complain_unexpectedly(error: Exception) -> int:

@@ -152,18 +152,16 @@ def say(text: str) -> None:
     print(readable_lines(text))
 
 
-def print_json(value: dict[str, Any]) -> None:
+def print_json(value: Any) -> None:
     from brainsurgeon.render import document
 
     print(document(value))
 
 
-def print_answer(
-    as_json: Callable[..., dict[str, Any]], as_text: Callable[..., str], *answer: Any
-) -> None:
+def print_answer(in_json: Any, as_text: Callable[..., str], *answer: Any) -> None:
     """Print the answer of a command, as JSON or as text."""
     if given.json:
-        print_json(as_json(*answer))
+        print_json(in_json)
     else:
         say(as_text(*answer))
 

@@ -114,9 +114,7 @@ def _print_scan(report: ScanReport, retained: RetentionReport | None, *, verbose
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
     if options.given.json:
         answer = runs.report_json(report)
-        options.print_json(
-            answer | {"retention": runs.retention_json(retained)} if retained else answer
-        )
+        options.print_json(answer | {"retention": retained} if retained else answer)
         return
     if happened or sys.stdout.isatty():
         options.say(runs.report(report, verbose=verbose))
@@ -186,7 +184,7 @@ def _retain(settings: Settings, *, dry_run: bool) -> None:
         if store:
             done = retention(settings, store, clock=time.time, dry_run=dry_run)
     if options.given.json:
-        options.print_json(runs.retention_json(done))
+        options.print_json(done)
     elif dry_run or done.held_back or done.values_deleted or os.isatty(1):
         options.say(runs.retention(done))
 
@@ -216,7 +214,7 @@ def doctor(
     findings = rescued(done) if done else []
     with options.store_to_write(settings) if repair else options.store_to_read(settings) as store:
         findings += doctor(settings, store, repair=repair)
-    options.print_answer(runs.findings_json, runs.findings, findings)
+    options.print_answer({"findings": findings}, runs.findings, findings)
     raise typer.Exit(1 if any(finding.level == "error" for finding in findings) else 0)
 
 
@@ -276,7 +274,7 @@ def status(
         current = operation(settings, store, now)
     troubles = judge(current, now, max_age=options.seconds_given("--max-age", max_age))
     if json:
-        options.print_json(render.status_json(current) | render.check_json(troubles))
+        options.print_json(render.status_json(current) | {"troubles": troubles})
     else:
         options.say(render.check(current, troubles, now) if check else render.status(current, now))
     raise typer.Exit(1 if check and troubles else 0)

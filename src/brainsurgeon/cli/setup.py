@@ -289,6 +289,7 @@ def config(
 
     listed = settings_shown(settings, config or given.config)
     if json:
-        print_json(render.settings_json([] if check else listed, source, given.warnings))
+        shown = [] if check else listed
+        print_json({"configuration": source, "settings": shown, "warnings": given.warnings})
     else:
         say(render.settings(listed, source))

@@ -72,7 +72,7 @@ def sessions(
     with options.store_to_read(settings) as store:
         listed = operation(settings, store, now, agent=agent, state=state, sort=sort.value)
     if json:
-        options.print_json(render.sessions_json(listed))
+        options.print_json({"sessions": listed})
     else:
         options.say(render.sessions(listed, now, chosen=bool(agent or state)))
 
@@ -82,7 +82,6 @@ def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
     from brainsurgeon.operations.context import described
     from brainsurgeon.operations.costs import session_costs
     from brainsurgeon.render import estimate as costs_rendering
-    from brainsurgeon.render import printable
     from brainsurgeon.render import turns as render
 
     now = time.time()
@@ -95,7 +94,7 @@ def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
         ]
     if options.given.json:
         options.print_json(
-            printable(render.context_json(context, extracted) | costs_rendering.costs_json(costs))
+            render.context_json(context, extracted) | costs_rendering.costs_json(costs)
         )
     else:
         options.say(render.context(context, extracted, costs_rendering.costs(costs, now)))
@@ -129,7 +128,7 @@ def estimate(
 
     with options.store_to_read(settings) as store:
         found = operation(settings, store, session or (), time.time())
-    options.print_answer(render.estimate_json, render.estimate, found)
+    options.print_answer(render.estimate_json(found), render.estimate, found)
 
 
 def show(
@@ -170,7 +169,7 @@ def show(
 
         with options.store_to_read(settings) as store:
             hits = find(settings, store, search, name or session, regex=regex)
-        options.print_answer(render.hits_json, render.hits, hits)
+        options.print_answer({"hits": hits}, render.hits, hits)
         return
     if name is None or regex:
         raise UsageError("show wants an ENTRY, a SESSION or --search TEXT")
@@ -192,9 +191,7 @@ def show(
             _print_session(settings, store, name, error)
             return
     if json:
-        from brainsurgeon.render.sessions import shown_json
-
-        options.print_json(shown_json(shown))
+        options.print_json(shown)
     else:
         options.print_raw(options.values_text(shown.content, shown.same_as))
 
@@ -265,7 +262,7 @@ def evidence(
         turn = LAST if last else turn
         report = operation(settings, store, session, now, budget=budget, turn=turn)
     if json:
-        options.print_json(render.evidence_json(report))
+        options.print_json(report)
     else:
         sys.stdout.buffer.write(render.evidence(report).encode())
         sys.stdout.buffer.flush()
@@ -311,16 +308,17 @@ def history(
     if not (events or counts or since or session or kind):
         with options.store_to_read(settings) as store:
             listed = operation.runs(store, most=None if everything else operation.LISTED_RUNS)
-        options.print_answer(render.runs_json, render.runs, listed)
+        options.print_answer(render.runs_json(listed), render.runs, listed)
         return
     with options.store_to_read(settings) as store:
         happened = operation.events(
             settings, store, since=since, session=session, kinds=kind or [], everything=counts
         )
     if counts:
-        options.print_answer(render.counts_json, render.counts, operation.counts(happened))
+        tallies = operation.counts(happened)
+        options.print_answer({"counts": tallies}, render.counts, tallies)
     elif json:
-        options.print_json(render.events_json(happened))
+        options.print_json({"events": list(map(render.event_json, happened))})
     else:
         for event in happened:
             options.say(render.event(event))

@@ -51,9 +51,8 @@ def backup(
     from brainsurgeon.operations.store import back_up
     from brainsurgeon.render import sessions
 
-    options.print_answer(
-        sessions.backup_json, sessions.backup, back_up(settings, file, force=force)
-    )
+    done = back_up(settings, file, force=force)
+    options.print_answer(done, sessions.backup, done)
 
 
 @store.command(cls=options.Command)
@@ -81,7 +80,7 @@ def restore(
             options.say(sessions.before_replacing(replacement))
             _ask("Replace the store by this backup?")
         done = carry_out(time.time())
-    options.print_answer(sessions.replacement_json, sessions.replacement, done)
+    options.print_answer(done, sessions.replacement, done)
 
 
 @store.command(cls=options.Command)
@@ -108,7 +107,7 @@ def purge(
     if not yes:
         _ask(f"Remove {settings.state_dir} and every stored value?")
     done = purge(settings, even_so=even_so)
-    options.print_answer(sessions.purge_json, sessions.purge, done)
+    options.print_answer(done, sessions.purge, done)
     raise typer.Exit(0 if done.removed else 1)
 
 

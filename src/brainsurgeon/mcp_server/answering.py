@@ -22,7 +22,7 @@ from brainsurgeon.operations.restore import How, note_answer, restore
 from brainsurgeon.operations.search import search
 from brainsurgeon.operations.set_extractable import set_extractable, stands_in
 from brainsurgeon.operations.show import show, show_turn
-from brainsurgeon.render import printable, sessions, turns, unexpected
+from brainsurgeon.render import in_json, sessions, turns, unexpected
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
@@ -39,7 +39,7 @@ def answer(
         text = _ACTIONS[call.action](_Asked(settings, Caller(scope, arguments, clock), call))
     except errors.BrainsurgeonError as error:
         hidden = type(error) is errors.NotFoundError or isinstance(error, errors.ExpiredError)
-        return NOT_HERE if hidden else printable(_in_words_of_the_tool(str(error))), True
+        return NOT_HERE if hidden else in_json(_in_words_of_the_tool(str(error))), True
     except Exception as error:  # noqa: BLE001  as on the command line: no traceback
         return unexpected(error), True
     return text, False
@@ -145,12 +145,12 @@ def _show(asked: _Asked) -> str:
         turn = None if asked.call.keys else show_turn(*named, asked.caller.clock())
         if turn is not None:
             whole = b"\n".join(turn.lines).decode("utf-8", "surrogateescape")
-            return _text(printable({
+            return _text({
                 "entry_id": turn.archive.entry_id, "session": turn.session,
-                "index": list(turn.index), "content": asked.within_limit({"turn": whole}),
-            }))  # fmt: skip
+                "index": turn.index, "content": asked.within_limit({"turn": whole}),
+            })  # fmt: skip
         shown = show(asked.settings, store, asked.entry, session, asked.call.keys or ())
-    return _text(sessions.shown_json(replace(shown, content=asked.within_limit(shown.content))))
+    return _text(replace(shown, content=asked.within_limit(shown.content)))
 
 
 def _restore(asked: _Asked) -> str:
@@ -195,7 +195,7 @@ def _search(asked: _Asked) -> str:
     with open_to_read(asked.settings.state_dir) or nullcontext() as store:
         session = asked.session(store)
         hits = search(asked.settings, store, asked.call.text or "", session)
-    return _text(turns.hits_json(hits))
+    return _text({"hits": hits})
 
 
 def _evidence(asked: _Asked) -> str:
@@ -218,8 +218,9 @@ _ACTIONS: dict[str, Callable[[_Asked], str]] = {
 }
 
 
-def _text(value: dict[str, Any]) -> str:
+def _text(value: Any) -> str:
     """Return JSON; if it contains a lone surrogate, all non-ASCII characters are escaped."""
+    value = in_json(value)
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()

@@ -33,7 +33,7 @@ class DatabaseStatus(Struct, frozen=True):
     left_alone: str | None
 
 
-class ScanReport(Struct):
+class ScanReport(Struct, rename={"problems": "unreadable"}):
     """What a run over the sessions did; in a dry run, what it would do.
 
     `problems` are places that could not be read, `recovered` interrupted rewrites that were
@@ -184,7 +184,7 @@ class Watch(Struct, frozen=True):
     patience: float = 0.0
 
 
-class SessionRestore(Struct, frozen=True):
+class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
     """The result of `--all` for one session; `note` is about its signatures.
 
     `state` is restored, pending, nothing restored, nothing to undo, gone, failed or `PUT_AWAY`.
@@ -216,7 +216,9 @@ class OverfullSession(
     window: int
 
 
-class SessionRollback(SessionRestore, frozen=True):
+class SessionRollback(
+    SessionRestore, frozen=True, rename={"turns": "turns_unarchived", "since": "reasons"}
+):
     """What a rollback did with one session; `state` may also be `rolled back`.
 
     `turns` counts the unarchived turns. `since` counts the values whose placeholders had
@@ -473,7 +475,7 @@ class Hit(Struct, frozen=True, rename={"text": "preview"}):
     held: bool
 
 
-class ShownValues(Struct, frozen=True):
+class ShownValues(Struct, frozen=True, omit_defaults=True):
     """The values of one entry by path, as the agent would read them; `missed` have expired.
 
     `same_as` maps the path of a copy to the path of its value.
@@ -481,9 +483,9 @@ class ShownValues(Struct, frozen=True):
 
     entry_id: str
     session: str
-    content: dict[str, Any]
-    same_as: dict[str, str]
+    same_as: dict[str, str] = field(default_factory=dict)
     missed: tuple[str, ...] = ()
+    content: dict[str, Any] = field(default_factory=dict)  # the last, since it may be very long
 
 
 class SessionSummary(
@@ -557,7 +559,7 @@ class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):
     kept: str | None = None
 
 
-class Purge(Struct, frozen=True):
+class Purge(Struct, frozen=True, rename={"directory": "store_path", "placeholders": "in_the_way"}):
     """The outcome of removing the store: `placeholders` prevented it, `left` are foreign files."""
 
     directory: str
@@ -625,23 +627,19 @@ class Finding(Struct, frozen=True):
     advice: str = ""
 
 
-class PlaceholdersLeft(Struct, frozen=True):
-    """The placeholders in one session: `led` with a record, `orphans` without (counts).
+class PlaceholdersLeft(Struct, frozen=True, rename={"note": "reason", "entries": "left"}):
+    """The number of placeholders in one session, and of the `orphans` among them without a record.
 
     `sure` is false if the place could not be read; `note` is then the reason. `entries` are the ids
     of the entries with placeholders of an archive.
     """
 
     session: str
-    led: int
+    placeholders: int
     orphans: int
     note: str = ""
     sure: bool = True
     entries: tuple[str, ...] = ()
-
-    @property
-    def placeholders(self) -> int:
-        return self.led + self.orphans
 
 
 class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
@@ -666,7 +664,7 @@ class Leaving(Struct, frozen=True):
         return f"{values} of missing sessions expire from {day} (UTC) on"
 
 
-class Status(Struct, frozen=True):
+class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
     """The content of `status`.
 
     `tokens_saved` is by how much the next requests are smaller, `saved_so_far` an estimate of the

@@ -314,9 +314,9 @@ def placeholders_left(settings: Settings, store: Store | None) -> Iterator[Place
         except OSError as why:
             yield _unsure(session.title, why.strerror or type(why).__name__)
         else:
-            led, orphans = len(placeholders.standing), len(placeholders.orphans)
-            if led or orphans:
-                yield PlaceholdersLeft(session.title, led, orphans)
+            orphans = len(placeholders.orphans)
+            if number := len(placeholders.standing) + orphans:
+                yield PlaceholdersLeft(session.title, number, orphans)
 
 
 def _in_hidden_file(store: Store | None, session: Session) -> Iterator[PlaceholdersLeft]:
@@ -363,7 +363,7 @@ def placeholders_put_away(settings: Settings) -> Iterator[PlaceholdersLeft]:
 
 def _in_archive(archive: str, entries: Iterable[str]) -> Iterator[PlaceholdersLeft]:
     if ids := tuple(entries):
-        yield PlaceholdersLeft(archive, 0, len(ids), ARCHIVED, entries=ids)
+        yield PlaceholdersLeft(archive, len(ids), len(ids), ARCHIVED, entries=ids)
 
 
 def _unsure(session: str, why: str) -> PlaceholdersLeft:

@@ -45,4 +45,4 @@ def show(
         f"{dotted(value.path)}: expired" for value in entries.chosen(named.values, wanted)
         if value.blob_id is None
     )  # fmt: skip
-    return ShownValues(named.entry_id, named.session.title, shown, same_as, missed)
+    return ShownValues(named.entry_id, named.session.title, same_as, missed, shown)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from brainsurgeon.model.text import boundary, escape_surrogates, parse_time, readable
+from msgspec import to_builtins
+
+from brainsurgeon.model.text import boundary, escape_surrogates, iso, parse_time, readable
 
 # Raised whenever a name in the JSON of a command changes its meaning or is removed.
 SCHEMA = 1
@@ -21,8 +23,13 @@ _NARROWEST = 8
 _MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z")
 
 
-def document(value: dict[str, Any]) -> str:
-    return as_json({"schema": SCHEMA, **value})
+# The texts of sessions in a document. They are printed as they are.
+_VERBATIM = ("content", "lines")
+
+
+def document(value: Any) -> str:
+    """Return a report, or a dict with reports, as the JSON document of a command."""
+    return as_json({"schema": SCHEMA, **in_json(value)})
 
 
 def as_json(value: Any) -> str:
@@ -30,13 +37,21 @@ def as_json(value: Any) -> str:
     return json.dumps(value, indent=2)
 
 
-def printable(value: Any) -> Any:
-    """Replace bytes in file names that JSON cannot represent."""
-    if isinstance(value, str):
-        return escape_surrogates(value)
+def in_json(value: Any) -> Any:
+    """Return a report as JSON values: times in UTC, and file names without undecodable bytes."""
+    return _in_json(to_builtins(value))
+
+
+def _in_json(value: Any, key: str = "") -> Any:
+    if key in _VERBATIM:
+        return value
     if isinstance(value, dict):
-        return {key: printable(item) for key, item in value.items()}
-    return [printable(item) for item in value] if isinstance(value, list) else value
+        return {name: _in_json(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_in_json(item) for item in value]
+    if isinstance(value, int | float) and (key == "at" or key.endswith(("_at", "_until"))):
+        return iso(value)
+    return escape_surrogates(value) if isinstance(value, str) else value
 
 
 def unexpected(error: Exception) -> str:

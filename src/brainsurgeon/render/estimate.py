@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import to_builtins
 
 from brainsurgeon.model.reports import Bill, Estimate, ModelCost, SessionCosts
-from brainsurgeon.model.text import about, counted, iso
-from brainsurgeon.render import Column, columned, columns, local, printable, table
+from brainsurgeon.model.text import about, counted
+from brainsurgeon.render import Column, columned, columns, local, table
 
 NO_USAGE = "no session here records the usage of its model calls with their times"
 ASSUMPTIONS = (
@@ -24,7 +24,7 @@ def estimate_json(found: Estimate) -> dict[str, Any]:
     answer = to_builtins(found)
     for part in (answer, *answer["sessions"]):
         part["policies"] = [{"policy": name, **bill} for name, bill in part["policies"].items()]
-    return printable(answer)  # type: ignore[no-any-return]
+    return answer  # type: ignore[no-any-return]
 
 
 def estimate(found: Estimate) -> str:
@@ -157,10 +157,10 @@ def costs_json(costs: SessionCosts) -> dict[str, Any]:
             "subagents_read": costs.subagents, "stated_dollars": costs.stated,
         },
         "compactions": [
-            {"at": None if one.at is None else iso(one.at), "tokens_before": one.tokens}
+            {"at": one.at, "tokens_before": one.tokens}
             for one in costs.compactions
         ],
-        "cache_warm_until": None if costs.warm_until is None else iso(costs.warm_until),
+        "cache_warm_until": costs.warm_until,
     }  # fmt: skip
 
 

@@ -6,12 +6,10 @@ import shlex
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
-
 from brainsurgeon.model.reports import Done, FileStep, Home, Offer, ScanReport, Step, UnusedHome
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.render import bytes_, printable, runs, table
+from brainsurgeon.render import bytes_, runs, table
 
 if TYPE_CHECKING:
     from brainsurgeon.config.origins import Setting
@@ -115,12 +113,12 @@ def init_json(
             session.pop("would_extract", None)
             session.pop("would_keep", None)
         offered = [_offer_json(offer) for offer in offers]
-        answer = {"homes": to_builtins(homes), "offers": offered, **whole}
+        answer = {"homes": homes, "offers": offered, **whole}
     answer["steps"] = [
         {"what": step.what, "outcome": "left" if step.left else "done", "note": step.result}
         for step in results
     ]
-    return printable(answer)  # type: ignore[no-any-return]
+    return answer
 
 
 def _offer_json(offer: Offer) -> dict[str, Any]:
@@ -147,10 +145,3 @@ def settings(listed: Iterable[Setting], source: str | None) -> str:
     head = f"# {safe(source)}" if source else "# no file: `brainsurgeon init` writes one"
     differ = lines[False] or ["# nothing differs from the defaults"]
     return "\n".join([head, *differ, "", "# defaults", *lines[True]])
-
-
-def settings_json(
-    listed: Iterable[Setting], source: str | None, warnings: Sequence[str]
-) -> dict[str, Any]:
-    rows = [{"key": row.key, "value": row.value, "source": row.source} for row in listed]
-    return printable({"configuration": source, "settings": rows, "warnings": list(warnings)})  # type: ignore[no-any-return]

@@ -4,16 +4,16 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec.structs import replace
 
 from brainsurgeon import __version__
 from brainsurgeon.model import reports
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amounts, Outcome, Plan
-from brainsurgeon.model.text import about, ago, counted, iso
+from brainsurgeon.model.text import about, ago, counted
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
-from brainsurgeon.render import DISABLED, SCHEMA, bytes_, in_local_time, local, printable, table
+from brainsurgeon.render import DISABLED, SCHEMA, bytes_, in_json, in_local_time, local, table
 from brainsurgeon.render.estimate import models_json, saved_so_far, total_cost
 from brainsurgeon.render.sessions import session_restored
 from brainsurgeon.render.turns import fullness_json, loads, removals_json, turns, verdict_json
@@ -25,22 +25,11 @@ WHAT_STAYS = (
     " OpenClaw compacts it"
 )
 _OUTCOME_KEYS = ("session", "path", "format", "outcome", "reason", "bytes_before", "bytes_after")
-_REPORT_KEYS = (
-    "files_seen", "files_unchanged", "files_scanned", "files_deferred", "files_failed",
-    "sessions_changed", "entries_extracted", "values_extracted", "values_restored",
-    "bytes_before", "bytes_after", "bytes_stored", "duration_seconds", "dry_run", "enabled",
-)  # fmt: skip
 
 
 def report_json(report: reports.ScanReport) -> dict[str, Any]:
-    answer: dict[str, Any] = {key: getattr(report, key) for key in _REPORT_KEYS}
-    answer["sessions"] = [_outcome_json(outcome, report.dry_run) for outcome in report.sessions]
-    answer["unreadable"] = to_builtins(report.problems)
-    answer["recovered"] = to_builtins(report.recovered)
-    answer["interrupted"] = report.interrupted
-    answer["databases"] = to_builtins(report.databases)
-    answer["homes"] = to_builtins(report.homes)
-    return printable(answer)  # type: ignore[no-any-return]
+    sessions = [_outcome_json(outcome, report.dry_run) for outcome in report.sessions]
+    return {**in_json(replace(report, sessions=[])), "sessions": in_json(sessions)}
 
 
 def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
@@ -54,7 +43,7 @@ def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
         answer["warnings"] = list(outcome.plan.warnings)
         if dry_run:
             answer["would_extract"] = removals_json(outcome.plan.extracted)
-            answer["would_keep"] = to_builtins(outcome.plan.kept)
+            answer["would_keep"] = outcome.plan.kept
             if outcome.plan.turns:
                 answer["turns"] = [verdict_json(verdict) for verdict in outcome.plan.turns]
         if outcome.plan.archives:
@@ -167,10 +156,6 @@ def summary(done: reports.ScanReport) -> str:
     return f"{', '.join(parts)}, {done.duration_seconds:.1f} s{end}"
 
 
-def retention_json(done: reports.RetentionReport) -> dict[str, Any]:
-    return dict(to_builtins(done))
-
-
 def retention(done: reports.RetentionReport) -> str:
     lines = [
         f"{safe(root)}: nothing was deleted, {safe(why)}" for root, why in done.held_back.items()
@@ -181,10 +166,6 @@ def retention(done: reports.RetentionReport) -> str:
     deleted = f"{'would be ' if done.dry_run else ''}deleted ({bytes_(done.bytes_deleted)})"
     held = counted(done.values_held, "value")
     return "\n".join([*lines, f"{held} held: {done.values_deleted} {deleted}"])
-
-
-def findings_json(listed: list[reports.Finding]) -> dict[str, Any]:
-    return {"findings": printable(to_builtins(listed))}
 
 
 def findings(listed: list[reports.Finding]) -> str:
@@ -207,7 +188,7 @@ _COUNTS = {
 
 def runs_json(listed: Iterable[reports.Run]) -> dict[str, Any]:
     rows = [
-        {"run_id": run.id, "at": iso(run.at), "command": run.command,
+        {"run_id": run.id, "at": run.at, "command": run.command,
          **{key: run.facts.get(name, 0) for name, key in _COUNTS.items()},
          "rolls_back": run.facts.get("rolls_back")}
         for run in listed
@@ -248,16 +229,7 @@ def did(run: reports.Run) -> str:
 
 
 def rollback_json(done: reports.RollbackReport) -> dict[str, Any]:
-    return printable({  # type: ignore[no-any-return]
-        "rolls_back": done.undone.id, "run_id": done.made,
-        "sessions": [
-            {"session": session.session, "state": session.state, "reason": session.reason,
-             "values_restored": session.values, "turns_unarchived": session.turns,
-             "insertions_removed": list(session.insertions_removed), "missed": list(session.missed),
-             "reasons": session.since}
-            for session in done.sessions
-        ],
-    })  # fmt: skip
+    return {"rolls_back": done.undone.id, "run_id": done.made, "sessions": done.sessions}
 
 
 def rollback(done: reports.RollbackReport) -> str:
@@ -277,20 +249,16 @@ def _session(answer: reports.SessionRollback) -> list[str]:
     return [*session_restored(answer, answer.turns), *since]
 
 
-def events_json(listed: Iterable[reports.Event]) -> dict[str, Any]:
-    return {"events": [_event_json(event) for event in listed]}
-
-
 def event_line(event: reports.Event) -> str:
-    return json.dumps({"schema": SCHEMA, **_event_json(event)})
+    return json.dumps({"schema": SCHEMA, **in_json(event_json(event))})
 
 
-def _event_json(event: reports.Event) -> dict[str, Any]:
-    return printable({  # type: ignore[no-any-return]
-        "event_id": event.id, "at": iso(event.at), "kind": event.kind, "run_id": event.run_id,
+def event_json(event: reports.Event) -> dict[str, Any]:
+    return {
+        "event_id": event.id, "at": event.at, "kind": event.kind, "run_id": event.run_id,
         "session": event.session or event.facts.get("session"),
         "facts": {name: fact for name, fact in event.facts.items() if name != "session"},
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def event(event: reports.Event) -> str:
@@ -323,10 +291,6 @@ def of_session(event: reports.Event) -> str:
     return f"{safe(session)}: {safe(', '.join(parts)) or '-'}"
 
 
-def counts_json(listed: Sequence[reports.Tally]) -> dict[str, Any]:
-    return {"counts": to_builtins(listed)}
-
-
 def counts(listed: Sequence[reports.Tally]) -> str:
     if not listed:
         return "nothing was extracted or restored in this time"
@@ -344,23 +308,10 @@ _MOST = 6
 
 
 def status_json(now: reports.Status) -> dict[str, Any]:
-    """Return the status for JSON; times are ISO 8601 or null."""
-    answer: dict[str, Any] = {
-        key: iso(value) if key.endswith("_at") and value is not None else value
-        for key, value in to_builtins(now).items()
-    }
-    answer["store_size_bytes"] = answer.pop("store_bytes")
-    answer |= runs_json(now.runs)
-    answer["costs"] = models_json(now.models)
+    answer: dict[str, Any] = in_json(now)
     del answer["models"]
-    if now.leaving:
-        answer["leaving"]["expires_at"] = iso(now.leaving.expires_at)
-    answer["failures"] = events_json(now.failures)["events"]
-    return printable(answer)  # type: ignore[no-any-return]
-
-
-def check_json(troubles: list[str]) -> dict[str, Any]:
-    return {"troubles": printable(troubles)}
+    failures = [event_json(event) for event in now.failures]
+    return {**answer, **runs_json(now.runs), "costs": models_json(now.models), "failures": failures}
 
 
 def check(now: reports.Status, troubles: list[str], moment: float) -> str:

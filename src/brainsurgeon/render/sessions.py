@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import to_builtins
-
 from brainsurgeon.model import reports
 from brainsurgeon.model.text import counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
@@ -16,7 +14,6 @@ from brainsurgeon.render import (
     columns,
     in_local_time,
     local,
-    printable,
     table,
 )
 
@@ -38,15 +35,6 @@ _BY = {
 
 def _present(**facts: Any) -> dict[str, Any]:
     return {name: fact for name, fact in facts.items() if fact}
-
-
-def shown_json(shown: reports.ShownValues) -> dict[str, Any]:
-    return {
-        "entry_id": shown.entry_id,
-        "session": shown.session,
-        **_present(same_as=shown.same_as, missed=list(shown.missed)),
-        "content": shown.content,
-    }
 
 
 def restored_json(answer: reports.RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
@@ -103,14 +91,11 @@ def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
 def restored_all_json(
     done: Sequence[reports.SessionRestore], overfull: Sequence[reports.OverfullSession]
 ) -> dict[str, Any]:
-    rows = to_builtins(done)
-    for row in rows:
-        row["values_restored"] = row.pop("values")
     return {
-        "sessions": printable(rows),
+        "sessions": done,
         "values_restored": sum(session.values for session in done),
         "sessions_unfinished": sum(session.unfinished for session in done),
-        "too_full_afterwards": printable(to_builtins(overfull)),
+        "too_full_afterwards": overfull,
     }
 
 
@@ -128,9 +113,7 @@ def waiting(pending: Sequence[reports.SessionRestore]) -> str:
     return "\n".join(lines)
 
 
-def restored_all(
-    done: Sequence[reports.SessionRestore], _overfull: Sequence[reports.OverfullSession] = ()
-) -> str:
+def restored_all(done: Sequence[reports.SessionRestore]) -> str:
     if not done:
         return "nothing to undo"
     lines = []
@@ -204,13 +187,6 @@ def set_(answer: reports.FieldAnswer) -> str:
     return text
 
 
-def sessions_json(listed: Sequence[reports.SessionSummary]) -> dict[str, Any]:
-    rows = to_builtins(listed)
-    for row in rows:
-        row["changed_at"] = None if row["changed_at"] is None else iso(row["changed_at"])
-    return {"sessions": printable(rows)}
-
-
 def sessions(listed: Sequence[reports.SessionSummary], now: float, *, chosen: bool = False) -> str:
     """Return the sessions as a table with totals, and the reasons of those that are not idle.
 
@@ -246,10 +222,6 @@ _COLUMNS: tuple[Column, ...] = (
 )
 
 
-def backup_json(done: reports.StoreCopy) -> dict[str, Any]:
-    return dict(printable(to_builtins(done)))
-
-
 def backup(done: reports.StoreCopy) -> str:
     return f"{safe(done.path)}: {_holding(done.size, done.values)}, verified"
 
@@ -259,26 +231,12 @@ def before_replacing(backup: reports.Replacement) -> str:
     return "\n".join([holding, *_newer(backup)])
 
 
-def replacement_json(done: reports.Replacement) -> dict[str, Any]:
-    return printable({  # type: ignore[no-any-return]
-        **to_builtins(done), "newer": [_placeholders_json(left) for left in done.newer],
-    })  # fmt: skip
-
-
 def replacement(done: reports.Replacement) -> str:
     new = f"{safe(done.path)} is the store now: {_holding(done.size, done.values)}"
     lines = [new, *_newer(done)]
     if done.kept:
         lines.append(f"the old store is kept as {safe(done.kept)}; remove it when all is well")
     return "\n".join(lines)
-
-
-def purge_json(done: reports.Purge) -> dict[str, Any]:
-    return printable({  # type: ignore[no-any-return]
-        "removed": done.removed, "store_path": done.directory,
-        "in_the_way": [_placeholders_json(left) for left in done.placeholders],
-        "left": list(done.left),
-    })  # fmt: skip
 
 
 def purge(done: reports.Purge) -> str:
@@ -316,11 +274,6 @@ def _listed(placeholders: Sequence[reports.PlaceholdersLeft]) -> list[str]:
     if len(placeholders) > _MOST:
         lines.append(f"  … and {len(placeholders) - _MOST} more, with --json")
     return lines
-
-
-def _placeholders_json(left: reports.PlaceholdersLeft) -> dict[str, Any]:
-    return {"session": left.session, "placeholders": left.placeholders, "orphans": left.orphans,
-            "reason": left.note, "sure": left.sure}  # fmt: skip
 
 
 def _holding(size: int, values: int) -> str:

@@ -22,7 +22,6 @@ from brainsurgeon.render import (
     columns,
     in_local_time,
     local,
-    printable,
     table,
 )
 
@@ -50,11 +49,11 @@ def verdict_text(verdict: Verdict) -> str:
 
 
 def archived_json(answer: reports.ArchiveAnswer) -> dict[str, Any]:
-    return printable({  # type: ignore[no-any-return]
+    return {
         "session": answer.session, "pending": answer.pending, "reason": answer.reason or None,
         "dry_run": answer.dry_run,
         "turns": [verdict_json(verdict) for verdict in (*answer.archived, *answer.kept)],
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def archived(answer: reports.ArchiveAnswer) -> str:
@@ -94,7 +93,7 @@ def record_json(record: ArchiveRecord) -> dict[str, Any]:
         "entries": record.entries, "tokens_before": record.tokens_before,
         "tokens_after": record.tokens_after, "depth": record.depth,
         "turns_held": record.turns, "calls": record.calls, "calls_failed": record.failed,
-        "archived_at": iso(record.made_at),
+        "archived_at": record.made_at,
     }  # fmt: skip
 
 
@@ -104,7 +103,7 @@ def archives_json(listed: Iterable[reports.StandingArchive], now: float) -> dict
          "age_seconds": max(0, round(now - one.archive.made_at))}
         for one in listed
     ]  # fmt: skip
-    return {"archives": printable(rows)}
+    return {"archives": rows}
 
 
 def archives(listed: Sequence[reports.StandingArchive], now: float) -> str:
@@ -137,24 +136,16 @@ _COLUMNS: tuple[Column, ...] = (
 
 
 def turn_json(turn: reports.ArchivedTurn) -> dict[str, Any]:
-    return printable({  # type: ignore[no-any-return]
+    return {
         "entry_id": turn.archive.entry_id, "session": turn.session,
         "lines": [line.decode("utf-8", "surrogateescape") for line in turn.lines],
-        "index": list(turn.index),
-    })  # fmt: skip
-
-
-def evidence_json(report: reports.EvidenceReport) -> dict[str, Any]:
-    return printable(to_builtins(report))  # type: ignore[no-any-return]
+        "index": turn.index,
+    }  # fmt: skip
 
 
 def evidence(report: reports.EvidenceReport) -> str:
     lines = [*report.index, "--- evidence ---", f"{report.evidence}--- end ---"]
     return "\n".join(lines) + "\n"
-
-
-def hits_json(listed: Sequence[reports.Hit]) -> dict[str, Any]:
-    return {"hits": printable(to_builtins(listed))}
 
 
 def hits(listed: Sequence[reports.Hit]) -> str:
@@ -206,7 +197,6 @@ def relief_json(done: reports.Relief, *, dry_run: bool) -> dict[str, Any]:
     document: dict[str, Any] = to_builtins(done) | {
         "dry_run": dry_run, "before": fullness_json(done.before),
         "after": fullness_json(done.after),
-        "protected_until": None if done.protected_until is None else iso(done.protected_until),
     }  # fmt: skip
     wanted = ("session", "pending", "reason", "dry_run") if done.pending else document
     return {key: document[key] for key in wanted}
@@ -274,15 +264,15 @@ def _unsent(plan: Plan) -> dict[str, int]:
 
 def context_json(context: reports.Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "session": context.session, "path": printable(context.path), "format": context.format,
+        "session": context.session, "path": context.path, "format": context.format,
         "size_bytes": context.size, "state": context.state,
-        "filling": to_builtins(context.filling),
+        "filling": context.filling,
         "extracted": extracted,
         "would_extract": removals_json(context.plan.extracted),
         "gain_bytes": context.plan.gain, "pays": context.pays, "deferred": context.plan.deferred,
         "never_sent": _unsent(context.plan),
         "fullness": fullness_json(context.full),
-        "would_keep": to_builtins(context.plan.kept),
+        "would_keep": context.plan.kept,
         "turns": [verdict_json(turn) for turn in context.plan.turns],
         "archives": [record_json(archive) for archive in context.archives],
         "warnings": list(context.plan.warnings),
