@@ -51,8 +51,6 @@ _REMOVE = (
 )
 _REMOVE_LINE = ("sh", "-c", _REMOVE, "sh")
 _SERVICE, _LINE = "a service of your own", "a line for cron"
-# The writable paths in the unit file as shipped.
-_WRITABLE = ("~/.openclaw", "~/.claude/projects", "~/.pi/agent/sessions", "~/.local/state")
 
 
 class Record(Struct):
@@ -170,16 +168,8 @@ def _systemd(
         yield Offer(_SERVICE, (), asked, why)
     if not ((asked or ask) and _systemd_runs()):
         return
-    shipped = [os.path.realpath(os.path.expanduser(path)) for path in _WRITABLE]
-    writable = [
-        path for path in _written_by(settings)
-        if not any(
-            os.path.commonpath([os.path.realpath(path), directory]) == directory
-            for directory in shipped
-        )
-    ]  # fmt: skip
     path = os.path.expanduser("~/.config/systemd/user/brainsurgeon.service")
-    text = _user_unit((*program, "run", *more), writable)
+    text = _unit("systemd/user/brainsurgeon.service", (*program, "run", *more), settings)
     state = _state_of(path, text, record)
     unit = FileStep("user unit", path, text, state, after=((*_SYSTEMCTL, "daemon-reload"),))
     if state == "there":
@@ -209,16 +199,24 @@ def system_unit(program: Command, config: str | None) -> str:
     path = config_path(config)
     more = ("--config", os.path.abspath(path)) if path else ()
     user = pwd.getpwuid(os.geteuid()).pw_name
-    text = "[Unit]" + _packaged_text("systemd/brainsurgeon.service").partition("[Unit]")[2]
+    unit = _unit("systemd/brainsurgeon.service", (*program, "run", *more), settings, user)
+    text = "[Unit]" + unit.partition("[Unit]")[2]
+    return f"# Made by `brainsurgeon init --systemd --system` for {user}.\n\n{text}"
+
+
+def _unit(name: str, command: Iterable[str], settings: Settings, user: str = "") -> str:
+    """Return a packaged unit with this command, and the directories of these settings."""
+    text = _packaged_text(name)
     writable = [f"ReadWritePaths={_unit_word('-' + path)}\n" for path in _written_by(settings)]
+    owner = f"-o {user} " if user else ""
     for pattern, wanted in (
         ("User=agent", f"User={user}"),
-        (r"ExecStart=\S+ run", f"ExecStart={_unit_command((*program, 'run', *more))}"),
+        (r"ExecStart=\S+ run", f"ExecStart={' '.join(map(_unit_word, command))}"),
         (r"(?:ReadWritePaths=.*\n)+", "".join(writable)),
-        (r"-o agent \S+", f"-o {user} {_unit_word(settings.state_dir)}"),
+        ("-m 0700 .*", f"-m 0700 {owner}{_unit_word(settings.state_dir)}"),
     ):
         text = re.sub(pattern, wanted.replace("\\", r"\\"), text)
-    return f"# Made by `brainsurgeon init --systemd --system` for {user}.\n\n{text}"
+    return text
 
 
 def _cron(program: Command, more: Command, *, asked: bool, ask: bool) -> Iterator[Offer]:
@@ -372,20 +370,6 @@ def _configuration(homes: Iterable[Home]) -> str:
         for home in homes
     )
     return "\n".join(lines) + "\n" + (roots or samples + rest)
-
-
-def _user_unit(command: Iterable[str], writable: Iterable[str]) -> str:
-    lines = _packaged_text("systemd/user/brainsurgeon.service").splitlines()
-    start = lines.index("ExecStart=%h/.local/bin/brainsurgeon run")
-    lines[start] = f"ExecStart={_unit_command(command)}"
-    option = "ReadWritePaths="
-    end = max(number for number, line in enumerate(lines, 1) if line.startswith(option))
-    lines[end:end] = [f"{option}{_unit_word('-' + path)}" for path in writable]
-    return "\n".join(lines) + "\n"
-
-
-def _unit_command(words: Iterable[str]) -> str:
-    return " ".join(map(_unit_word, words))
 
 
 def _unit_word(text: str) -> str:
