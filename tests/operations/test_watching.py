@@ -66,7 +66,7 @@ def test_a_damaged_value_is_told_after_the_next_retention_run(world, stored):
     troubles, figures = told(world)
     assert troubles == ["1 stored value damaged: see `doctor`"]
     assert figures["damaged_values"] == 1
-    assert b"damaged    1 stored value" in bound(world)("status").stdout
+    assert b"trouble    1 stored value damaged" in bound(world)("status").stdout
 
     sql(world, "UPDATE blobs SET data = ? WHERE id = ?", (whole, stored[2]))
     assert run(world) == []
@@ -156,10 +156,10 @@ def test_a_session_blocked_for_a_day_is_told_with_the_reason(world, conversation
     troubles, figures = told(world, **patient)
     [event] = run(world, "session_blocked", **patient)
     why = "the last turn is open: a user message"
-    assert troubles == [f"1 session blocked for more than a day: {why}"]
+    assert troubles == [f"{path}: blocked for more than a day, {why}"]
     assert figures["blocked_sessions"] == 1
     assert (event["path"], event["reason"], event["log_level"]) == (str(path), why, "warning")
-    assert f"blocked    {path}: {why}" in bound(world)("status").stdout.decode()
+    assert f"trouble    {troubles[0]}" in bound(world)("status").stdout.decode()
 
     world.scan(abandoned_after_seconds=60)
     assert told(world)[0] == []

@@ -272,9 +272,12 @@ def status(
     now = time.time()
     with options.store_to_read(settings) as store:
         current = operation(settings, store, now)
-    troubles = judge(current, now, max_age=options.seconds_given("--max-age", max_age))
+    age = options.seconds_given("--max-age", max_age) if check or json else None
+    troubles = judge(current, now, max_age=age)
     if json:
         options.print_json(render.status_json(current) | {"troubles": troubles})
+    elif check:
+        options.say(render.check(current, troubles, now))
     else:
-        options.say(render.check(current, troubles, now) if check else render.status(current, now))
+        options.say(render.status(current, now, troubles))
     raise typer.Exit(1 if check and troubles else 0)

@@ -194,34 +194,21 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
     return "unknown: no sessions in files yet"
 
 
-def check(now: Status, moment: float, *, max_age: float) -> list[str]:
+def check(now: Status, moment: float, *, max_age: float | None = None) -> list[str]:
     """Return the problems of a status; the last run must not be older than `max_age` seconds."""
     troubles = [] if now.enabled else ["nothing is extracted: enabled = false"]
-    if now.last_run_at is None:
-        troubles.append("no run was ever made")
-    elif moment - now.last_run_at > max_age:
-        ago = lasting(moment - now.last_run_at)
-        troubles.append(f"the last run was {ago} ago, more than --max-age {lasting(max_age)}")
-    elif now.last_run_at - moment > max_age:
-        ahead = lasting(now.last_run_at - moment)
-        troubles.append(f"the last run is noted {ahead} ahead: the clock was set back since")
+    if max_age is not None:
+        troubles += _too_old(now.last_run_at, moment, max_age)
     troubles += [
         f"{counted(number, 'session')} {state}"
         for state in ("failed", "unreadable")
         if (number := now.sessions_by_state.get(state, 0))
     ]
     troubles += [f"{root.path}: {root.problem}" for root in now.roots if root.problem]
-    troubles += [
-        counted(len(listed), singular, plural)
-        for listed, singular, plural in (
-            (now.interrupted, "interrupted rewrite", "interrupted rewrites"),
-            (now.kept_beside, "original file beside its session", "original files beside sessions"),
-            (now.held_back, "root where nothing expires", "roots where nothing expires"),
-        )
-        if listed
-    ]
-    for reason, number in Counter(now.blocked.values()).items():
-        troubles.append(f"{counted(number, 'session')} blocked for more than a day: {reason}")
+    troubles += [f"{path}: unfinished, the next scan finishes it" for path in now.interrupted]
+    troubles += [f"{path}: {why}" for path, why in now.kept_beside.items()]
+    troubles += [f"{path}: nothing expires there, {why}" for path, why in now.held_back.items()]
+    troubles += [f"{path}: blocked for more than a day, {why}" for path, why in now.blocked.items()]
     if now.values_damaged:
         troubles.append(f"{counted(now.values_damaged, 'stored value')} damaged: see `doctor`")
     if now.leaving:
@@ -230,6 +217,19 @@ def check(now: Status, moment: float, *, max_age: float) -> list[str]:
     if left is not None and left < database.SCARCE:
         troubles.append(f"{left:,} bytes of disk are left for the store")
     return troubles
+
+
+def _too_old(last: float | None, moment: float, max_age: float) -> list[str]:
+    if last is None:
+        return ["no run was ever made"]
+    if moment - last > max_age:
+        age = lasting(moment - last)
+        return [f"the last run was {age} ago, more than --max-age {lasting(max_age)}"]
+    if last - moment > max_age:
+        return [
+            f"the last run is noted {lasting(last - moment)} ahead: the clock was set back since"
+        ]
+    return []
 
 
 def metrics(settings: Settings, store: Store | None) -> list[Metric]:

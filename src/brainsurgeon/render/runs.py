@@ -316,18 +316,17 @@ def status_json(now: reports.Status) -> dict[str, Any]:
 
 def check(now: reports.Status, troubles: list[str], moment: float) -> str:
     if troubles:
-        return f"brainsurgeon: {safe('; '.join(troubles))}"
+        return f"brainsurgeon: {safe('; '.join(_some(troubles)))}"
     age = f"last run {ago(now.last_run_at, moment)}" if now.last_run_at is not None else ""
     sessions = counted(sum(now.sessions_by_state.values()), "session")
     return f"brainsurgeon: ok, {age}, {sessions}, {bytes_(now.bytes_saved)} saved"
 
 
-def status(now: reports.Status, moment: float) -> str:
+def status(now: reports.Status, moment: float, troubles: Iterable[str] = ()) -> str:
     daemon = f"running, pid {now.daemon_pid}" if now.daemon_pid else "not running"
     states = ", ".join(f"{number:,} {state}" for state, number in now.sessions_by_state.items())
     net = now.bytes_saved - now.store_bytes
-    lines = [] if now.enabled else [DISABLED]
-    lines += [
+    lines = [
         f"daemon     {daemon}",
         f"scans      {_runs(now.last_run_at, now.next_run_at, moment)}",
         f"retention  {_runs(now.last_retention_run_at, now.next_retention_run_at, moment)}",
@@ -349,28 +348,16 @@ def status(now: reports.Status, moment: float) -> str:
         f"run {one.id:<5} {ago(one.at, moment)}: {command(one)}, {did(one)}" for one in now.runs
     ]
     lines += [f"failed     {ago(one.at, moment)}: {of_session(one)}" for one in now.failures]
-    if now.values_damaged:
-        lines.append(f"damaged    {counted(now.values_damaged, 'stored value')}: see `doctor`")
-    if now.leaving:
-        lines.append(f"leaving    {now.leaving.message}")
     if now.requests_open:
         lines.append(
             f"waiting    {counted(now.requests_open, 'request', 'requests')} for an idle session"
         )
-    lines += _some(
-        f"unfinished {safe(path)}: the next scan finishes it" for path in now.interrupted
-    )
-    lines += _some(f"beside     {safe(path)}: {safe(why)}" for path, why in now.kept_beside.items())
-    lines += _some(f"blocked    {safe(path)}: {safe(why)}" for path, why in now.blocked.items())
+    lines += _some(f"trouble    {safe(trouble)}" for trouble in troubles)
     reasons = sorted(now.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines += _some(f"  {number} x {safe(in_local_time(reason))}" for reason, number in reasons)
     rows = [(root.path, str(root.sessions), root.protocol) for root in now.roots]
     lines += ["", table(("root", "sessions", "files are replaced by"), rows)]
-    lines += _some(f"{safe(root.path)}: {safe(root.problem)}" for root in now.roots if root.problem)
     lines += databases(now.databases)
-    lines += _some(
-        f"{safe(path)}: nothing expires there, {safe(why)}" for path, why in now.held_back.items()
-    )
     return "\n".join(lines + homes(now.homes))
 
 
