@@ -82,7 +82,7 @@ def _documents(world, conversation):
     kept = world.base / "kept.db"
     said += [
         call("store", "backup", kept), call("store", "purge", "--yes"),
-        call("store", "restore", kept, "--yes"), call("status", "--format", "prometheus"),
+        call("store", "restore", kept, "--yes"),
         call("status", "--format", "html", "--output", world.base / "report.html"),
     ]  # fmt: skip
     talk, ends = turns(4, session="44444444-0000-4000-8000-000000000001")

@@ -23,11 +23,12 @@ def told(world, **settings):
     done = program("status", "--check", "--json", "--max-age", "999999999")
     line = program("status", "--check", "--max-age", "999999999")
     troubles = document(done)["troubles"]
-    figures = document(program("status", "--format", "prometheus", "--json"))["metrics"]
+    metrics = program("status", "--format", "prometheus").stdout.decode().splitlines()
 
     assert done.returncode == line.returncode == (1 if troubles else 0)
     assert all(trouble in line.stdout.decode() for trouble in troubles)
-    return troubles, {one["metric"].removeprefix("brainsurgeon_"): one["number"] for one in figures}
+    figures = (one.removeprefix("brainsurgeon_").split() for one in metrics if one[0] != "#")
+    return troubles, {name: float(number) for name, number in figures}
 
 
 def run(world, event="values_damaged", **settings):

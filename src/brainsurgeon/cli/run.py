@@ -254,8 +254,9 @@ def status(
     """  # noqa: D301
     settings = options.settings_of(config, json=json)
     if form is not Form.text:
-        if check:
-            raise UsageError(f"--check cannot be combined with --format {form.value}")
+        if check or (json and form is Form.prometheus):
+            wrong = "--check" if check else "--json"
+            raise UsageError(f"{wrong} cannot be combined with --format {form.value}")
         from brainsurgeon.cli.store import write_metrics, write_page
 
         if form is Form.html:

@@ -153,7 +153,5 @@ def write_metrics(settings: Settings, output: str | None) -> None:
         measured = metrics(settings, store)
     if output is not None:
         write_whole(os.path.abspath(output), render.metrics(measured), READABLE)
-    elif options.given.json:
-        options.print_json(render.metrics_json(measured))
     else:
         print(render.metrics(measured), end="")

@@ -397,18 +397,5 @@ def metrics(measured: Iterable[reports.Metric]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def metrics_json(measured: Iterable[reports.Metric]) -> dict[str, Any]:
-    samples: list[tuple[str, str | None, float]] = []
-    for metric in measured:
-        values = metric.value if isinstance(metric.value, dict) else {None: metric.value}
-        samples += [(metric.name, label, number) for label, number in values.items()]
-    return {
-        "metrics": [
-            {"metric": f"brainsurgeon_{name}", "label": label, "number": float(number)}
-            for name, label, number in samples
-        ]
-    }
-
-
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
