@@ -39,7 +39,6 @@ from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.model import reports
 from brainsurgeon.operations.archive import archive, archives, would_archive
 from brainsurgeon.operations.cat import cat
-from brainsurgeon.operations.context import context
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.evidence import evidence, mount
 from brainsurgeon.operations.history import events, follow, runs
@@ -49,7 +48,7 @@ from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.operations.search import search
-from brainsurgeon.operations.sessions import sessions
+from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show, show_turn
 from brainsurgeon.operations.status import status

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon.errors import StoppedError
-from brainsurgeon.operations.costs import session_costs
+from brainsurgeon.operations.sessions import session_costs
 from brainsurgeon.operations.status import status
 from brainsurgeon.render.estimate import costs as render
 from brainsurgeon.render.estimate import costs_json

@@ -14,13 +14,12 @@ from brainsurgeon.hosts import sqlite
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.cat import cat
-from brainsurgeon.operations.context import context
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.operations.retention import HIDDEN, retention
 from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.operations.sessions import sessions
+from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status

@@ -11,9 +11,8 @@ from brainsurgeon.errors import FailedError, GoneError, NotFoundError
 from brainsurgeon.lookup.sessions import file_of, session_named
 from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.turns import Calibration
-from brainsurgeon.operations.context import context
 from brainsurgeon.operations.relieve import PATIENCE, relieve, would_relieve
-from brainsurgeon.operations.sessions import sessions
+from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.budget import rungs, steps_to
 from brainsurgeon.render import turns as render

@@ -9,8 +9,8 @@ from brainsurgeon.errors import NotFoundError
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
-from brainsurgeon.operations.context import context
 from brainsurgeon.operations.restore import overfull_after, restore_all
+from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json, set_json
 from brainsurgeon.rewrite import recover

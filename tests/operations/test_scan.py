@@ -12,8 +12,8 @@ import pytest
 from brainsurgeon.formats.openclaw import OpenClaw
 from brainsurgeon.model.entries import KINDS, unnumbered
 from brainsurgeon.model.reports import Watch
-from brainsurgeon.operations.context import context
 from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import as_json
 from brainsurgeon.render.runs import report_json

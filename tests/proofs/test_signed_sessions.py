@@ -5,7 +5,7 @@ import json
 import pytest
 
 from brainsurgeon.errors import ChangedError
-from brainsurgeon.operations.context import context
+from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.show import show
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, UNFIT
 from building.world import Clock, Conversation, append, entry, fork, pin

@@ -18,11 +18,10 @@ from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.operations.cat import cat
-from brainsurgeon.operations.context import context
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.restore import note_answer, restore_all
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.sessions import sessions
+from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status

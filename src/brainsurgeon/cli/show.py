@@ -78,9 +78,8 @@ def sessions(
 
 
 def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
-    from brainsurgeon.operations.context import context as operation
-    from brainsurgeon.operations.context import described
-    from brainsurgeon.operations.costs import session_costs
+    from brainsurgeon.operations.sessions import context as operation
+    from brainsurgeon.operations.sessions import described, session_costs
     from brainsurgeon.render import estimate as costs_rendering
     from brainsurgeon.render import turns as render
 

@@ -16,10 +16,10 @@ from brainsurgeon.lookup.sessions import Session
 from brainsurgeon.mcp_server.call import Call, parse_call
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 from brainsurgeon.operations.archive import done
-from brainsurgeon.operations.context import context, described
 from brainsurgeon.operations.evidence import evidence
 from brainsurgeon.operations.restore import How, note_answer, restore
 from brainsurgeon.operations.search import search
+from brainsurgeon.operations.sessions import context, described
 from brainsurgeon.operations.set_extractable import set_extractable, stands_in
 from brainsurgeon.operations.show import show, show_turn
 from brainsurgeon.render import in_json, sessions, turns, unexpected

@@ -13,7 +13,7 @@ from brainsurgeon.model.plans import Amounts
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import Relief
 from brainsurgeon.model.sessions import SessionFile
-from brainsurgeon.operations.context import not_idle
+from brainsurgeon.operations.sessions import not_idle
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change

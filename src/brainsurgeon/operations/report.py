@@ -13,9 +13,8 @@ from brainsurgeon.formats import codex
 from brainsurgeon.lookup.sessions import Session, all_sessions
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.reports import Context, Report, SessionPage, SessionSummary, Sum
-from brainsurgeon.operations.context import context, preview_of
 from brainsurgeon.operations.estimate import estimate
-from brainsurgeon.operations.sessions import summaries
+from brainsurgeon.operations.sessions import context, preview_of, summaries
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.calls import costs_of
 from brainsurgeon.rewrite.inspect import excluded
