@@ -43,9 +43,8 @@ from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.evidence import evidence, mount
 from brainsurgeon.operations.history import events, follow, runs
 from brainsurgeon.operations.relieve import relieve, would_relieve
-from brainsurgeon.operations.restore import How, restore, restore_all
+from brainsurgeon.operations.restore import How, restore, restore_all, rollback
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.operations.search import search
 from brainsurgeon.operations.sessions import context, sessions

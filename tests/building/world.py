@@ -11,8 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from brainsurgeon import config
-from brainsurgeon.operations.restore import How, restore, restore_all
-from brainsurgeon.operations.rollback import rollback
+from brainsurgeon.operations.restore import How, restore, restore_all, rollback
 from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.set_extractable import set_extractable

@@ -15,9 +15,8 @@ from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.doctor import doctor
-from brainsurgeon.operations.restore import restore_all
+from brainsurgeon.operations.restore import restore_all, rollback
 from brainsurgeon.operations.retention import HIDDEN, retention
-from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.set_extractable import set_extractable

@@ -4,9 +4,8 @@ import pytest
 
 from brainsurgeon.errors import NotFoundError
 from brainsurgeon.hosts import processes as clocks
-from brainsurgeon.operations.restore import note_answer
+from brainsurgeon.operations.restore import CHANGED_SINCE, RESTORED_SINCE, note_answer
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.rollback import CHANGED, RESTORED
 from building.alike import own_id
 from building.turns import turns
 from building.world import append, close_turn, open_turn, pin, sql, text_of, two_turns
@@ -49,7 +48,7 @@ def test_taking_a_run_back_twice_changes_nothing(world, original, path):
     assert (path.stat().st_ino, world.store.events.newest()) == before
     assert again.made is None
     assert [(one.state, one.since) for one in again.sessions] == [
-        ("nothing to undo", {RESTORED: 1})
+        ("nothing to undo", {RESTORED_SINCE: 1})
     ]
 
 
@@ -185,7 +184,7 @@ def test_what_was_put_back_since_is_counted(world, original, path, pruned):
     world.restore(pruned, pristine=True)
     [one] = world.rollback(1).sessions
 
-    assert (one.state, one.since) == ("nothing to undo", {RESTORED: 1})
+    assert (one.state, one.since) == ("nothing to undo", {RESTORED_SINCE: 1})
 
 
 def test_what_the_agent_changed_since_is_counted(world, original, path, pruned):
@@ -194,7 +193,7 @@ def test_what_the_agent_changed_since_is_counted(world, original, path, pruned):
     path.write_bytes(text)
     [one] = world.rollback(1).sessions
 
-    assert (one.state, one.since) == ("nothing to undo", {CHANGED: 1})
+    assert (one.state, one.since) == ("nothing to undo", {CHANGED_SINCE: 1})
     assert path.read_bytes() == text
 
 
@@ -296,7 +295,7 @@ def test_a_rollback_counts_turns_apart_from_values(world):
     [again] = world.rollback(1).sessions
 
     assert (one.values, one.turns) == (facts.get("restored", 0), facts["unarchived"])
-    assert again.since[f"archived turn, {RESTORED}"] == one.turns
+    assert again.since[f"archived turn, {RESTORED_SINCE}"] == one.turns
     assert sum(again.since.values()) == one.values + one.turns
 
 

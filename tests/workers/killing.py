@@ -33,9 +33,8 @@ from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.operations.relieve import relieve
-from brainsurgeon.operations.restore import note_answer, restore, restore_all
+from brainsurgeon.operations.restore import note_answer, restore, restore_all, rollback
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json

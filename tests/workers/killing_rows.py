@@ -20,8 +20,7 @@ from killing import KILLED, PLACEHOLDER, Shim, _resolves, _store_problems, chose
 
 from brainsurgeon import config
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.operations.restore import restore, restore_all
-from brainsurgeon.operations.rollback import rollback
+from brainsurgeon.operations.restore import restore, restore_all, rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import row_writing

@@ -95,7 +95,7 @@ def restore(
 
 
 def _roll_back(settings: Settings, number: int, session: str | None) -> None:
-    from brainsurgeon.operations.rollback import rollback
+    from brainsurgeon.operations.restore import rollback
     from brainsurgeon.render import runs as render
 
     named = [session] if session else ()

@@ -1,15 +1,17 @@
-"""Restore the values of an entry, of a session or of all sessions.
+"""Restore the values of an entry, of a session, of all sessions, or of a run.
 
 A session that is not idle gets a pending request. Each session that keeps a placeholder is reported
 with the reason, even if the store does not know it: the user may be about to uninstall
-brainsurgeon.
+brainsurgeon. A rollback of a run is a run itself: it also removes the fields that the run set, and
+a second rollback of the same run changes nothing. Values that the run restored are not extracted.
 """
 
 import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -39,7 +41,15 @@ from brainsurgeon.lookup.entries import (
     entry_named,
     tokens_of,
 )
-from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, noted, session_named
+from brainsurgeon.lookup.sessions import (
+    Session,
+    all_sessions,
+    file_of,
+    identified,
+    noted,
+    session_among,
+    session_named,
+)
 from brainsurgeon.model import reports
 from brainsurgeon.model.entries import RESTORED, dotted, parse, value_at
 from brainsurgeon.model.plans import Plan
@@ -53,6 +63,7 @@ from brainsurgeon.model.records import (
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NOBODYS
+from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.inspect import Planner, examine, examine_quiet, examine_to_show
 from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished
@@ -70,6 +81,10 @@ UNSEEN = "it may contain placeholders"
 ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original value"
 # Errors that concern one session of several.
 FAILURES = (DamagedError, FailedError, GuardedError, NotFoundError, StoreFullError)
+# Why a value of a run has no placeholder any more.
+EXPIRED = "expired"
+RESTORED_SINCE = "restored since"
+CHANGED_SINCE = "changed since: the placeholder is gone"
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 
@@ -470,3 +485,109 @@ def _gone(store: Store, session: Session) -> reports.SessionRestore:
         return reports.SessionRestore(session.title, "gone", reason="its file is gone")
     reason = f"{hidden}: it may still contain placeholders"
     return reports.SessionRestore(session.title, "failed", reason=reason, left=(record.path,))
+
+
+def rollback(
+    settings: Settings, store: Store, number: int, *, clock: Callable[[], float],
+    sessions: Collection[str] = (),
+) -> reports.RollbackReport:  # fmt: skip
+    """Roll back a run in all sessions that it changed, or in the named ones.
+
+    Raises NotFoundError if the run does not exist, or changed nothing in a named session.
+    """
+    undone = store.runs.named(number)
+    if undone is None:
+        reason = f"there is no run {number}"
+        if number <= store.runs.last:
+            reason = f"run {number} is no longer recorded and cannot be rolled back"
+        raise NotFoundError(f"{reason}; `brainsurgeon history` lists them")
+    extracted = _extracted(store, number)
+
+    def undo(session: Session) -> tuple[reports.SessionRollback, Rewrite | None]:
+        if session.file is None:
+            return reports.SessionRollback(session.title, "gone", reason="its file is gone"), None
+        record = recorded(session)
+        request = replace(EVERYTHING, session_id=record.id, asked_at=clock(), rolls_back=number)
+        try:
+            plan, rewrite = carry_out(settings, store, session.file, record, (request,), clock)
+        except NotIdleError as why:
+            _note(store, request, str(why))
+            return reports.SessionRollback(session.title, "pending", reason=str(why)), None
+        except FAILURES as why:
+            reason = str(why).removeprefix(f"{session.title}: ")
+            return reports.SessionRollback(session.title, "failed", reason=reason), None
+        return _answer(session, plan, extracted[record.id]), rewrite
+
+    touched = extracted.keys() | store.fields.sessions_of_run(number)
+    chosen = [noted(store, one) for one in _chosen(settings, store, number, touched, sessions)]
+    with store.runs.run("rollback", clock(), rolls_back=number):
+        results = change_each(chosen, undo)
+        made = store.runs.so_far
+    done = [answer for answer, _ in results]
+    late = [rewrite.name for _, rewrite in results if rewrite]
+    done += [reports.SessionRollback(name, "failed", reason=UNFINISHED) for name in late]
+    return reports.RollbackReport(undone, made, tuple(done))
+
+
+def _extracted(store: Store, number: int) -> dict[int, list[Extraction]]:
+    """Return the values that a run extracted, by the sessions with their placeholders."""
+    values = {value.id: value for value in store.extractions.of_run(number)}
+    by_session: dict[int, list[Extraction]] = defaultdict(list)
+    for value in values.values():
+        by_session[value.session_id].append(value)
+    # Forks and copies have the placeholders, too.
+    for session, ident in store.placements.of_run(number):
+        if values[ident].session_id != session:
+            by_session[session].append(values[ident])
+    return by_session
+
+
+def _chosen(
+    settings: Settings, store: Store, number: int, touched: Collection[int],
+    names: Collection[str],
+) -> list[Session]:  # fmt: skip
+    listed = all_sessions(settings, store, beyond=True)
+    known = [identified(store, session) for session in listed]
+    wanted = [session_among(known, name) for name in names] if names else known
+    changed = [item for item in wanted if item.record and item.record.id in touched]
+    if names and (untouched := next((item for item in wanted if item not in changed), None)):
+        what = f"nothing of run {number} is found in {untouched.title}"
+        raise NotFoundError(f"{what}; `brainsurgeon history --events` lists the run's changes")
+    return changed
+
+
+def _note(store: Store, request: Request, reason: str) -> None:
+    """Record a pending request that never lapses, unless one is recorded already."""
+    ident, number = request.session_id, request.rolls_back
+    if all(other.rolls_back != number for other in store.requests.open_of(ident)):
+        facts = {"rolls_back": number, "pending": True, "reason": reason}
+        with store.transaction():
+            store.requests.add(request)
+            store.events.add(request.asked_at, "rollback", ident, facts, store.runs.number())
+
+
+def _answer(
+    session: Session, plan: Plan, extracted: Collection[Extraction]
+) -> reports.SessionRollback:
+    """Return the result for a session: what is restored, and why other values are not."""
+    restored = {edit.extraction_id for edit in plan.restorations}
+    back = [value for value in extracted if value.id in restored]
+    turns = {value.archive_id for value in back} - {None}
+    named = {entry for entry, _ in plan.handled.missed} | set(plan.handled.unfit)
+    not_done = plan.not_done
+    since: Counter[str] = Counter()  # why values have no placeholder any more
+    for value in extracted:
+        if value.id in restored or value.links:
+            continue
+        if value.replacement is not None and value.entry_id in plan.handled.unfit:
+            not_done += (f"{value.entry_id}: {UNFIT}",)
+        elif value.entry_id not in named:
+            turn = "" if value.archive_id is None else "archived turn, "
+            why = RESTORED_SINCE if value.state == "restored" else CHANGED_SINCE
+            since[turn + (EXPIRED if value.blob_id is None else why)] += 1
+    undone = plan.insertions_removed
+    return reports.SessionRollback(
+        session.title, "rolled back" if back or undone else "nothing to undo",
+        sum(value.archive_id is None for value in back), undone,
+        tuple(dict.fromkeys(not_done)), turns=len(turns), since=dict(since),
+    )  # fmt: skip

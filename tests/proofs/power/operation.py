@@ -12,9 +12,8 @@ from brainsurgeon import config
 from brainsurgeon.config.settings import ArchiveTable
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.operations.relieve import relieve
-from brainsurgeon.operations.restore import restore, restore_all
+from brainsurgeon.operations.restore import restore, restore_all, rollback
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.rollback import rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.rewrite.budget import Wanted
