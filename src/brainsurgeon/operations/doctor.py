@@ -17,7 +17,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.lookup.sessions import Session, find_record, walk
+from brainsurgeon.lookup.sessions import Session, find_record, walk, why_hidden
 from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, parse, placeholder_in, value_at
 from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
@@ -301,42 +301,30 @@ def placeholders_left(settings: Settings, store: Store | None) -> Iterator[Place
         if problem.failed:
             yield _unsure(problem.path, problem.why)
     for session in seen.sessions:
-        if session.file is None:
-            yield from _in_hidden_file(store, session)
-            continue
-        try:
-            with open_session(session.file) as opened:
-                placeholders = placeholders_of(settings, store, opened)
-        except (FileNotFoundError, RefusedError) as why:
-            yield from _not_understood(store, session, why)
-        except (BlockingIOError, BusyError):
-            yield _unsure(session.title, "it is being written just now")
-        except OSError as why:
-            yield _unsure(session.title, why.strerror or type(why).__name__)
-        else:
-            orphans = len(placeholders.orphans)
-            if number := len(placeholders.standing) + orphans:
-                yield PlaceholdersLeft(session.title, number, orphans)
+        if left := _left_in(settings, store, session):
+            yield left
 
 
-def _in_hidden_file(store: Store | None, session: Session) -> Iterator[PlaceholdersLeft]:
-    """Report a missing session whose root cannot be read: its file may still exist."""
+def _left_in(settings: Settings, store: Store | None, session: Session) -> PlaceholdersLeft | None:
     record = session.record
-    if record and store and store.placements.of_session(record.id):
-        try:
-            os.stat(record.root)
-        except OSError as why:
-            yield _unsure(session.title, f"{record.root} cannot be read ({why.strerror})")
-
-
-def _not_understood(
-    store: Store | None, session: Session, why: FileNotFoundError | RefusedError
-) -> Iterator[PlaceholdersLeft]:  # fmt: skip
-    """Report a session that is there and no longer understood, if values were extracted from it."""
-    record = session.record
-    placed = record and store and store.placements.of_session(record.id)
-    if placed and isinstance(why, RefusedError):
-        yield _unsure(session.title, str(why))
+    if session.file is None:
+        why_unseen = why_hidden(store, record) if store and record else ""
+        return _unsure(session.title, why_unseen) if why_unseen else None
+    try:
+        with open_session(session.file) as opened:
+            placeholders = placeholders_of(settings, store, opened)
+    except FileNotFoundError:
+        return None
+    except RefusedError as why:  # it is there and no longer understood
+        placed = record and store and store.placements.of_session(record.id)
+        return _unsure(session.title, str(why)) if placed else None
+    except (BlockingIOError, BusyError):
+        return _unsure(session.title, "it is being written just now")
+    except OSError as why:
+        return _unsure(session.title, why.strerror or type(why).__name__)
+    orphans = len(placeholders.orphans)
+    number = len(placeholders.standing) + orphans
+    return PlaceholdersLeft(session.title, number, orphans) if number else None
 
 
 def placeholders_put_away(settings: Settings) -> Iterator[PlaceholdersLeft]:

@@ -7,7 +7,6 @@ a second rollback of the same run changes nothing. Values that the run restored 
 """
 
 import json
-import os
 import secrets
 import time
 from collections import Counter, defaultdict
@@ -49,6 +48,7 @@ from brainsurgeon.lookup.sessions import (
     noted,
     session_among,
     session_named,
+    why_hidden,
 )
 from brainsurgeon.model import reports
 from brainsurgeon.model.entries import RESTORED, dotted, parse, value_at
@@ -60,7 +60,7 @@ from brainsurgeon.model.records import (
     Request,
     SessionRecord,
 )
-from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
+from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NOBODYS
 from brainsurgeon.planning.signatures import UNFIT
@@ -70,7 +70,6 @@ from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished
 from brainsurgeon.sessions.discovery import current_state, open_session, put_away
 from brainsurgeon.sessions.placeholders import sessions_and_archives
 from brainsurgeon.sessions.reading import NotIdleError, RefusedError
-from brainsurgeon.sessions.row_listing import row_at
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import daemon_holder, translated
 from brainsurgeon.store.journal import LEAST_WAIT
@@ -471,19 +470,11 @@ def _unknown(
 
 def _gone(store: Store, session: Session) -> reports.SessionRestore:
     """Return the result for a session whose file is gone or cannot be seen."""
-    record, hidden = recorded(session), ""
-    try:
-        os.stat(record.root)
-        with suppress(FileNotFoundError, NotADirectoryError):
-            os.stat(record.path)
-        at = row_at([Root(record.root)], record.path)
-        if isinstance(at, Unreadable):
-            hidden = f"{at.path} cannot be read ({at.why})"
-    except OSError as why:
-        hidden = f"{record.root} cannot be read ({why.strerror})"
-    if not hidden or not store.placements.of_session(record.id):
+    record = recorded(session)
+    why = why_hidden(store, record)
+    if not why:
         return reports.SessionRestore(session.title, "gone", reason="its file is gone")
-    reason = f"{hidden}: it may still contain placeholders"
+    reason = f"{why}: it may still contain placeholders"
     return reports.SessionRestore(session.title, "failed", reason=reason, left=(record.path,))
 
 
