@@ -190,7 +190,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     Raises ConfigError with every problem at once.
     """
     source = config_path(path)
-    table = _read_file(source) if source else {}
+    table, lines = read_file(source) if source else ({}, {})
     problems: list[str] = []
     warnings = _override(table, problems)
     warnings += [_remembered(key) for key in REMEMBERED if table.pop(key, None) is not None]
@@ -202,18 +202,17 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
         settings = Settings.model_validate(table)
     except ValidationError as error:
         problems += [problem_text(problem, names) for problem in error.errors()]
-        raise _invalid(source, problems) from None
+        raise _invalid(source, problems, lines) from None
     problems += contradictions(settings, table)
     if problems:
-        raise _invalid(source, problems)
+        raise _invalid(source, problems, lines)
     return settings, warnings
 
 
-def _invalid(source: str | None, problems: list[str]) -> ConfigError:
+def _invalid(source: str | None, problems: list[str], lines: dict[str, int]) -> ConfigError:
     """Return the error, each problem with the line of its key if that is found."""
     if source is None or all(problem.startswith(PREFIX) for problem in problems):
         return ConfigError("environment", problems)
-    lines = lines_of(_text_of(source))
     numbered = []
     for problem in problems:
         keys = re.sub(r"\[[0-9]+\]", "", problem.partition(":")[0]).split(".")
@@ -223,32 +222,25 @@ def _invalid(source: str | None, problems: list[str]) -> ConfigError:
     return ConfigError(source, numbered)
 
 
-def lines_of(text: str) -> dict[str, int]:
-    """Return the lines on which the keys and tables of a file probably are."""
-    lines: dict[str, int] = {}
-    section = ""
-    for number, line in enumerate(text.split("\n"), 1):
-        if table := _TABLE.match(line):
-            section = f"{table[1]}."
-            lines.setdefault(table[1], number)
-        elif key := _KEY.match(line):
-            lines.setdefault(f"{section}{key[1]}", number)
-    return lines
-
-
-def _text_of(path: str) -> str:
-    with open(path, encoding="utf-8") as handle:
-        return handle.read()
-
-
-def _read_file(path: str) -> dict[str, Any]:
+def read_file(path: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the keys in a file, and the lines on which they and their tables probably are."""
     try:
-        with open(path, "rb") as handle:
-            return tomllib.load(handle)
+        with open(path, encoding="utf-8") as handle:
+            text = handle.read()
+        table = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(path, [f"cannot be read: {error.strerror}"]) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(path, [f"not TOML: {error}"]) from None
+    lines: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if heading := _TABLE.match(line):
+            section = f"{heading[1]}."
+            lines.setdefault(heading[1], number)
+        elif key := _KEY.match(line):
+            lines.setdefault(f"{section}{key[1]}", number)
+    return table, lines
 
 
 def _override(table: dict[str, Any], problems: list[str]) -> list[str]:

@@ -3,14 +3,13 @@
 import json
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from brainsurgeon.config import settings as models
-from brainsurgeon.config.loading import PREFIX, config_path, lines_of
+from brainsurgeon.config.loading import PREFIX, config_path, read_file
 from brainsurgeon.config.settings import ALIASES, Settings
 from brainsurgeon.config.values import SettingsTable
 
@@ -26,7 +25,7 @@ class Setting(Struct, frozen=True):
 def settings_shown(settings: Settings, path: str | None) -> list[Setting]:
     """Return the settings in force; `path` is the configuration file as given, or None."""
     file = config_path(path)
-    given, lines = _given(file) if file else ({}, {})
+    given, lines = read_file(file) if file else ({}, {})
     return [
         Setting(key, text, _source(key, given, lines, file)) for key, text in _written(settings)
     ]
@@ -73,13 +72,6 @@ def _lines(table: dict[str, Any]) -> list[str]:
         for key, value in table.items()
         if value is not None
     ]
-
-
-def _given(file: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the keys in a file, and the lines on which they probably are."""
-    with open(file, encoding="utf-8") as handle:
-        text = handle.read()
-    return tomllib.loads(text), lines_of(text)
 
 
 def _source(key: str, given: dict[str, Any], lines: dict[str, int], file: str | None) -> str:
