@@ -190,13 +190,13 @@ class Asking:
 
 
 def _is_node(entry: Entry) -> bool:
-    links = [entry.get("parentId")]
+    links = [entry.get("id") or "", entry.get("parentId")]
     if entry.get("type") == "leaf":
         links += [entry.get("targetId", ""), entry.get("appendParentId")]
-    return (entry.get("type") in TREE_TYPES or "parentId" in entry) and all(
-        isinstance(name, str) and bool(name.strip())
-        for name in (entry.get("id"), *(link for link in links if link is not None))
-    )
+    for link in links:
+        if link is not None and not (isinstance(link, str) and link.strip()):
+            return False
+    return entry.get("type") in TREE_TYPES or "parentId" in entry
 
 
 # Read in @mariozechner/pi-ai 0.73.1 (`dist/providers/*.js`), @earendil-works/pi-ai 1.5.2

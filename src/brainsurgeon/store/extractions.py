@@ -422,11 +422,9 @@ class Placements(Table):
         `gone` are extractions whose entry was read and no longer contains them, `missed` are
         extractions whose entry was not found.
         """
-        seen = self._column(
-            "SELECT extraction_id FROM placements WHERE session_id = ? AND missed_at IS NULL",
-            session_id,
-        )
-        self.add(session_id, set(standing).difference(seen))
+        if there := set(standing):  # nothing in most steps of a session in a database
+            seen = "SELECT extraction_id FROM placements WHERE session_id = ? AND missed_at IS NULL"
+            self.add(session_id, there.difference(self._column(seen, session_id)))
         self.remove(session_id, gone, now)
         self._executemany(
             "UPDATE placements SET missed_at = ?"
