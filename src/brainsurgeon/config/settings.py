@@ -413,7 +413,6 @@ class Settings(Profiled):
 
         threshold = self.budget.threshold
         return Budget(
-            self.budget.enabled, self.budget.max_step, self.budget.max_messages,
             threshold if isinstance(threshold, float) else 0.75, self._threshold,
             tuple(self.budget.by_tier().items()),
             tuple(self.windows.items()), tuple(self.tiers.items()),
@@ -425,7 +424,8 @@ class Settings(Profiled):
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases
-        chosen = self.budget_rules(), self.price_rules(), self.profiles, self.profile, self.use
+        budget = self.budget, self.budget_rules()
+        chosen = *budget, self.price_rules(), self.profiles, self.profile, self.use
         archive = (self.archive_rules(),) if self.archive.enabled or self.has_profiles else ()
         text = repr((self.decision_rules(), *where, known, *chosen, *archive))
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

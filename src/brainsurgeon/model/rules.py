@@ -129,16 +129,13 @@ _NAMES: tuple[tuple[str, Tier], ...] = (
 
 
 class Budget(Struct, frozen=True):
-    """The budget settings of one session.
+    """The windows of models, and the shares of them above which a session is too full.
 
     `threshold` is the default, `of_profile` the threshold of the session's profile, `by_tier` are
     the thresholds that the user set. `windows` are globs of models with their windows in tokens,
     `tiers` parts of model ids (globs) with their tiers; they precede the built-in ones.
     """
 
-    enabled: bool = False
-    max_step: int = 3
-    max_messages: int = 0
     threshold: float = 0.75
     of_profile: float | None = None
     by_tier: tuple[tuple[Tier, float], ...] = ()
