@@ -123,16 +123,16 @@ class Ladder:
         self._measured, self._full, self._begin = measured, full, begin
         self.at = lru_cache(maxsize=3)(self.plan)
 
-    def fit(self, rungs: Sequence[Rung], goal: int, room: int, above: int = 0) -> Fitting:
+    def fit(self, rungs: Sequence[Rung], goal: int, room: int) -> Fitting:
         """Plan on the lowest rung that meets a goal (tokens), or on the last one.
 
-        On that rung the oldest values are extracted until the goal is met. The rungs below `above`
-        are known not to meet it. Protected values never lead to a higher rung.
+        On that rung the oldest values are extracted until the goal is met. Protected values never
+        lead to a higher rung.
         """
         ladder, free = self, self._unprotected()
-        at = self.lowest(rungs, goal, above)
+        at = self.lowest(rungs, goal)
         if self.at(rungs[min(at, len(rungs) - 1)]).plan.protected:
-            lower = free.lowest(rungs[:at], goal, above)
+            lower = free.lowest(rungs[:at], goal)
             at, ladder = lower, free if lower < at else self
         spared = ladder.spared(rungs, at, goal) if 0 < at < len(rungs) else frozenset()
         rung = rungs[min(at, len(rungs) - 1)]
@@ -165,9 +165,9 @@ class Ladder:
         after = replace(full, load=load, step=rung[-1] if rung else 0)
         return Fitting(plan, rules, full, after)
 
-    def lowest(self, rungs: Sequence[Rung], goal: int, above: int) -> int:
+    def lowest(self, rungs: Sequence[Rung], goal: int) -> int:
         """Return the index of the lowest rung that meets a goal, or the number of rungs."""
-        return bisect_left(rungs, True, above, key=lambda rung: self.at(rung).load <= goal)
+        return bisect_left(rungs, True, key=lambda rung: self.at(rung).load <= goal)
 
     def spared(self, rungs: Sequence[Rung], at: int, goal: int) -> Spared:
         """Return values that only this rung takes, and that the goal does not require.
@@ -331,7 +331,7 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
     fitting = ladder.fit(first, goal, room)
     if fitting.fits or fitting.protected or both == first:
         return fitting
-    return ladder.fit(both, goal, room, len(first))
+    return ladder.fit(both, goal, room)
 
 
 def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
