@@ -86,60 +86,39 @@ def run() -> int:
     except (OutputError, ReaderGoneError, BrokenPipeError):
         raise
     except BrainsurgeonError as error:
-        complain(error)
-        return error.exit_code
+        return _complain(str(error), error.exit_code, in_json=given.json, **error.facts())
     except typer.Abort:
         return 130
     except Exception as error:  # noqa: BLE001  no user sees a traceback
-        return complain_unexpectedly(error)
+        if hasattr(error, "show"):
+            return _complain_of_usage(error)
+        from brainsurgeon.render import unexpected
+
+        return _complain(unexpected(error), 1, in_json=given.json)
     return code if isinstance(code, int) else 0
 
 
-def complain(error: BrainsurgeonError) -> None:
-    """Print an error to stderr, and with --json also to stdout as JSON."""
-    from brainsurgeon.render import in_local_time
+def _complain(message: str, code: int, *, in_json: bool, **facts: object) -> int:
+    """Print an error to stderr, and with --json also to stdout as JSON; return the exit code."""
+    from brainsurgeon.render import document, in_local_time
 
-    if given.json:
-        _complain_in_json(str(error), error.exit_code, **error.facts())
-    print(f"brainsurgeon: {readable_lines(in_local_time(str(error)))}", file=sys.stderr)
-
-
-def _complain_in_json(message: str, code: int, **facts: object) -> None:
-    from brainsurgeon.render import document
-
-    print(document({"error": message, "exit_code": code, **facts}))
+    if in_json:
+        print(document({"error": message, "exit_code": code, **facts}))
+    print(f"brainsurgeon: {readable_lines(in_local_time(message))}", file=sys.stderr)
+    return code
 
 
-def complain_unexpectedly(error: Exception) -> int:
-    """Print typer's message about wrong arguments, or the place of a bug; return the exit code."""
-    show = getattr(error, "show", None)
-    if show is not None:  # an error of typer
-        code = int(getattr(error, "exit_code", 2))
-        message = _usage_message(error)
-        if "--json" in sys.argv:
-            _complain_in_json(message or "a command is missing", code)
-        if message is None:
-            show()
-        else:
-            print(f"brainsurgeon: {readable_lines(message)}", file=sys.stderr)
+def _complain_of_usage(error: Any) -> int:
+    """Print an error of typer in one line, with a hint to the help; return the exit code."""
+    code, message = int(getattr(error, "exit_code", 2)), error.format_message()
+    if message.startswith("Usage: "):  # the whole help, since a command is missing
+        error.show()
         return code
-    from brainsurgeon.render import unexpected
-
-    if given.json:
-        _complain_in_json(unexpected(error), 1)
-    print(f"brainsurgeon: {unexpected(error)}", file=sys.stderr)
-    return 1
-
-
-def _usage_message(error: Any) -> str | None:
-    """Return typer's message in one line, with a hint to the help; None if it is the help."""
     words = getattr(getattr(error, "ctx", None), "command_path", "brainsurgeon")
-    message = error.format_message()
-    if message.startswith("Usage: "):
-        return None
     text = message.replace("Value error, ", "").strip().rstrip(".")
     text = re.sub(r"\. Did you mean ('.*?')\?", r"; did you mean \1?", text)
-    return f"{text[:1].lower()}{text[1:]}; `{words} --help` says more"
+    text = f"{text[:1].lower()}{text[1:]}; `{words} --help` says more"
+    return _complain(text, code, in_json="--json" in sys.argv)
 
 
 def _print_version(wanted: bool) -> None:
