@@ -4,7 +4,7 @@ import pytest
 
 from brainsurgeon.errors import BusyError, NotFoundError, UsageError
 from brainsurgeon.model.text import iso
-from brainsurgeon.operations import scan, store
+from brainsurgeon.operations import store
 from brainsurgeon.operations.history import LISTED, counts, events, follow
 from building.world import append, open_turn, two_values
 
@@ -44,7 +44,7 @@ def test_a_failure_is_told_once(world, pruned, path, clock, monkeypatch):
     def broken(*_, **__):
         raise PermissionError(13, "no entry")
 
-    monkeypatch.setattr(scan, "examine_quiet", broken)
+    monkeypatch.setattr("brainsurgeon.rewrite.inspect.examine_quiet", broken)
     path.write_bytes(path.read_bytes() + b"\n")
     for _ in range(3):
         clock.now += DAY

@@ -167,31 +167,15 @@ def test_a_rewrite_whose_record_is_lost_counts(world):
     assert placeholders_below(world) == 0
 
 
-def test_without_the_names_of_agents_values_go_back_all_the_same(world):
-    """If the one page with all agents is damaged, their values are restored."""
-    total = many(world, turns=10)
-    agents = sql(world, "SELECT * FROM agents")
-    ruin(world, "agents")
-
-    done = rescue(world.settings(), LATER)
-
-    assert done is not None
-    assert (done.saved.values, done.saved.unread) == (total, {"agents"})
-    assert sql(world, "SELECT * FROM agents") == agents
-    assert sum(one.values for one in world.restore_all()) == total
-    assert sql(world, "PRAGMA foreign_key_check") == []
-
-
 def placeholders_below(world):
     return sum(one.read_bytes().count(b'"[[extracted-') for one in world.root.rglob("*.jsonl"))
 
 
-@pytest.mark.parametrize("tables", [("sessions",), ("sessions", "agents")], ids=len)
-def test_without_the_rows_of_sessions_values_go_back_all_the_same(world, tables):
+def test_without_the_rows_of_sessions_values_go_back_all_the_same(world):
     """Sessions whose rows are lost are found again by the paths and ids in the indexes."""
     total = many(world, turns=15)
-    known = sql(world, "SELECT id, agent_id, path, name, root, identity FROM sessions ORDER BY id")
-    ruin(world, *tables)
+    known = sql(world, "SELECT id, path, name, identity FROM sessions ORDER BY id")
+    ruin(world, "sessions")
 
     done = rescue(world.settings(), LATER)
 
@@ -200,9 +184,7 @@ def test_without_the_rows_of_sessions_values_go_back_all_the_same(world, tables)
     assert "sessions: 4 rows were lost and re-created" in [
         one.what for one in rescued(done) if one.level == "warning"
     ]
-    assert known == sql(
-        world, "SELECT id, agent_id, path, name, root, identity FROM sessions ORDER BY id"
-    )
+    assert known == sql(world, "SELECT id, path, name, identity FROM sessions ORDER BY id")
     assert sql(world, "PRAGMA integrity_check") == [("ok",)]
     assert sql(world, "PRAGMA foreign_key_check") == []
     assert sum(one.values for one in world.restore_all(pristine=True)) == total
@@ -238,15 +220,13 @@ def test_sessions_are_scanned_again_after_their_rows_were_lost(world):
 def test_values_are_restored_though_nothing_is_known_of_their_sessions(world):
     """Placeholders name their values, so that no row or index of a session or agent is needed."""
     total = many(world, turns=15)
-    ruin(world, "sessions", "sqlite_autoindex_sessions_1", "sessions_identity", "agents",
-         "sqlite_autoindex_agents_1")  # fmt: skip
+    ruin(world, "sessions", "sqlite_autoindex_sessions_1", "sessions_identity")
     done = rescue(world.settings(), LATER)
 
     assert (done.saved.values, done.saved.sessions_made) == (total, 4)
-    assert sql(world, "SELECT DISTINCT s.path, a.directory FROM sessions s"
-                      " JOIN agents a ON a.id = s.agent_id") == [
-        (None, b"/lost-with-a-damaged-store/agent-0")
-    ]  # fmt: skip
+    assert sql(world, "SELECT DISTINCT path, agent_directory FROM sessions") == [
+        (None, b"/lost-with-a-damaged-store")
+    ]
     world.restore_all(pristine=True)
     assert placeholders_below(world) == 0
 

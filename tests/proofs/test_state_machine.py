@@ -593,8 +593,8 @@ class Agents(RuleBasedStateMachine):
 
     def _titles(self, which, *given):
         return {title for (title,) in self.world.store._connection.execute(
-            "SELECT DISTINCT a.name || '/' || s.name FROM extractions e JOIN sessions s"
-            f" ON s.id = e.session_id JOIN agents a ON a.id = s.agent_id WHERE {which}",
+            "SELECT DISTINCT s.agent || '/' || s.name FROM extractions e JOIN sessions s"
+            f" ON s.id = e.session_id WHERE {which}",
             given,
         )}  # fmt: skip
 

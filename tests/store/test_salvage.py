@@ -69,13 +69,16 @@ def test_a_table_without_row_ids_is_read_from_both_ends(damaged):
 def test_where_nothing_is_damaged_there_is_no_gap(store):
     """Tables and indexes of an intact store are read whole, once."""
     with store.transaction():
-        store._connection.execute("INSERT INTO agents VALUES (7, x'2f61', 'a')")
+        store._connection.execute(
+            "INSERT INTO sessions (id, agent, agent_directory, name, path, last_path, root, format)"
+            " VALUES (7, 'a', x'2f61', 's', x'2f61', x'2f61', x'2f', 'pi')"
+        )
     old = store._connection
 
-    assert highest_row_id(old, "agents") == 7
-    assert list(by_row_id(old, "agents", "id, name", 7)) == [(7, "a")]
+    assert highest_row_id(old, "sessions") == 7
+    assert list(by_row_id(old, "sessions", "id, agent", 7)) == [(7, "a")]
     assert list(from_both_ends(old, "placements", "session_id", ["session_id"])) == []
-    assert by_index(old, "agents", "directory") == {7: b"/a"}
+    assert by_index(old, "path") == {7: b"/a"}
     assert sequences(old) == {}
 
 
@@ -91,9 +94,8 @@ def test_the_new_store_equals_an_intact_one(store, directory, tmp_path):
 
 
 FILLED = """
-INSERT INTO agents VALUES (1, x'2f61', 'a');
-INSERT INTO sessions (id, agent_id, name, path, last_path, root, format)
-    VALUES (1, 1, 's', x'2f612f73', x'2f612f73', x'2f', 'pi');
+INSERT INTO sessions (id, agent, agent_directory, name, path, last_path, root, format)
+    VALUES (1, 'a', x'2f61', 's', x'2f612f73', x'2f612f73', x'2f', 'pi');
 INSERT INTO runs VALUES (1, 1.0, 'scan', '{}');
 INSERT INTO fields VALUES (1, 1, 'e', '_restored', NULL, x'', '', NULL, 'undone', NULL, 1);
 INSERT INTO requests (id, session_id, entry_id, action, asked_at, rolls_back)
@@ -135,16 +137,16 @@ def test_references_to_lost_rows_are_mended(store, directory, tmp_path):
     """Lost owners are re-created; what means as much without a lost row goes on without it."""
     fill(store)
     store._connection.execute("PRAGMA foreign_keys = OFF")
-    for table in ("agents", "sessions", "runs", "journal", "placements", "blobs", "archives"):
+    for table in ("sessions", "runs", "journal", "placements", "blobs", "archives"):
         store._connection.execute(f"DELETE FROM {table}")
     store._connection.execute("INSERT INTO placements VALUES (1, 99, NULL)")
     fresh = str(tmp_path / "fresh.db")
     saved = salvage(directory, fresh, 9.0)
     made = contents(fresh)
 
-    assert made["agents"] == [(0, b"/lost-with-a-damaged-store/agent-0", "lost-0")]
-    assert [row[:5] for row in made["sessions"]] == [
-        (1, 0, "1", None, b"/lost-with-a-damaged-store/1")
+    nowhere = b"/lost-with-a-damaged-store"
+    assert [row[:6] for row in made["sessions"]] == [
+        (1, "lost", nowhere, "1", None, nowhere + b"/1")
     ]
     assert [row[0] for row in made["requests"]] == [2]
     assert [row[8:] for row in made["fields"]] == [("undone", None, None)]
@@ -168,8 +170,8 @@ def test_a_value_may_have_lost_its_own_placement_and_kept_another(store, directo
     fill(store)
     number = 2000
     store._connection.executescript(f"""
-        INSERT INTO sessions (id, agent_id, name, last_path, root, format)
-            VALUES (2, 1, 'fork', x'', x'', 'pi');
+        INSERT INTO sessions (id, agent, agent_directory, name, last_path, root, format)
+            VALUES (2, 'a', x'2f61', 'fork', x'', x'', 'pi');
         WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT {number})
             INSERT INTO extractions (name, session_id, entry_id, path, kind, block, chars, size,
                 digest, blob_id, extracted_at)

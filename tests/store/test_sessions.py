@@ -86,13 +86,6 @@ def test_another_session_at_the_path_displaces_the_first(store, file, note):
     assert (displaced.displaced, displaced.path) == (True, one.path)
 
 
-def test_agents_are_told_apart_by_their_directories(file, note):
-    """Two agents of one name are two, and a renamed one is the same."""
-    one, other = note(file("a", agent="main")), note(file("a", agent="other"))
-    assert one.agent_id != other.agent_id
-    assert note(file("b", agent="main")).agent_id == one.agent_id
-
-
 def test_since_when_a_session_is_missed_ends_where_it_is_noted(store, file, note):
     """The moment is kept until the session is there again."""
     one = file()

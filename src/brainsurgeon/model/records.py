@@ -20,7 +20,6 @@ class SessionRecord(Struct, frozen=True):
     """
 
     id: int
-    agent_id: int
     agent: str
     agent_directory: str
     name: str

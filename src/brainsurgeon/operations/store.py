@@ -83,7 +83,7 @@ def _stamp(now: float) -> str:
 # Tables whose rows are needed to restore a value.
 _NEEDED = frozenset({"extractions", "blobs"})
 # Tables whose lost rows are re-created by the salvage or by the next scan.
-_RECREATED = frozenset({"agents", "sessions", "placements", "calibration"})
+_RECREATED = frozenset({"sessions", "placements", "calibration"})
 
 
 class Rescue(Struct, frozen=True):

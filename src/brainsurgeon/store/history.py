@@ -28,9 +28,8 @@ KEPT_ROWS = 100_000
 # Rows that are deleted in one transaction.
 _TOGETHER = 1000
 _EVENT = (
-    "SELECT e.id, e.at, e.run_id, e.session_id, a.name || '/' || s.name, e.kind, e.facts"
+    "SELECT e.id, e.at, e.run_id, e.session_id, s.agent || '/' || s.name, e.kind, e.facts"
     " FROM events e LEFT JOIN sessions s ON s.id = e.session_id"
-    " LEFT JOIN agents a ON a.id = s.agent_id"
 )
 _RUN = "SELECT id, at, command, facts FROM runs"
 _Kind = TypeVar("_Kind", Event, Run)

@@ -35,7 +35,6 @@ from brainsurgeon.store.extractions import Blobs
 _BEYOND = 10_000
 _MOST = 100_000_000
 _INDEXES = {
-    "directory": "sqlite_autoindex_agents_1",
     "path": "sqlite_autoindex_sessions_1",
     "identity": "sessions_identity",
 }
@@ -107,9 +106,9 @@ def from_both_ends(
             return
 
 
-def by_index(old: sqlite3.Connection, table: str, column: str) -> dict[int, bytes]:
-    """Return the readable values of a column, by row id, from its index alone."""
-    source, columns = f"{table} INDEXED BY {_INDEXES[column]}", f'id, CAST("{column}" AS BLOB)'
+def by_index(old: sqlite3.Connection, column: str) -> dict[int, bytes]:
+    """Return the readable values of a column of `sessions`, by row id, from its index alone."""
+    source, columns = f"sessions INDEXED BY {_INDEXES[column]}", f'id, CAST("{column}" AS BLOB)'
     rows = from_both_ends(old, source, columns, [column])
     return {row[0]: row[1] for row in rows if row and type(row[0]) is int and row[1] is not None}
 
@@ -313,20 +312,12 @@ def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
 
 
 def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
-    """Re-create lost sessions that other rows refer to, and lost agents; return how many sessions.
+    """Re-create lost sessions that other rows refer to; return how many.
 
-    Paths and identities of sessions and directories of agents are read from indexes, which are on
-    other pages. The next scan corrects names and roots.
+    Paths and identities are read from indexes, which are on other pages. The next scan corrects
+    names, roots and agents.
     """
-    new.executemany(
-        "INSERT OR IGNORE INTO agents (id, directory, name) VALUES (?, ?, ?)",
-        (
-            (agent, directory, path_text(os.path.basename(os.fsdecode(directory))))
-            for agent, directory in by_index(old, "agents", "directory").items()
-        ),
-    )
-    agents = new.execute("SELECT directory, id FROM agents").fetchall()
-    paths, identities = (by_index(old, "sessions", column) for column in ("path", "identity"))
+    paths, identities = (by_index(old, column) for column in ("path", "identity"))
     lost = {
         session
         for table, column, parent, _ in new.execute(_REFERENCES).fetchall()
@@ -340,22 +331,12 @@ def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
         if new.execute("SELECT 1 FROM sessions WHERE path = ?", (path,)).fetchone():
             path = None  # the index is damaged, too
         last = path or b"%s/%d" % (_NOWHERE, session)
-        containing = (
-            (len(place), place, id_) for place, id_ in agents if last.startswith(place + b"/")
-        )
-        _, directory, agent = max(containing, default=(0, _NOWHERE, 0))
         name = os.path.basename(os.fsdecode(last).partition("\0")[0]).removesuffix(".jsonl")
         new.execute(
-            "INSERT INTO sessions (id, agent_id, name, path, last_path, root, format, identity)"
-            " VALUES (?, ?, ?, ?, ?, ?, '', CAST(? AS TEXT))",
-            (session, agent, path_text(name), path, last, os.path.dirname(directory),
-             identities.get(session)),
-        )  # fmt: skip
-    new.execute(
-        "INSERT INTO agents SELECT DISTINCT agent_id, CAST(? || '/agent-' || agent_id AS BLOB),"
-        " 'lost-' || agent_id FROM sessions WHERE agent_id NOT IN (SELECT id FROM agents)",
-        (_NOWHERE.decode(),),
-    )
+            "INSERT INTO sessions (id, agent, agent_directory, name, path, last_path, root, format,"
+            " identity) VALUES (?, 'lost', ?, ?, ?, ?, ?, '', CAST(? AS TEXT))",
+            (session, _NOWHERE, path_text(name), path, last, _NOWHERE, identities.get(session)),
+        )
     return len(lost)
 
 

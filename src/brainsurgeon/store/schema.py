@@ -8,19 +8,14 @@ them. `PRAGMA user_version` is VERSION; a store of any other version is refused.
 VERSION = 5
 
 SCHEMA = """
-CREATE TABLE agents (
-    id INTEGER PRIMARY KEY,
-    directory BLOB NOT NULL UNIQUE,
-    name TEXT NOT NULL
-) STRICT;
-
 -- The catalogue of sessions: one row per path. `path` is NULL if another session took over the
 -- path; `last_path` is where the session was last seen. `identity` is the id that the agent gave
 -- the session, NULL if its file contains none. `missed_at` is when a retention run first found
 -- nothing at the path; NULL while something is there.
 CREATE TABLE sessions (
     id INTEGER PRIMARY KEY,
-    agent_id INTEGER NOT NULL REFERENCES agents,
+    agent TEXT NOT NULL,
+    agent_directory BLOB NOT NULL,
     name TEXT NOT NULL,
     path BLOB UNIQUE,
     last_path BLOB NOT NULL,

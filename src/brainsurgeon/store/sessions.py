@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 _SESSION = (
-    "SELECT s.id, s.agent_id, a.name, a.directory, s.name, s.last_path, s.root, s.format,"
-    " s.identity, s.path IS NULL, s.missed_at FROM sessions s JOIN agents a ON a.id = s.agent_id"
+    "SELECT id, agent, agent_directory, name, last_path, root, format, identity, path IS NULL,"
+    " missed_at FROM sessions"
 )
 _FULLNESS = 'rate, fixed, calls, method, error, load, "window", threshold, model, step'
 # Entries that are checked by one query.
@@ -31,10 +31,10 @@ _PAGE = 1000
 
 
 def _session(row: tuple[Any, ...]) -> SessionRecord:
-    ident, agent_id, agent, directory, name, path, root, form, identity, displaced, missed = row
+    ident, agent, directory, name, path, root, form, identity, displaced, missed = row
     return SessionRecord(
-        ident, agent_id, agent, os.fsdecode(directory), name, os.fsdecode(path), os.fsdecode(root),
-        form, identity, bool(displaced), missed,
+        ident, agent, os.fsdecode(directory), name, os.fsdecode(path), os.fsdecode(root), form,
+        identity, bool(displaced), missed,
     )  # fmt: skip
 
 
@@ -57,15 +57,10 @@ class Sessions(Table):
         record, holder = record or self.fitting(file.path, identity), self.at(file.path)
         if holder and (record is None or holder.id != record.id):
             self._execute("UPDATE sessions SET path = NULL WHERE id = ?", (holder.id,))
-        directory, path = os.fsencode(file.agent_directory), os.fsencode(file.path)
-        self._execute(
-            "INSERT INTO agents (directory, name) VALUES (?, ?)"
-            " ON CONFLICT DO UPDATE SET name = excluded.name",
-            (directory, path_text(file.agent)),
-        )
-        agent = self._first("SELECT id FROM agents WHERE directory = ?", directory)
+        path = os.fsencode(file.path)
         row = {
-            "agent_id": agent, "name": path_text(file.session), "path": path, "last_path": path,
+            "agent": path_text(file.agent), "agent_directory": os.fsencode(file.agent_directory),
+            "name": path_text(file.session), "path": path, "last_path": path,
             "root": os.fsencode(file.root), "format": format_name,
             "identity": identity or (record and record.identity),
         }  # fmt: skip
@@ -79,15 +74,15 @@ class Sessions(Table):
         return self.known(record.id)
 
     def known(self, ident: int) -> SessionRecord:
-        return _session(self._execute(_SESSION + " WHERE s.id = ?", (ident,)).fetchone())
+        return _session(self._execute(_SESSION + " WHERE id = ?", (ident,)).fetchone())
 
     def at(self, path: str) -> SessionRecord | None:
-        rows = self._execute(_SESSION + " WHERE s.path = ?", (os.fsencode(path),))
+        rows = self._execute(_SESSION + " WHERE path = ?", (os.fsencode(path),))
         return next(map(_session, rows), None)
 
     def of_identity(self, identity: str) -> list[SessionRecord]:
         """Return the sessions with this id, the newest first."""
-        rows = self._execute(_SESSION + " WHERE s.identity = ? ORDER BY s.id DESC", (identity,))
+        rows = self._execute(_SESSION + " WHERE identity = ? ORDER BY id DESC", (identity,))
         return [*map(_session, rows)]
 
     def alike(self, identity: str | None) -> frozenset[int]:
@@ -107,7 +102,7 @@ class Sessions(Table):
         return self._first(statement, name, name + b"/", name + b"0") is not None
 
     def all(self) -> Iterator[SessionRecord]:
-        return map(_session, self._execute(_SESSION + " ORDER BY a.name, s.name"))
+        return map(_session, self._execute(_SESSION + " ORDER BY agent, name"))
 
 
 class Calibrations(Table):
@@ -135,8 +130,8 @@ class Calibrations(Table):
         """Return calibrations, by their own calls, of an agent's sessions other than `but`."""
         rows = self._execute(
             "SELECT c.rate, c.fixed, c.calls, c.method, c.error FROM calibration c"
-            " JOIN sessions s ON s.id = c.session_id JOIN agents a ON a.id = s.agent_id"
-            " WHERE a.directory = ? AND c.method = 'session' AND s.id IS NOT ? ORDER BY s.id",
+            " JOIN sessions s ON s.id = c.session_id WHERE s.agent_directory = ?"
+            " AND c.method = 'session' AND s.id IS NOT ? ORDER BY s.id",
             (agent_directory, but),
         )
         return [Calibration(*row) for row in rows]
