@@ -28,7 +28,7 @@ def terminal(monkeypatch):
 def test_no_line_is_wider_than_a_terminal(terminal, ident):
     """Names of sessions give way, then columns; the ids stay whole, since `show` wants them."""
     made = ArchiveRecord(
-        ident, "p", 9, 108_032, 1_557, 1, None, 1_000, 1_000, 1_000, 1, 1, "made", 1.0,
+        ident, "p", 9, 108_032, 1_557, 1, None, 1_000, 1_000, 1_000, 1, 1, 1.0,
     )  # fmt: skip
     listed = [StandingArchive("pi:--" + "a-long-name-" * 9, made)]
     with redirect_stdout(terminal):

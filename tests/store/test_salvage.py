@@ -105,7 +105,7 @@ INSERT INTO row_writes VALUES (1, 5);
 INSERT INTO journal (id, session_id, root, directory, name, temporary, inode, note)
     VALUES (4, 1, x'', x'', x'', '', 1, '');
 INSERT INTO archives (id, session_id, entry_id, prompt_id, entries, tokens_before, tokens_after,
-    depth, digest, state, made_at) VALUES (8, 1, 'a', 'q', 3, 9, 1, 1, x'', 'made', 1.0);
+    depth, made_at) VALUES (8, 1, 'a', 'q', 3, 9, 1, 1, 1.0);
 INSERT INTO extractions (name, path, replacement, unplaced_at, journal_id, archive_id, session_id,
     entry_id, kind, block, chars, size, digest, blob_id, extracted_at)
     SELECT named.*, 1, 'e', 'text', 0, 5, 5, digest, id, 1.0

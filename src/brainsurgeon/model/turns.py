@@ -132,15 +132,10 @@ class PlannedArchive(Archive, frozen=True):
 
 
 class ArchiveRecord(Archive, frozen=True):
-    """The store's record of an archive.
-
-    `state` is `made` or `undone`. The extractions that name an archive tell whether it is in its
-    session: the agent may write it again.
-    """
+    """The store's record of an archive. The extractions that name it tell where it stands."""
 
     id: int
     session_id: int
-    state: str
     made_at: float
 
 

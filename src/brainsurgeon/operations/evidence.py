@@ -164,8 +164,11 @@ class _EntryReader:
             )
         start = max((one for one in starts if one <= at), default=0)
         end = min((one for one in starts if one > at), default=self._session.fingerprint.size)
+        standing = {
+            value.archive_id for value in self._records.extractions if value.state == "standing"
+        }
         for archive in self._records.archives:  # it may hold the turns before
-            if archive.state == "made" and start <= places.get(archive.entry_id, -1) < end:
+            if archive.id in standing and start <= places.get(archive.entry_id, -1) < end:
                 start = min(start, places.get(archive.prompt_id, start))
         return range(start, end)
 

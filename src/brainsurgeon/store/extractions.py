@@ -495,12 +495,12 @@ class Archives(Table):
         run_id: int | None = None,
     ) -> dict[str, int]:
         """Record archives that a rewrite is about to make; return their ids by entry."""
-        more = {"session_id": session_id, "run_id": run_id, "state": "made", "made_at": now}
+        more = {"session_id": session_id, "run_id": run_id, "made_at": now}
         ids = {}
         for archive in archives:
             row = asdict(archive) | more
             row["note"] = archive.note and storable(archive.note)
-            del row["prompts"]  # only the prompt of the first turn is stored
+            del row["digest"], row["prompts"]  # only the prompt of the first turn is stored
             ids[archive.entry_id] = self._insert("archives", row)
         return ids
 
@@ -534,11 +534,3 @@ class Archives(Table):
             " AND path != ? AND id IN (SELECT value FROM json_each(?))",
             key_path_text(LINK), json.dumps(restored),
         )  # fmt: skip
-
-    def undo(self, session_id: int, undone: Sequence[int]) -> None:
-        """Mark archives as undone by a rewrite."""
-        self._execute(
-            "UPDATE archives SET state = 'undone' WHERE session_id = ? AND state = 'made'"
-            " AND id IN (SELECT value FROM json_each(?))",
-            (session_id, json.dumps(undone)),
-        )

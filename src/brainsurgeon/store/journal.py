@@ -196,7 +196,6 @@ class Journal(Table):
         made = archives.of_rewrite(journal_id)
         undone = archives.undone_by(confirmation.restored_ids)
         self._record_events(journal_id, session_id, confirmation, (made, undone))
-        archives.undo(session_id, undone)
         self._confirm_extractions(journal_id, session_id, confirmation.at)
         self._confirm_restores(session_id, confirmation)
         self._confirm_fields(journal_id, session_id, confirmation)

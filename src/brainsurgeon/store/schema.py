@@ -140,8 +140,7 @@ CREATE TABLE requests (
 CREATE INDEX requests_open ON requests (session_id) WHERE state = 'open';
 CREATE INDEX requests_run ON requests (rolls_back) WHERE rolls_back IS NOT NULL;
 
--- Turns that were archived into their closing entries. `state`: made, undone. Tokens are tokens
--- sent to a model.
+-- Turns that were archived into their closing entries. Tokens are tokens sent to a model.
 CREATE TABLE archives (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -152,9 +151,7 @@ CREATE TABLE archives (
     tokens_after INTEGER NOT NULL,
     depth INTEGER NOT NULL,
     note TEXT,
-    digest BLOB NOT NULL,
     run_id INTEGER,
-    state TEXT NOT NULL,
     made_at REAL NOT NULL,
     turns INTEGER NOT NULL DEFAULT 0,
     calls INTEGER NOT NULL DEFAULT 0,
