@@ -21,7 +21,7 @@ def test_the_tokens_saved_are_those_recorded_with_each_value(
     ((ident,),) = sql(world, "SELECT id FROM sessions")
     line = Calibration(0.5, 0.0, 9, "session", 0.0)
     with world.store.transaction():
-        world.store.calibrations.remember(ident, Fullness(1, 2, 0.5, line), 1.0)
+        world.store.calibrations.remember(ident, Fullness(1, 2, 0.5, line))
     assert now_of(world, clock()).tokens_saved == round(0.33 * chars)
     known = len(conversation.lines)
     conversation.turn("go on")

@@ -26,6 +26,6 @@ def test_what_a_command_said_is_kept_by_the_digest_of_its_turn(world):
     world.scan()
 
     with world.store.transaction():
-        world.store.archives.keep_summary(b"one", "what came of it: ü", 1.0)
+        world.store.archives.keep_summary(b"one", "what came of it: ü")
     assert world.store.archives.summary(b"one") == "what came of it: ü"
     assert world.store.archives.summary(b"other") is None

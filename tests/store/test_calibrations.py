@@ -13,8 +13,8 @@ def test_what_is_remembered_comes_back(store):
     """Everything but the tier and where the window comes from; the newest word holds."""
     one = rows.session(store)
     with store.transaction():
-        store.calibrations.remember(one.id, Fullness(1, 2, 0.5, LINE), 1.0)
-        store.calibrations.remember(one.id, FULL, 2.0)
+        store.calibrations.remember(one.id, Fullness(1, 2, 0.5, LINE))
+        store.calibrations.remember(one.id, FULL)
 
     assert store.calibrations.of(one.id) == FULL
     assert rows.count(store, "calibration") == 1
@@ -26,7 +26,7 @@ def test_loads_are_summed_with_those_that_are_too_full(store):
     with store.transaction():
         for number, load in enumerate((90, 75, 10)):
             one = Fullness(load, 100, 0.75, LINE)
-            store.calibrations.remember(rows_session(store, number), one, 1.0)
+            store.calibrations.remember(rows_session(store, number), one)
 
     assert store.calibrations.loads() == Loads(3, 175, 300, 1)
 
@@ -43,7 +43,7 @@ def test_only_lines_through_own_calls_speak_for_an_agents_others(store):
     three, other = rows.session(store, session="3"), rows.session(store, agent="other")
     with store.transaction():
         for record, line in ((one, LINE), (two, LINE), (three, guess), (other, LINE)):
-            store.calibrations.remember(record.id, Fullness(1, 2, 0.5, line), 1.0)
+            store.calibrations.remember(record.id, Fullness(1, 2, 0.5, line))
     home = os.fsencode(one.agent_directory)
 
     assert store.calibrations.of_agent(home, one.id) == [LINE]
@@ -54,7 +54,7 @@ def test_a_session_that_is_gone_is_forgotten(store):
     """By the path where it stood."""
     one = rows.session(store)
     with store.transaction():
-        store.calibrations.remember(one.id, FULL, 1.0)
+        store.calibrations.remember(one.id, FULL)
         store.calibrations.forget([one.path, "/elsewhere"])
 
     assert store.calibrations.of(one.id) is None

@@ -81,7 +81,7 @@ def _relieved(
             sessions.record_look(store, examined.session, record, fitting.plan, now)
         if fitting.after:
             with store.transaction():
-                store.calibrations.remember(record.id, fitting.after, now)
+                store.calibrations.remember(record.id, fitting.after)
     return relief, rewrite
 
 

@@ -338,7 +338,7 @@ class _Scan:
                 self._memory.write_down(self._store, forget=whole and not self._report.problems)
                 self._store.requests.lapse(now, self._store.runs.so_far)
                 self._record_failures(self._store, now)
-                remember(self._store, self._full, now)
+                remember(self._store, self._full)
                 if whole:
                     self._store.facts.note_run(now)
         except BaseException as why:

@@ -334,11 +334,11 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
     return ladder.fit(both, goal, room)
 
 
-def remember(store: Store, seen: Mapping[str, Fullness], now: float) -> None:
+def remember(store: Store, seen: Mapping[str, Fullness]) -> None:
     for path, full in seen.items():
         record, recorded = store.sessions.at(path), replace(full, tier=None, recorded=False)
         if record and store.calibrations.of(record.id) != recorded:
-            store.calibrations.remember(record.id, full, now)
+            store.calibrations.remember(record.id, full)
 
 
 def new_calls(

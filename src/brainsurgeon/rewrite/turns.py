@@ -136,7 +136,7 @@ def summaries(
                     store.events.add(now, "summary_failed", record.id, facts, run_id)
                 continue
             with store.transaction():
-                store.archives.keep_summary(archive.digest, text, now)
+                store.archives.keep_summary(archive.digest, text)
         texts[archive.digest] = text
     return texts, tuple(warnings)
 

@@ -507,17 +507,18 @@ class Archives(Table):
     def summary(self, digest: bytes) -> str | None:
         """Return the summary that a command wrote for the turn with this digest."""
         row = self._execute(
-            "SELECT blob_id, blob_digest FROM summaries WHERE digest = ?", (digest,)
+            "SELECT b.id, b.digest FROM summaries s JOIN blobs b ON b.id = s.blob_id"
+            " WHERE s.digest = ?",
+            (digest,),
         ).fetchone()
         try:
             return Blobs(self._connection).get(*row).decode() if row else None
         except DamagedError:
             return None  # deleted or damaged: the command is run again
 
-    def keep_summary(self, digest: bytes, text: str, now: float) -> None:
-        blob, blob_digest, _ = Blobs(self._connection).put(text.encode())
-        row = {"digest": digest, "blob_id": blob, "blob_digest": blob_digest, "made_at": now}
-        self._insert("summaries", row, "OR REPLACE")
+    def keep_summary(self, digest: bytes, text: str) -> None:
+        blob, _, _ = Blobs(self._connection).put(text.encode())
+        self._insert("summaries", {"digest": digest, "blob_id": blob}, "OR REPLACE")
 
     def of_rewrite(self, journal_id: int) -> list[int]:
         """Return the ids of the archives that an unfinished rewrite makes."""

@@ -159,13 +159,8 @@ CREATE TABLE archives (
 ) STRICT;
 CREATE INDEX archives_of ON archives (session_id);
 
--- Summaries written by a command, by the digest of the turn; kept for a day at least.
-CREATE TABLE summaries (
-    digest BLOB PRIMARY KEY,
-    blob_id INTEGER NOT NULL,
-    blob_digest BLOB NOT NULL,
-    made_at REAL NOT NULL
-) STRICT;
+-- Summaries written by a command, by the digest of the turn.
+CREATE TABLE summaries (digest BLOB PRIMARY KEY, blob_id INTEGER NOT NULL) STRICT;
 
 -- One run of a command that changed something; `facts` are counts, as JSON.
 CREATE TABLE runs (
@@ -260,8 +255,7 @@ CREATE TABLE calibration (
     "window" INTEGER NOT NULL,
     threshold REAL NOT NULL,
     model TEXT,
-    step INTEGER NOT NULL,
-    at REAL NOT NULL
+    step INTEGER NOT NULL
 ) STRICT;
 
 -- What the recorded calls of sessions have cost, by model ('': unknown). `priced` calls cost

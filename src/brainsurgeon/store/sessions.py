@@ -108,10 +108,10 @@ class Sessions(Table):
 class Calibrations(Table):
     """Context loads of sessions when they were last read. Losing them costs only time."""
 
-    def remember(self, session_id: int, full: Fullness, now: float) -> None:
+    def remember(self, session_id: int, full: Fullness) -> None:
         row = asdict(full.calibration) | {
             "session_id": session_id, "load": full.load, '"window"': full.window,
-            "threshold": full.threshold, "model": full.model, "step": full.step, "at": now,
+            "threshold": full.threshold, "model": full.model, "step": full.step,
         }  # fmt: skip
         self._insert("calibration", row, "OR REPLACE")
 
