@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 def restore(
     entry: str | None = Argument(
-        None,
-        help="Entry id, its beginning, or a whole placeholder [[extracted-…]]. `restore "
-        "--all --wait 2h` has no entry: 2h is the longest time to wait.",
+        None, help="Entry id, its beginning, or a whole placeholder [[extracted-…]]."
     ),
     everything: bool = Option(
         False, "--all", help="Restore everything, or everything in --session."
@@ -43,7 +41,10 @@ def restore(
         False, "--values", help="Also restore the values extracted from an archived turn."
     ),
     wait: bool = Option(
-        False, "--wait", help="Wait until the session is idle, by default ten minutes at most."
+        False,
+        "--wait",
+        help="Wait until the session is idle, at most ten minutes. With --all, another time can "
+        "follow: --wait 2h.",
     ),
     run: str | None = Option(
         None, "--run", help="Restore the values that this run extracted; `history` lists the runs."

@@ -235,7 +235,9 @@ def evidence(
     ),
     last: bool = Option(False, "--last", help="Only the last turn."),
     turn: str | None = Option(
-        None, "--turn", help="Only the turn that contains this entry, or this archived turn."
+        None,
+        "--turn",
+        help="Only one turn: the id of an archived turn, or of any entry of the turn.",
     ),
     json: options.Json = False,
     config: options.Config = None,

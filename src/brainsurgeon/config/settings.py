@@ -123,7 +123,8 @@ class BudgetTable(SettingsTable):
     )
     max_messages: Count = key(
         0,
-        "largest number of messages that a session sends whole; older ones are shortened; 0: off",
+        "limit of the messages that a session sends whole: older ones are archived, or all their "
+        "values are extracted; 0: no limit",
     )
 
     def by_tier(self) -> dict[Tier, float]:
@@ -149,10 +150,10 @@ class SignalTable(SettingsTable):
 class Profiled(SettingsTable):
     """The settings that a profile may change for some sessions."""
 
-    keep_recent: Count = key(3, "number of newest messages that are sent whole")
+    keep_recent: Count = key(3, "number of newest messages from which nothing is extracted")
     keep_recent_tokens: Count = key(
         0,
-        "also send whole the newest messages that together have this many tokens; 0: off",
+        "also extract nothing from the newest messages that together have this many tokens; 0: off",
     )
     superseded: Switch = key(
         False,
@@ -272,7 +273,8 @@ class Settings(Profiled):
     databases: Literal["auto", "engines", "off"] = key(
         "auto",
         "which of OpenClaw's databases to change: `off`: none; `auto`: those of agents whose "
-        "context engine is OpenClaw's own; `engines`: also those of agents with a plugin for it",
+        "context engine is OpenClaw's own; `engines`: also those of agents whose context engine "
+        "is a plugin",
     )
     roots: tuple[RootTable, ...] = key(
         (),
