@@ -136,7 +136,9 @@ class Successor(Struct):
         try:
             taken = leases.take(self.descriptor) and leases.take(session.descriptor)
             refuse_if("" if taken else _OPEN)
-            refuse_if(session.differs() or self.signs.changed())
+            refuse_if(session.differs())
+            if changed := self.signs.changed():
+                raise _SignsChangedError(changed)
             refuse_if("" if leases.held(session.descriptor) else "somebody is opening the file")
             try:
                 leases.exchange(session.directory, self.temporary, session.file.name)
@@ -350,6 +352,10 @@ def by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
     return list(groups.values())
 
 
+class _SignsChangedError(RefusedError):
+    """A sign of the agent changed since it was read."""
+
+
 def replace(successors: Sequence[Successor]) -> None:
     """Put each successor in the place of its session, all in one directory, and set its `result`.
 
@@ -357,7 +363,17 @@ def replace(successors: Sequence[Successor]) -> None:
     may have read the new content before it was exchanged back. After an OSError before the
     exchange the session is untouched; after a later one both files exist, for `rewrite.recover`.
     """
+    while successors:
+        successors = _replace_once(successors)
+
+
+def _replace_once(successors: Sequence[Successor]) -> list[Successor]:
+    """Replace sessions. Return those whose signs the exchanges before them may have changed.
+
+    The files of sub-agents are signs of each other.
+    """
     exchanged: list[Successor] = []
+    again: list[Successor] = []
     unleased: list[tuple[Successor, leases.LeaseUnsupportedError]] = []
     try:
         for successor in [successor for successor in successors if successor.may_begin()]:
@@ -367,7 +383,10 @@ def replace(successors: Sequence[Successor]) -> None:
                 unleased.append((successor, error))
                 continue
             except Exception as error:  # noqa: BLE001  as above
-                successor.refused(error)
+                if exchanged and isinstance(error, _SignsChangedError):
+                    again.append(successor)
+                else:
+                    successor.refused(error)
                 continue
             # From here on another process may write to either file: only `retire` removes one.
             if successor.replaced_this_file():
@@ -381,6 +400,7 @@ def replace(successors: Sequence[Successor]) -> None:
             successor.exchanged()
     for successor, why in unleased:
         successor.exchange_unleased(why)
+    return again
 
 
 def _handle_late_openers(successors: Sequence[Successor]) -> None:
