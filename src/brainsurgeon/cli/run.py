@@ -218,10 +218,7 @@ def doctor(
     raise typer.Exit(1 if any(finding.level == "error" for finding in findings) else 0)
 
 
-class Form(StrEnum):
-    text = "text"
-    html = "html"
-    prometheus = "prometheus"
+Form = StrEnum("Form", ["text", "html", "prometheus"])
 
 
 def status(

@@ -35,20 +35,9 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.init import Setup
 
 
-class Agent(StrEnum):
-    """The agents that can get the tool, named by their commands."""
-
-    openclaw = "openclaw"
-    claude = "claude"
-    codex = "codex"
-
-
-class HookedAgent(StrEnum):
-    """The agents whose hooks can warn their user, named by their commands."""
-
-    claude = "claude"
-
-
+# The agents that can get the tool, and those whose hooks can warn their user, by their commands.
+Agent = StrEnum("Agent", ["openclaw", "claude", "codex"])
+HookedAgent = StrEnum("HookedAgent", ["claude"])
 # Seconds until a hook is ended; the start of the program takes about a tenth.
 HOOK_PATIENCE = 0.2
 NEXT = """

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
-class Sort(StrEnum):
-    size = "size"
-    saved = "saved"
-    age = "age"
-    name = "name"
+Sort = StrEnum("Sort", ["size", "saved", "age", "name"])
 
 
 def sessions(

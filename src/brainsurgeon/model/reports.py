@@ -357,7 +357,10 @@ class Estimate(Struct, frozen=True, rename={"left_out": "sessions_left_out"}):
     left_out: int = 0
 
 
-class FieldAnswer(Struct, frozen=True):
+class FieldAnswer(
+    Struct, frozen=True, omit_defaults=True,
+    rename={"value": "extractable", "extracted": "still_extracted"},
+):  # fmt: skip
     """The answer to a request to set `_extractable`, or with None to remove it.
 
     `extracted` counts the values of the entry that stay extracted.

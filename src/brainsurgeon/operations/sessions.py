@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -31,12 +31,10 @@ from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import FAILED
 
-Sort = Literal["size", "saved", "age", "name"]
-
 
 def sessions(
     settings: Settings, store: Store | None, now: float, *,
-    agent: str | None = None, state: str | None = None, sort: Sort = "size",
+    agent: str | None = None, state: str | None = None, sort: str = "size",
 ) -> list[SessionSummary]:  # fmt: skip
     """Return the sessions below the roots and those known only to the store.
 
@@ -51,7 +49,7 @@ def sessions(
     return sorted(chosen, key=_ORDERS[sort])
 
 
-_ORDERS: dict[Sort, Callable[[SessionSummary], tuple[float, str]]] = {
+_ORDERS: dict[str, Callable[[SessionSummary], tuple[float, str]]] = {
     "size": lambda item: (-item.size, item.session),
     "saved": lambda item: (-item.saved, item.session),
     "age": lambda item: (item.changed_at or 0.0, item.session),

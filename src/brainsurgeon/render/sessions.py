@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import to_builtins
+
 from brainsurgeon.model import reports
 from brainsurgeon.model.text import counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
@@ -155,15 +157,8 @@ def _restore_total(done: Sequence[reports.SessionRestore]) -> str:
 
 
 def set_json(answer: reports.FieldAnswer) -> dict[str, Any]:
-    return {
-        "set": True,
-        "pending": answer.pending,
-        "entry_id": answer.entry_id,
-        "session": answer.session,
-        "extractable": answer.value,
-        **_present(reason=answer.reason, still_extracted=answer.extracted),
-        **_present(suggestion=STILL_OUT if answer.extracted else ""),
-    }
+    suggestion = {"suggestion": STILL_OUT} if answer.extracted else {}
+    return {"set": True, **to_builtins(answer), **suggestion}
 
 
 def set_(answer: reports.FieldAnswer) -> str:
