@@ -97,7 +97,7 @@ class Blobs(Table):
         listed = [row for blob in known for row in self._execute(f"{of} = ? LIMIT 1", (blob,))]
         following = self._execute(
             f"{of} > ? AND blob_id <= ? GROUP BY blob_id ORDER BY blob_id LIMIT ?",
-            (after, Facts(self._connection).get("sweep_until") or 0, CHECKED),
+            (after, Facts(self._connection).get("check_until") or 0, CHECKED),
         ).fetchall()
         after, left, damaged = 0, CHECKED_BYTES, set()
         for blob, name, size in (*listed, *following):
@@ -114,7 +114,9 @@ class Blobs(Table):
         return after, sorted(damaged)
 
     def note_check(self, after: int, damaged: list[int]) -> None:
-        Facts(self._connection).put("checked", [after, damaged])
+        facts = Facts(self._connection)
+        facts.put("checked", [after, damaged])
+        facts.put("check_until", self._first("SELECT max(id) FROM blobs") or 0)
 
     def count_damaged(self) -> int:
         """Return the number of values that the last checks found damaged or missing."""
