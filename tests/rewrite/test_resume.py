@@ -5,6 +5,7 @@ import re
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from brainsurgeon.model.reports import Watch
@@ -69,7 +70,8 @@ def read_by(work):
 
 def begins(world):
     """Give where the next look at each file begins."""
-    return [offset for (offset,) in sql(world, "SELECT begins_at FROM resumes")]
+    points = sql(world, "SELECT resume FROM resumes")
+    return [msgspec.msgpack.decode(point)["offset"] for (point,) in points]
 
 
 def test_an_append_costs_an_append(world):

@@ -293,26 +293,8 @@ CREATE TABLE files (
     due_at REAL
 ) STRICT;
 
--- Where the next read of a file may begin: `begins_at` is the offset of the first line to read,
--- `line` its number, `mark` a digest of bytes of the file, `cursor` what the lines from there on
--- imply about earlier lines, `placeholders` whether earlier lines may contain placeholders.
-CREATE TABLE resumes (
-    path BLOB PRIMARY KEY,
-    device INTEGER NOT NULL,
-    inode INTEGER NOT NULL,
-    size INTEGER NOT NULL,
-    mtime_ns INTEGER NOT NULL,
-    ctime_ns INTEGER NOT NULL,
-    mark BLOB NOT NULL,
-    rules TEXT NOT NULL,
-    format TEXT NOT NULL,
-    identity TEXT,
-    session_id INTEGER,
-    begins_at INTEGER NOT NULL,
-    line INTEGER NOT NULL,
-    cursor TEXT NOT NULL,
-    placeholders INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+-- Where the next read of a file may begin, as MessagePack.
+CREATE TABLE resumes (path BLOB PRIMARY KEY, resume BLOB NOT NULL) STRICT, WITHOUT ROWID;
 
 -- Single facts, as JSON.
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;

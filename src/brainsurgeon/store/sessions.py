@@ -9,6 +9,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import asdict, astuple
 
 from brainsurgeon.model.records import FileState, SessionRecord
@@ -306,22 +307,10 @@ _STATE = (
     "device, inode, size, mtime_ns, ctime_ns, rules, format, outcome, reason, first_seen, due_at,"
     " looked_at"
 )
-_RESUME = (
-    "device, inode, size, mtime_ns, ctime_ns, mark, rules, format, identity, session_id,"
-    " begins_at, line, cursor, placeholders"
-)
 
 
 def _fingerprint(row: tuple[Any, ...]) -> Fingerprint:
     return Fingerprint(unsigned(row[0]), unsigned(row[1]), *row[2:5])
-
-
-def _columns(path: str, state: FileState | Resume) -> dict[str, object]:
-    """Return the columns of a state, with those of its fingerprint."""
-    row = asdict(state)
-    mark = asdict(row.pop("fingerprint"))
-    mark |= {"device": signed(mark["device"]), "inode": signed(mark["inode"])}
-    return {"path": os.fsencode(path), **mark, **row}
 
 
 class FileStates(Table):
@@ -368,10 +357,13 @@ class FileStates(Table):
         return {os.fsdecode(row[-1]): FileState(_fingerprint(row), *row[5:-1]) for row in rows}
 
     def remember(self, path: str, state: FileState) -> None:
-        self._upsert("files", "path", _columns(path, state))
+        row = asdict(state)
+        mark = asdict(row.pop("fingerprint"))
+        mark |= {"device": signed(mark["device"]), "inode": signed(mark["inode"])}
+        self._upsert("files", "path", {"path": os.fsencode(path), **mark, **row})
         if self._version is not None:
-            mark = astuple(state.fingerprint)
-            self._keep(path, mark, state.due_at, state.rules, state.outcome)
+            seen = astuple(state.fingerprint)
+            self._keep(path, seen, state.due_at, state.rules, state.outcome)
 
     def at(self, path: str) -> FileState | None:
         row = self._execute(
@@ -402,15 +394,11 @@ class FileStates(Table):
 class Resumes(Table):
     def at(self, path: str) -> Resume | None:
         """Return where the next read of a file may begin; None means at its start."""
-        row = self._execute(
-            f"SELECT {_RESUME} FROM resumes WHERE path = ?",  # noqa: S608
-            (os.fsencode(path),),
-        ).fetchone()
-        return Resume(_fingerprint(row), *[*row[5:-1], bool(row[-1])]) if row else None
+        point = self._first("SELECT resume FROM resumes WHERE path = ?", os.fsencode(path))
+        return point and msgspec.msgpack.decode(point, type=Resume)
 
     def remember(self, path: str, resume: Resume) -> None:
-        row = _columns(path, resume)
-        row |= {"begins_at": row.pop("offset"), "line": row.pop("number")}
+        row = {"path": os.fsencode(path), "resume": msgspec.msgpack.encode(resume)}
         self._insert("resumes", row, "OR REPLACE")
 
     def forget(self, paths: Iterable[str]) -> None:
