@@ -31,8 +31,6 @@ from brainsurgeon.store.extractions import Blobs, renumber
 _TOGETHER = 100
 # Seconds to wait until no rewrite is in progress.
 _PATIENCE = 60.0
-# EPERM, ENOSYS, EOPNOTSUPP: errors of filesystems without hard links.
-_NO_LINKS = (1, 38, 95)
 # Files of brainsurgeon in a state directory, besides the database and the databases it replaced.
 _OWN = ("locks", "daemon.lock", "last_run", "report.html")
 
@@ -56,7 +54,9 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
         with translated(directory):
             _copy_database(database_path(directory), fresh, hold_sessions(directory, _PATIENCE))
             values = check_copy(fresh)
-        _put(fresh, target, force=force)
+        _refuse_target(directory, target, force=force)  # again: copying takes time
+        os.rename(fresh, target)
+        sync_directory(os.path.dirname(target))
     finally:
         with suppress(FileNotFoundError):
             os.unlink(fresh)
@@ -179,22 +179,6 @@ def _refuse_target(directory: str, target: str, *, force: bool) -> None:
             raise UsageError(f"{target} is the store itself; name another file")
     if os.path.lexists(target) and not force:
         raise UsageError(f"{target} is there already; --force replaces it")
-
-
-def _put(fresh: str, target: str, *, force: bool) -> None:
-    """Rename a file; an existing file of that name is replaced only with `force`."""
-    if not force:
-        try:
-            os.link(fresh, target)  # unlike rename(2) it never replaces a file
-        except FileExistsError:
-            raise UsageError(f"{target} is there already; --force replaces it") from None
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            force = not os.path.lexists(target)
-    if force:
-        os.rename(fresh, target)
-    sync_directory(os.path.dirname(target))
 
 
 def refuse_without_room(directory: str, needed: int) -> None:
