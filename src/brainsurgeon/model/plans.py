@@ -231,6 +231,19 @@ class Plan(Struct, frozen=True):
         return tuple(edit for edit in self.edits if isinstance(edit, Removal))
 
     @property
+    def optional(self) -> tuple[Removal, ...]:
+        """The removals that change what is sent and were not requested."""
+        return tuple(edit for edit in self.removals if edit.tokens > 0 and not self.asks(edit))
+
+    def asks(self, edit: Edit) -> bool:
+        """Check whether an edit changes what is sent and was requested."""
+        if isinstance(edit, FieldEdit) or edit.tokens <= 0:
+            return False
+        if isinstance(edit, Removal) and edit.how == "archive":
+            return any(turn.asked and turn.closing_id == edit.entry_id for turn in self.turns)
+        return not isinstance(edit, Removal) or edit.how == "redact" or edit.forced
+
+    @property
     def extracted(self) -> tuple[Removal, ...]:
         """The removals that leave a placeholder or emptied thinking."""
         return tuple(removal for removal in self.removals if removal.extracts)

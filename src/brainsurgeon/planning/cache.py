@@ -14,7 +14,7 @@ from msgspec import Struct
 from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.entries import Line
-from brainsurgeon.model.plans import Edit, FieldEdit, Plan, Removal
+from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Price
 from brainsurgeon.model.sessions import Survey
@@ -119,9 +119,9 @@ def read(
     taken = {
         value.entry_id: value.extracted_at for value in records.extractions if value.id in here
     }
-    optional = [removal for removal in plan.removals if waits(removal, plan)]
+    optional = plan.optional
     start = optional[0].start if optional else 0
-    end = min((edit.start for edit in plan.edits if _is_asked(edit, plan)), default=None)
+    end = min((edit.start for edit in plan.edits if plan.asks(edit)), default=None)
     # An archive changes requests from the end of its prompt on: its edits are further back.
     closings = {removal.entry_id for removal in optional if removal.how == "archive"}
     prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}
@@ -149,21 +149,6 @@ def read(
     gone = sum(removal.tokens for removal in optional if end is None or removal.start < end)
     saved = sum(removal.tokens for removal in optional)
     return usage.cache(changed_at), Break(saved, max(0, unkept + behind - gone))
-
-
-def waits(removal: Removal, plan: Plan) -> bool:
-    """Check whether a removal changes what is sent and was not requested."""
-    return removal.tokens > 0 and not _is_asked(removal, plan)
-
-
-def _is_asked(edit: Edit, plan: Plan) -> bool:
-    """Check whether an edit changes what is sent and was requested."""
-    if isinstance(edit, FieldEdit) or edit.tokens <= 0:
-        return False
-    if isinstance(edit, Removal) and edit.how == "archive":
-        return any(verdict.asked and verdict.closing_id == edit.entry_id
-                   for verdict in plan.turns)  # fmt: skip
-    return not isinstance(edit, Removal) or edit.how == "redact" or edit.forced
 
 
 def due(when: str, cache: Cache, change: Break, price: Price, now: float) -> float | None:

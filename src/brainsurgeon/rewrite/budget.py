@@ -258,7 +258,7 @@ def fit_in(planner: Planner) -> Fitting:
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     """Leave out the live values that have to wait until the provider's cache is cold."""
     plan, before, examined = fitting.plan, fitting.before, planner.examined
-    if plan.deferred or not any(cache.waits(removal, plan) for removal in plan.removals):
+    if plan.deferred or not plan.optional:
         return fitting
     now, settings, rules = examined.now, examined.settings, fitting.rules
     session = examined.session
