@@ -13,7 +13,6 @@ from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.turns import (
-    NO_LOADS,
     ArchiveRecord,
     Compaction,
     Fullness,
@@ -697,7 +696,7 @@ class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
     held_back: dict[str, str]
     databases: tuple[DatabaseStatus, ...]
     homes: tuple[UnusedHome, ...]
-    loads: Loads = NO_LOADS
+    loads: Loads = Loads()
     tokens_saved: int = 0
     saved_so_far: Bill = Bill()
     models: tuple[ModelCost, ...] = ()

@@ -301,6 +301,3 @@ class Loads(
     load: int = 0
     window: int = 0
     too_full: int = 0
-
-
-NO_LOADS = Loads()

@@ -28,7 +28,7 @@ from brainsurgeon.model.reports import (
 )
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import counted, lasting
-from brainsurgeon.model.turns import NO_LOADS
+from brainsurgeon.model.turns import Loads
 from brainsurgeon.operations.init import unused_homes
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.planning.calls import costs_of
@@ -128,7 +128,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         held_back=held_back,
         databases=tuple(describe_databases(settings)),
         homes=tuple(unused_homes(settings)),
-        loads=store.calibrations.loads() if store else NO_LOADS,
+        loads=store.calibrations.loads() if store else Loads(),
         tokens_saved=tokens,
         saved_so_far=store.savings.total() if store else Bill(),
         models=costs_of(store.spending.total(), settings.price_rules()) if store else (),
