@@ -88,9 +88,7 @@ class _Planner:
         self._sighted: list[int] = []
         self._off = 0
         self._supposed: list[int] = []
-        # If everything is to be restored: the extractions with a placeholder (and the ids of their
-        # entries), and our placeholders that no record can restore.
-        self._asked: dict[int, str] = {}
+        # If everything is to be restored: our placeholders that no record can restore.
         self._unexplained: list[tuple[str, str]] = []
         self._restored: list[str] = []
         self._missed: list[tuple[str, str]] = []
@@ -197,10 +195,12 @@ class _Planner:
     def _left(self, edits: tuple[Edit, ...]) -> list[tuple[str, str]]:
         back = {edit.extraction_id for edit in edits if isinstance(edit, Restoration)}
         reasons = dict.fromkeys(self._waits, "its line has no newline yet") | dict(self._missed)
+        here = {*self._sighted, *self._supposed} if self._restores.everything else set()
+        left = here - back
         return [
-            (entry_id, reasons.get(entry_id, _UNSURE))
-            for number, entry_id in self._asked.items()
-            if number not in back
+            (value.entry_id, reasons.get(value.entry_id, _UNSURE))
+            for value in self._records.extractions
+            if value.id in left and value.replacement is None
         ]
 
     def _judge_signatures(self, edits: list[Edit], twice: frozenset[int]) -> SignatureVerdict:
@@ -299,9 +299,6 @@ class _Planner:
             supposed = value.id in self._matcher.moved and value.entry_id != parsed.ident
             (self._supposed if supposed else self._sighted).append(value.id)
         if self._restores.everything:
-            self._asked.update(
-                {value.id: value.entry_id for value in standing if value.replacement is None}
-            )
             self._unexplained += self._matcher.unexplained(parsed, standing)
         return standing
 
