@@ -193,8 +193,8 @@ def doctor(
     repair: bool = Option(
         False,
         "--repair",
-        help="Finish interrupted rewrites, enter placeholders of sessions that the store does not "
-        "know, and copy the readable values of a damaged store into a new one.",
+        help="Finish interrupted rewrites. Record in the store the placeholders of sessions that "
+        "it does not know. Copy the readable values of a damaged store into a new one.",
     ),
     json: options.Json = False,
     config: options.Config = None,

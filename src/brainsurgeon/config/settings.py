@@ -85,7 +85,9 @@ class ArchiveTable(SettingsTable):
     """Which finished turns are archived, and how they are summarised."""
 
     enabled: Switch = key(
-        False, "archive finished turns: a summary in the last answer replaces the turn"
+        False,
+        "replace the last answer of finished turns by a summary of the turn; the rest of the turn "
+        "is no longer sent, or is shortened",
     )
     token_threshold: Count = key(8000, "archive turns of more tokens than this")
     tool_call_threshold: Count = key(5, "archive turns with at least this many tool calls")
