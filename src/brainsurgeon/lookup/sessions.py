@@ -116,16 +116,14 @@ _AFTER_TIME = (
 class Session(Struct, frozen=True):
     """A session: `file` if it is on disk, `record` if it has a row in the store.
 
-    `beyond` is true if its file is below no configured root. `unseen` is the reason why the
-    existence of its file is unknown. With `only_owned`, the caller may see only values that were
-    extracted from sessions of the same agent.
+    `unseen` is the reason why the existence of its file is unknown. With `only_owned`, the caller
+    may see only values that were extracted from sessions of the same agent.
     """
 
     title: str
     path: str
     file: SessionFile | None
     record: SessionRecord | None
-    beyond: bool = False
     unseen: str = ""
     only_owned: bool = False
 
@@ -177,11 +175,11 @@ def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Wa
     # Files are read for their ids only if a recorded session is missing at its path.
     moved = any(row.displaced or row.path not in paths for row in records if row.identity)
 
-    def session_of(file: SessionFile, *, beyond: bool = False) -> Session:
+    def session_of(file: SessionFile) -> Session:
         record = by_path.get(file.path)
         if record is None and moved and store:
             record = find_row(store, file, identity_of(file))
-        return Session(file.title, file.path, file, record, beyond=beyond)
+        return Session(file.title, file.path, file, record)
 
     sessions = [session_of(file) for file in files]
     seen = {session.record.id for session in sessions if session.record}
@@ -189,11 +187,11 @@ def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Wa
     for record in records:
         if record.id in seen:
             continue
-        linked = not record.displaced and _place_of(record.path) in places  # by a hard link
-        looked_for = linked or (beyond and not record.displaced)
+        is_linked = _place_of(record.path) in places  # by a hard link
+        looked_for = not record.displaced and (beyond or is_linked)
         file = session_at([Root(record.root)], record.path) if looked_for else None
         if isinstance(file, SessionFile):
-            sessions.append(session_of(file, beyond=not linked))
+            sessions.append(session_of(file))
         else:
             unseen = _unseen(record.path, problems)
             sessions.append(Session(record.title, record.path, None, record, unseen=unseen))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import asdict, replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import FailedError, GuardedError
+from brainsurgeon.errors import FailedError
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup import sessions
 from brainsurgeon.model.entries import Part, placeholder_in, value_at
@@ -19,7 +19,7 @@ from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
 from brainsurgeon.rewrite.budget import Fitting, Wanted, relieve_by
 from brainsurgeon.rewrite.recover import Rewrite
-from brainsurgeon.sessions.discovery import failing, moved_away, open_session
+from brainsurgeon.sessions.discovery import failing, open_session
 from brainsurgeon.sessions.reading import NotIdleError
 from brainsurgeon.store import Store
 
@@ -39,10 +39,6 @@ def relieve(
     """
     chosen = sessions.session_named(settings, store, session)
     file = sessions.file_of(chosen)
-    if moved_away(file):
-        raise GuardedError(
-            f"{chosen.title}: its agent keeps its sessions in SQLite now; nothing was changed"
-        )
     if why := inspect.excluded(file, settings, asked=True):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
