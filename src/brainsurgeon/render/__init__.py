@@ -148,26 +148,9 @@ def _fit(text: str, width: int) -> str:
     return f"{set_cell_size(text, half)}…{set_cell_size(end, width - 1 - half)[::-1]}"
 
 
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
-
-
 def bar(share: float, room: int) -> str:
     """Return a bar of at most `room` characters for a share (0 to 1), not empty above 0."""
-    share = min(1.0, max(0.0, share))
-    if not blocks():
-        return "#" * (max(1, round(share * room)) if share else 0)
-    eighths = max(1, round(share * room * 8)) if share else 0
-    return _EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-def blocks() -> bool:
-    """Check whether the locale and the stream support block characters.
-
-    LC_CTYPE says nothing: Python itself sets it to UTF-8 where the locale is C.
-    """
-    locale = os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
-    encoding = locale.upper().replace("-", "")
-    return "UTF8" in encoding and (sys.stdout.encoding or "").lower() == "utf-8"
+    return "#" * (min(room, max(1, round(share * room))) if share else 0)
 
 
 # Ranges are bytes of the value's UTF-8 text (of a whole block, its JSON), from inclusive, to
