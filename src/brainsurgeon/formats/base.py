@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -117,7 +117,7 @@ class Format(Protocol):
                     yield Answer(part.path, text, call_id)
 
 
-class ParsedLine(NamedTuple):
+class ParsedLine(Struct, frozen=True):
     """A line that is an entry: its offset, bytes and value, and the id of the entry."""
 
     offset: int

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import orjson
 from msgspec import Struct
@@ -55,8 +55,8 @@ OLD = sys.maxsize
 EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redacted")
 
 
-class Line(NamedTuple):
-    """One line of a session file, without its newline; a tuple, since one is made for every line.
+class Line(Struct, frozen=True, gc=False):
+    """One line of a session file, without its newline.
 
     `raw` is None for a line too long for memory: it is copied without being parsed. `terminated` is
     False for a last line without a newline.

@@ -141,7 +141,7 @@ class _EntryReader:
         for parsed in parsed_lines(self._session.lines, self._form):
             # In a sub-agent's own file every line is marked as aside from the main chain.
             entry = {**parsed.entry, "isSidechain": False} if self._aside else parsed.entry
-            yield parsed._replace(entry=entry)
+            yield replace(parsed, entry=entry)
 
     def turn(self, entry_id: str | None) -> range:
         """Return the offsets of the turn with an entry, or of the last turn.

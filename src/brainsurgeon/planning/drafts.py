@@ -266,7 +266,7 @@ class FieldRequests:
         if chosen and put:
             edits += splice.put(parsed, EXTRACTABLE, json.dumps(chosen.value).encode())
         if marked:
-            line = parsed._replace(ident=parsed.ident or back[0].entry_id)
+            line = replace(parsed, ident=parsed.ident or back[0].entry_id)
             edits += splice.put(line, RESTORED, json.dumps(iso(now)).encode())
         return [edit if edit.undoes is not None else replace(edit, rest=rest) for edit in edits]
 

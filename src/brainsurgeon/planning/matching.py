@@ -91,7 +91,7 @@ class Matcher:
 
     def standing(self, parsed: ParsedLine) -> list[Extraction]:
         """Return the recorded extractions in an entry, at most one for each path."""
-        _, raw, entry, ident, _ = parsed
+        raw, entry, ident = parsed.raw, parsed.entry, parsed.ident
         replaced = self._replaced.get(ident or "", ())
         if not replaced and TEXTS.search(raw) is None:
             return []
@@ -137,7 +137,7 @@ class Matcher:
         Only ours count: they name their own entry, or a value of the same kind is recorded at their
         path. A text that was typed or pasted elsewhere is not ours.
         """
-        _, _, entry, ident, _ = parsed
+        entry, ident = parsed.entry, parsed.ident
         explained = {value.path for value in standing}
         for part in self._form.parts(entry, self._survey, None):
             value, places = value_at(entry, part.path), {part.path, part.path[:-1]}
@@ -163,8 +163,8 @@ class Matcher:
 
     def _archives_in(self, parsed: ParsedLine) -> Iterator[Extraction]:
         """Yield the archives whose text, with the old id, is now in an entry with a new id."""
-        _, raw, entry, ident, _ = parsed
-        for name in ARCHIVE.findall(raw):
+        entry, ident = parsed.entry, parsed.ident
+        for name in ARCHIVE.findall(parsed.raw):
             for value in self._named.get(name.decode(), ()):
                 known_session = value.session_id in self._records.alike
                 if value.entry_id == ident or value.links or not known_session:
@@ -457,12 +457,13 @@ def marks_in(lines: Iterable[Line], form: Format) -> Marks:
     """Return the candidates in the lines of a session; the store has to confirm them."""
     names, entries = set[str](), set[str]()
     ours = (line for line in lines if line.raw and _may_be_ours(line.raw))
-    for _, raw, entry, ident, _ in parsed_lines(ours, form):
+    for parsed in parsed_lines(ours, form):
+        raw, ident = parsed.raw, parsed.ident
         names.update(text[len(PREFIX) : -len(SUFFIX)].decode() for text in PLACEHOLDER.findall(raw))
         names.update(text.decode() for text in ARCHIVE.findall(raw))
         if ident is not None:
             names.add(placeholder_id(ident))
-            if any(name in entry for name in FIELDS):
+            if any(name in parsed.entry for name in FIELDS):
                 entries.add(ident)
     return Marks(frozenset(names), frozenset(entries))
 
