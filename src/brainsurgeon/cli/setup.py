@@ -135,8 +135,8 @@ def _print_system_unit(config: str | None, *, systemd: bool) -> None:
 def hook(config: Config = None) -> None:
     """Print a message for users of Claude Code when the context is too full.
 
-    Claude Code's hooks call it with the JSON of a Stop or SessionStart event on stdin. It exits
-    with 0 after at most 0.3 seconds, and prints nothing if anything is wrong.
+    Claude Code's hooks call it with the JSON of a Stop or SessionStart event on stdin. It always
+    exits with 0. It prints nothing if anything is wrong, or if 0.2 seconds are not enough.
 
     \b
     Example:
