@@ -107,13 +107,8 @@ def init_json(
 ) -> dict[str, Any]:  # fmt: skip
     answer: dict[str, Any] = {}
     if report:
-        whole = runs.report_json(report)
-        del whole["homes"]  # in a scan report these are homes without a root
-        for session in whole["sessions"]:
-            session.pop("would_extract", None)
-            session.pop("would_keep", None)
         offered = [_offer_json(offer) for offer in offers]
-        answer = {"homes": homes, "offers": offered, **whole}
+        answer = {**runs.report_json(report), "homes": homes, "offers": offered}
     answer["steps"] = [
         {"what": step.what, "outcome": "left" if step.left else "done", "note": step.result}
         for step in results
