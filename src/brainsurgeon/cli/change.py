@@ -49,8 +49,6 @@ def restore(
     run: str | None = Option(
         None, "--run", help="Restore the values that this run extracted; `history` lists the runs."
     ),
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Put values back: of one entry, of a run, or all of them.
 
@@ -64,7 +62,7 @@ def restore(
     Example:
       brainsurgeon restore --all --pristine          undo everything
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     if run is not None:
         if entry or everything or key or pristine or values or wait:
             raise UsageError("--run goes with --session only")
@@ -170,8 +168,6 @@ def archive(
     dry_run: bool = Option(
         False, "--dry-run", help="Show what would be archived, and why other turns are kept."
     ),
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Archive finished turns: replace them by short summaries.
 
@@ -182,7 +178,7 @@ def archive(
     Example:
       brainsurgeon archive main/0f3c --turns 1..4 --dry-run
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     if listing:
         from brainsurgeon.operations.archive import archives
         from brainsurgeon.render import turns as rendered
@@ -228,8 +224,6 @@ def pin(
     ),
     undo: bool = Option(False, "--undo", help="Let the rules decide again."),
     session: options.OneSession = None,
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Keep an entry from being extracted.
 
@@ -240,14 +234,12 @@ def pin(
     if undo and recent is not None:
         raise UsageError("--undo cannot be combined with --recent")
     value = None if undo else False if recent is None else recent
-    _set_extractable(options.settings_of(config, json=json), entry, value, session)
+    _set_extractable(options.load_settings(), entry, value, session)
 
 
 def extract(
     entry: options.Entry,
     session: options.OneSession = None,
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Extract an entry, whatever the rules say.
 
@@ -255,7 +247,7 @@ def extract(
     Example:
       brainsurgeon extract 4f9d2a11
     """  # noqa: D301
-    _set_extractable(options.settings_of(config, json=json), entry, True, session)
+    _set_extractable(options.load_settings(), entry, True, session)
 
 
 def _set_extractable(
@@ -281,8 +273,6 @@ def relieve(
     dry_run: bool = Option(
         False, "--dry-run", help="Show what would be extracted and what would be kept."
     ),
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Shrink a session that is too long for its model.
 
@@ -297,7 +287,7 @@ def relieve(
     Example:
       brainsurgeon relieve main/0f3c --to 60% --dry-run
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     from brainsurgeon.operations.relieve import relieve as operation
     from brainsurgeon.operations.relieve import would_relieve
     from brainsurgeon.render import turns
@@ -310,7 +300,7 @@ def relieve(
     else:
         with options.recovered_store(settings) as store:
             done = operation(settings, store, session, wanted, clock=time.time)
-    if json:
+    if options.given.json:
         options.print_json(turns.relief_json(done, dry_run=dry_run))
     else:
         options.say(turns.relief(done, dry_run=dry_run))

@@ -12,7 +12,7 @@ from typer import Option
 from typer.core import TyperGroup
 
 from brainsurgeon import __version__
-from brainsurgeon.cli.options import Command, Config, OutputError, ReaderGoneError, given
+from brainsurgeon.cli.options import Command, Config, OutputError, ReaderGoneError, given, shared
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable_lines
 
@@ -157,7 +157,8 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     chosen = [name for name in words if name in COMMANDS]
     for name in chosen or COMMANDS:
         function = getattr(import_module(f"brainsurgeon.cli.{COMMANDS[name]}"), name)
-        made.command(name, cls=Command, hidden=name == "hook")(function)  # only agents run it
+        command = shared(function, in_json=name not in ("run", "mcp", "hook"))
+        made.command(name, cls=Command, hidden=name == "hook")(command)  # only agents run it
     if not chosen:
         from brainsurgeon.cli.store import store
 

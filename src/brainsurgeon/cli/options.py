@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import wraps
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 from msgspec import Struct, field
@@ -54,10 +56,6 @@ def session_titles(incomplete: str) -> list[str]:
         return []
 
 
-Config = Annotated[
-    str | None, Option("--config", metavar="FILE", help="Configuration file to use.")
-]
-Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 OneSession = Annotated[
     str | None,
     Option(
@@ -101,12 +99,34 @@ class Given(Struct):
 given = Given()
 
 
-def settings_of(config: str | None, *, json: bool = False) -> Settings:
+Config = Annotated[
+    str | None, Option("--config", metavar="FILE", help="Configuration file to use.")
+]
+Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
+
+
+def shared(function: Callable[..., None], *, in_json: bool = True) -> Callable[..., None]:
+    """Return a command with the options --json and --config, which set `given`."""
+
+    @wraps(function)
+    def command(*, json: bool = False, config: str | None = None, **options: Any) -> None:
+        given.json, given.config = json, config or given.config
+        function(**options)
+
+    own = signature(function, eval_str=True)  # typer reads the options from the signature
+    keyword = Parameter.KEYWORD_ONLY
+    added = [Parameter("json", keyword, default=False, annotation=Json)] if in_json else []
+    added.append(Parameter("config", keyword, default=None, annotation=Config))
+    parameters = [*own.parameters.values(), *added]
+    command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def load_settings() -> Settings:
     """Load the settings for a command; print warnings to stderr."""
-    given.json = json
     from brainsurgeon.config import load
 
-    settings, given.warnings = load(config or given.config)
+    settings, given.warnings = load(given.config)
     for warning in given.warnings:
         print(f"brainsurgeon: {readable(warning)}", file=sys.stderr)
     return settings

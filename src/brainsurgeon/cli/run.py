@@ -38,8 +38,6 @@ def scan(
     verbose: bool = Option(
         False, "--verbose", help="With --dry-run, list every value that would be extracted."
     ),
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Replace large old values with placeholders: one run, then exit.
 
@@ -49,7 +47,7 @@ def scan(
     Example:
       brainsurgeon scan --dry-run --session main/0f3c
     """  # noqa: D301  \b keeps the example from being reflowed
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     if retain:
         if session or verbose:
             raise UsageError("--retention cannot be combined with --session or --verbose")
@@ -66,7 +64,7 @@ def scan(
 
         ahead = partial(options.ahead_of_scan, settings, store, only)
         gc.freeze()  # loaded modules are never garbage: collections skip them
-        with options.progress_bar("looking at", ahead, quiet=json) as progress:
+        with options.progress_bar("looking at", ahead, quiet=options.given.json) as progress:
             report = operation(
                 settings, store, clock=time.time, dry_run=dry_run,
                 only=Chosen(only, named=bool(only)), watch=Watch(progress),
@@ -122,7 +120,7 @@ def _print_scan(report: ScanReport, retained: RetentionReport | None, *, verbose
         options.say(runs.retention(retained))
 
 
-def run(config: options.Config = None) -> None:
+def run() -> None:
     """Run as a daemon: scan by schedule and soon after each change.
 
     SIGTERM ends it within two seconds. SIGHUP makes it read the configuration again.
@@ -134,8 +132,7 @@ def run(config: options.Config = None) -> None:
     from brainsurgeon import daemon
     from brainsurgeon.config import load
 
-    path = config or options.given.config
-    daemon.run(lambda: load(path)[0])
+    daemon.run(lambda: load(options.given.config)[0])
 
 
 def mcp(
@@ -145,7 +142,6 @@ def mcp(
     session: str | None = Option(
         None, "--session", help="Serve only this session: its path or id."
     ),
-    config: options.Config = None,
 ) -> None:
     """Serve the agents' tool purge_control, over MCP on stdin.
 
@@ -153,7 +149,7 @@ def mcp(
     Example:
       brainsurgeon mcp --agent main
     """  # noqa: D301
-    settings = options.settings_of(config)
+    settings = options.load_settings()
     from importlib.util import find_spec
 
     if find_spec("mcp") is None:
@@ -196,8 +192,6 @@ def doctor(
         help="Finish interrupted rewrites. Record in the store the placeholders of sessions that "
         "it does not know. Copy the readable values of a damaged store into a new one.",
     ),
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Check configuration, permissions, roots, store and placeholders.
 
@@ -205,7 +199,7 @@ def doctor(
     Example:
       brainsurgeon doctor --repair
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     from brainsurgeon.operations.doctor import doctor
     from brainsurgeon.operations.store import rescue, rescued
     from brainsurgeon.render import runs
@@ -238,8 +232,6 @@ def status(
     previews: bool = Option(
         False, "--previews", help="On the page, show the beginning of extracted values."
     ),
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Show runs, savings, and why sessions are not pruned.
 
@@ -249,9 +241,9 @@ def status(
     Example:
       brainsurgeon status --format html --open
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     if form is not Form.text:
-        if check or (json and form is Form.prometheus):
+        if check or (options.given.json and form is Form.prometheus):
             wrong = "--check" if check else "--json"
             raise UsageError(f"{wrong} cannot be combined with --format {form.value}")
         from brainsurgeon.cli.store import write_metrics, write_page
@@ -270,9 +262,9 @@ def status(
     now = time.time()
     with options.store_to_read(settings) as store:
         current = operation(settings, store, now)
-    age = options.seconds_given("--max-age", max_age) if check or json else None
+    age = options.seconds_given("--max-age", max_age) if check or options.given.json else None
     troubles = judge(current, now, max_age=age)
-    if json:
+    if options.given.json:
         options.print_json(render.status_json(current) | {"troubles": troubles})
     elif check:
         options.say(render.check(current, troubles, now))

@@ -18,14 +18,12 @@ import typer
 from typer import Option
 
 from brainsurgeon.cli.options import (
-    Config,
-    Json,
     ahead_of_scan,
     given,
+    load_settings,
     print_json,
     progress_bar,
     say,
-    settings_of,
     store_to_read,
 )
 from brainsurgeon.errors import UsageError
@@ -74,8 +72,6 @@ def init(
     undo: bool = Option(False, "--undo", help="Undo the steps of init."),
     dry_run: bool = Option(False, "--dry-run", help="Print what would be done; write nothing."),
     verbose: bool = Option(False, "--verbose", help="List every value that a run would extract."),
-    json: Json = False,
-    config: Config = None,
 ) -> None:
     """Find the agents, write a configuration, offer service and tool.
 
@@ -86,8 +82,7 @@ def init(
     Example:
       brainsurgeon init --systemd --mcp claude --yes
     """  # noqa: D301
-    given.json = json
-    config = config or given.config
+    json, config = given.json, given.config
     asks = not (yes or dry_run or json) and sys.stdin.isatty() and sys.stdout.isatty()
     if system:
         _print_system_unit(config, systemd=systemd)
@@ -132,7 +127,7 @@ def _print_system_unit(config: str | None, *, systemd: bool) -> None:
         typer.echo("\n" + INSTALL, err=True)
 
 
-def hook(config: Config = None) -> None:
+def hook() -> None:
     """Print a message for users of Claude Code when the context is too full.
 
     Claude Code's hooks call it with the JSON of a Stop or SessionStart event on stdin. It always
@@ -150,7 +145,7 @@ def hook(config: Config = None) -> None:
     with suppress(Exception):  # no turn may fail because of it
         from brainsurgeon.operations.hook import advice
 
-        settings, event = settings_of(config), load(sys.stdin)
+        settings, event = load_settings(), load(sys.stdin)
         resumed = event.get("hook_event_name") == "SessionStart"
         with store_to_read(settings) as store:
             path = event["transcript_path"]
@@ -248,8 +243,6 @@ def config(
     schema: bool = Option(
         False, "--schema", help="Print a JSON schema of the configuration, for editors."
     ),
-    json: Json = False,
-    config: Config = None,
 ) -> None:
     """Print the settings in force and the source of each.
 
@@ -268,16 +261,16 @@ def config(
         return
     from brainsurgeon.config import config_path
 
-    settings = settings_of(config, json=json)
-    source = config_path(config or given.config)
-    if check and not json:
+    settings = load_settings()
+    source = config_path(given.config)
+    if check and not given.json:
         say(f"{source}: no problems" if source else NO_FILE)
         return
     from brainsurgeon.config.origins import settings_shown
     from brainsurgeon.render import init as render
 
-    listed = settings_shown(settings, config or given.config)
-    if json:
+    listed = settings_shown(settings, given.config)
+    if given.json:
         shown = [] if check else listed
         print_json({"configuration": source, "settings": shown, "warnings": given.warnings})
     else:

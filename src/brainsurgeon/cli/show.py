@@ -43,8 +43,6 @@ def sessions(
     preview: bool = Option(
         False, "--preview", help="With a session, also show the beginning of extracted values."
     ),
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """List the sessions, or show what fills one of them.
 
@@ -55,7 +53,7 @@ def sessions(
     Example:
       brainsurgeon sessions main/0f3c
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     if session is not None:
         if agent or state:
             raise UsageError("--agent and --state cannot be combined with a SESSION")
@@ -67,7 +65,7 @@ def sessions(
     now = time.time()
     with options.store_to_read(settings) as store:
         listed = operation(settings, store, now, agent=agent, state=state, sort=sort.value)
-    if json:
+    if options.given.json:
         options.print_json({"sessions": listed})
     else:
         options.say(render.sessions(listed, now, chosen=bool(agent or state)))
@@ -97,8 +95,6 @@ def _print_context(settings: Settings, session: str, *, preview: bool) -> None:
 
 def estimate(
     session: list[str] | None = Argument(None, help="Only these sessions."),
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Compare the cost of recorded calls under five policies.
 
@@ -117,7 +113,7 @@ def estimate(
       brainsurgeon estimate
       brainsurgeon estimate main/0f3c
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     from brainsurgeon.operations.estimate import estimate as operation
     from brainsurgeon.render import estimate as render
 
@@ -144,8 +140,6 @@ def show(
         "values, too. Ignores case.",
     ),
     regex: bool = Option(False, "--regex", help="TEXT is a regular expression."),
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Print a stored value, an archived turn, or a whole session.
 
@@ -157,7 +151,7 @@ def show(
     Example:
       brainsurgeon show 4f9d2a11 --key details > details.txt
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     if search is not None:
         from brainsurgeon.operations.search import search as find
         from brainsurgeon.render import turns as render
@@ -185,7 +179,7 @@ def show(
                 raise
             _print_session(settings, store, name, error)
             return
-    if json:
+    if options.given.json:
         options.print_json(shown)
     else:
         options.print_raw(options.values_text(shown.content, shown.same_as))
@@ -235,8 +229,6 @@ def evidence(
         "--turn",
         help="Only one turn: the id of an archived turn, or of any entry of the turn.",
     ),
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Print a session's tool calls and results, failed ones first.
 
@@ -247,7 +239,7 @@ def evidence(
       brainsurgeon evidence main/0f3c
       brainsurgeon evidence main/0f3c --last --budget 8000
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     if last and turn:
         raise UsageError("evidence takes --last or --turn, not both")
     from brainsurgeon.operations.evidence import LAST
@@ -258,7 +250,7 @@ def evidence(
         now = time.time()
         turn = LAST if last else turn
         report = operation(settings, store, session, now, budget=budget, turn=turn)
-    if json:
+    if options.given.json:
         options.print_json(report)
     else:
         sys.stdout.buffer.write(render.evidence(report).encode())
@@ -279,25 +271,24 @@ def history(
         False, "--counts", help="Count extracted and restored values by kind and tool."
     ),
     everything: bool = Option(False, "--all", help="List all runs, not only the newest 20."),
-    json: bool = Option(
-        False, "--json", help="Print one JSON document; with --follow one per line."
-    ),
-    config: options.Config = None,
 ) -> None:
     """List the runs and their changes, the newest last.
 
     --events lists the newest 50 events, or with --since all later ones. Events are kept for 30
-    days. They never contain content of sessions.
+    days. They never contain content of sessions. With --follow, --json prints one document a
+    line.
 
     \b
     Example:
       brainsurgeon history --follow --since 4711 --json
     """  # noqa: D301
-    settings = options.settings_of(config, json=json and not follow)
+    each = options.given.json and follow
+    options.given.json = options.given.json and not follow
+    settings = options.load_settings()
     if follow and counts:
         raise UsageError("--counts cannot be combined with --follow")
     if follow:
-        _follow(settings, since, session, kind or [], json=json)
+        _follow(settings, since, session, kind or [], json=each)
         return
     from brainsurgeon.operations import history as operation
     from brainsurgeon.render import runs as render
@@ -314,7 +305,7 @@ def history(
     if counts:
         tallies = operation.counts(happened)
         options.print_answer({"counts": tallies}, render.counts, tallies)
-    elif json:
+    elif options.given.json:
         options.print_json({"events": list(map(render.event_json, happened))})
     else:
         for event in happened:

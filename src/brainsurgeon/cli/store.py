@@ -35,11 +35,10 @@ def _store() -> None:
 
 
 @store.command(cls=options.Command)
+@options.shared
 def backup(
     file: str = Argument(..., help="File for the copy."),
     force: bool = Option(False, "--force", help="Replace an existing file."),
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Copy the store to a file and check the copy, even while the daemon runs.
 
@@ -47,7 +46,7 @@ def backup(
     Example:
       brainsurgeon store backup /media/backup/brainsurgeon.db
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     from brainsurgeon.operations.store import back_up
     from brainsurgeon.render import sessions
 
@@ -56,11 +55,10 @@ def backup(
 
 
 @store.command(cls=options.Command)
+@options.shared
 def restore(
     file: str = Argument(..., help="A file that `store backup` made."),
     yes: Yes = False,
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Replace the store with a backup; the old store is kept beside it.
 
@@ -71,7 +69,7 @@ def restore(
     Example:
       brainsurgeon store restore /media/backup/brainsurgeon.db
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     from brainsurgeon.operations.store import replacing_store
     from brainsurgeon.render import sessions
 
@@ -84,13 +82,12 @@ def restore(
 
 
 @store.command(cls=options.Command)
+@options.shared
 def purge(
     even_so: bool = Option(
         False, "--even-so", help="Remove it even if placeholders are left. Their values are lost."
     ),
     yes: Yes = False,
-    json: options.Json = False,
-    config: options.Config = None,
 ) -> None:
     """Remove the store, unless a session still contains a placeholder.
 
@@ -100,7 +97,7 @@ def purge(
     Example:
       brainsurgeon store purge
     """  # noqa: D301
-    settings = options.settings_of(config, json=json)
+    settings = options.load_settings()
     from brainsurgeon.operations.store import purge
     from brainsurgeon.render import sessions
 
