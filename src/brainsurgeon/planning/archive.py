@@ -65,12 +65,13 @@ _WORTH = 0.5
 class Summary(Struct, frozen=True):
     """The summary of a turn, and its outcome alone, for an archive of several turns.
 
-    `failed` counts its failed calls.
+    `failed` counts its failed calls. `digest` is the key of the summary in `Archiving`.
     """
 
     text: str = ""
     outcome: str = ""
     failed: int = 0
+    digest: bytes = b""
 
 
 def archive_text(entry_id: str, summary: str) -> str:
@@ -297,8 +298,7 @@ class Turn(Struct, eq=False):
 
     `number` counts live turns from 1, `after` those that follow. `closing` is its last reply,
     whether or not it closes the turn; `position` is the number of messages after it. `depth` is 0
-    if the turn is no archive. `summary` is None until the turn ends, or if it cannot be archived,
-    `digest` the key of its summary in `Archiving`.
+    if the turn is no archive. `summary` is None until the turn ends, or if it cannot be archived.
     """
 
     number: int
@@ -313,7 +313,6 @@ class Turn(Struct, eq=False):
     size: Size = field(default_factory=Size)
     stays: Stays = field(default_factory=Stays)
     summary: Summary | None = None
-    digest: bytes = b""
 
     @property
     def prompt_id(self) -> str:
@@ -338,12 +337,13 @@ class Turn(Struct, eq=False):
         """Reduce the calls and texts to a summary."""
         step = self.closing.step if self.closing else TurnStep("reply")
         known = repr((self.prompt_id, self.closing_id, len(self.entries.ids), step.text, note))
-        self.digest = blake2b(known.encode(), digest_size=16).digest()
+        digest = blake2b(known.encode(), digest_size=16).digest()
         self.stays.open = self.calls.left_open(step)
         if placeholder_in(step.text):
             self.stays.unformed = "its last answer is extracted"
         self.size.calls, self.size.answer = self.calls.tools.total(), len(step.text)
-        self.summary, self.calls = self.calls.summary(step.text, note), _ENDED
+        summary = self.calls.summary(step.text, note)
+        self.summary, self.calls = replace(summary, digest=digest), _ENDED
         self.prompt = self.prompt.shortened()
         self.closing = self.closing and self.closing.shortened()
 
@@ -667,12 +667,12 @@ class _Archiver:
         return FITS if spared else None
 
     def _text(self, group: _Group) -> str:
-        last, summaries = group[-1], [turn.summary or Summary() for turn in group]
+        summaries = [turn.summary or Summary() for turn in group]
         if len(group) > 1:
             text = outcomes_of([summary.outcome for summary in summaries])
         else:
-            text = self._archiving.summaries.get(last.digest, summaries[0].text)
-        return archive_text(last.closing_id or "", text)
+            text = self._archiving.summaries.get(summaries[0].digest, summaries[0].text)
+        return archive_text(group[-1].closing_id or "", text)
 
     def _archival(self, group: _Group, closing: TurnEntry) -> Archival:
         first, last = group[0], group[-1]
@@ -689,8 +689,8 @@ class _Archiver:
             sum(end - begin for _, begin, end in _between(group)),
             (sent + Sent(last.size.answer)).tokens(self._rate), 0,
             max(*(turn.depth for turn in group), len(group) > 1) + 1,
-            self._archiving.asked.get(last.prompt_id), turns, calls, failed, last.digest,
-            tuple(turn.prompt_id for turn in group),
+            self._archiving.asked.get(last.prompt_id), turns, calls, failed,
+            (last.summary or Summary()).digest, tuple(turn.prompt_id for turn in group),
         )  # fmt: skip
         return Archival(archive, self._text(group), first.prompt, closing, self._linked)
 
