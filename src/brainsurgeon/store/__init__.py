@@ -123,11 +123,9 @@ class Store:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                self.runs.transaction_ended(committed=False)
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
-            self.runs.transaction_ended(committed=True)
 
     def lock(
         self, session_id: int, patience: float = database.PATIENCE,

@@ -34,7 +34,8 @@ _HELD = "e.blob_id IS NOT NULL AND e.journal_id IS NULL"
 # True if an extraction `e` is requested, or if an unfinished rewrite may restore it.
 _WANTED = """
     EXISTS (SELECT 1 FROM requests w WHERE w.state = 'open' AND w.action = 'restore'
-            AND w.entry_id IN ('', e.entry_id) AND (w.session_id = e.session_id OR w.session_id IN
+            AND coalesce(w.entry_id, e.entry_id) = e.entry_id
+            AND (w.session_id = e.session_id OR w.session_id IN
                 (SELECT session_id FROM placements WHERE extraction_id = e.id)))
     OR EXISTS (SELECT 1 FROM journal j WHERE j.session_id = e.session_id OR j.session_id IN
                 (SELECT session_id FROM placements WHERE extraction_id = e.id))"""

@@ -121,7 +121,6 @@ class Runs(Table):
         super().__init__(connection)
         self._run: tuple[str, float, dict[str, Any]] | None = None
         self._number: int | None = None
-        self._uncommitted = False
         self.command_hung = False  # the one that summarises, in the current run
 
     @contextmanager
@@ -141,19 +140,18 @@ class Runs(Table):
         if self.so_far is None:
             command, at, facts = self._run
             row = {"at": at, "command": command, "facts": json.dumps(facts)}
-            self._number, self._uncommitted = self._insert("runs", row), True
+            self._number = self._insert("runs", row)
         return self._number
 
     @property
     def so_far(self) -> int | None:
         """The number of the current run; None without a row, as after its only rewrite failed."""
-        number: int | None = self._first("SELECT id FROM runs WHERE id = ?", self._number)
+        if self._run is None:
+            return None
+        # The row may have been rolled back, and its number given to another run.
+        same = "SELECT id FROM runs WHERE id = ? AND command = ? AND at = ?"
+        number: int | None = self._first(same, self._number, *self._run[:2])
         return number
-
-    def transaction_ended(self, *, committed: bool) -> None:
-        if self._uncommitted and not committed:
-            self._number = None
-        self._uncommitted = False
 
     def add(self, run_id: int | None, **counts: int) -> None:
         text = self._first("SELECT facts FROM runs WHERE id = ?", run_id)

@@ -26,19 +26,15 @@ LEAST_WAIT = 600.0
 
 class Requests(Table):
     def add(self, asked: Request) -> None:
-        """Record a request. It replaces an older one for the same entry, unless it can be undone.
-
-        Values may be restored several times, and each answer is redacted.
-        """
-        entry_id = asked.entry_id or ""
+        """Record a request. One to set, relieve or archive replaces an older one for its entry."""
         if asked.action in ("set", "relieve", "archive"):
             self._execute(
                 "UPDATE requests SET state = 'done', why = 'replaced by a newer one'"
-                " WHERE session_id = ? AND entry_id = ? AND action = ? AND state = 'open'",
-                (asked.session_id, entry_id, asked.action),
+                " WHERE session_id = ? AND entry_id IS ? AND action = ? AND state = 'open'",
+                (asked.session_id, asked.entry_id, asked.action),
             )
         self._insert("requests", asdict(asked) | {
-            "entry_id": entry_id, "paths": asked.paths and json.dumps(asked.paths),
+            "paths": asked.paths and json.dumps(asked.paths),
             "value": json.dumps(asked.value),
             "answer": asked.answer and msgspec.json.encode(asked.answer),
         })  # fmt: skip
@@ -68,7 +64,7 @@ class Requests(Table):
                 " RETURNING session_id, entry_id, action",
                 (why, request),
             ).fetchone()
-            facts = {"action": action, "entry_id": entry or None, "reason": why}
+            facts = {"action": action, "entry_id": entry, "reason": why}
             Events(self._connection).add(now, "lapse", session, facts, run_id)
 
     def lapse(self, now: float, run_id: int | None = None) -> None:
@@ -107,7 +103,6 @@ def _request(row: Request) -> Request:
     answer: Any = row.answer
     return msgspec.structs.replace(
         row,
-        entry_id=row.entry_id or None,
         paths=paths and tuple(map(tuple, paths)),
         value=json.loads(row.value or "null"),
         pristine=bool(row.pristine),

@@ -125,7 +125,7 @@ CREATE TABLE restores (
 CREATE TABLE requests (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
-    entry_id TEXT NOT NULL,
+    entry_id TEXT,
     action TEXT NOT NULL,
     paths TEXT,
     value TEXT,
