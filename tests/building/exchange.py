@@ -3,13 +3,14 @@
 import os
 import time
 
+import msgspec.structs
 import pytest
 
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.sessions.discovery import discover
 from brainsurgeon.sessions.reading import open_session
-from brainsurgeon.sessions.retire import FilePair, Ledger
+from brainsurgeon.sessions.retire import Ledger
 from brainsurgeon.store import journal
 from building.processes import wait_until
 
@@ -78,10 +79,7 @@ def replace(session, splices=SPLICES, signs=None, filled=lambda *_: None):
 def settle(session, done, patience=0.0, ledger=None):
     """Remove the old file as the end of a command does."""
     return retire.retire(
-        FilePair(
-            session.directory, NAME, done.temporary, done.ends, done.fingerprint.inode,
-            ledger or Ledger(),
-        ),
+        msgspec.structs.replace(done.pair, ledger=ledger or Ledger()),
         deadline=time.monotonic() + patience, leased=session.descriptor,
     )  # fmt: skip
 

@@ -164,7 +164,7 @@ def test_a_file_that_got_its_name_back_keeps_it(path, monkeypatch, anew):
 
     monkeypatch.setattr(retire, "retire", appending)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    pair = FilePair(directory, NAME, TEMPORARY, done.ends, done.fingerprint.inode)
+    pair = FilePair(directory, NAME, TEMPORARY, done.pair.ends, done.fingerprint.inode)
     retiring(pair, deadline=time.monotonic() + 20)
     os.close(directory)
     kept = [line for line in path.read_bytes().splitlines(keepends=True) if line not in OLD]
@@ -188,7 +188,7 @@ def test_settling_twice_is_no_error(path):
     with open_session(found_at(path)) as session:
         done = replace(session)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    pair = FilePair(directory, NAME, TEMPORARY, done.ends)
+    pair = FilePair(directory, NAME, TEMPORARY, done.pair.ends)
     saved = [retire.retire(pair, deadline=0) for _ in "12"]
     os.close(directory)
 

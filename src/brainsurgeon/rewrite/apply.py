@@ -256,14 +256,14 @@ class Attempt:
             journal.abandon(journal_id)
         elif isinstance(outcome, Exchange):
             _record_end(self.store, self.change, self.extracted)
-            journal.record_ends(journal_id, outcome.ends)
+            journal.record_ends(journal_id, outcome.pair.ends)
 
     def end(self, outcome: Exchange | Exception | None) -> None:
         if isinstance(outcome, Exchange):
             self.result = FileRewrite(
                 self.session.file.name, outcome.fingerprint, self.extracted.stored,
                 due=outcome.at + retire.LOOK_BACK, store=self.store, journal_id=self.journal_id,
-                directory=self.directory, exchanged=outcome, held=self.held.pop_all(),
+                pair=replace(outcome.pair, directory=self.directory), held=self.held.pop_all(),
             )  # fmt: skip
             return
         self.result = outcome

@@ -23,7 +23,6 @@ from brainsurgeon.model.records import OpenRewrite
 from brainsurgeon.model.reports import Recovery
 from brainsurgeon.model.sessions import End, Fingerprint
 from brainsurgeon.sessions import retire
-from brainsurgeon.sessions.exchange import Exchange
 from brainsurgeon.sessions.reading import open_below, open_plain, recognise_at
 from brainsurgeon.sessions.retire import FilePair, Ledger, StaysError, inode
 from brainsurgeon.sessions.row_writing import Digests, digests_at
@@ -258,8 +257,7 @@ class FileRewrite(Rewrite, frozen=True, kw_only=True):
 
     store: Store
     journal_id: int
-    directory: int
-    exchanged: Exchange
+    pair: FilePair
     held: ExitStack
 
     def finish(self, *, hurry: bool = False) -> bool:
@@ -275,15 +273,10 @@ class FileRewrite(Rewrite, frozen=True, kw_only=True):
 
         Other processes may have it open until `deadline` (monotonic), by default for two seconds.
         """
-        done = self.exchanged
-        pair = FilePair(
-            self.directory, self.name, done.temporary, done.ends, done.fingerprint.inode,
-            JournalLedger(self.store, self.journal_id),
-        )  # fmt: skip
         if deadline is None:
-            deadline = done.at + retire.LOOK_BACK_LONGEST
+            deadline = self.due - retire.LOOK_BACK + retire.LOOK_BACK_LONGEST
         with noting_what_stays(self.store, self.journal_id):
-            retire.retire(pair, deadline=deadline, synced=False)
+            retire.retire(self.pair, deadline=deadline, synced=False)
 
 
 def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> list[FileRewrite]:
@@ -310,8 +303,8 @@ def _remove(rewrites: Sequence[FileRewrite], deadline: float | None) -> list[Fil
     for rewrite in rewrites:
         with suppress(OSError, BrainsurgeonError):
             rewrite.remove(deadline)
-            status = os.fstat(rewrite.directory)
-            directories[status.st_dev, status.st_ino] = rewrite.directory
+            status = os.fstat(rewrite.pair.directory)
+            directories[status.st_dev, status.st_ino] = rewrite.pair.directory
             gone.append(rewrite)
     for directory in directories.values():
         os.fsync(directory)

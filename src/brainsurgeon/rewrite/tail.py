@@ -99,7 +99,7 @@ def begin_anew(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | Non
     begin, record = planned.begin, store.sessions.at(planned.file.path)
     if begin is None or record is None or not isinstance(rewrite, FileRewrite):
         return None
-    mark = mark_at(rewrite.directory, rewrite.name, rewrite.fingerprint, begin.offset)
+    mark = mark_at(rewrite.pair.directory, rewrite.name, rewrite.fingerprint, begin.offset)
     if mark is None:
         return None
     return replace(

@@ -60,15 +60,13 @@ Splice = tuple[int, int, bytes]
 
 
 class Exchange(Struct, frozen=True):
-    """A replaced session file.
+    """A replaced session file: the old and the new one, the state of the new one, and when.
 
-    `temporary` is the name of the old file now, `ends` are the ends of the old and the new file
-    with all moved bytes, `at` is the time of the exchange (monotonic).
+    `at` is the time of the exchange (monotonic).
     """
 
+    pair: FilePair
     fingerprint: Fingerprint
-    temporary: str
-    ends: tuple[End, End]
     at: float
 
 
@@ -95,6 +93,12 @@ class Successor(Struct):
     def inode(self) -> int:
         return os.fstat(self.descriptor).st_ino
 
+    @property
+    def pair(self) -> FilePair:
+        """The old and the new file, once they have exchanged their names."""
+        file, directory = self.session.file, self.session.directory
+        return FilePair(directory, file.name, self.temporary, self.ends, self.inode, self.ledger)
+
     def close(self) -> None:
         if self.descriptor >= 0:
             descriptor, self.descriptor = self.descriptor, -1
@@ -108,7 +112,7 @@ class Successor(Struct):
         """Set the result: the new file has the session's name."""
         now = Fingerprint.of(os.fstat(self.descriptor))
         now = msgspec.structs.replace(now, size=self.ends[1].size)
-        self.result = Exchange(now, self.temporary, self.ends, time.monotonic())
+        self.result = Exchange(self.pair, now, time.monotonic())
 
     def refused(self, why: Exception) -> None:
         """Set the result, and remove the new file."""
@@ -219,10 +223,7 @@ class Successor(Struct):
         A file with which the agent replaced the old file gets the name. A file with which it
         replaced the new one keeps the name, and lines in the old file stay there.
         """
-        session, old, new = self.session, self.session.descriptor, self.descriptor
-        pair = FilePair(
-            session.directory, session.file.name, self.temporary, self.ends, self.inode, self.ledger
-        )
+        pair, old, new = self.pair, self.session.descriptor, self.descriptor
         leases.exchange(pair.directory, pair.temporary, pair.name)
         ours = inode(pair.directory, pair.temporary) == pair.mate
         if not ours:
