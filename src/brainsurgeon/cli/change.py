@@ -38,13 +38,16 @@ def restore(
         "_restored and _redacted.",
     ),
     values: bool = Option(
-        False, "--values", help="Also restore the values extracted from an archived turn."
+        False,
+        "--values",
+        help="Of an archived turn, restore the extracted values, too. Otherwise their "
+        "placeholders stay.",
     ),
     wait: bool = Option(
         False,
         "--wait",
-        help="Wait until the session is idle, at most ten minutes. With --all, another time can "
-        "follow: --wait 2h.",
+        help="Wait until the session is idle, at most ten minutes. With --all, you can set another "
+        "limit: --wait 2h.",
     ),
     run: str | None = Option(
         None, "--run", help="Restore the values that this run extracted; `history` lists the runs."

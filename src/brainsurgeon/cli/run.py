@@ -189,8 +189,8 @@ def doctor(
     repair: bool = Option(
         False,
         "--repair",
-        help="Finish interrupted rewrites. Record in the store the placeholders of sessions that "
-        "it does not know. Copy the readable values of a damaged store into a new one.",
+        help="Finish interrupted rewrites, correct the store's list of placeholders, and copy the "
+        "readable values of a damaged store into a new one.",
     ),
 ) -> None:
     """Check configuration, permissions, roots, store and placeholders.

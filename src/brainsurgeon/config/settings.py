@@ -258,7 +258,9 @@ class Settings(Profiled):
         600, "how long a restored value is kept before it can be extracted again"
     )
     keep_purge_control_calls: Switch = key(
-        False, "with `true`, the agent's own restore calls are not shortened"
+        False,
+        "with `false`, a scan shortens a restore call of the agent and its answer, once the value "
+        "is back in its place",
     )
     scan_interval: Interval = key(30, "time between the scans of the daemon")
     auto_cron: Cron = key(
