@@ -1,6 +1,5 @@
 """A scan: walk the roots, skip unchanged sessions, plan the others, carry out the plans."""
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
@@ -150,7 +149,7 @@ class _Scan:
             item = discover_at(roots, path, memory.format_of)
             if item:
                 yield item
-            elif _may_be_in_database(path):
+            else:
                 yield from list_rows_at(roots, path, own)
         if not self._only:
             yield from discover(
@@ -363,15 +362,3 @@ class _Scan:
 def _unchanged(file: SessionFile, form: str | None, result: Result, reason: str) -> Outcome:
     size = file.fingerprint.size
     return Outcome(file.title, file.path, form, result, reason, size, size)
-
-
-def _may_be_in_database(path: str) -> bool:
-    """Check whether a path or a parent of it is a file.
-
-    Otherwise it names a missing session, and the search of all databases is not needed.
-    """
-    while path not in ("", "/"):
-        if os.path.isfile(path):
-            return True
-        path = os.path.dirname(path)
-    return False
