@@ -25,6 +25,7 @@ _NUMBERS = (  # columns
     "Now", "Saved", "Next scan", "Sessions", "Files", "Size", "tokens sent", "from cache",
     "tokens paid", "of raw", "dollars", "calls", "answered", "cost", "Cost",
 )  # fmt: skip
+_BARS = "Of the largest"  # the column with bars
 _NO_SESSIONS = '<p class="quiet">No sessions were found.</p>'
 
 
@@ -187,18 +188,20 @@ loaded from anywhere and nothing is sent. {content}</footer>
 """
 
 
-def _table(rows: str, *columns: str) -> str:
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of cells in HTML; numbers are aligned to the right and have their name."""
     head = "".join(
-        f'<th scope="col" class="number">{name}</th>'
-        if name in _NUMBERS
-        else f'<th scope="col">{name}</th>'
-        for name in columns
+        f'<th scope="col"{" class=number" if name in _NUMBERS else ""}>{name}</th>'
+        for name in names
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    body = "".join(f"<tr>{''.join(map(_cell, names, row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _number(label: str, text: str) -> str:
-    return f'<td class="number" data-is="{label}">{text}</td>'
+def _cell(name: str, content: str) -> str:
+    if name in _NUMBERS:
+        return f'<td class="number" data-is="{name.lower()}">{content}</td>'
+    return f'<td class="wide">{content}</td>' if name == _BARS else f"<td>{content}</td>"
 
 
 def _money(report: Report) -> str:
@@ -208,25 +211,17 @@ def _money(report: Report) -> str:
     parts = [f"<p>Cost so far, as scans read it: {html(spent)}.</p>"]
     if now.models:
         columns = [column for column in estimate.MODELS if column[0] != "turns"]
-        parts.append(_numbers(*columned(columns, math.inf, now.models)))
+        names, rows = columned(columns, math.inf, now.models)
+        parts.append(_table(names, [list(map(html, row)) for row in rows]))
     parts += [f"<p>Saved so far: {html(so_far)}.</p>"] if so_far else []
     if found.sessions:
         head, *listed = estimate.bills(found)
         lead = f"The {counted(found.calls, 'call')} of the largest sessions under each policy"
         parts += [
-            f"<h3>{lead}</h3>", _numbers(head, listed),
+            f"<h3>{lead}</h3>", _table(head, listed),
             f'<p class="small quiet">{estimate.ASSUMPTIONS}</p>',
         ]  # fmt: skip
     return "".join(parts)
-
-
-def _numbers(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose columns, except the first, are numbers."""
-    cells = (
-        f"<tr><td>{html(name)}</td>{''.join(map(_number, head[1:], map(html, others)))}</tr>"
-        for name, *others in rows
-    )
-    return _table("".join(cells), *head)
 
 
 def _figures(report: Report) -> str:
@@ -267,26 +262,23 @@ def _largest(report: Report) -> tuple[str, str]:
     if not pages:
         return "", _NO_SESSIONS
     top = max(page.about.size + page.about.saved for page in pages)
-    rows = "".join(_large(page, top) for page in pages)
+    names = ("Session", "Cost", "Now", "Saved", "Next scan", _BARS)
     return "Each of them was read to find out what the next scan would take.", (
         legend(("main", "stays"), ("next", "the next scan takes"), ("soft", "saved already"))
-        + _table(rows, "Session", "Cost", "Now", "Saved", "Next scan", "Of the largest")
+        + _table(names, [_large(page, top) for page in pages])
     )
 
 
-def _large(page: SessionPage, top: int) -> str:
+def _large(page: SessionPage, top: int) -> Sequence[str]:
     about, coming = page.about, page.next_bytes or 0
     parts = (
         ((about.size - coming) / top, "main"), (coming / top, "next"), (about.saved / top, "soft"),
     )  # fmt: skip
     size, saved, taken = bytes_(about.size), bytes_(about.saved), bytes_(coming)
-    return (
-        f"<tr><td>{html(about.session)}</td>"
-        f"{_number('cost', estimate.cost(estimate.total(page.models)) if page.models else '-')}"
-        f"{_number('now', size)}{_number('saved', saved)}"
-        f"{_number('next scan', '-' if page.next_bytes is None else taken)}"
-        f'<td class="wide">{bar(parts, f"{size} now, {taken} of it next, {saved} saved")}</td></tr>'
-    )
+    cost = estimate.cost(estimate.total(page.models)) if page.models else "-"
+    drawn = bar(parts, f"{size} now, {taken} of it next, {saved} saved")
+    next_scan = "-" if page.next_bytes is None else taken
+    return html(about.session), cost, size, saved, next_scan, drawn
 
 
 def _waiting(report: Report) -> tuple[str, str]:
@@ -300,28 +292,24 @@ def _waiting(report: Report) -> tuple[str, str]:
     reasons: dict[tuple[str, str], list[str]] = {}
     for state, why, name in waiting:
         reasons.setdefault((state, why), []).append(html(name))
-    rows = "".join(
-        f"<tr><td>{html(state)}</td><td>{html(why)}</td>{_number('sessions', f'{len(names):,}')}"
-        f'<td class="small">{", ".join(names[:3])}'
-        f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}</td></tr>"  # noqa: PLR2004
-        for (state, why), names in sorted(
-            reasons.items(), key=lambda item: (-len(item[1]), item[0])
-        )
-    )
+    ranked = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
+    rows = []
+    for (state, why), names in ranked:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004
+        which = f'<span class="small">{", ".join(names[:3])}{more}</span>'
+        rows.append((html(state), html(why), f"{len(names):,}", which))
     lead = "These are left as they are, and tried again by every run."
-    return lead, _table(rows, "State", "Why", "Sessions", "Which")
+    return lead, _table(("State", "Why", "Sessions", "Which"), rows)
 
 
 def _unreached(report: Report) -> str:
     if not report.unreached:
         return '<p class="quiet">None were found below the roots.</p>'
-    rows = "".join(
-        f"<tr><td>{code(place.name)}</td>{_number('files', f'{place.number:,}')}"
-        f"{_number('size', bytes_(place.size))}</tr>"
-        for place in report.unreached
-    )
+    rows = [
+        (code(place.name), f"{place.number:,}", bytes_(place.size)) for place in report.unreached
+    ]
     note = f'<p class="small quiet">{html(WHAT_STAYS)}.</p>' if report.status.databases else ""
-    return _table(rows, "Place", "Files", "Size") + note
+    return _table(("Place", "Files", "Size"), rows) + note
 
 
 def _left_out(report: Report) -> str:
@@ -362,14 +350,15 @@ def _session(page: SessionPage, now: float) -> str:
 def _values(page: SessionPage) -> str:
     if not page.values:
         return '<p class="small quiet">Nothing of it is extracted.</p>'
-    rows = "".join(
-        f"<tr><td>{code(value.entry_id)}</td><td>{html(value.tool or value.kind)}"
-        f'<div class="small quiet">{code(dotted(value.path))}</div>'
-        f"{f'<blockquote>{html(preview)}</blockquote>' if preview else ''}</td>"
-        f"{_number('size', bytes_(value.size))}"
-        f'<td class="small" data-is="taken">{html(local(value.extracted_at))}'
-        f"{', <span class=warn>expired</span>' if value.blob_id is None else ''}</td></tr>"
-        for value, preview in page.values
-    )
+    rows = []
+    for value, preview in page.values:
+        place = f'<div class="small quiet">{code(dotted(value.path))}</div>'
+        begins = f"<blockquote>{html(preview)}</blockquote>" if preview else ""
+        expired = ", <span class=warn>expired</span>" if value.blob_id is None else ""
+        rows.append((
+            code(value.entry_id), html(value.tool or value.kind) + place + begins,
+            bytes_(value.size),
+            f'<span class="small">{html(local(value.extracted_at))}{expired}</span>',
+        ))  # fmt: skip
     end = f'<p class="small quiet">and {page.more:,} smaller ones</p>' if page.more else ""
-    return f"<h3>Extracted</h3>{_table(rows, 'Entry', 'Value', 'Size', 'Taken')}{end}"
+    return f"<h3>Extracted</h3>{_table(('Entry', 'Value', 'Size', 'Taken'), rows)}{end}"
