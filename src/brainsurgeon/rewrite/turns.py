@@ -103,10 +103,6 @@ LONGEST = 8000  # most characters of a summary; an empty or longer one is refuse
 _PATIENCE = 300.0
 
 
-class SummaryFailedError(CommandFailedError):
-    """A command returned no summary. The message is the reason, without session content."""
-
-
 def summaries(
     planner: Planner, store: Store, plan: Plan, check_stop: Callable[[], None]
 ) -> tuple[dict[bytes, str], tuple[str, ...]]:
@@ -127,7 +123,7 @@ def summaries(
             record = note_record(store, examined.session)
             lines = _lines_of(planner, store, archive)
             try:
-                text = _unless_it_hung(settings, store, lines, check_stop)
+                text = _summarise(settings, store, lines, check_stop)
             except CommandFailedError as why:
                 warnings.append(f"turn of {archive.entry_id}: the summary is our own, {why}")
                 facts = {"entry_id": archive.entry_id, "reason": str(why)}
@@ -141,26 +137,21 @@ def summaries(
     return texts, tuple(warnings)
 
 
-def _unless_it_hung(
+def _summarise(
     settings: Settings, store: Store, lines: Iterable[bytes], check_stop: Callable[[], None]
 ) -> str:
-    """Return the command's summary of some lines, but do not run it again once it hung."""
+    """Return the command's summary of some lines. It is not run again in a run in which it hung."""
     if store.runs.command_hung:
-        raise SummaryFailedError("its command hung before in this run")
+        raise CommandFailedError("its command hung before in this run")
+    command, turn = settings.archive.command, b"".join(line + b"\n" for line in lines)
     try:
-        return _summarise(settings, b"".join(line + b"\n" for line in lines), check_stop)
+        output = output_of(command, turn, check_stop, timeout=_PATIENCE, most=4 * LONGEST)
+        text = output.decode().strip()
     except CommandHungError:
         store.runs.command_hung = True
         raise
-
-
-def _summarise(settings: Settings, turn: bytes, check_stop: Callable[[], None]) -> str:
-    command = settings.archive.command
-    output = output_of(command, turn, check_stop, timeout=_PATIENCE, most=4 * LONGEST)
-    try:
-        text = output.decode().strip()
     except UnicodeDecodeError:
-        raise SummaryFailedError("its command printed invalid text") from None
+        raise CommandFailedError("its command printed invalid text") from None
     if not 1 <= len(text) <= LONGEST:
-        raise SummaryFailedError(f"its command printed {len(text):,} characters")
+        raise CommandFailedError(f"its command printed {len(text):,} characters")
     return text
