@@ -274,21 +274,18 @@ class Extractions(Table):
 
         Archived turns are not values: only their bytes count.
         """
+        # The bytes of a token around the id in it: of a block, and of a text.
+        around = [
+            len(placeholder_token(placeholder_named(""), block=block)) for block in (True, False)
+        ]
         rows = self._execute(
-            "SELECT p.session_id, e.name, e.block, length(CAST(e.replacement AS BLOB)) AS instead,"
-            " count(*), count(*) - count(e.archive_id), sum(e.size)"
+            "SELECT p.session_id, count(*) - count(e.archive_id), sum(e.size"
+            " - coalesce(length(CAST(e.replacement AS BLOB)), length(e.name) + iif(e.block, ?, ?)))"
             " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
-            " WHERE p.missed_at IS NULL"
-            " GROUP BY p.session_id, length(e.name), e.block, instead"
+            " WHERE p.missed_at IS NULL GROUP BY p.session_id",
+            around,
         )
-        totals: dict[int, tuple[int, int]] = {}
-        for session, name, block, replacement, number, values, size in rows:
-            token = replacement or len(
-                placeholder_token(placeholder_named(name), block=bool(block))
-            )
-            count, saved = totals.get(session, (0, 0))
-            totals[session] = (count + values, saved + size - number * token)
-        return totals
+        return {session: (values, saved) for session, values, saved in rows}
 
 
 class Fields(Table):
