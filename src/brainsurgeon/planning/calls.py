@@ -8,13 +8,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import (
-    Format,
-    ParsedLine,
-    dict_or_empty,
-    is_made_up,
-    parsed_lines,
-)
+from brainsurgeon.formats.base import Format, ParsedLine, dict_or_empty, is_made_up, parsed_lines
 from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.entries import Entry, Line, Lines
 from brainsurgeon.model.reports import ModelCost
@@ -87,9 +81,8 @@ class RecordedCalls:
 
 def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, ModelCall]]:
     with_usage = (line for line in newest_first if line.raw and b'usage"' in line.raw)
-    for parsed in parsed_lines(with_usage, form):
-        if named := named_call(parsed.entry, form):
-            yield named
+    named = (named_call(parsed.entry, form) for parsed in parsed_lines(with_usage, form))
+    return filter(None, named)
 
 
 def named_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:

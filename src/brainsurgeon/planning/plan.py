@@ -24,7 +24,7 @@ from brainsurgeon.model.records import Extraction, Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import counted
-from brainsurgeon.model.turns import MARK, ModelCall
+from brainsurgeon.model.turns import MARK
 from brainsurgeon.planning import archive, drafts
 from brainsurgeon.planning.archive import (
     NOTHING_ASKED,
@@ -110,10 +110,9 @@ class _Planner:
 
     def run(self, shortest: int) -> Plan:
         """Read the lines and return the plan. Skips most lines of up to `shortest` bytes."""
-        calls: dict[int, ModelCall] = {}
-        counting = self._frontier.calls is not None and not self._frontier.calls
+        calls = self._frontier.calls
         for parsed in parsed_lines(self._frontier.follow(self._session), self._form):
-            if counting and (named := named_call(parsed.entry, self._form)):
+            if calls is not None and (named := named_call(parsed.entry, self._form)):
                 calls[named[0]] = named[1]  # the last line of a message has all figures
             if parsed.ident is not None:
                 self._ids.meet(parsed.ident)
@@ -125,8 +124,6 @@ class _Planner:
             if len(parsed.raw) > shortest or self._may_concern_us(parsed):
                 self._entry(parsed, signatures)
             self._signatures.passed(parsed)
-        if counting:
-            self._frontier.calls = calls
         return self._plan()
 
     def _may_concern_us(self, parsed: ParsedLine) -> bool:

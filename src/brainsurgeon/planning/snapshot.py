@@ -82,7 +82,7 @@ class Frontier:
     `since` is the offset in the survey at which the next scan has to begin at the latest; None
     switches that off. `remembers` means that the agent may sign thinking together with values
     extracted long ago, `placeholders` that there are some before the first line. Unless `calls` is
-    None, the planner sets it to the calls in all lines, by digests of their ids.
+    None, the planner adds the calls in all lines, by digests of their ids.
     """
 
     def __init__(

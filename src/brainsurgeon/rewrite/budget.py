@@ -341,17 +341,11 @@ def remember(store: Store, seen: Mapping[str, Fullness]) -> None:
             store.calibrations.remember(record.id, full)
 
 
-def new_calls(
-    store: Store, session: AnyOpen, calls: Mapping[int, ModelCall] | None = None
-) -> dict[int, ModelCall]:
-    """Return the calls that a session made since its costs were recorded, by their ids.
-
-    `calls` are all of its calls, oldest first; without them its lines are read backwards.
-    """
+def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
+    """Return the calls that a session made since its costs were recorded, by their ids."""
     spending, new = store.spending, dict[int, ModelCall]()
     begun = spending.has_session(session.file.path)
-    newest = calls_in(session.lines.backward(), session.format)
-    for ident, call in newest if calls is None else calls.items():
+    for ident, call in calls_in(session.lines.backward(), session.format):
         if ident in new:
             continue  # of the lines of a message only the last has all figures
         if not spending.has(ident):
@@ -364,8 +358,13 @@ def new_calls(
 def count_calls(
     store: Store, session: AnyOpen, calls: Mapping[int, ModelCall] | None = None
 ) -> None:
-    """Record the costs of the new calls of an idle session, whose last message is complete."""
-    new = new_calls(store, session, calls)
+    """Record the costs of the new calls of an idle session, whose last message is complete.
+
+    `calls` are all calls of a session whose costs were never recorded.
+    """
+    new = new_calls(store, session) if calls is None else {
+        ident: call for ident, call in calls.items() if not store.spending.has(ident)
+    }  # fmt: skip
     store.spending.add(session.file.path, new.keys(), spent_on(new.values()))
 
 
