@@ -86,8 +86,8 @@ class ArchiveTable(SettingsTable):
 
     enabled: Switch = key(
         False,
-        "replace the last answer of finished turns by a summary of the turn; the rest of the turn "
-        "is no longer sent, or is shortened",
+        "replace the last answer of finished turns by a summary; the entries between prompt and "
+        "answer are no longer sent, or are shortened",
     )
     token_threshold: Count = key(8000, "archive turns of more tokens than this")
     tool_call_threshold: Count = key(5, "archive turns with at least this many tool calls")
