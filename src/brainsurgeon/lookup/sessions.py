@@ -323,25 +323,11 @@ def _names(session: Session, ids: list[str]) -> set[str]:
     return names | {readable(name) for name in names}
 
 
-def identified(store: Store, session: Session) -> Session:
-    """Return the session with the row that belongs to its own id. Writes nothing.
-
-    Sessions that swapped paths have each other's rows until their files are read.
-    """
-    file = session.file
-    if file is None or session.record is None or file.in_database:
-        return session
-    try:
-        with failing(file), open_session(file) as opened:
-            return replace(session, record=find_record(store, opened))
-    except (BusyError, FailedError):
-        return session
-
-
 def noted(store: Store, session: Session) -> Session:
-    """Return the session with its row updated or created.
+    """Return the session with its own row, updated or created.
 
-    Raises FailedError if it has no row and its file cannot be read.
+    Sessions that swapped paths have each other's rows until their files are read. Raises
+    FailedError if it has no row and its file cannot be read.
     """
     file = session.file
     if file is None:

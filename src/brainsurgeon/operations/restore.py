@@ -44,7 +44,6 @@ from brainsurgeon.lookup.sessions import (
     Session,
     all_sessions,
     file_of,
-    identified,
     noted,
     session_among,
     session_named,
@@ -510,7 +509,7 @@ def rollback(
         return _answer(session, plan, extracted[record.id]), rewrite
 
     touched = extracted.keys() | store.fields.sessions_of_run(number)
-    chosen = [noted(store, one) for one in _chosen(settings, store, number, touched, sessions)]
+    chosen = _chosen(settings, store, number, touched, sessions)
     with store.runs.run("rollback", clock(), rolls_back=number):
         results = change_each(chosen, undo)
         made = store.runs.so_far
@@ -538,7 +537,7 @@ def _chosen(
     names: Collection[str],
 ) -> list[Session]:  # fmt: skip
     listed = all_sessions(settings, store, beyond=True)
-    known = [identified(store, session) for session in listed]
+    known = [noted(store, session) if session.record else session for session in listed]
     wanted = [session_among(known, name) for name in names] if names else known
     changed = [item for item in wanted if item.record and item.record.id in touched]
     if names and (untouched := next((item for item in wanted if item not in changed), None)):
