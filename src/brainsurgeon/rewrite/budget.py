@@ -266,7 +266,7 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     fitting = replace(fitting, plan=plan)
     enough = plan.forced or rules.pays(plan, session.fingerprint.size)
     cold = rules.when == "always" or examined.silent >= cache.LONG_LIFE
-    if planner.hurries or cold or not enough:  # spares reading all lines
+    if planner.hurries or cold or not (enough and plan.load):  # spares reading all lines
         return fitting
     state, change = cache.read(
         session.lines, session.format, examined.survey, plan, planner.records,
