@@ -125,8 +125,8 @@ class BudgetTable(SettingsTable):
     )
     max_messages: Count = key(
         0,
-        "limit of the messages that a session sends whole: older ones are archived, or all their "
-        "values are extracted; 0: no limit",
+        "number of newest messages that can be sent unshortened: older ones are archived, or all "
+        "their values are extracted; 0: no limit",
     )
 
     def by_tier(self) -> dict[Tier, float]:

@@ -691,8 +691,12 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
         raise result
     if savings:
         made = replace(plan, edits=result.done) if result.left else plan
-        with store.transaction():
-            store.savings.remember(change.session_id, made.saving(savings, examined.now))
+        try:
+            with store.transaction():
+                store.savings.remember(change.session_id, made.saving(savings, examined.now))
+        except BaseException:  # the caller never gets the rewrite, to finish it
+            finish_now([result])
+            raise
     if result.left:
         raise NotIdleError(result.left)
     return result
