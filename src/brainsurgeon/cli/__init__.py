@@ -29,8 +29,8 @@ def main() -> None:
     os.umask(0o077)
     take_over()
     signal.signal(signal.SIGTERM, _terminated)
-    gc.disable()  # until the command begins: imports leave no garbage
-    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # it would look through every installed package
+    gc.disable()  # imports leave no garbage; the command enables it again
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # else it would search every installed package
     code = _run()
     try:
         release_output()
@@ -38,7 +38,7 @@ def main() -> None:
         pass
     except BrainsurgeonError as error:
         code = _output_lost(error)
-    gc.freeze()  # saves a collection of everything when the interpreter exits
+    gc.freeze()  # else the interpreter would examine every object when it exits
     raise SystemExit(code)
 
 

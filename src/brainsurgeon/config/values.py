@@ -22,7 +22,7 @@ from brainsurgeon.model.turns import TIERS, Tier
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _CRON = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, DAYS))
-"""The five fields of cron: lowest number, highest, and the names from the lowest up."""
+"""The five fields of cron: lowest number, highest number, and names from the lowest on."""
 _CRON_ITEM = re.compile(r"(\*|[0-9]+(?:-[0-9]+)?)(?:/([0-9]+))?")
 
 
@@ -51,7 +51,7 @@ def _cron_field(word: str, low: int, high: int, names: tuple[str, ...]) -> list[
         start = int(first or -1)
         end = int(last or (high if match and match[2] else start))
         if names is DAYS and end == 0 < start:
-            end = 7  # cron's other Sunday, as in sat-sun
+            end = 7  # in "sat-sun", Sunday is 7
         if step < 1 or not low <= start <= end <= high:
             raise ValueError(f"cron does not know {word!r}")
         result.update(range(start, end + 1, step))
@@ -84,14 +84,14 @@ class InvalidValueError(ValueError):
 class SettingsTable(BaseModel):
     """A table of the configuration: immutable, without unknown keys.
 
-    Only the validator of the whole configuration is ever built, which halves the time of import.
+    Only the whole configuration needs a validator. So `defer_build` halves the time of import.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def key(default: Any, description: str) -> Any:
-    """Return a field with a default, or a function that makes it, and a description."""
+    """Return a field with a description. `default` may be a function that makes the default."""
     if callable(default):
         return Field(default_factory=default, description=description)
     return Field(default=default, description=description)
@@ -103,7 +103,7 @@ def closest(word: str, words: Iterable[str]) -> str | None:
 
 
 def wants(text: str) -> WrapValidator:
-    """Return a validator that replaces any error of the type with one message."""
+    """Return a validator that replaces every error of the annotated type with this message."""
 
     def read(value: Any, inner: Any) -> Any:
         try:
@@ -148,7 +148,7 @@ def _interval(value: Any) -> int:
 
 
 def _duration_text(seconds: int | None) -> str:
-    """Return a duration in its largest unit, but one day in hours."""
+    """Return a duration in the largest unit that fits, but a day as 24h and a week as 7d."""
     if seconds is None:
         return "never"
     if seconds == 0:
@@ -224,7 +224,7 @@ def _root(value: Any) -> str:
 
 
 def _excluded(value: Any) -> str:
-    """Validate a pattern of `exclude`: a glob that matches no absolute path is a mistake."""
+    """Validate a pattern of `exclude`. A glob must be able to match an absolute path."""
     text = value if isinstance(value, str) else ""
     kind, _, name = text.partition(":")
     if (kind in _EXCLUDED and name) or text[:1] in ("/", "*", "?", "["):
@@ -235,12 +235,12 @@ def _excluded(value: Any) -> str:
 
 
 def _session_glob(value: Any) -> str:
-    """Validate a glob of sessions: without a slash or a wildcard it never matches `agent/name`."""
+    """Validate a glob of sessions. Without a slash or a wildcard it would match no `agent/name`."""
     named = isinstance(value, str) and value.removeprefix(KEY) != ""
     if named and (value.startswith(KEY) or any(mark in value for mark in "/*?[")):
         return str(value)
     raise InvalidValueError(
-        'a glob of agent/name or of key:<session key> ("main/*"): no other matches'
+        'a glob of agent/name with a slash or a wildcard ("main/*"), or of key:<session key>'
     )
 
 
@@ -252,7 +252,7 @@ def _session_globs(value: Any) -> Any:
 
 
 def _command(value: Any) -> Any:
-    """Accept a list of words only: a string would have to be split by a shell."""
+    """Accept only a list of words, since only a shell could split a string."""
     if value is None or isinstance(value, list | tuple):
         return value or ()
     raise InvalidValueError('a list of words (["/usr/bin/summarise", "--short"])')

@@ -1,9 +1,9 @@
 """How much of each entry a request contains, and how many tokens each model call used.
 
-Seen in the sessions under `tests/samples`, and read in @earendil-works/pi-coding-agent 1.5.2
-(`dist/core/messages.js`: which messages are sent, and as what) and the packages that the other
-modules of this package name. The constant part of every request (system prompt, tools) is not in
-the entries; it is estimated from many calls.
+Sources: the sessions under `tests/samples`, @earendil-works/pi-coding-agent 1.5.2
+(`dist/core/messages.js` decides what is sent), and the sources of the other modules in `formats`.
+The constant part of every request (system prompt, tools) is not in the entries. It is estimated
+from many calls.
 """
 
 import json
@@ -53,9 +53,9 @@ _MOST = 1 << 40
 class Dialect(Struct, frozen=True):
     """How to read requests in one format.
 
-    `renews` checks if an entry starts a new context, `switches` if the next call is to another
-    model, which has a cache of its own. `stated` reads what the agent says that the session has
-    cost so far, in dollars.
+    `renews` checks whether an entry starts a new context. `switches` checks whether the next call
+    is to another model, which has its own cache. `stated` returns the costs of the session so far
+    (dollars), as the agent recorded them.
     """
 
     sent: Callable[[Entry], Sent]
@@ -99,7 +99,7 @@ def _dollars(value: object) -> float | None:
 def _call(
     ident: str | None, model: str | None, tokens: int, at: float | None, usage: Entry
 ) -> ModelCall:  # fmt: skip
-    """Return a call with the figures that its `usage` has in any of the formats."""
+    """Return a call with the figures in its `usage`. Each format has its own names for them."""
     cached = _counts(usage, "cacheRead", "cache_read_input_tokens", "cached_input_tokens") or max(
         _counts(dict_or_empty(usage.get(key)), "cached_tokens")
         for key in ("prompt_tokens_details", "input_tokens_details")
@@ -174,7 +174,7 @@ def _claw_call(entry: Entry) -> ModelCall | None:
     at = parse_time(entry.get("timestamp"))
     usage = dict_or_empty(message.get("usage"))
     tokens = _counts(usage, "input", "cacheRead", "cacheWrite")
-    # OpenClaw writes a message again, with another id, where it changes its branch.
+    # OpenClaw repeats messages with new entry ids when it changes its branch. These names stay.
     names = (message.get("responseId"), message.get("timestamp"))
     ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
     call = _call(ident, model, tokens, at, usage)
@@ -299,9 +299,9 @@ DIALECTS = {
 
 
 def tokens_off(form: str, entry: Entry, path: KeyPath, token: bytes, rate: float) -> int:
-    """Return by how many tokens a JSON token in place of a value makes a request smaller.
+    """Return how many tokens a request saves if the JSON `token` replaces the value at `path`.
 
-    The entry is live; `rate` is the number of tokens per character.
+    The entry is part of the request. `rate` is the number of tokens per character.
     """
     sent = DIALECTS[form].sent
     before, after = map(sent, _replaced(entry, path, decode(token)))
@@ -311,7 +311,8 @@ def tokens_off(form: str, entry: Entry, path: KeyPath, token: bytes, rate: float
 def _replaced(value: Any, path: KeyPath, new: Any) -> tuple[Any, Any]:
     """Return a value before and after the change at `path`.
 
-    Lists on the path have that element alone: a line may have 40,000 blocks, each with a change.
+    Lists on the path are reduced to the element on the path. Otherwise a line with 40,000 changed
+    blocks would be copied 40,000 times.
     """
     if not path:
         return value, new

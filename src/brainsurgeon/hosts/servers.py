@@ -31,7 +31,7 @@ _KEYS = {
 def server_options(agent: str) -> tuple[str, ...]:
     """Return the options of `mcp` that limit a server to the sessions this agent may see."""
     if agent == "claude":
-        return ("--agent", ".")  # the project of the directory that it is started in
+        return ("--agent", ".")  # the project directory in which Claude Code starts it
     if agent == "openclaw" and (names := openclaw_names()):
         return ("--agent", names[0])
     return ()
@@ -60,9 +60,9 @@ def remove_command(agent: str) -> tuple[str, ...]:
 
 
 def configured(agent: str) -> list[str] | None:
-    """Return the command line of the server in an agent's configuration, None without a server.
+    """Return the server's command line in an agent's configuration, or None without a server.
 
-    Returns an empty list if the configuration cannot be understood.
+    Returns an empty list if the configuration cannot be parsed.
     """
     try:
         with open(_configuration(agent), encoding="utf-8") as handle:
@@ -85,8 +85,7 @@ def configured(agent: str) -> list[str] | None:
 def plugin_steps(directory: str) -> Iterator[tuple[str, Command, Command, State]]:
     """Yield the steps that install the plugin: title, command, the command that undoes it, state.
 
-    Tried with 2.1.112 to 2.1.330. `directory` contains the plugin and is a marketplace of this
-    plugin alone.
+    Tried with Claude Code 2.1.112 to 2.1.330. `directory` is a marketplace with only this plugin.
     """
     enabled = False
     settings = os.path.join(home_paths.claude_code(), "settings.json")
@@ -101,7 +100,7 @@ def plugin_steps(directory: str) -> Iterator[tuple[str, Command, Command, State]
 
 
 def plugin_is_gone(name: str) -> bool:
-    """Check whether Claude Code has no plugin, or no marketplace, of this name."""
+    """Check that Claude Code has no plugin (PLUGIN) or no marketplace (NAME) of this name."""
     file = "installed_plugins.json" if name == PLUGIN else "known_marketplaces.json"
     try:
         with open(os.path.join(home_paths.claude_code(), "plugins", file), "rb") as handle:
@@ -117,7 +116,7 @@ def skill(agent: str) -> tuple[str, str]:
     if agent == "openclaw":
         home = os.path.dirname(home_paths.openclaw_agents())
         return f"deploy/openclaw/{_SKILL}", os.path.join(home, _SKILL)
-    # Codex and Claude Code share a skill: they give the tool the same name.
+    # Codex and Claude Code share a skill, since both give the tool the same name.
     home = home_paths.codex() if agent == "codex" else home_paths.claude_code()
     return f"deploy/claude-code/{_SKILL}", os.path.join(home, _SKILL)
 

@@ -40,14 +40,19 @@ How = Literal["extract", "redact", "empty", "archive"]
 class Removal(_Replacement, frozen=True):
     """A value that is removed from its line, and the text that replaces it.
 
-    `name` is the id in the placeholder; the store may choose a numbered one (`named`). `new` is the
-    placeholder as JSON. If the removal is to `redact`, it is a short text; to `empty`, an empty
-    block, which is never sent; to `archive`, the text or link of an archive. With `block`, a text
-    block replaces a whole object. A `forced` removal was requested: it is made whatever it
-    gains. `anchor` is the id of the value's tool call, which an agent keeps when it writes its
-    history anew under new entry ids. `rest` is a digest of the rest of the line, None if entry ids
-    are random. `takes_over` is the id of an extraction: its stored value is used instead of this
-    one. The next request is `tokens` smaller.
+    `name` is the id in the placeholder; the store may add a number to it (`named`). `new` is the
+    new text as JSON. `how` decides what it is:
+
+    - `extract`: a placeholder
+    - `redact`: a short text
+    - `empty`: an empty block, which is never sent
+    - `archive`: the text or the link of an archive
+
+    With `block`, a text block replaces a whole object. A `forced` removal is made even if it gains
+    nothing. `anchor` is the id of the value's tool call. It stays the same if the agent rewrites
+    its history with new entry ids. `rest` is a digest of the rest of the line, None if entry ids
+    are random. `takes_over` is the id of an earlier extraction at this place. The new archive keeps
+    its stored value as the original. `tokens` is what the next request saves.
     """
 
     name: str
@@ -94,7 +99,7 @@ class Removal(_Replacement, frozen=True):
 
 
 class Restoration(Struct, frozen=True):
-    """A placeholder that is replaced by its value, which is read only when it is written."""
+    """A placeholder to replace with its value. The value is read only when the line is written."""
 
     start: int
     end: int
@@ -112,16 +117,16 @@ class Restoration(Struct, frozen=True):
         return value_of(self.extraction_id)
 
 
-# Field record id of a `FieldEdit` that undoes a field without a record.
+# `FieldEdit.undoes` if the store has no record of the field.
 UNRECORDED = 0
 
 
 class FieldEdit(_Replacement, frozen=True):
     """Sets or undoes one of our top-level fields.
 
-    `before` is its present value as JSON, None if the field is absent. `undoes` is the id of the
-    field record that is undone (UNRECORDED without one), None if the edit sets the field. `rest` is
-    as in `Removal`.
+    `before` is its present value as JSON, None if the field is absent. `undoes` is None if the edit
+    sets the field. Otherwise it is the id of the field's record, or UNRECORDED. `rest` is as in
+    `Removal`.
     """
 
     name: str
@@ -149,7 +154,7 @@ class KeptPart(Amount, frozen=True):
 
 
 class Amounts(defaultdict[tuple[Any, ...], list[int]]):
-    """Number and total length of values, by kind, tool and, if asked, another text."""
+    """Number and total length of values, by kind, tool and sometimes a reason."""
 
     def __init__(self) -> None:
         super().__init__(lambda: [0, 0])
@@ -162,15 +167,16 @@ class Amounts(defaultdict[tuple[Any, ...], list[int]]):
         return tuple(Amount(*key, *sums) for key, sums in self.ranked())
 
     def ranked(self) -> list[tuple[tuple[Any, ...], list[int]]]:
-        """Return keys with their sums, the most characters first."""
+        """Return keys with their sums, those with the most characters first."""
         return sorted(self.items(), key=lambda item: -item[1][1])
 
 
 class Sightings(Struct, frozen=True):
-    """The extractions in a session, by id: those `here`, which make each request `tokens` smaller.
+    """The extractions of a session, by id.
 
-    Extractions that the last run saw and that are no longer there are `gone` if their entries still
-    exist, else `missing`. `foreign` are whole values that are placeholders without a record.
+    `here` are those in the session. Together they make each request `tokens` smaller. The others
+    were there in the last run: they are `gone` if their entries still exist, else `missing`.
+    `foreign` are placeholders without a record that are a whole value.
     """
 
     here: tuple[int, ...] = ()
@@ -181,13 +187,14 @@ class Sightings(Struct, frozen=True):
 
 
 class Handled(Struct, frozen=True):
-    """The `requests` that a plan fulfils, and everything that was requested in vain.
+    """The `requests` that a plan fulfils, and those that it cannot fulfil.
 
-    `asked_until` is the newest request that the plan takes into account, `unanswered` are requests
-    to redact that end because no answer was found. `restored` are the entries to remember as
-    restored. `missed` names, by entry, each request that could not be carried out and why. `unfit`
-    are the entries whose signed thinking should be restored or removed, but cannot be. `left`
-    names, by entry, each placeholder that stays although everything was to be restored, and why.
+    `asked_until` is the id of the newest request that the plan takes into account. `unanswered` are
+    the requests to redact an answer that was not found in time: they end. `restored` are the
+    entries to remember as restored. `missed` lists the requests that cannot be carried out, as
+    entry and reason. `unfit` are the entries whose signed thinking should be restored or removed,
+    but cannot be. `left` lists the placeholders that stay although everything was to be restored,
+    as entry and reason.
     """
 
     requests: tuple[int, ...] = ()
@@ -202,11 +209,11 @@ class Handled(Struct, frozen=True):
 class Plan(Struct, frozen=True):
     """All changes to one session. It changes nothing until it is carried out.
 
-    `edits` are in file order, `kept` and `unsent` are the values that stay and those that no
-    request contains. `due_at` is when a decision next changes by time alone. `protected` tells
-    until when entries, by their ids, keep values because they were restored. `deferred` is why
-    nothing may be changed now. `load` is the number of tokens of the session's last prompt and its
-    answer, 0 if it is unknown.
+    `edits` are in file order. `kept` are the values that stay, `unsent` those that no request
+    contains. `due_at` is when a decision next changes by time alone. `protected` maps the ids of
+    restored entries to the time until which they keep their values. `deferred` is why nothing may
+    be changed now. `load` is the number of tokens of the session's last prompt and its answer, 0 if
+    it is unknown.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -232,11 +239,11 @@ class Plan(Struct, frozen=True):
 
     @property
     def optional(self) -> tuple[Removal, ...]:
-        """The removals that change what is sent and were not requested."""
+        """The removals that were not requested and change what is sent."""
         return tuple(edit for edit in self.removals if edit.tokens > 0 and not self.asks(edit))
 
     def asks(self, edit: Edit) -> bool:
-        """Check whether an edit changes what is sent and was requested."""
+        """Check whether an edit was requested and changes what is sent."""
         if isinstance(edit, FieldEdit) or edit.tokens <= 0:
             return False
         if isinstance(edit, Removal) and edit.how == "archive":
@@ -250,7 +257,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def entries(self) -> int:
-        """The number of entries with extractions; those of one entry are adjacent."""
+        """The number of entries with extractions. The extractions of an entry are adjacent."""
         return sum(1 for _ in groupby(self.extracted, key=lambda removal: removal.entry_id))
 
     @property
@@ -281,7 +288,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def insertions_removed(self) -> tuple[str, ...]:
-        """The fields of ours that it removes, as text."""
+        """Our fields that it removes, as text."""
         return tuple(
             f"{edit.name} of {edit.entry_id}" for edit in self.fields if edit.undoes is not None
         )
@@ -293,7 +300,10 @@ class Plan(Struct, frozen=True):
 
     @property
     def forced(self) -> bool:
-        """Whether part of it was requested: then it is carried out whatever it gains."""
+        """Whether it must be carried out even if it gains nothing.
+
+        True if it restores, archives, redacts, changes a field, or has a forced extraction.
+        """
         return any(
             not (isinstance(edit, Removal) and edit.extracts) or edit.forced for edit in self.edits
         )
@@ -319,7 +329,7 @@ Result = Literal["changed", "unchanged", "deferred", "skipped", "failed"]
 
 
 class Outcome(Struct, frozen=True):
-    """The result of a run for one session; `full` is its fullness afterwards, with a budget."""
+    """The result of a run for one session. With a budget, `full` is its fullness afterwards."""
 
     session: str
     path: str
@@ -334,5 +344,5 @@ class Outcome(Struct, frozen=True):
 
     @property
     def made(self) -> Plan:
-        """The plan that was carried out, an empty one without any."""
+        """The plan that was carried out; an empty plan if nothing was changed."""
         return self.plan if self.plan and self.outcome == "changed" else Plan()

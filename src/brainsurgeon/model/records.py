@@ -38,15 +38,17 @@ class SessionRecord(Struct, frozen=True):
 class Extraction(Struct, frozen=True):
     """A value that was extracted from an entry: its replacement and its stored value.
 
-    `name` is the id in its placeholder. If another JSON token replaced it (`replacement`: emptied
-    thinking, a shortened restore call, an archive), `name` is the entry's id, or the id in the
-    archive's text. `size` and `digest` are those of the value's bytes in the line. `state` is
-    `standing` (last seen in some session), `restored` (in none) or `expired` (`blob_id` is None:
-    only this tombstone is left). `anchor` is the id of the value's tool call, or of the entry that
-    an archive's link continued. `rest` is a digest of the rest of the line, None if entry ids are
-    random. `run_id` is the run that extracted it, `archive_id` the archive that it is a part of.
-    The extraction made the next request `tokens` smaller. `damaged` means that reading the stored
-    value failed.
+    `name` is the id in its placeholder. `replacement` is the new JSON token if it is no
+    placeholder: emptied thinking, a shortened restore call, or an archive. Then `name` is the id in
+    the archive's text, or else the entry's id. `size` and `digest` are those of the value's bytes
+    in the line. `anchor` is the id of the value's tool call. For an archive's link, it is the
+    original parent id. `rest` is a digest of the rest of the line, None if entry ids are random.
+    `run_id` is the run that extracted it, `archive_id` the archive that it is a part of. The
+    extraction made the next request `tokens` smaller. `damaged` means that reading the stored value
+    failed.
+
+    `state` is `standing` if the placeholder is in a session as far as known, `restored` if it is in
+    none, or `expired`. An expired extraction is a tombstone, and its `blob_id` is None.
     """
 
     id: int
@@ -94,20 +96,20 @@ class Extraction(Struct, frozen=True):
 
     @property
     def links(self) -> bool:
-        """Whether it is the parent id of a closing entry, which its archive changed."""
+        """Whether the value is the parent id of a closing entry, which an archive replaced."""
         return self.archive_id is not None and self.path == LINK
 
     @property
     def redacts(self) -> bool:
-        """Whether it was part of a restore call, which was shortened."""
+        """Whether the value was part of a restore call that was shortened."""
         return self.replacement is not None and self.archive_id is None and self.kind != "thinking"
 
 
 class FieldRecord(Struct, frozen=True):
     """One of our fields that was set in a session.
 
-    `before` is the original value as JSON (None if the field was absent), `after` the bytes there
-    now. `rest` is as in `Removal`.
+    `before` is the original value as JSON, None if the field was absent. `after` are the bytes of
+    the field now, `value` is its new value as JSON. `rest` is as in `Removal`.
     """
 
     id: int
@@ -122,7 +124,7 @@ class FieldRecord(Struct, frozen=True):
 
 
 class PrintedAnswer(Struct, frozen=True):
-    """How to find a printed answer to a restore in the result of a tool.
+    """How to find the answer that a restore printed, in the result of a tool.
 
     `ident` is the random id in the answer, `before` the number of characters in front of the id,
     `length` the number of all characters, `digest` a digest of the text.
@@ -157,11 +159,14 @@ class Request(Struct, frozen=True):
     """A request that waits until its session is idle.
 
     Without an `id` it is not recorded, but carried out at once. Without an `entry_id` it is for
-    every entry, without `paths` for every value of the entry. `action` is `restore`, `set` (the
-    field `_extractable`, to `value`), `relieve` (the session, as `value` says), `archive` (the turn
-    whose prompt is the entry, with the note `value`) or `redact` (the call whose result holds
-    `answer`). A `pristine` restore also removes our fields. One that
-    `rolls_back` a run is pristine, and only for what that run extracted and set.
+    every entry, without `paths` for every value of the entry. A `pristine` restore also removes our
+    fields. With `rolls_back`, a restore undoes only the values and fields of that run. `action` is:
+
+    - `restore`
+    - `set`: set the field `_extractable` to `value`
+    - `relieve`: relieve the session, with the options in `value`
+    - `archive`: archive the turn whose prompt is the entry, with the note `value`
+    - `redact`: shorten the call whose result contains `answer`
     """
 
     id: int | None
@@ -194,12 +199,13 @@ EVERYTHING = Request(None, 0, None, "restore", None, None, True, 0.0, None)
 class Records(Struct, frozen=True):
     """The store's records of one session and of the values in its file.
 
-    `own` is the id of the session's row. `extractions` are the candidates, from any session, for
-    the placeholders and other replacements in the file, and those that the session contained when
-    it was last read (`placed` are the ids of the latter). `alike` are the rows of sessions with the
-    same id. `fields` are our fields in the session, and those set on its entries in other sessions.
-    `restores` are the times at which entries were last restored. `asked_until` is the id of the
-    newest request, open or not, or 0. `rate` is in tokens per character.
+    `own` is the id of the session's row, `alike` are the rows of sessions with the same id.
+    `extractions` are the candidates for the placeholders and other replacements in the file. They
+    may be of any session. `placed` are the ids of those that this session contained when it was
+    last read. `fields` are our fields in the session, and fields that were set on entries with the
+    same ids in other sessions. `restores` are the times at which entries were last restored.
+    `asked_until` is the id of the newest request, open or not, or 0. `rate` is in tokens per
+    character.
     """
 
     extractions: tuple[Extraction, ...] = ()
@@ -224,7 +230,7 @@ class Records(Struct, frozen=True):
 
     @property
     def pins(self) -> dict[str, bool | int]:
-        """Our values of `_extractable` by entry; they stay valid if the agent drops the field."""
+        """Our values of `_extractable` by entry. They stay valid if the agent drops the field."""
         return {
             one.entry_id: json.loads(one.value)
             for one in self.fields
@@ -233,9 +239,10 @@ class Records(Struct, frozen=True):
 
 
 class FileState(Struct, frozen=True):
-    """A file at its last scan, the rules then, and when a decision next changes.
+    """The result of the last scan of a file, with the fingerprint and the rules at that time.
 
-    `first_seen` is when it was first seen in this state, `looked_at` when a scan last opened it.
+    `due_at` is when time alone may change the result. `first_seen` is when the file first had this
+    fingerprint, `looked_at` when a scan last opened it.
     """
 
     fingerprint: Fingerprint
@@ -251,10 +258,10 @@ class FileState(Struct, frozen=True):
 class Confirmation(Struct, frozen=True):
     """The facts to record when a rewrite has happened.
 
-    `restored_ids` are the restored extractions, `fields_gone` the field records that are no longer
-    valid, `requests` the fulfilled requests, `restored` the restored entries (all by id), `at` is
-    the time. `rows` are the events that a rewrite changes in a database: number, and hexadecimal
-    digests before and after.
+    All are ids: `restored_ids` of the restored extractions, `fields_gone` of the field records that
+    are no longer valid, `requests` of the fulfilled requests, `restored` of the restored entries.
+    `at` is the time of the rewrite. `rows` are the events that it changes in a database, each with
+    its number and its hexadecimal digests before and after.
     """
 
     restored_ids: list[int] = field(default_factory=list)
@@ -269,10 +276,11 @@ class Confirmation(Struct, frozen=True):
 class OpenRewrite(Struct, frozen=True):
     """A rewrite under way, or interrupted, as recorded in the journal.
 
-    `new_inode` is None until the new file is complete, `ends` are the ends of both files.
-    `confirmed` means that only the old file remains to be removed. `moving_to` is the inode of the
-    file to which lines of the other were being moved. `stays` is why the old file could not be
-    removed, `ended_at` when it became certain that no retry can remove it.
+    `new_inode` is None until the new file is complete. `ends` are the ends of the old and the new
+    file. `confirmed` means that only the old file remains to be removed. If lines were being moved
+    from one of the files to the other, `moving_to` is the inode of the receiving file. `stays` is
+    why the old file could not be removed, `ended_at` when it became certain that no retry can
+    remove it.
 
     A rewrite in a database has the database's path as `directory`, the session's id as `name`, and
     no `temporary` file.
@@ -309,9 +317,10 @@ class OpenRewrite(Struct, frozen=True):
 class Held(Struct, frozen=True):
     """The times that decide when a stored value expires.
 
-    `activity` is when a session with its placeholder last changed, `missed_at` when one of its
-    sessions or entries was first missed; both may be known. Neither is known if no session contains
-    its placeholder any more. `unseen` means that it cannot be known whether its sessions exist.
+    `activity` is the last change of a session that contains its placeholder. `missed_at` is when a
+    run first missed a session or an entry with its placeholder. Both are None if no session
+    contains the placeholder any more. `unseen` means that the run could not see whether its
+    sessions still exist.
     """
 
     id: int
