@@ -39,7 +39,7 @@ from brainsurgeon.store.database import make_directory
 
 PLUGIN = servers.PLUGIN  # in `mcp`: install the plugin of Claude Code, which contains the tool
 
-PATIENCE = 120  # seconds until a command is killed; those of agents take a few
+PATIENCE = 120  # seconds until a command is killed; the agents' commands take a few seconds
 _SYSTEMCTL = ("systemctl", "--user")
 _ADD_LINE = ("sh", "-c", "{ crontab -l 2>/dev/null; printf '%s\\n' \"$1\"; } | crontab -", "sh")
 # A crontab that cannot be listed is kept; one with no other lines is removed.
@@ -50,7 +50,7 @@ _REMOVE = (
     ' elif crontab -l | grep -qxF -- "$1"; then crontab -r; fi'
 )
 _REMOVE_LINE = ("sh", "-c", _REMOVE, "sh")
-_SERVICE, _LINE = "a service of your own", "a line for cron"
+_SERVICE, _LINE = "a user service", "a line for cron"
 
 
 class Record(Struct):
@@ -67,7 +67,7 @@ class Record(Struct):
         return next((entry for entry in self.entries if fields.items() <= entry.items()), None)
 
     def add(self, entry: dict[str, Any], *, replaced: dict[str, Any] | None = None) -> None:
-        """Add an entry, or put it in the place of another, and write the record."""
+        """Add an entry, or replace another one by it, and write the record."""
         if not self.entries:
             state = {"what": "state directory", "directories": _missing(self.directory)}
             make_directory(self.directory)
@@ -118,7 +118,7 @@ def set_up(
     `program` is the command that starts this program from any directory. A requested service that
     is impossible on this machine is an offer without steps; an impossible tool raises UsageError.
     """
-    # An agent that is named will have sessions, even if it has none yet.
+    # A named agent will have sessions later, even if it has none yet.
     every_home = homes([servers.TITLES["claude" if name == PLUGIN else name] for name in mcp])
     foreign = tuple(
         home for home in every_home
@@ -185,7 +185,7 @@ def _systemd(
 
 def _written_by(settings: Settings) -> list[str]:
     """Return the directories in which a service writes."""
-    # A root of OpenClaw's agents needs its state directory, too.
+    # For OpenClaw's directory `agents`, it is OpenClaw's state directory, which contains `agents`.
     directories = [
         os.path.dirname(root.path) if os.path.basename(root.path) == "agents" else root.path
         for root in settings.root_directories()
@@ -298,7 +298,7 @@ def _tools(
 ) -> Iterator[Offer]:
     """Offer the MCP server for the agents that were named or, with `ask`, are installed.
 
-    Claude Code has the server from its plugin if that is asked for.
+    If the plugin of Claude Code was named, it contains the server: none is offered separately.
     """
     plugin = PLUGIN in asked
     asked = [agent for agent in asked if agent != PLUGIN]
@@ -329,8 +329,8 @@ def _tools(
         skill = FileStep(f"skill of {title}", path, text, _state_of(path, text, record))
         names = servers.openclaw_names() if agent == "openclaw" else []
         note = (
-            f"it serves {names[0]} alone; {', '.join(names[1:])} each need a server of their own,"
-            " and a tool policy that gives each agent only its own server"
+            f"it serves only the agent {names[0]}. For {', '.join(names[1:])}, register one server"
+            " each, and a tool policy that gives each agent only its own server"
             if len(names) > 1
             else ""
         )
@@ -382,8 +382,8 @@ def _unit_word(text: str) -> str:
 def unused_homes(settings: Settings) -> list[UnusedHome]:
     """Return the homes that no root covers, with configuration lines. They are not read.
 
-    The lines include OpenClaw's directory if it is walked by default, since that default holds only
-    without configured roots.
+    Without configured roots, OpenClaw's directory is the default root. A configured root replaces
+    this default, so then the lines include OpenClaw's directory.
     """
     default = home_paths.openclaw_agents()
     kept = (default,) if not settings.roots and os.path.isdir(default) else ()
@@ -550,7 +550,7 @@ def _failure(command: Sequence[str]) -> str | None:
 
 
 def _missing(directory: str) -> list[str]:
-    """Return those of a directory and its parents that do not exist, deepest first."""
+    """Return the missing ones of a directory and its parents, deepest first."""
     missing = []
     while directory and not os.path.lexists(directory):
         missing.append(directory)
@@ -579,7 +579,7 @@ def _packaged_text(name: str) -> str:
 
 
 def _packaged(name: str) -> str:
-    # A wheel has these files below `packaged/`; a clone has them where the build takes them from.
+    # The build copies these files from the clone to `packaged/` of the wheel.
     package = os.path.dirname(os.path.dirname(__file__))
     directory = os.path.join(package, "packaged")
     if not os.path.isdir(directory):

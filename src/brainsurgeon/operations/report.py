@@ -79,7 +79,7 @@ def report(
 
 
 def _waits(about: SessionSummary, session: Session, settings: Settings) -> bool:
-    """Check whether a session is left alone for now, and not for ever."""
+    """Check whether a session is left alone now, but may be pruned later."""
     never = about.format == codex.NAME or (session.file and excluded(session.file, settings))
     return about.state not in ("idle", "gone") and not never
 
@@ -113,7 +113,7 @@ def _added(rows: Iterator[tuple[str, int, int, int]]) -> tuple[Sum, ...]:
 
 
 def _unreached(known: list[Session]) -> Iterator[Sum]:
-    """Yield the size of each place with copies beside sessions, which is never pruned."""
+    """Yield the sizes of the places beside sessions that contain copies. They are never pruned."""
     places: set[str] = set()
     databases: set[str] = set()
     for session in known:
@@ -127,7 +127,7 @@ def _unreached(known: list[Session]) -> Iterator[Sum]:
             yield Sum(place, len(sizes), sum(sizes))
     for database in sorted(databases):
         with suppress(OSError):
-            yield Sum(f"{database} (with copies made by its agent)", 1, os.stat(database).st_size)
+            yield Sum(f"{database} (contains copies of values)", 1, os.stat(database).st_size)
 
 
 def _sizes_below(place: str) -> Iterator[int]:

@@ -260,26 +260,26 @@ def _of_store(store: Store) -> list[Metric]:
     listed = [
         Metric("extractions_total", "Values that were ever extracted.", store.sums.ever(),
                "counter"),
-        Metric("extracted_values", "Values that stand extracted.", values),
-        Metric("extracted_bytes", "Size of the values that stand extracted.", size),
-        Metric("damaged_values", "Values known to be damaged: retention checks some.",
+        Metric("extracted_values", "Values that are currently extracted.", values),
+        Metric("extracted_bytes", "Size of the currently extracted values.", size),
+        Metric("damaged_values", "Stored values that were found to be damaged.",
                store.blobs.count_damaged()),
-        Metric("archived_turns", "Archives of turns that stand.", archives),
+        Metric("archived_turns", "Archives of turns in sessions.", archives),
         Metric("store_bytes", "Size of the store's database.", store.size),
-        Metric("requests", "Restores and settings that wait for an idle session.",
+        Metric("requests", "Requests that wait until their sessions are idle.",
                store.requests.count_open()),
         Metric("blocked_sessions", "Sessions that have waited unchanged for more than a day.",
                len(store.files.blocked(time.time() - BLOCKED))),
-        Metric("interrupted_rewrites", "Rewrites that the next run finishes or undoes.",
+        Metric("interrupted_rewrites", "Rewrites to be finished or undone by the next run.",
                interrupted),
-        Metric("sessions", "Sessions by what the last look at them came to.",
+        Metric("sessions", "Sessions by the result of the last scan of each.",
                dict(sorted(files.items()))),
     ]  # fmt: skip
     listed += [
         Metric(f"{name}_timestamp_seconds",
                f"When the last {what} was made, in seconds since 1970.", at)
         for name, what, at in (
-            ("last_run", "whole run", store.facts.last_run_at()),
+            ("last_run", "run over all sessions", store.facts.last_run_at()),
             ("last_retention", "retention run", store.facts.get("last_retention_run_at")),
         ) if at is not None
     ]  # fmt: skip
