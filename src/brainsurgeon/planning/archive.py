@@ -1,5 +1,9 @@
 """Archive turns: gather them, decide which are archived, group them, and draft the edits.
 
+In the linked form, the entries between the prompt and the closing entry of a turn leave the active
+branch: the closing entry gets the prompt as its parent. In the flat form, they stay, and only their
+thinking and tool results are removed.
+
 Sessions have many thousand turns, and turns many thousand entries. To save memory, only a hash is
 kept of each entry, and a summary only of turns that may be archived.
 """
@@ -63,9 +67,9 @@ _WORTH = 0.5
 
 
 class Summary(Struct, frozen=True):
-    """The summary of a turn, and its outcome alone, for an archive of several turns.
+    """The summary of a turn. An archive of several turns contains only their outcomes.
 
-    `failed` counts its failed calls. `digest` is the key of the summary in `Archiving`.
+    `failed` counts the failed calls. `digest` is the key of the summary in `Archiving`.
     """
 
     text: str = ""
@@ -84,8 +88,8 @@ def summary_of(
 ) -> str:  # fmt: skip
     """Return the summary of a turn.
 
-    `closing` is its last answer, `findings` the first lines of its failed results, `files` those
-    that it touched, `tools` counts its calls.
+    `closing` is its last answer, `findings` are the first lines of its failed results. `files` are
+    the files that it touched. `tools` counts its calls.
     """
     questions = [match.strip() for match in _QUESTION.findall(closing)[:_QUESTIONS]]
     summary = {
@@ -99,14 +103,14 @@ def summary_of(
 
 
 def outcomes_of(outcomes: Sequence[str]) -> str:
-    """List the outcomes of several turns, or the beginnings of long ones."""
+    """Return the outcomes of several turns as JSON, the long ones shortened."""
     share = max(1, _QUOTED // len(outcomes))
     listed = [text if len(text) <= share else f"{text[:share]}…" for text in outcomes]
     return json.dumps({"outcomes": listed}, ensure_ascii=False)
 
 
 def outcome_of(closing: str, note: str | None) -> str:
-    """Return the outcome of a turn; of a long one, the two ends."""
+    """Return the outcome of a turn. The middle of a long outcome is left out."""
     return shortened(as_bytes(note or outcome_in(closing)), _QUOTED).decode()
 
 
@@ -128,9 +132,10 @@ def outcome_in(text: str) -> str:
 
 
 class Weight(NamedTuple):
-    """The size of some entries: their part of a request, and the number of live messages.
+    """The size of some entries.
 
-    `going` are the characters that the flat form removes; the linked form removes all that is sent.
+    `sent` is their part of a request, `going` the number of characters that the flat form removes,
+    `messages` the number of live messages. The linked form removes everything in `sent`.
     """
 
     sent: Sent = NOTHING
@@ -145,7 +150,7 @@ class Weight(NamedTuple):
 
 
 class Middles:
-    """The entries between the first prompt and the closing entry of archives, by their offsets."""
+    """The entries from the first prompt of an archive to before its closing entry, as offsets."""
 
     def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
         self._spans = sorted(spans)
@@ -156,7 +161,7 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """One entry of a turn, and the weight of the session `before` it and `after` it."""
+    """One entry of a turn, with the weight of all entries `before` it, and `after` it was added."""
 
     offset: int
     ident: str | None
@@ -169,11 +174,12 @@ class TurnEntry(NamedTuple):
 
 
 class Entries(Struct):
-    """The entries of a turn, by their indexes: hashes of their ids, and the id of the `last` one.
+    """The entries of a turn. An index is the position in the turn, 0 for the prompt.
 
-    `at` is the index of the last reply, 0 without one. `flaws` are reasons against a removal from
-    the branch, with the index of the first such entry. `named` lists references to entries: the
-    index of the entry, offset and id of the other one.
+    `ids` are hashes of their ids, `last` is the id of the last entry, `at` the index of the last
+    reply (0 without one). `flaws` are reasons why entries cannot leave the branch, each with the
+    index of the first such entry. `named` lists the references to these entries from anywhere: the
+    index of the entry, and the offset and id of the entry that refers to it.
     """
 
     ids: array[int] = field(default_factory=lambda: array("q"))
@@ -197,7 +203,7 @@ class Entries(Struct):
 
     @property
     def flaw(self) -> str | None:
-        """A reason why the entries up to the last reply cannot leave the branch, or None."""
+        """Why the entries up to the last reply cannot leave the branch, or None."""
         return next((why for why, index in self.flaws.items() if index <= self.at), None)
 
     def complete(self, names: Mapping[int, list[tuple[int, str]]], twice: frozenset[int]) -> None:
@@ -213,9 +219,9 @@ class Calls(Struct):
     """The tool calls of a turn that is being gathered.
 
     `balance` is a sum of hashes: 0 if each call with an id has exactly one result, in any order.
-    `behind` means that results or other messages follow the last reply. `files` tells whether a
-    file was written. `called` are the tools of the calls by the hashes of their ids, `failed` the
-    hashes of the ids in failed results.
+    `behind` means that results or other messages follow the last reply. `files` maps each file to
+    whether it was written. `called` maps hashes of call ids to tools. `failed` are the hashes of
+    the call ids in failed results.
     """
 
     answered: int = 0
@@ -268,7 +274,12 @@ _ENDED = Calls()
 
 
 class Stays(Struct):
-    """Reasons why a turn is not archived, or None. `held` ends at `until` by time alone."""
+    """Reasons why a turn is not archived, each None if it does not apply.
+
+    `unformed`: its ids or entries do not allow it. `open`: it is not finished. `dead`: no request
+    contains it. `held`: an entry is pinned or was restored; by time alone, this ends at `until`.
+    `referred`: the entry outside that refers to it.
+    """
 
     unformed: str | None = None
     open: str | None = None
@@ -279,10 +290,11 @@ class Stays(Struct):
 
 
 class Size(Struct):
-    """The `middle` of a turn, between its prompt and its closing entry: number of entries.
+    """The size of a turn. Its middle is between its prompt and its closing entry.
 
-    `tokens` are those of the middle, `calls` those of the turn. `answer` is the length of the last
-    reply. An archive removes `leaves` characters and makes the reply `grows` characters longer.
+    `middle` is the number of entries in the middle, `tokens` the number of tokens there. `calls`
+    counts the calls of the turn. `answer` is the length of the last reply. An archive removes
+    `leaves` characters and makes the reply `grows` characters longer.
     """
 
     middle: int = 0
@@ -294,11 +306,12 @@ class Size(Struct):
 
 
 class Turn(Struct, eq=False):
-    """A turn of a session, from its prompt on, and all that decides whether it is archived.
+    """A turn of a session, and everything that decides whether it is archived.
 
-    `number` counts live turns from 1, `after` those that follow. `closing` is its last reply,
-    whether or not it closes the turn; `position` is the number of messages after it. `depth` is 0
-    if the turn is no archive. `summary` is None until the turn ends, or if it cannot be archived.
+    `number` counts the live turns from 1, `after` the live turns that follow. `closing` is the last
+    reply, even if it does not close the turn. `position` is the number of messages after it.
+    `depth` is the nesting depth of the archive that the turn is now, 0 if it is none. `summary` is
+    None until the turn ends, or if it cannot be archived.
     """
 
     number: int
@@ -353,8 +366,8 @@ class Archiving(Struct, frozen=True):
 
     `asked` maps the prompt ids of requested turns to their notes, or to None. `summaries` maps
     digests of turns to summaries that the configured command wrote. `refused` are closing entries
-    whose lines cannot be edited with certainty. In the linked form, further turns are archived, the
-    oldest first and whatever their size, until at most `most` live messages remain; 0: none.
+    whose lines cannot be edited with certainty. With `most` above 0, the linked form archives
+    further turns until at most `most` live messages remain: the oldest first, whatever their size.
     """
 
     rules: ArchiveRules
@@ -420,10 +433,7 @@ _Group = list[Turn]
 
 
 class Archival(Struct, frozen=True):
-    """The turns from a prompt to a closing entry that become one archive with a `text`.
-
-    In the linked form the closing entry continues the prompt afterwards.
-    """
+    """The turns from a prompt to a closing entry that become one archive with a `text`."""
 
     archive: PlannedArchive
     text: str
@@ -452,9 +462,9 @@ class Archival(Struct, frozen=True):
 class Archivals(Struct, frozen=True):
     """All archives of a plan, by the offsets of their closing entries, and the verdicts on turns.
 
-    `left` are the entries that leave the active branch, `emptied` those whose thinking and results
-    are removed, whatever their length. At most `most` live messages remain; None if that is not
-    reached.
+    `left` are the entries that leave the active branch. `emptied` are the entries whose thinking
+    and results are removed, whatever their length. At most `most` live messages remain. `most` is
+    None if no limit was set, or if it cannot be reached.
     """
 
     made: dict[int, Archival] = field(default_factory=dict)
@@ -464,7 +474,7 @@ class Archivals(Struct, frozen=True):
     most: int | None = None
 
     def farthest(self, offset: int) -> int:
-        """Return the largest position that the entry at an offset can have afterwards."""
+        """Return the largest possible position of the entry at an offset after the archiving."""
         return OLD if self.most is None or offset in self.left else self.most - 1
 
     def at(self, offset: int, ident: str | None, *, hindered: bool) -> Archival | None:
@@ -501,8 +511,8 @@ class _Archiver:
         self._archives = {value.entry_id: known[value.archive_id] for value in extractions
                           if value.archive_id in known}  # fmt: skip
         self._restores, self._judge = session.restores, Judge(session, rules, Frontier())
-        # The entries (offset, id) that refer to an id, by its hash. The next entry of the same
-        # turn, or of the same branch off the active one, is not counted as a reference.
+        # Maps the hash of an id to the entries (offset, id) that refer to it. The entry that
+        # directly continues it in the same turn or inactive branch does not count as a reference.
         self._names: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._turns: list[Turn] = []
         self._total = Weight()  # of all entries so far, without those off the branch
@@ -570,9 +580,9 @@ class _Archiver:
             turn.depth = (record.depth if record else 1) if archived else 0
 
     def _hold(self, stays: Stays, state: EntryState) -> None:
-        """Record the reason if an entry prevents its turn from being archived.
+        """Record why an entry prevents its turn from being archived, if it does.
 
-        The reason that holds longest wins.
+        Of several reasons, the one that lasts longest is kept.
         """
         if stays.held and stays.until is None:
             return
@@ -659,7 +669,7 @@ class _Archiver:
         return verdicts
 
     def _left_out(self, last: Turn) -> str | None:
-        """Return why no archive is made that ends with a turn, or None."""
+        """Return why no archive may end with the turn `last`, or None."""
         if last.closing_id in self._archiving.refused:
             return "format: its line cannot be edited"
         closing = last.closing
@@ -695,11 +705,11 @@ class _Archiver:
         return Archival(archive, self._text(group), first.prompt, closing, self._linked)
 
     def _joined(self, chosen: _Group) -> tuple[list[_Group], int]:
-        """Return groups of turns, one for each joint archive, and the messages above `most`.
+        """Return the groups of turns that become one archive each, and the excess of messages.
 
-        Groups are made of the oldest turns until at most `most` messages remain. Of more than
-        FOLD_AFTER adjacent archives, the older half is merged into one. `chosen` are the turns that
-        are archived anyway.
+        Groups are made of the oldest turns until at most `most` messages remain. The excess is the
+        number of messages above `most` after that. Of more than FOLD_AFTER adjacent archives, the
+        older half is merged into one. `chosen` are the turns that are archived anyway.
         """
         alone = {turn: _messages_between([turn]) for turn in chosen}
         excess = self._total.messages - self._archiving.most - sum(alone.values())
@@ -748,9 +758,9 @@ def _may_join(group: _Group) -> bool:
 
 
 def _referrer(group: _Group, survey: Survey = NO_SURVEY) -> str | None:
-    """Return an entry outside of a group of turns that refers to one that leaves the branch.
+    """Return the id of an outside entry that refers to an entry which a group's archive removes.
 
-    With a survey, entries between the turns that are off the active branch count as outside.
+    With a survey, entries between the turns that are off the active branch are outside, too.
     """
     closing = group[-1].closing
     span = (group[0].prompt.offset, closing.offset if closing else 0)
@@ -773,12 +783,12 @@ def _messages_between(group: _Group) -> int:
 
 
 def _saved(group: _Group, alone: Mapping[Turn, int]) -> int:
-    """Return the messages that an archive of the group saves, compared with the turns `alone`."""
+    """Return how many more messages one archive of the group saves than its turns `alone`."""
     return _messages_between(group) - sum(alone.get(turn, 0) for turn in group)
 
 
 def _joined_verdict(verdict: Verdict, turns: int) -> Verdict:
-    """Return the verdict on a turn in an archive of `turns` turns; 0 means that it is in none."""
+    """Return the verdict on a turn that is in a joint archive of `turns` turns, 0 if in none."""
     if verdict.archived or not turns:
         return verdict
     why = f"with {turns - 1:,} other turns" if turns > 1 else "too many messages"
@@ -790,7 +800,7 @@ def removals(
     parsed: ParsedLine, archival: Archival, form: Format, standing: Iterable[Extraction],
     rate: float,
 ) -> Iterator[Removal]:  # fmt: skip
-    """Draft the edits that archive a turn: its last text and, in the linked form, its link."""
+    """Draft the edits of an archive: the last text and, in the linked form, the parent id."""
     ident, rest = parsed.ident or "", form.rest(parsed.entry)
     before = {value.path: value for value in standing if value.archive_id is not None}
     prompt, closing, text_path = archival.prompt, archival.closing, archival.text_path
