@@ -192,7 +192,7 @@ def stuck(talk, how):
     [
         ("pinned", "it is pinned"),
         ("alone", "nothing else is in its message"),
-        ("open", "the last turn is open: a tool call, however long ago"),
+        ("open", "the last turn is open: a tool call, whatever its age"),
     ],
 )
 def test_where_a_signature_cannot_leave_the_session_stays_as_it_is(world, talk, how, why):

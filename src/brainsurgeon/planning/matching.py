@@ -1,12 +1,19 @@
 """Match the placeholders in a session's file with the recorded extractions.
 
 A placeholder contains the name of its value, so no other file is read. It is ours if a record has
-its text and path, the value there is of the recorded kind, and the entry is the recorded one: it
-has the recorded id, or belongs to the recorded tool call. Agents rewrite their histories under new
-ids: a part without a tool call may be in another entry of a session with the recorded session id.
-If the record is of another session, or has no tool call, the recorded entry id must not occur in
-the file. If entry ids are not random, the rest of the line has to match the record, too. A
-placeholder that a user typed or a tool printed fails these checks and is left alone.
+its text and path, and the entry is the recorded one. An entry is the recorded one if it has the
+recorded id. If entry ids are not random, the rest of the line has to match the record, too.
+
+Agents also rewrite their histories with new entry ids. So an entry with another id can be the
+recorded one, too. The value there must be of the recorded kind, and one of these must be true:
+
+- The record has a tool call, and the value belongs to it.
+- The record has no tool call, and the session has the recorded session id.
+
+Unless the tool call is recorded for this very session, the recorded entry id must not occur in the
+file.
+
+A placeholder that a user typed or a tool printed fails these checks and is left alone.
 """
 
 import json
@@ -67,9 +74,9 @@ _Places = dict[KeyPath, list[Extraction]]
 class Matcher:
     """Finds the recorded extractions in each entry.
 
-    `foreign` collects the placeholders that are a whole value but have no record. `moved` maps each
-    extraction found in an entry with another id to the recorded entry id. Whether the recorded id
-    occurs, too, is known only at the end of the file.
+    `foreign` collects the placeholders that are a whole value but have no record. `moved` contains
+    the extractions found in an entry with another id, and maps them to the recorded entry id. Only
+    at the end of the file is it known whether the recorded id occurs, too.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
@@ -77,7 +84,7 @@ class Matcher:
         self.moved: dict[int, str] = {}
         self._moved_to: dict[int, str | None] = {}
         self._form, self._survey, self._records = form, survey, records
-        # Values by the names in their placeholders or archives, and replaced ones by their entries.
+        # Values by the name in their placeholder or archive; those with a replacement by entry id.
         self._named: dict[str, list[Extraction]] = defaultdict(list)
         self._replaced: dict[str, list[Extraction]] = defaultdict(list)
         for value in records.extractions:
@@ -134,8 +141,8 @@ class Matcher:
     ) -> Iterator[tuple[str, str]]:
         """Yield entry id and reason for each placeholder or archive that cannot be restored.
 
-        Only ours count: they name their own entry, or a value of the same kind is recorded at their
-        path. A text that was typed or pasted elsewhere is not ours.
+        Only ours count: texts that name the entry they are in, or for which a value of the same
+        kind is recorded at the same path. A text that was typed or pasted elsewhere is not ours.
         """
         entry, ident = parsed.entry, parsed.ident
         explained = {value.path for value in standing}
@@ -162,7 +169,7 @@ class Matcher:
                 yield records[0].entry_id, SEVERAL
 
     def _archives_in(self, parsed: ParsedLine) -> Iterator[Extraction]:
-        """Yield the archives whose text, with the old id, is now in an entry with a new id."""
+        """Yield the archives whose text is in an entry with a new id. The text has the old id."""
         entry, ident = parsed.entry, parsed.ident
         for name in ARCHIVE.findall(parsed.raw):
             for value in self._named.get(name.decode(), ()):
@@ -184,7 +191,7 @@ class Matcher:
     def _chosen(self, listed: list[Extraction]) -> Extraction | None:
         """Return the record that counts at a path: the session's own newest, else the newest.
 
-        If the replacement does not name its value and several values are possible, only a record of
+        A replacement may not name its value. If several values are then possible, only a record of
         this session counts. If its value expired, another record with the same value is returned.
         """
         own = [value for value in listed if value.session_id == self._records.own]
@@ -212,15 +219,15 @@ class Matcher:
         held_here = value.session_id == self._records.own or value.id in self._records.placed
         if value.anchor is not None and held_here:  # the agent made a branch or rewrote the entry
             return True
-        if not self._survey.appends_anew:  # else the recorded entry may be there, too
+        if not self._survey.appends_anew:  # else the recorded id may occur, too, and proves nothing
             self.moved[value.id] = value.entry_id
         return True
 
     def _located(self, value: Extraction, entry: Entry, parts: Callable[[], _Parts]) -> Extraction:
         """Return the extraction with its path in this entry.
 
-        Claude Code joins the results of several calls into one message when it forks a session. So
-        the result of a call may be at another index of the list that contains it.
+        When Claude Code forks a session, it joins the results of several calls into one message. So
+        a result may have another index in its list.
         """
         if value.anchor is None or value.block or value.shows_in(entry):
             return value
@@ -246,10 +253,11 @@ _NO_TURN = "only its text was restored: the turn itself is not in this session"
 
 
 class Restores:
-    """The requests to restore values of one session. Values that cannot be are added to `missed`.
+    """The requests to restore values of one session.
 
-    `everything` means that a request is for the whole session, `pristine` that the session is to be
-    restored as the agent wrote it, signatures included.
+    Requested values that cannot be restored are added to `missed`. `everything` means that a
+    request is for the whole session. `pristine` means that the session is to be restored as the
+    agent wrote it, signatures included.
     """
 
     def __init__(self, session: Snapshot, missed: list[tuple[str, str]]) -> None:
@@ -288,7 +296,8 @@ class Restores:
 
     def _wants(self, value: Extraction) -> bool:
         asked = any(self._means(request, value) for request in self._requests)
-        # A fork has only the active branch: the entry that was continued may be missing there.
+        # A fork has only the active branch. The original parent of the closing entry may be missing
+        # there: then the link stays.
         if asked and value.links and value.anchor not in self._met:
             if value.entry_id in self._named:
                 self._missed.append((value.entry_id, _NO_TURN))
@@ -300,7 +309,7 @@ class Restores:
         return asked and not lost
 
     def _means(self, request: Request, value: Extraction) -> bool:
-        """Check whether a request is for a value; an archive's text and link belong together."""
+        """Check whether a request is for a value. An archive's text and link belong together."""
         if value.archive_id is None or request.paths is None:
             return request.wants(value)
         return request.speaks_of(value.entry_id) and any(
@@ -308,12 +317,12 @@ class Restores:
         )
 
 
-# A call of our tool is recognised only by its answer: the request records the random id that the
-# answer contains, and the digest of its text, so that exactly this text is found inside a longer
-# output, too. An incomplete answer is left alone. The host's name for the tool does not matter, and
-# another tool called restore is never touched.
+# A call of our tool is recognised only by its answer. The request records the random id in the
+# answer, and the digest of its text. So exactly this text is found, even inside a longer output. An
+# incomplete answer is left alone. The host's name for the tool does not matter, and another tool
+# called restore is never touched.
 
-# Values of `action` in calls of our own tool; a call with another value is of another tool.
+# The values of `action` with which our tool restores; other calls are not shortened.
 _ACTIONS = frozenset({"restore", "restore_remote"})
 
 
@@ -339,7 +348,7 @@ class OwnCalls(Struct, frozen=True):
 
 
 def find_own_calls(session: Snapshot) -> OwnCalls:
-    """Find the answers in a session that requests name, and the calls that they answer."""
+    """Return the answers in a session to which requests refer, and the calls that they answer."""
     form, own = session.form, OwnCalls()
     asked = {
         request.answer: request
@@ -367,7 +376,7 @@ def find_own_calls(session: Snapshot) -> OwnCalls:
             request = asked.pop(printed)
             own.requests.add(request.id)
             for answer in answers:
-                # An answer without an id answers the call before.
+                # An answer without a call id belongs to the last call before it.
                 call_id = answer.call_id or last_call
                 if call_id and printed.ident in answer.text:
                     own.calls[call_id] = request.entry_id or ""
@@ -377,7 +386,7 @@ def find_own_calls(session: Snapshot) -> OwnCalls:
 def _shortened(
     parsed: ParsedLine, paths: Iterable[KeyPath], wanted: dict[PrintedAnswer, str]
 ) -> tuple[list[Redaction], set[PrintedAnswer]]:
-    """Return the redactions of the complete answers in texts of an entry, and these answers."""
+    """Return the redactions of the complete answers in an entry's texts, and these answers."""
     cuts: dict[KeyPath, list[tuple[int, int, str]]] = defaultdict(list)
     whole = set[PrintedAnswer]()
     for path in paths:
@@ -407,7 +416,7 @@ def redactions(
     """Return the redactions in one entry, and whether it contains a call or answer of our tool.
 
     Our answer in a result becomes one short line. Arguments of our tool are reduced to action and
-    entry; a shell command stays as it is, and so do arguments that the provider signed.
+    entry. Shell commands and arguments that the provider signed stay as they are.
     """
     if not (own.answers or own.calls):
         return [], False
@@ -428,7 +437,7 @@ def redactions(
 
 
 def ended(planned: Plan, session: Snapshot, own: OwnCalls) -> Plan:
-    """Add the requests to redact that ended unanswered, and set when the next one ends."""
+    """Return the plan with the redact requests that ended, and the time when the next one ends."""
     over, due = [], [] if planned.due_at is None else [planned.due_at]
     for request in session.records.requests:
         until = request.asked_at + session.patience
@@ -445,8 +454,9 @@ def ended(planned: Plan, session: Snapshot, own: OwnCalls) -> Plan:
 class Marks(Struct, frozen=True):
     """Candidates for our placeholders, archives and fields in a session.
 
-    `names` are the ids in placeholders and archives, and the placeholder ids of all entries with a
-    candidate. `entries` are the ids of the entries with one of our fields.
+    `names` are the ids in placeholders and archives. For each entry with a candidate, they also
+    include the id that its own placeholder would have. `entries` are the ids of the entries with
+    one of our fields.
     """
 
     names: frozenset[str] = frozenset()

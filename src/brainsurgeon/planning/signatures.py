@@ -3,7 +3,7 @@
 From Claude 5.1 on, a provider signs a block of thinking together with the whole request before it.
 A change of that part breaks the signature: the provider answers 400, or drops the block if the
 agent asked for that. So a rewrite that changes anything sent also removes every signature after the
-first change, or the session is left as it is.
+first change. If that is impossible, the session is left as it is.
 """
 
 import math
@@ -43,7 +43,7 @@ def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
     """Check whether a model, given by all its names, signs its thinking together with the prefix.
 
     Claude 5.1 and later do. The version is in the id: family, major, minor of one or two digits
-    (eight digits are a date). The last matching glob decides; with a leading `!` it means no.
+    (eight digits are a date). The last glob that matches decides; a leading `!` means no.
     """
     names = [name.lower() for name in models]
     versions = [match for name in names if (match := _CLAUDE.search(name))
@@ -57,10 +57,11 @@ def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
 
 
 class Signature(Struct, frozen=True):
-    """A signature in the session, its removal, and why it has to stay (`stays`) or None.
+    """A signature in the session, and the removal that would remove it.
 
-    A `live` one is in the next request. One that is not `bound` stays valid whatever changes before
-    it. A `hollow` one signs no text.
+    `stays` is why it cannot be removed, or None. A `live` signature is in the next request. A
+    signature that is not `bound` stays valid whatever changes before it. A `hollow` one signs no
+    text.
     """
 
     removal: Removal
@@ -74,9 +75,10 @@ class Signatures(Struct):
     """All signatures of one session. Offsets are in bytes from the start of the file.
 
     `left` are the offsets of live entries with values that stay extracted. `sent` maps the start of
-    each edit to whether its entry is live. `unfit` are the entries whose signatures were requested
-    but are no longer valid. `earlier` maps the start of an edit to the offset after which it breaks
-    signatures, if that is in front of the edit: a changed link affects its whole entry.
+    each edit to whether its entry is live. `unfit` are the entries whose signed thinking should be
+    restored, but would no longer be valid. An edit breaks the signatures after its start. If it
+    changes a link, it breaks those of the whole entry: `earlier` maps its start to the offset of
+    the entry.
     """
 
     standing: list[Signature] = field(default_factory=list)
@@ -90,7 +92,10 @@ class Signatures(Struct):
 
 
 class SignatureVerdict(Struct, frozen=True):
-    """The signatures to remove, why nothing may be changed, and entries with unfit signatures."""
+    """The signatures to remove, and the entries with unfit signatures.
+
+    `blocked` is why nothing may be changed, or None.
+    """
 
     leave: tuple[Removal, ...] = ()
     blocked: str | None = None
@@ -103,7 +108,8 @@ def judge(
     """Decide which signatures of a session are removed, given all planned edits.
 
     `pristine` restores everything as it was, even if signatures become invalid. With `remembers`,
-    signatures after values that were extracted earlier are doubtful.
+    thinking may be signed together with values that were extracted earlier. So the signatures after
+    such values are doubtful.
     """
     if not signatures.standing:
         return SignatureVerdict(unfit=tuple(dict.fromkeys(signatures.unfit)))
@@ -167,7 +173,7 @@ class Gatherer:
         self.signatures = Signatures()
         self._session, self._form, self._rules = session, session.form, rules
         self._sets, self._pins, self._leaving = session.sets, session.records.pins, leaving
-        # Until branches die, the user may return to an entry off the active branch at any moment.
+        # Until `branches_die_at`, the user may return to an inactive branch at any moment.
         self._branches_live = session.now < session.branches_die_at
         self._is_bound = cache(lambda models: is_bound(models, rules.signed_models))
         self._taken: dict[str, list[Extraction]] = defaultdict(list)
@@ -199,8 +205,8 @@ class Gatherer:
     def unfit(
         self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
-        # A signature is valid if everything before it is as the agent wrote it, now and when the
-        # signature was made: nothing before it was extracted earlier than the signature.
+        # A signature is valid if everything before it is now as the agent wrote it, and was so when
+        # the thinking was signed. So no value before it may have been extracted earlier than it.
         thoughts = self._form.thoughts(parsed.entry) if back else None
         if thoughts is None or not self._is_signed(thoughts):
             return []
@@ -214,7 +220,7 @@ class Gatherer:
         return unfit
 
     def weighed(self, parsed: ParsedLine, edits: Iterable[_AnyEdit]) -> Iterator[_AnyEdit]:
-        """Yield the edits of a line, removals with the tokens that they take off a request."""
+        """Yield the edits of a line. Set how many tokens of a request each removal saves."""
         gone = parsed.offset in self._leaving or self._session.survey.dead(parsed.offset)
         rate, name = self._session.records.rate, self._form.name
         for edit in edits:
@@ -225,7 +231,7 @@ class Gatherer:
                 yield replace(edit, tokens=edit.tokens + less)
 
     def unsent(self, parsed: ParsedLine, parts: Iterable[Part] | None = None) -> set[KeyPath]:
-        # A part that was replaced as a block has its placeholder one step deeper.
+        # If a whole block was replaced, the path of its placeholder is one step longer.
         if parts is None:
             parts = self._form.parts(parsed.entry, self._session.survey, parsed.offset)
         return {path for part in parts if part.dead for path in (part.path, part.path[:-1])}
@@ -245,7 +251,7 @@ class Gatherer:
             self._altered = True
 
     def passed(self, parsed: ParsedLine) -> None:
-        """Note when a sent value was first extracted from an entry, after all its edits."""
+        """Note when a sent value of this entry was first extracted; call it after all edits."""
         taken = self._taken.get(parsed.ident or "")
         if taken and self._is_live(parsed.offset):
             unsent = self.unsent(parsed)
@@ -276,7 +282,7 @@ class Gatherer:
             return None  # this was requested explicitly
         survey = self._session.survey
         if survey.open_turn and (survey.last_user is None or parsed.offset > survey.last_user):
-            return f"{survey.open_turn}, however long ago"
+            return f"{survey.open_turn}, whatever its age"
         return None
 
 
