@@ -249,7 +249,7 @@ def test_beside_a_process_at_rest_new_extractions_wait(world, path, conversation
     changed_at = int(time.time() / 60) * 60 - 60
     os.utime(path, (changed_at,) * 2)
     world.record(puppet.pid, status="idle")
-    why = f"a resting process holds it; waits until {iso(changed_at + HOUR)}"
+    why = f"an open Claude Code has it in memory: deferred until {iso(changed_at + HOUR)}"
 
     for dry_run in (True, False, True, False):
         assert outcome(world.scan(dry_run=dry_run)) == ("deferred", why)
@@ -275,7 +275,7 @@ def test_a_session_in_use_is_held_however_much_of_it_was_seen(world, path, conve
     world.put(path.name, conversation.bytes(), age=60)
 
     for _ in range(2):
-        assert "a resting process holds it" in outcome(world.scan())[1]
+        assert "an open Claude Code has it in memory" in outcome(world.scan())[1]
     (world.records / f"{puppet.pid}.json").unlink()
     assert world.scan().sessions_changed == 1
 

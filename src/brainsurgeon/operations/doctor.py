@@ -28,7 +28,7 @@ from brainsurgeon.planning.matching import ANOTHERS, NOBODYS, SEVERAL
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import Planner, examine_open
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.discovery import LINK, discover, moved_away, open_session
+from brainsurgeon.sessions.discovery import LINK, discover, moved_to_database, open_session
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
 from brainsurgeon.sessions.placeholders import (
     archived,
@@ -201,7 +201,7 @@ def _sessions(settings: Settings, store: Store | None, *, repair: bool) -> Itera
         if isinstance(item, Unreadable) or TEMPORARY.fullmatch(item.name):
             yield from _no_session(item, named)
             continue
-        if item.agent_directory not in migrated and moved_away(item):
+        if item.agent_directory not in migrated and moved_to_database(item):
             migrated.add(item.agent_directory)
             unseen = hidden(item.agent_directory)
             yield Finding("note", f"{item.agent}: its sessions are in SQLite now",
@@ -327,7 +327,7 @@ def _left_in(settings: Settings, store: Store | None, session: Session) -> Place
     return PlaceholdersLeft(session.title, number, orphans) if number else None
 
 
-def placeholders_put_away(settings: Settings) -> Iterator[PlaceholdersLeft]:
+def placeholders_in_archives(settings: Settings) -> Iterator[PlaceholdersLeft]:
     """Yield the agents' archives below the roots that have placeholders or cannot be read."""
     for file in sessions_and_archives(settings.root_directories()):
         if openclaw.is_session_name(file.name):

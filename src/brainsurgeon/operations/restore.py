@@ -66,7 +66,7 @@ from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.inspect import Planner, examine, examine_quiet, examine_to_show
 from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished
-from brainsurgeon.sessions.discovery import current_state, open_session, put_away
+from brainsurgeon.sessions.discovery import current_state, is_archive, open_session
 from brainsurgeon.sessions.placeholders import sessions_and_archives
 from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.store import Store
@@ -305,9 +305,9 @@ def restore_all(
     chosen = [
         noted(store, item) if item.record else item for item in _meant(settings, store, session)
     ]
-    from brainsurgeon.operations.doctor import placeholders_put_away  # noqa: PLC0415  slow
+    from brainsurgeon.operations.doctor import placeholders_in_archives  # noqa: PLC0415  slow
 
-    archives = [] if session else list(placeholders_put_away(settings))
+    archives = [] if session else list(placeholders_in_archives(settings))
     files = {
         file.path: file for file in sessions_and_archives(settings.root_directories())
         if not file.path.endswith(".zst")
@@ -424,7 +424,7 @@ def _restore_session(
     try:
         plan, rewrite = carry_out(settings, store, file_of(session), record, (request,), clock)
     except NotIdleError as why:
-        if not put_away(file_of(session)):  # no scan looks at archives
+        if not is_archive(file_of(session)):  # no scan looks at archives
             with store.transaction():
                 store.requests.add(request)
         return reports.SessionRestore(title, "pending", reason=str(why)), None

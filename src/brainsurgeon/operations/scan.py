@@ -24,7 +24,7 @@ from brainsurgeon.rewrite.budget import asked_relief, count_calls, count_savings
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import notice, notice_pressure
 from brainsurgeon.rewrite.tail import Look, begin_anew, frontier_of, look_at_growth, look_of
-from brainsurgeon.sessions.discovery import discover, discover_at, is_named, moved_away
+from brainsurgeon.sessions.discovery import discover, discover_at, is_named, moved_to_database
 from brainsurgeon.sessions.reading import NotIdleError, ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
 from brainsurgeon.store import Store
@@ -225,11 +225,11 @@ class _Scan:
         state = self._memory.state_of(file.path)
         form = state.format if state else None
         look = Look(_unchanged(file, form, result, reason), file.fingerprint, form)
-        if isinstance(error, NotIdleError) and error.idle:
+        if isinstance(error, NotIdleError) and error.in_database:
             return replace(look, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
             look = replace(look, due_at=self._memory.try_again_at(file, self._clock()))
-        elif isinstance(error, ObstacleError) or moved_away(file):
+        elif isinstance(error, ObstacleError) or moved_to_database(file):
             look = replace(look, due_at=0.0)  # every run tries it
         return replace(look, again=AGAIN if result == "deferred" else None)
 

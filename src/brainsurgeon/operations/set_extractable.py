@@ -13,7 +13,7 @@ from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED
-from brainsurgeon.sessions.discovery import moved_away, open_session
+from brainsurgeon.sessions.discovery import moved_to_database, open_session
 from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.store import Store
 
@@ -58,7 +58,7 @@ def set_extractable(
         raise errors.AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
     [(chosen, ident)] = places
     file = file_of(chosen)
-    if moved_away(file):
+    if moved_to_database(file):
         raise errors.GuardedError(
             f"{chosen.title}: its agent keeps its sessions in SQLite now; nothing was changed"
         )

@@ -12,7 +12,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import StoreDamagedError, StoreUnusableError, UsageError
 from brainsurgeon.model.reports import Finding, Level, Purge, Replacement, StoreCopy
 from brainsurgeon.model.text import counted
-from brainsurgeon.operations.doctor import placeholders_left, placeholders_put_away
+from brainsurgeon.operations.doctor import placeholders_in_archives, placeholders_left
 from brainsurgeon.store import backup, open_to_read
 from brainsurgeon.store.database import database_path, hold_store, make_directory
 from brainsurgeon.store.salvage import Salvaged, salvage
@@ -70,7 +70,7 @@ def purge(settings: Settings, *, even_so: bool = False) -> Purge:
             except StoreUnusableError:
                 opened = None
             with opened or nullcontext() as store:
-                left = *placeholders_left(settings, store), *placeholders_put_away(settings)
+                left = *placeholders_left(settings, store), *placeholders_in_archives(settings)
             if left:
                 return Purge(directory, left)
         return Purge(directory, (), removed=True, left=tuple(backup.remove(directory)))

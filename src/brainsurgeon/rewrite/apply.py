@@ -49,7 +49,7 @@ from brainsurgeon.rewrite.inspect import (
 )
 from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_now
 from brainsurgeon.sessions import exchange, retire, row_writing
-from brainsurgeon.sessions.discovery import current_state, failed, moved_away
+from brainsurgeon.sessions.discovery import current_state, failed, moved_to_database
 from brainsurgeon.sessions.exchange import Exchange, Successor, new_temporary_name
 from brainsurgeon.sessions.reading import (
     NotIdleError,
@@ -719,7 +719,7 @@ def examine_to_change(
     except BusyError as why:
         raise NotIdleError(str(why)) from why
     except RefusedError as why:
-        if moved_away(file):
+        if moved_to_database(file):
             text = f"{title}: {why}; `brainsurgeon show` still prints the value"
             raise GuardedError(text) from why
         raise FailedError(f"{title}: {why}; its file was left as it is") from why

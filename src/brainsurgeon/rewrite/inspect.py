@@ -23,7 +23,7 @@ from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
 from brainsurgeon.planning.matching import Marks, marks_in
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
-from brainsurgeon.sessions.discovery import failing, moved_away, open_session, put_away
+from brainsurgeon.sessions.discovery import failing, is_archive, moved_to_database, open_session
 from brainsurgeon.sessions.reading import (
     AnyOpen,
     NotIdleError,
@@ -67,7 +67,7 @@ def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> s
 
 
 def is_held(settings: Settings, file: SessionFile, now: float) -> bool:
-    """Check whether a resting process of Claude Code has a session in memory."""
+    """Check whether an open Claude Code that is not at work has a session in memory."""
     place, abandoned = claude_code.place(file.path), settings.abandoned_after
     return place is not None and claude_code.presence(place, now, abandoned).beside is not None
 
@@ -75,7 +75,7 @@ def is_held(settings: Settings, file: SessionFile, now: float) -> bool:
 def check_alone(session: AnyOpen) -> None:
     """Raise ObstacleError if a container mounts just this file, not its directory.
 
-    This examines every process: a run checks it only if something is to be changed.
+    This examines every process, so a run checks it only if something is to be changed.
     """
     if mounted := session.mounted:
         raise session.obstacle_error(mounted)
@@ -83,7 +83,7 @@ def check_alone(session: AnyOpen) -> None:
 
 def check_touchable(session: AnyOpen, settings: Settings) -> None:
     """Raise RefusedError if there is an obstacle that can be found without examining processes."""
-    if moved_away(session.file) and not put_away(session.file):
+    if moved_to_database(session.file) and not is_archive(session.file):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
     refuse_if(session.engine if settings.databases == "auto" else None)
     if obstacle := session.own_obstacle:
@@ -94,10 +94,10 @@ HELD = "another process is replacing the file"  # it has a lease: opening the fi
 
 
 class Examination(Struct, frozen=True, dict=True):
-    """An open session with its survey, and the records of it and of all its placeholders.
+    """An open session with its survey, and the store's records of it and of its placeholders.
 
-    `silent` is the number of seconds since it changed. `record` is its row in the store, and
-    `asked` are requests that are made now.
+    `silent` is the number of seconds since it changed. `record` is its row in the store. `asked`
+    are requests that are made now.
     """
 
     settings: Settings
@@ -122,7 +122,7 @@ class Examination(Struct, frozen=True, dict=True):
     def check_turn(self) -> None:
         """Raise NotIdleError while a turn is open or the agent shows that it is at work."""
         session, open_turn = self.session, self.survey.open_turn
-        if put_away(session.file) or session.check_turn(open_turn, self.settings.quiet, self.now):
+        if is_archive(session.file) or session.check_turn(open_turn, self.settings.quiet, self.now):
             return
         abandoned = self.settings.abandoned_after
         _raise(idleness.changed_recently(self.silent, self.survey.quiet))
@@ -140,10 +140,10 @@ class Examination(Struct, frozen=True, dict=True):
 
     @property
     def habits(self) -> Habits:
-        # OpenClaw writes pi's format, but in its own directories or database. It reads a session
-        # again for every run, so only pi itself and Claude Code have these habits. Seen with pi
-        # 0.73.1 to 1.5.2: a running pi keeps its session in memory and never reads the file again.
-        # Its requests, and a fork that it makes, contain the values that were extracted meanwhile.
+        # Only pi and Claude Code keep a session in memory. Seen with pi 0.73.1 to 1.5.2: a running
+        # pi never reads the file again. Its requests and forks contain the values that were
+        # extracted meanwhile. OpenClaw writes pi's format, but reads a session again for every run.
+        # Its sessions are in its own directories or databases (`in_layout`).
         is_pi = self.format.name == "openclaw" and not self.session.in_layout
         remembers = is_pi or self.format.name == claude_code.FORMAT
         return Habits(drops_blocks=is_pi, remembers=remembers)
@@ -151,8 +151,8 @@ class Examination(Struct, frozen=True, dict=True):
     def kept_in_memory(self) -> str | None:
         """Return why extracting would save nothing yet: a process has the session in memory.
 
-        None if no process has, or if the session has been silent for so long that its next user
-        will probably read it again.
+        None if no process has it in memory. Also None after a long silence: then the session will
+        probably be read again before it is continued.
         """
         place, abandoned = self.session.place, self.settings.abandoned_after
         if place is None or self.silent >= abandoned:
@@ -160,14 +160,14 @@ class Examination(Struct, frozen=True, dict=True):
         if not claude_code.presence(place, self.now, abandoned).beside:
             return None
         until = iso(math.ceil(self.forgotten_at / 60) * 60)
-        return f"a resting process holds it; waits until {until}"
+        return f"an open Claude Code has it in memory: deferred until {until}"
 
     @cached_property
     def records(self) -> Records:
         """The records; read once, when they are first used.
 
-        The requests are the open ones and those `asked` now, without lapsed ones, and without
-        redactions if the configuration keeps the agent's own calls.
+        The requests are those `asked` now, and the open ones that did not lapse. Requests to redact
+        are left out if `keep_purge_control_calls` is set.
         """
         store, record = self.store, self.record
         if store is None or record is None:
@@ -211,7 +211,7 @@ class Planner(Struct, frozen=True):
     """Plans an examined session, with the rules of its settings or with other rules.
 
     `summaries` maps digests of turns to the texts of their archives. If it `hurries`, nothing waits
-    until the provider's cache is cold. The other fields are as in `planning.plan`.
+    for a cold cache. The other fields are as in `planning.plan`.
     """
 
     examined: Examination
@@ -223,7 +223,7 @@ class Planner(Struct, frozen=True):
     hurries: bool = False
 
     def plan(self, archiving: Archiving = NOTHING_ASKED, rules: Rules | None = None) -> Plan:
-        """Plan what is due in the session. If `rules` are given, they replace its own."""
+        """Plan what is due in the session. `rules` replace the session's own rules."""
         examined, records = self.examined, self.records
         lines, form, settings = examined.session.lines, examined.format, examined.settings
         rules = rules or settings.decision_rules()
@@ -268,10 +268,10 @@ def examine_quiet(
     settings: Settings, store: Store | None, file: SessionFile, now: float,
     check_stop: Callable[[], None] = carry_on,
 ) -> Iterator[Examination]:  # fmt: skip
-    """Examine a session that is to be changed: one that is quiet and may be replaced.
+    """Examine a session that is to be changed.
 
-    Raise NotIdleError if it is not quiet, RefusedError if it may not be replaced. The caller must
-    call `check_turn`, and `check_alone` before it changes anything.
+    Raise NotIdleError if it changed recently, RefusedError if it may not be replaced. Before a
+    change, the caller must also call `check_turn` and `check_alone`.
     """
     with open_quiet(settings, store, file, now, check_stop) as session:
         _ = session.format  # an unknown one is reported before any obstacle
@@ -303,7 +303,7 @@ def examine_to_show(
 
 def _silence(store: Store | None, file: SessionFile, now: float) -> float:
     state = store.files.at(file.path) if store else None
-    # A state from the future was noted before the clock was set back.
+    # A state with a later time was recorded before the clock was set back: ignore it.
     known = state and state.fingerprint == file.fingerprint and state.looked_at <= now
     return idleness.silence(file.fingerprint, state.first_seen if state and known else now, now)
 

@@ -4,10 +4,10 @@
 # links, so that a directory swapped for a link during the walk cannot lead outside. The root itself
 # is the user's choice and may be a link.
 #
-# A change in a directory changes its ctime, which no process can set. So a directory that has not
-# changed since the last run is not listed again. Nor is it opened for reading, since the kernel
-# would notify every process that watches it, including this one. Each of its files is still
-# checked.
+# A change in a directory changes its ctime, which no process can set. So an unchanged directory is
+# not listed again: the listing of an earlier run is used. It is not even opened for reading, since
+# the kernel would notify every process that watches it, including this one. Each of its files is
+# still checked.
 
 import errno
 import os
@@ -45,8 +45,8 @@ from brainsurgeon.sessions.row_listing import list_rows_at, open_rows, row_at
 
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
 _PATH = getattr(os, "O_PATH", os.O_RDONLY)
-# Seconds for which a directory must have been unchanged when it is listed. An earlier listing might
-# miss a later change with the same ctime, since filesystem clocks advance in steps.
+# A listing is kept for later runs only if the directory was unchanged for this many seconds before.
+# Filesystem clocks advance in steps, so a change soon after another one may have the same ctime.
 AGED = 3.0
 _DEEPEST = 16
 LINK = "a symbolic link, which is not followed"
@@ -60,7 +60,7 @@ def _open_listed(
     """Open a directory and return a descriptor and its listing.
 
     `name` is its path, or its name in the open directory `above`, where a link is refused. The
-    caller closes the descriptor, which may be usable for looking up names only.
+    caller closes the descriptor. It may allow only the look-up of names.
     """
     flags = _DIRECTORY if above is None else _DIRECTORY | os.O_NOFOLLOW
     if resting and (known := resting.listings.get(path)):
@@ -71,7 +71,7 @@ def _open_listed(
         os.close(descriptor)
     descriptor = os.open(name, os.O_RDONLY | flags, dir_fd=above)
     try:
-        mark = Fingerprint.of(os.fstat(descriptor))  # first: later changes alter the next mark
+        mark = Fingerprint.of(os.fstat(descriptor))  # taken first: no later change is missed
         listing = Listing(mark, [], [], [])
         with os.scandir(descriptor) as items:
             for item in items:
@@ -92,7 +92,7 @@ def _open_listed(
 
 
 def any_format(_path: str, _fingerprint: Fingerprint) -> str:
-    """Return UNKNOWN as the format of every file, for walks that need no agent names."""
+    """Return UNKNOWN for every file. For walks that need no agent names."""
     return formats.UNKNOWN
 
 
@@ -107,8 +107,8 @@ def discover(
 
     Files that `resting` knows to be unchanged and not due are left out, at the cost of one stat.
     `wanted` selects files by name. If the directory layout does not show the agent, the format of
-    the file does. A symbolic link is not followed. It is reported as unreadable if `recorded`
-    returns true, which means that a session was once seen at its path or below it.
+    the file does. A symbolic link is not followed. It is reported as unreadable if a session was
+    once at its path or below it: then `recorded` returns true.
     """
     met: set[tuple[int, int]] = set()
     for root in roots:
@@ -299,13 +299,13 @@ def open_session(
     return open_rows(file, check_stop) if file.in_database else open_file(file, check_stop)
 
 
-def moved_away(file: SessionFile) -> bool:
-    """Check whether the agent of a session in a file keeps its sessions in a database now."""
+def moved_to_database(file: SessionFile) -> bool:
+    """Check whether the agent of a session file now keeps its sessions in a database."""
     return not file.in_database and openclaw.migrated(file.agent_directory)
 
 
-def put_away(file: SessionFile) -> bool:
-    """Check whether a file is a session's archive, to which its agent no longer writes."""
+def is_archive(file: SessionFile) -> bool:
+    """Check whether a file is a session that its agent archived, and no longer writes to."""
     return not file.in_database and not openclaw.is_session_name(file.name)
 
 

@@ -31,7 +31,7 @@ from brainsurgeon.sessions.row_listing import (
     open_rows,
 )
 
-# Bytes of an archive decompressed at a time. They may expand 30,000-fold.
+# Bytes of an archive that are decompressed at a time. They may expand 30,000-fold.
 _PACKED = 256
 _ZSTD = b"\x28\xb5\x2f\xfd"
 # The text of a placeholder, and the last change of its session or archive (seconds since 1970).
@@ -49,7 +49,7 @@ def entries_with_placeholders(file: SessionFile) -> Iterator[str]:
 
 
 def with_own_placeholders(lines: Iterable[Line], form: Format) -> Iterator[str]:
-    """Yield the ids of the entries with a placeholder that names its own entry."""
+    """Yield the ids of the entries that contain a placeholder with their own id."""
     for line in lines:
         entry = parse(line.raw) if line.raw and PLACEHOLDER_PREFIX in line.raw else None
         ident = form.identity(entry, line.raw, line.number) if entry and line.raw else None
@@ -122,7 +122,7 @@ def _in_lines(lines: RowLines) -> Iterator[str]:
 
 
 def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:
-    """Yield id, time and content of sessions that were deleted, reset or moved away."""
+    """Yield id, time and content of each session that was deleted, reset or moved to an archive."""
     for table, at, inside in (
         ("session_transcript_archives", "created_at", "1"),
         ("session_transcript_cold_archives", "archived_at", "storage = 'sqlite'"),
@@ -131,7 +131,7 @@ def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:
         if not known:
             continue
         if opened.execute(f"SELECT 1 FROM {table} WHERE NOT ({inside}) LIMIT 1").fetchone():  # noqa: S608
-            raise RefusedError("events were moved to an archive of their own")
+            raise RefusedError("events were archived outside of the database")
         count = opened.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0] or 0  # noqa: S608
         for number in range(1, count + 1):  # one at a time: an archive is a whole session
             row = opened.execute(

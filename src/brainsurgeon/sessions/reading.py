@@ -36,7 +36,7 @@ def carry_on() -> None:
 
 
 class RefusedError(Exception):
-    """The session is left alone for a reason; `format` is the name of a read-only format."""
+    """The session must be left alone. `format` is set if its format is only ever read."""
 
     def __init__(self, reason: str, form: str | None = None) -> None:
         super().__init__(reason)
@@ -44,26 +44,27 @@ class RefusedError(Exception):
 
 
 class ObstacleError(RefusedError):
-    """The file cannot be replaced now; the obstacle may go away without a change to the file."""
+    """The file cannot be replaced now. The obstacle may go away without a change to the file."""
 
 
 class RolledBackError(RefusedError):
-    """The session is as it was, but for an instant its name led to the new content."""
+    """The session is unchanged again. For an instant, its name led to the new content."""
 
 
 class NotIdleError(Exception):
     """The session may not be touched now, but perhaps by a later run.
 
-    `until` is when time alone may change that (seconds since 1970), None if unknown. With `idle`,
-    only a change of the session's database can change that; `given_up` does not wait for one.
+    `until` is when time alone may change that (seconds since 1970), None if unknown. Apart from
+    time, with `in_database` only a change of the session's database can change it. With `given_up`,
+    no run waits for such a change.
     """
 
     def __init__(
-        self, reason: str, until: float | None = None, *, idle: bool = False,
+        self, reason: str, until: float | None = None, *, in_database: bool = False,
         given_up: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(reason)
-        self.until, self.idle, self.given_up = until, idle, given_up
+        self.until, self.in_database, self.given_up = until, in_database, given_up
 
 
 def refuse_if(reason: str | None) -> None:
@@ -76,7 +77,7 @@ class AnyOpen(ABC):
 
     `file` and `fingerprint` are its state when it was opened. `check_stop` is called at every read
     and may raise StoppedError. `in_layout` is true if OpenClaw keeps it in its own directories or
-    database. If it `may_wait`, it can stay open until others are ready to be changed with it.
+    database. If it `may_wait`, it can stay open until a run changes several sessions together.
     """
 
     file: SessionFile
@@ -98,7 +99,7 @@ class AnyOpen(ABC):
 
     @cached_property
     def format(self) -> Format:
-        """Raises RefusedError with the reason if the format is not known."""
+        """The format. Raises RefusedError with the reason if it is not known."""
         return self._beginning[0]
 
     @cached_property
@@ -108,23 +109,23 @@ class AnyOpen(ABC):
 
     @property
     def place(self) -> claude_code.Place | None:
-        """Its place among the sessions of Claude Code, None in any other format."""
+        """Its place among the sessions of Claude Code, None for other agents."""
         ours = self.format.name == claude_code.FORMAT
         return claude_code.place(self.file.path) if ours else None
 
     @property
     def engine(self) -> str | None:
-        """Why another program may keep turns of this session, or None."""
+        """Why a context engine may store turns of this session elsewhere, or None."""
         return None
 
     @property
     def mounted(self) -> str | None:
-        """Why its directory entry cannot be exchanged, or None. This examines every process."""
+        """Why its directory entry cannot be exchanged, or None. Slow: examines every process."""
         return None
 
     @property
     def obstacle(self) -> str | None:
-        """Why the session must never be changed whatever its content, or None."""
+        """Why the session must not be changed, for reasons other than its content, or None."""
         return self.own_obstacle or self.mounted
 
     @property
@@ -146,7 +147,7 @@ class AnyOpen(ABC):
         """Return the bytes from `start` to `end`; fewer if the session has shrunk."""
 
     def signs(self, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:  # noqa: ARG002
-        """Return the signs beside the session that its agent is at work on it."""
+        """Return the signs outside of the session that its agent is at work on it."""
         return Signs("", lambda: None, lambda: None)
 
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> bool:  # noqa: ARG002
@@ -154,7 +155,7 @@ class AnyOpen(ABC):
         return False
 
     def lines_from(self, offset: int, number: int) -> "FileLines | None":  # noqa: ARG002
-        """Return the lines from line `number` on, which begins at `offset`; None for rows."""
+        """Return the lines from line `number` on. It begins at `offset`. Returns None for rows."""
         return None
 
     def mark(self, offset: int) -> bytes | None:  # noqa: ARG002
@@ -162,7 +163,7 @@ class AnyOpen(ABC):
         return None
 
     def continue_at(self, point: Resume) -> bool:  # noqa: ARG002
-        """Leave out the lines before a resume point; return False if it is not valid any more."""
+        """Skip the lines before a resume point. Return False if the point is not valid any more."""
         return False
 
 
@@ -227,7 +228,7 @@ class OpenSession(AnyOpen):
     def differs(self) -> str | None:
         """Return how the file changed since it was opened, or None.
 
-        It was idle then, so a change means a new turn.
+        The session was idle then, so a change means a new turn.
         """
         try:
             status = os.stat(self.file.name, dir_fd=self.directory, follow_symlinks=False)
@@ -259,7 +260,7 @@ def open_session(
 
 
 def stands_before(session: AnyOpen, end: int, texts: Sequence[bytes]) -> bool:
-    """Check whether a session contains any of some texts before an offset."""
+    """Check whether a session contains at least one of the texts before offset `end`."""
     longest, last = max(map(len, texts)), b""
     for piece in session.stream(0, end):
         session.check_stop()
@@ -291,7 +292,7 @@ def open_plain(name: str, directory: int) -> int:
 
 
 def head(lines: Iterable[Line]) -> list[bytes]:
-    """Return the first lines, which show the format; lines that are too long are left out."""
+    """Return the first lines, which show the format, without lines that are too long."""
     return [line.raw for line in islice(lines, formats.HEAD_LINES) if line.raw is not None]
 
 
@@ -306,7 +307,7 @@ MARK = 4096
 def mark_of(descriptor: int, offset: int, size: int) -> bytes:
     """Return a digest of a file's first bytes and of the bytes before `offset` and `size`.
 
-    If the mark is the same and the file no shorter, lines were at most appended: agents that
+    If the mark is the same and the file is not shorter, lines were at most appended. Agents that
     rewrite a session change its length or its beginning.
     """
     digest = hashlib.blake2b(os.pread(descriptor, min(offset, MARK), 0), digest_size=16)
@@ -328,9 +329,9 @@ def mark_at(directory: int, name: str, seen: Fingerprint, offset: int) -> bytes 
 
 
 def mark_as_seen(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
-    """Return the mark of an open file, or None if it was written to since it was seen.
+    """Return the mark of an open file, or None if it changed since it was seen.
 
-    A mark of the later bytes would make wrong offsets count as valid.
+    Offsets of lines may be wrong after a change. A mark of the changed file would confirm them.
     """
     mark = mark_of(descriptor, offset, seen.size)
     return mark if Fingerprint.of(os.fstat(descriptor)) == seen else None
@@ -354,7 +355,7 @@ class FileLines:
         for chunk in read_range(self._descriptor, self._start, self._size, CHUNK >> 4 or 1):
             self._check()
             begin = 0
-            while (end := chunk.find(b"\n", begin)) >= 0:  # `split` looks at each byte singly
+            while (end := chunk.find(b"\n", begin)) >= 0:  # faster than `split`
                 length = lost + len(pending) + end - begin
                 raw = bytes(pending) + chunk[begin:end] if pending else chunk[begin:end]
                 yield Line(number, offset, None if length > LONGEST_LINE else raw)

@@ -53,7 +53,7 @@ class RowPlace(NamedTuple):
 class RowIndex(list[RowPlace]):
     def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
         super().__init__()
-        self.size = 0  # bytes of all lines with their newlines
+        self.size = 0  # bytes of all lines, newlines included
         for seq, size in sizes:
             self.append(RowPlace(seq, self.size, size))
             self.size += size + 1
@@ -72,8 +72,8 @@ class RowLines:
     ) -> None:  # fmt: skip
         self.database, self._schema, self._session = database, schema, session
         self.index, self._check_stop = index, check_stop
-        # Hashes of the texts that were read. Python's have a random key, and take a fifth of the
-        # time of a digest.
+        # Hashes of the texts that were read. Python's hash has a random key, so nobody can provoke
+        # collisions. It takes a fifth of the time of a digest.
         self._seen: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[Line]:
@@ -210,7 +210,10 @@ def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
 
 
 def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
-    """Return a function that checks if the database in an agent's directory is below no root."""
+    """Return a function that checks whether an agent uses a database that is below no root.
+
+    The function takes the directory of the agent.
+    """
     seen = {database.agent_directory for database in databases_below(roots)}
 
     @cache
@@ -221,7 +224,7 @@ def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
 
 
 def open_database(state_directory: str, path: str) -> AbstractContextManager[sqlite3.Connection]:
-    """Open an agent's database for reading. Raises BusyError if its agent interferes."""
+    """Open an agent's database for reading. Raises BusyError if its agent prevents that."""
     presence = openclaw_database.presence(state_directory, path)
     return sqlite.reading(path, owned=not presence.nobody)
 
@@ -250,7 +253,7 @@ def list_rows_at(
 
 
 def row_at(roots: Iterable[Root], path: str) -> SessionFile | Unreadable | None:
-    """Return the session of one path, or its unreadable database, or None without either."""
+    """Return the session at a path, or its unreadable database, or None."""
     items = list_rows(roots, only=path)
     return next((item for item in items if isinstance(item, Unreadable) or item.path == path), None)
 
@@ -307,8 +310,8 @@ class OpenRows(AnyOpen):
     `presence` tells which processes use the database.
     """
 
-    in_layout, may_wait = True, False  # its agent cannot truncate its log meanwhile
-    obstacle_error = RefusedError  # nothing is tried again before the database changes
+    in_layout, may_wait = True, False  # while open, it keeps the agent from truncating its log
+    obstacle_error = RefusedError  # only a change of the database lets a run try again
     known: ClassVar[dict[str, Format]] = {"openclaw": OpenClawRows()}
 
     def __init__(
@@ -368,16 +371,16 @@ class OpenRows(AnyOpen):
         )
 
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> bool:
-        # All signs are in the database; silence closes no turn.
+        # All signs are in the database. No turn counts as finished only because time passed.
         gate = Gate(quiet, self.presence, self.file.own_ms)
         shut = openclaw_gate.refusal(self._database, self.schema, gate, self.window, now)
         if shut:
             raise NotIdleError(
-                shut.reason, shut.until, idle=not shut.watched, given_up=shut.given_up
+                shut.reason, shut.until, in_database=not shut.watched, given_up=shut.given_up
             )
-        # A last turn whose run was killed counts as closed.
+        # A last turn counts as finished if its run was killed.
         if open_turn and not Gate(quiet, self.presence).is_killed(self.window, now):
-            raise NotIdleError(open_turn, idle=True)
+            raise NotIdleError(open_turn, in_database=True)
         return True
 
     def release(self) -> None:
