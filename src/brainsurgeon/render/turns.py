@@ -26,7 +26,7 @@ from brainsurgeon.render import (
 )
 
 _MOST_ROWS = 8
-_NAME = 11  # least width of a session name, with the space around it
+_NAME = 11  # least width of a session's name, with the spaces around it
 _METHODS = {
     "session": "by {calls} of its own calls",
     "agent": "by its agent's other sessions",
@@ -118,7 +118,7 @@ def archives(listed: Sequence[reports.StandingArchive], now: float) -> str:
     return table(*columned(_COLUMNS, room, listed, now), left=2, whole=1)
 
 
-# Each width is the least room beside the session name in which the column is shown.
+# A column is shown if at least this width is left for the columns besides id and session.
 _COLUMNS: tuple[Column, ...] = (
     ("id", -math.inf, lambda one, _: one.archive.entry_id),
     ("session", -math.inf, lambda one, _: one.session),
@@ -171,7 +171,7 @@ def fullness_json(full: Fullness | None) -> dict[str, Any] | None:
 
 def fullness(full: Fullness) -> str:
     line = full.calibration
-    error = "" if line.error is None else f", {100 * line.error:.1f} % off for its own calls"
+    error = "" if line.error is None else f", wrong by {100 * line.error:.1f} % for its own calls"
     method = _METHODS[line.method].format(calls=line.calls)
     whose = "noted by its agent" if full.recorded else "as configured or usual"
     model = f"{safe(full.model)}, {full.tier or 'of no known tier'}" if full.model else "no model"
@@ -290,9 +290,9 @@ def _extracted(value: dict[str, Any]) -> list[str]:
 
 
 def _filling(listed: Sequence[reports.Filling]) -> list[str]:
-    """Return what fills a session as a table, with each share of what is sent as a bar.
+    """Return a table of what fills a session, with bars for the shares of what is sent.
 
-    On a narrow terminal the columns that matter least are left out.
+    A narrow terminal gets only the main columns.
     """
     whole = max(1, sum(one.live_chars for one in listed))
     wide = columns()

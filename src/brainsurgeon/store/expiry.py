@@ -18,7 +18,7 @@ from brainsurgeon.store.database import Table
 from brainsurgeon.store.extractions import Blobs
 from brainsurgeon.store.sessions import Rows
 
-# Values that are decided and deleted together; other writers wait that long at most.
+# The most values that one transaction decides and deletes. Meanwhile other writers wait.
 PAGE = 1000
 # Uncompressed bytes that are deleted together, unless a single value is larger.
 LARGE = 16 << 20
@@ -64,11 +64,11 @@ class Expiry(Table):
     def out_of_sight(
         self, missed_before: float, held_back: Iterable[str]
     ) -> tuple[int, float] | None:
-        """Count the stored values missing from all their sessions since before a time.
+        """Count the stored values that went missing from all their sessions before a time.
 
-        A missing session counts like one without the value. Requested values and values below a
-        root in `held_back` are not counted. Also returns when the first one went missing; None if
-        there is none. Times are seconds since 1970 (UTC).
+        Returns the count and the time when the first of them went missing, or None without any. A
+        missing session counts like one without the value. Requested values and values below a root
+        in `held_back` are not counted. Times are seconds since 1970 (UTC).
         """
         count, first = self._execute(
             "SELECT count(*), min(missed) FROM"  # noqa: S608
@@ -106,7 +106,7 @@ class Expiry(Table):
         return Blobs(self._connection).release(sorted(values))
 
     def shrink(self) -> bool:
-        """Return some free pages, which are zeroed, to the filesystem; True if there are more."""
+        """Return some free pages to the filesystem, zeroed. Return True if there are more."""
         # As a script: `execute` would step once, and each step frees a single page.
         before = self._first("PRAGMA freelist_count")
         self._connection.executescript(f"PRAGMA incremental_vacuum({_PAGES})")
@@ -176,7 +176,10 @@ class Candidates(Table):
         return bool(self._first("SELECT 1 FROM temp.due LIMIT 1"))
 
     def _silent(self, until: float) -> list[int]:
-        """Return the sessions that last changed or were missed before a time, with older values."""
+        """Return the sessions that last changed or were first missed before `until`.
+
+        A session without older values is left out.
+        """
         sessions = self._column(
             "SELECT session_id FROM temp.sight WHERE coalesce(activity, missed_at) <= ?", until
         )
@@ -191,7 +194,10 @@ class Candidates(Table):
         ]  # fmt: skip
 
     def _take(self, statement: str, fixed: float, *at: float) -> None:
-        """Add the values whose ids are a statement's last column; read it in pages after `at`."""
+        """Add the values whose ids a statement returns in its last column.
+
+        The statement is run in pages. Each page begins after the row `at`.
+        """
         while rows := self._execute(statement, (fixed, *at, _LOOK)).fetchall():
             self._execute(
                 "INSERT OR IGNORE INTO temp.due"  # noqa: S608
@@ -202,7 +208,7 @@ class Candidates(Table):
             at = rows[-1]
 
     def spare(self, names: Iterable[str]) -> None:
-        """Remove the values whose placeholder ids are in `names`: they were found in a file."""
+        """Remove the values with the placeholder ids `names`, which were found in a file."""
         listed = list(names)
         for at in range(0, len(listed), PAGE):
             self._execute(
@@ -217,7 +223,7 @@ class Candidates(Table):
         )
 
     def page(self, after: int) -> list[Held]:
-        """Return the next candidates after an id that are still stored and not requested."""
+        """Return the next candidates after an id, without requested values and deleted ones."""
         page: list[Held] = []
         total = 0
         for row in self._execute(

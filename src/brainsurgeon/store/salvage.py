@@ -40,11 +40,11 @@ _INDEXES = {
 }
 # The reason in the tombstone of a lost value.
 LOST = "lost with a damaged store"
-# Replaces lost paths. It is absolute, because an empty path means the working directory: an agent
-# that works there could see sessions of other agents.
+# Replaces lost paths. It is absolute, because an empty path would mean the working directory. Then
+# an agent with that directory could see these sessions, although they may be of other agents.
 _NOWHERE = b"/lost-with-a-damaged-store"
-# What scans remember. Without it the next scan reads every file, and counts its calls again; what
-# sessions that are gone have cost is lost.
+# What scans remember. Without it, the next scan reads every file and counts its calls again. Only
+# the costs of deleted sessions are lost.
 _LEFT_OUT = frozenset({"files", "resumes", "spending", "counted_calls"})
 _TABLES = (
     "SELECT name, wr FROM pragma_table_list"
@@ -77,9 +77,9 @@ def by_row_id(
 
 
 def highest_row_id(old: sqlite3.Connection, table: str, references: Iterable[_Row] = ()) -> int:
-    """Return an upper bound of the row ids of a table, from all readable mentions of them.
+    """Return an upper bound of the row ids of a table, from every place that mentions them.
 
-    `references` are the rows of _REFERENCES.
+    Unreadable places are left out. `references` are the rows of _REFERENCES.
     """
     sources = [("rowid", table), *((row[1], row[0]) for row in references if row[2] == table)]
     known = [sequences(old).get(table, 0)]
@@ -208,7 +208,7 @@ def _mend_schema(path: str, target: str) -> None:
 
 
 def _pages_of_empty_store(*, compacted: bool) -> tuple[bytes, dict[int, bytes]]:
-    """Return an empty store, and its root pages with the possible first bytes of each.
+    """Return an empty store, and its root pages with the first bytes that each may have.
 
     https://www.sqlite.org/fileformat2.html#b_tree_pages
     """
@@ -347,7 +347,7 @@ def _dangling(column: str, parent: str) -> str:
 def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
     """Clear each reference to a lost row, or delete the referring row if it needs the lost one.
 
-    A request to roll back a run needs the run: without it the request would restore everything.
+    A request to roll back a run needs the run. Without it, the request would restore everything.
     """
     for table, column, parent, needed in new.execute(_REFERENCES).fetchall():
         dangling = f"WHERE {_dangling(column, parent)}"
@@ -357,7 +357,7 @@ def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
             saved.unread |= {table} if gone else set()
         else:
             new.execute(f"UPDATE {table} SET {column} = NULL {dangling}")  # noqa: S608
-    # In doubt a rewrite counts as done, as in recovery: a record without a placeholder is harmless.
+    # In doubt a rewrite counts as done, as in recovery. A record without a placeholder is harmless.
     unknown = f"WHERE {_dangling('journal_id', 'journal')}"
     new.execute(f"UPDATE extractions SET journal_id = NULL {unknown}")  # noqa: S608
     new.execute(f"UPDATE fields SET journal_id = NULL, state = 'standing' {unknown}")  # noqa: S608
