@@ -228,9 +228,9 @@ def test_a_signature_tells_of_its_message_and_its_agent():
     found = OPENCLAW.thoughts(alone)
 
     assert (found.alone, found.models) == (True, ("latest", "claude-opus-6"))
-    assert found.dropped_by_itself
+    assert found.asked_to_drop
     assert not signatures({"signature": "c2ln"}).alone
-    assert not signatures({"signature": "c2ln"}).dropped_by_itself
+    assert not signatures({"signature": "c2ln"}).asked_to_drop
 
 
 # What the next request carries, and what it does not.

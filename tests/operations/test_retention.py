@@ -27,7 +27,7 @@ from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning import retention as decide
-from brainsurgeon.planning.retention import OUT_OF_SIGHT, SILENT, UNPLACED
+from brainsurgeon.planning.retention import MISSING, SILENT, UNPLACED
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_archives
 from brainsurgeon.sessions.reading import CHUNK, carry_on
@@ -201,7 +201,7 @@ def test_a_session_that_is_gone_is_missed_for_a_month(world, company, clock):
 
     clock.later(DAY)
 
-    assert done(run(world)) == (1, {OUT_OF_SIGHT: 1})
+    assert done(run(world)) == (1, {MISSING: 1})
 
 
 def test_a_session_that_comes_back_is_missed_no_more(world, company, clock):

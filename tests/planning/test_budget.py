@@ -98,7 +98,7 @@ def test_a_giant_result_goes_wherever_it_stands():
     assert isinstance(decide(chars=5001, rules=giant, block=True), Keep)
     assert isinstance(decide("user", chars=5001, rules=giant), Keep)
     assert decide(chars=5001, rules=giant, extractable=False) == Keep("pinned")
-    assert decide(chars=5001, rules=giant, extractable=1) == Keep("inside its own window")
+    assert decide(chars=5001, rules=giant, extractable=1) == Keep("recent by its _extractable")
     assert isinstance(decide(chars=5001, rules=giant, restored_at=900.0), Keep)
 
 

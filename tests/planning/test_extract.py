@@ -62,7 +62,7 @@ def test_what_is_never_sent_goes_whatever_its_kind(kind):
     ("change", "reason"),
     [
         ({"position": 2}, "recent"),
-        ({"extractable": 5}, "inside its own window"),
+        ({"extractable": 5}, "recent by its _extractable"),
         ({"extractable": False}, "pinned"),
         ({"restored_at": NOW - 1}, "restored 1 s ago"),
         ({"part": replace(UNSENT, chars=500)}, "short"),
@@ -147,7 +147,7 @@ TABLE = {
     pinned: "pinned",
     forced: None,
     restored: "restored 60 s ago",
-    windowed: "inside its own window",
+    windowed: "recent by its _extractable",
     recent: "recent",
     unasked: "kind not among the triggers",
     short: "short",
@@ -229,10 +229,10 @@ def test_the_newest_messages_stay(position, goes):
     ("window", "position", "why"),
     [
         (0, 0, None),
-        (1, 0, "inside its own window"),
+        (1, 0, "recent by its _extractable"),
         (1, 1, None),
-        (5, 3, "inside its own window"),
-        (5, 4, "inside its own window"),
+        (5, 3, "recent by its _extractable"),
+        (5, 4, "recent by its _extractable"),
         (5, 5, None),
         (5, OLD, None),
     ],
@@ -247,7 +247,7 @@ def test_a_number_is_never_a_switch(number):
     """0 and 1 are windows, although Python takes them for False and True."""
     inside = decide(extractable=number, position=0)
 
-    assert reason(inside) == ("inside its own window" if number else None)
+    assert reason(inside) == ("recent by its _extractable" if number else None)
     assert getattr(inside, "forced", False) is False
     assert reason(decide(replace(PART, chars=1), extractable=number, position=5)) == "short"
 

@@ -60,7 +60,7 @@ def test_a_larger_window_is_looked_at_from_further_back(planned):
 
     assert [edit.entry_id for edit in made.removals] == [outside]
     assert inside not in {edit.entry_id for edit in made.removals}
-    assert {kept.reason for kept in made.kept} >= {"inside its own window"}
+    assert {kept.reason for kept in made.kept} >= {"recent by its _extractable"}
 
 
 def test_a_value_that_gains_nothing_stays_unless_forced(planned):

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.model.records import Held
 from brainsurgeon.planning import retention as decide
-from brainsurgeon.planning.retention import OUT_OF_SIGHT, SILENT, UNPLACED
+from brainsurgeon.planning.retention import MISSING, SILENT, UNPLACED
 from brainsurgeon.planning.retention import Clock as Moment
 
 HOUR = 3600.0
@@ -28,10 +28,10 @@ UNPLACED_AT = Held(1, 1, 5, extracted_at=100, unplaced_at=500)
         (replace(STANDING, restored_at=20), 10, 30, (130, SILENT)),
         (STANDING, None, 30, (130, SILENT)),
         (STANDING, 10, None, None),
-        (MISSED, 10, 30, (530, OUT_OF_SIGHT)),
-        (MISSED, None, 30, (530, OUT_OF_SIGHT)),
+        (MISSED, 10, 30, (530, MISSING)),
+        (MISSED, None, 30, (530, MISSING)),
         (MISSED, 10, None, None),
-        (replace(MISSED, activity=50), 10, 30, (530, OUT_OF_SIGHT)),
+        (replace(MISSED, activity=50), 10, 30, (530, MISSING)),
         (replace(MISSED, activity=900), 10, 30, (930, SILENT)),
         (UNPLACED_AT, 10, 30, (510, UNPLACED)),
         (UNPLACED_AT, 10, None, (510, UNPLACED)),

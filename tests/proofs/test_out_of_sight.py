@@ -12,7 +12,7 @@ from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.status import check, status
-from brainsurgeon.planning.retention import OUT_OF_SIGHT
+from brainsurgeon.planning.retention import MISSING
 from brainsurgeon.sessions.discovery import LINK
 from building.alike import generic_log, own_id, three, write
 from building.claw import GATEWAY, ClawWorld
@@ -238,7 +238,7 @@ def test_what_expires_is_announced_a_week_before(world, session, hide):
 
     assert said.startswith("1 value of missing sessions")
     assert deleted(reports) == 0
-    assert [one.reasons for one in live(world, 1)] == [{OUT_OF_SIGHT: 1}]
+    assert [one.reasons for one in live(world, 1)] == [{MISSING: 1}]
     assert announced(world) == []
     is_undone(world, {path: files[path] for path in others})
 
@@ -291,4 +291,4 @@ def test_a_database_that_stays_away_expires(claw):
     reports = live(claw, 31)
 
     assert deleted(reports[:-1]) == 0
-    assert reports[-1].reasons == {OUT_OF_SIGHT: reports[0].values_held}
+    assert reports[-1].reasons == {MISSING: reports[0].values_held}

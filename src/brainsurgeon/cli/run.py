@@ -28,7 +28,7 @@ DryRun = Annotated[
 
 
 def scan(
-    # Crontabs contain it.
+    # Existing crontabs pass --once.
     once: bool = Option(False, "--once", help="Has no effect: a scan is always one run."),  # noqa: ARG001
     dry_run: DryRun = False,
     session: options.Sessions = None,
@@ -162,7 +162,7 @@ def mcp(
 
             scope, warning = bound(settings, store, Scope(agent, session))
             if warning:
-                text = f"{warning}; the server waits for it"
+                text = f"{warning}; calls find nothing until there is one"
                 print(f"brainsurgeon: {readable(text)}", file=sys.stderr)
     from brainsurgeon.mcp_server import serve
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.init import Setup
 
 
-# The agents that can get the tool, and those whose hooks can warn their user, by their commands.
+# The commands of the agents that can get the tool, and of the agents that can get hooks.
 Agent = StrEnum("Agent", ["openclaw", "claude", "codex"])
 HookedAgent = StrEnum("HookedAgent", ["claude"])
-# Seconds until a hook is ended; the start of the program takes about a tenth.
+# Seconds after which a hook is ended: Claude Code waits for it.
 HOOK_PATIENCE = 0.2
 NEXT = """
 to prune now: brainsurgeon scan; to see the state: brainsurgeon status
@@ -137,12 +137,13 @@ def hook() -> None:
     Example:
       brainsurgeon hook < event.json
     """  # noqa: D301
-    if child := os.fork():  # the kernel ends the child even in a call that Python cannot interrupt
+    # SIGALRM kills the child even in a call that Python cannot interrupt. The parent exits with 0.
+    if child := os.fork():
         os.waitpid(child, 0)
         return
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, HOOK_PATIENCE)
-    with suppress(Exception):  # no turn may fail because of it
+    with suppress(Exception):  # no turn may fail because of a hook
         from brainsurgeon.operations.hook import advice
 
         settings, event = load_settings(), load(sys.stdin)
@@ -205,7 +206,7 @@ def _undo(config: str | None, *, yes: bool, dry_run: bool, asks: bool) -> None:
     from brainsurgeon.render import init as render
 
     path = config_path(config)
-    # If the configuration was removed, use the defaults.
+    # Without a configuration, the record is in the default state directory.
     settings, _ = load(path if path and os.path.lexists(path) else os.devnull)
     record = read_record(settings.state_dir)
     store_is_left = os.path.lexists(os.path.join(record.directory, "store.db"))

@@ -38,7 +38,7 @@ def flat(table: SettingsTable, above: str = "") -> Iterator[tuple[str, Any, str]
         value = getattr(table, name)
         if isinstance(value, SettingsTable):
             yield from flat(value, f"{above}{name}.")
-        else:  # lists and dicts of tables contain only the given keys
+        else:  # tables inside lists and dicts are shown without their defaults
             yield f"{above}{name}", given.get(name, whole[name]), field.description or ""
 
 
@@ -61,7 +61,7 @@ def _written(settings: Settings) -> Iterator[tuple[str, str | None]]:
         value = original
         if key == "roots" and not value:
             value = [{"path": root.path} for root in settings.root_directories()]
-        if key == "trigger_types" and settings.rules:  # a file may give only one of the two
+        if key == "trigger_types" and settings.rules:  # a file may set only one of these two keys
             value = None
         yield key, toml(value)
 
@@ -75,7 +75,7 @@ def _lines(table: dict[str, Any]) -> list[str]:
 
 
 def _source(key: str, given: dict[str, Any], lines: dict[str, int], file: str | None) -> str:
-    """Return the variable, the line of the file or `default`; the environment comes first."""
+    """Return the source of a setting: a variable, else a line of the file, else `default`."""
     first, *inner = key.split(".")
     names = [first, *(alias for alias, meant in ALIASES.items() if meant == first)]
     for name in names:

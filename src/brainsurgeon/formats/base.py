@@ -37,25 +37,25 @@ class Answer(Struct, frozen=True):
 class Thoughts(Struct, frozen=True):
     """The signed or redacted thinking of one message, and the names of its model.
 
-    `blocks` are the paths of the blocks with their lengths in characters, and `instead` is the
-    token that replaces one: a block that the agent leaves out of its requests. `alone` means that
-    nothing else of the message is sent, so that the blocks have to stay. `dropped_by_itself` means
-    that the agent, when it wrote this, asked the provider to drop blocks that are no longer valid.
+    `blocks` are the paths of the blocks with their lengths in characters. `instead` is the token
+    that replaces a block: the agent leaves it out of its requests. With `alone`, nothing else of
+    the message is sent, so the blocks have to stay. With `asked_to_drop`, the request for this
+    message asked the provider to drop blocks with invalid signatures.
     """
 
     models: tuple[str, ...]
     blocks: tuple[tuple[KeyPath, int], ...]
     instead: bytes
     alone: bool = False
-    dropped_by_itself: bool = False
+    asked_to_drop: bool = False
 
 
 class Format(Protocol):
     """One agent's dialect: its entries, and which of their values may be extracted.
 
-    All methods are pure. `version` increases whenever a result changes for the same bytes; then
-    files seen by an older adapter are read again. `archives` is how a finished turn is archived,
-    None if it cannot be. Methods that may return None do so by default.
+    All methods are pure. `version` increases whenever a result changes for the same bytes. Then
+    files that an older version has read are read again. `archives` is how a finished turn is
+    archived, None if it cannot be. Methods that may return None do so by default.
     """
 
     name: str
@@ -70,12 +70,12 @@ class Format(Protocol):
         return None
 
     def session(self, head: Sequence[Entry]) -> str | None:
-        """Return the id of the conversation, by values of its first entries that never change."""
+        """Return the id of the conversation. It depends only on values that never change."""
 
     def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
         """Return a digest of the values that our edits never change; None if ids are random.
 
-        If ids are not random, one may be used again, and the digest tells the entries apart.
+        An id that is not random may occur again. The digest distinguishes entries with equal ids.
         """
         return None
 
@@ -95,7 +95,7 @@ class Format(Protocol):
         """Return the id of the tool call that the value at `path` belongs to, if any."""
 
     def thoughts(self, entry: Entry) -> Thoughts | None:  # noqa: ARG002
-        """Return the signed thinking in the entry; None if no request repeats it."""
+        """Return the signed thinking in the entry, None if later requests do not contain it."""
         return None
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
@@ -148,7 +148,7 @@ def usable_id(value: object) -> str | None:
 
 
 def is_made_up(entry_id: str) -> bool:
-    """Check whether an id has the form that an adapter makes of a line's number and a digest."""
+    """Check whether an id has the form of one made from a line number and a digest."""
     return _MADE_UP.fullmatch(entry_id) is not None
 
 
@@ -179,7 +179,7 @@ def image(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator
 def content_parts(
     content: object, path: KeyPath, kind: Kind, tool: str | None
 ) -> Iterator[Part]:  # fmt: skip
-    """Yield texts and images of a content, which is a text or a list of blocks."""
+    """Yield the texts and images of a content, which is a string or a list of blocks."""
     if isinstance(content, str):
         yield from leaves(content, path, kind, tool)
     for index, block in blocks_in(content):
@@ -230,14 +230,14 @@ def dict_or_empty(value: object) -> Entry:
 
 
 def blocks_in(content: object, *types: str) -> Iterator[tuple[int, Entry]]:
-    """Yield the index and value of each block of a content, or of the blocks of some types."""
+    """Yield the blocks of a content with their indexes, all or those of some types."""
     for index, block in enumerate(content if isinstance(content, list) else []):
         if isinstance(block, dict) and (not types or block.get("type") in types):
             yield index, block
 
 
 def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[ToolCall]:
-    """Yield the calls in the blocks of a kind, with their arguments at `key`."""
+    """Yield the calls in the blocks of type `kind`. Their arguments are at `key`."""
     for index, block in blocks_in(content, kind):
         yield ToolCall(
             str_or_none(block.get("id")), str_or_none(block.get("name")) or "tool",
@@ -246,7 +246,7 @@ def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[ToolC
 
 
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
-    """Return the texts of a content with the index of their block; None if it is one string."""
+    """Return the texts of a content, each with the index of its block (None: no block)."""
     texts: list[tuple[int | None, str]] = [(None, content)] if isinstance(content, str) else [
         (index, str_or_empty(block.get("text"))) for index, block in blocks_in(content, "text")
     ]  # fmt: skip

@@ -48,7 +48,7 @@ def _reply(entry: Entry) -> TurnStep:
 
 VALUE_KEYS = ("output", "content", "text", "result", "data", "thinking", "message")
 ARGUMENTS = ("arguments", "input")
-_OURS_TO_CHANGE = frozenset((*VALUE_KEYS, *ARGUMENTS, *FIELDS))
+_EDITABLE = frozenset((*VALUE_KEYS, *ARGUMENTS, *FIELDS))
 _ROLES: dict[str, Kind] = {
     "user": "user", "assistant": "assistant", "system": "system", "tool": "tool_result",
     "toolResult": "tool_result",
@@ -58,7 +58,7 @@ OPEN_KINDS = {"user": "a user message", "tool_call": "a tool call", "tool_result
 
 
 class Generic(base.Format):
-    """The format of unknown agents; it is unknown, too, how they check signatures."""
+    """The format of unknown agents. Signed thinking stays, since its provider is unknown."""
 
     name = "generic"
     version = 3
@@ -72,7 +72,7 @@ class Generic(base.Format):
         return next(filter(None, (base.usable_id(head[0].get(key)) for key in keys)), None)
 
     def rest(self, entry: Entry) -> bytes | None:
-        return _unchanging(entry)
+        return _digest_of_unedited(entry)
 
     def survey(self, lines: Lines, window: int) -> Survey:
         """Read from the end of the file; every entry that maps to a kind is a message."""
@@ -95,7 +95,7 @@ class Generic(base.Format):
                 judged = line.offset
                 left = OPEN_KINDS.get("tool_call" if any(_tool_blocks(entry, *_CALLS)) else kind)
                 open_turn = f"the last turn is open: {left}" if left else None
-        cursor = None if judged is None else ""  # no entry affects earlier ones
+        cursor = None if judged is None else ""  # nothing here affects earlier lines
         return Survey(window, positions, open_turn, since=judged, cursor=cursor)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
@@ -106,7 +106,7 @@ class Generic(base.Format):
         for key in ("__id", "id"):
             if entry.get(key) is not None:
                 return base.usable_id(entry[key])
-        return f"L{number}-{_unchanging(entry).hex()[:8]}"
+        return f"L{number}-{_digest_of_unedited(entry).hex()[:8]}"
 
     def counts(self, entry: Entry) -> bool:
         return _kind(entry) is not None
@@ -114,7 +114,7 @@ class Generic(base.Format):
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:  # noqa: ARG002
         """Yield the strings below the value keys, at the top level and inside `message`.
 
-        An entry whose type maps to no kind has parts only if it is forced; their kind is `custom`.
+        An entry that maps to no kind has parts of kind `custom`, if its `_extractable` is true.
         """
         kind = _kind(entry) or ("custom" if entry.get(EXTRACTABLE) is True else None)
         if kind is None:
@@ -175,14 +175,14 @@ def _unedited(value: Any, depth: int = 4) -> Any:
         return [
             (key, _unedited(item, depth - 1))
             for key, item in value.items()
-            if key not in _OURS_TO_CHANGE or (key == "message" and isinstance(item, dict))
+            if key not in _EDITABLE or (key == "message" and isinstance(item, dict))
         ]  # fmt: skip
     if isinstance(value, list):
         return [_unedited(item, depth - 1) for item in value]
     return value
 
 
-def _unchanging(entry: Entry) -> bytes:
+def _digest_of_unedited(entry: Entry) -> bytes:
     rest = repr(_unedited(entry)).encode("utf-8", "replace")
     return hashlib.sha1(rest, usedforsecurity=False).digest()
 
@@ -250,7 +250,6 @@ def _block(block: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int) 
     elif declared == "image":
         yield from base.image(block, path, kind, tool)
     elif declared == "thinking":
-        # Unsigned thinking is extracted in place. Signed thinking stays: its signer is unknown.
         text = base.str_or_none(block.get("thinking"))
         if _signed(block):
             yield from _locked(text or "", path)

@@ -33,7 +33,7 @@ VERSIONS = (19, 21, 23)
 COMPRESSING = 23  # the first version whose events may be stored compressed
 
 _PLAIN, _COMPRESSED = "06a8be359298", "52dd946f4553"
-# The tables that are written: digests of their CREATE statements, by version.
+# The tables that brainsurgeon writes: digests of their CREATE statements, by version.
 _WRITTEN = {
     "transcript_events": {19: _PLAIN, 21: _PLAIN, 23: _COMPRESSED},
     "transcript_rewrite_watermarks": dict.fromkeys(VERSIONS, "ca41667e0ab5"),
@@ -63,9 +63,10 @@ _SOMETIMES = {"legacy_acp_migration_json", "consumed_event_id"}
 class Schema(Struct, frozen=True):
     """The layout of one database; `program` is the version of OpenClaw that wrote it.
 
-    `unknown` is the reason why it may not be written, or None. `cookie` changes with every change
-    of the schema: comparing it replaces a second examination. `empty` is set if there are no tables
-    for sessions: `openclaw doctor` of 2026.7 creates such a database beside sessions in files.
+    `unknown` is the reason why it may not be written, or None. SQLite changes `cookie` with every
+    change of the schema, so a database with the same `cookie` need not be examined again. `empty`
+    is set if there are no tables for sessions: `openclaw doctor` of 2026.7 creates such a database
+    beside sessions in files.
     """
 
     version: int
@@ -87,7 +88,7 @@ def examine(connection: sqlite3.Connection) -> Schema:
             "SELECT role, schema_version, app_version FROM schema_meta WHERE meta_key = 'primary'"
         ).fetchone()
     except AgentDatabaseError as error:
-        if error.code != "SQLITE_ERROR":  # else it has no such table or columns
+        if error.code != "SQLITE_ERROR":  # this code: no such table or column
             raise
     unknown = _unknown(connection, version, meta)
     cookie = int(_pragma(connection, "schema_version"))
@@ -175,7 +176,7 @@ class UnreadableEventError(Exception):
 class Payload(Struct, frozen=True, dict=True):
     """The four columns that hold one event; the last three are None in layouts before 23.
 
-    The event is unpacked and its digest made once: a rewrite needs both several times.
+    The unpacked event and its digest are cached: a rewrite needs both several times.
     """
 
     text: bytes | None
@@ -312,7 +313,7 @@ class Database(Struct, frozen=True):
 def databases(root: str) -> Iterator[Database | Unreadable]:
     """Yield the databases below a root, and the places that cannot be read.
 
-    No link below the root is followed. A root that is no directory of agents has none.
+    Follows no link below the root. Yields nothing if the root is not a directory of agents.
     """
     top = os.path.realpath(root)
     try:
@@ -338,7 +339,7 @@ def databases(root: str) -> Iterator[Database | Unreadable]:
 
 
 def misplaced(database: Database) -> str | None:
-    """Return why the database does not contain all and only this agent's sessions, or None."""
+    """Return why the database may not hold exactly the sessions of its agent, or None."""
     listed = registered(database.state_directory) or ()
     paths = {path for agent, path in listed if agent == database.agent}
     if paths and paths != {database.path}:
@@ -355,7 +356,7 @@ def misplaced(database: Database) -> str | None:
 def unwritable(path: str) -> str | None:
     """Return why this user may not write a database, or None.
 
-    The agent could not open the side files that another user's process creates.
+    This user would own the side files of the database, and its agent could not open them.
     """
     owner = os.stat(path, follow_symlinks=False).st_uid
     return None if os.geteuid() in (0, owner) else "the database belongs to another user"
@@ -376,9 +377,10 @@ class Owner(Struct, frozen=True):
 class Presence(Struct, frozen=True):
     """The processes that work on one agent's database.
 
-    `owners` is None if unknown, also if a lease cannot be parsed: then every run's claim counts as
-    alive. `maintained` is the time (seconds since 1970) until which OpenClaw's doctor works on the
-    database, 0 if it does not. `elsewhere` are the sessions of workers on other machines.
+    `owners` is None if unknown, for example if OpenClaw's record of an owner cannot be parsed. Then
+    every run that claims a session counts as alive. Until `maintained` (seconds since 1970),
+    OpenClaw's doctor works on the database; 0 if it does not. `elsewhere` are the sessions of
+    workers on other machines.
     """
 
     owners: tuple[Owner, ...] | None
@@ -406,7 +408,8 @@ def registered(state_directory: str) -> list[tuple[str, str]] | None:
 def presence(state_directory: str, path: str, *, opened: bool = False) -> Presence:
     """Return the processes that work on the database at `path`.
 
-    `opened` means that this thread has it open: then processes of other containers are not seen.
+    With `opened`, this thread has it open. Then processes in other containers are not detected:
+    `sqlite.held_open` must not be called.
     """
     known = Presence(None)
     with suppress(OSError, BusyError):
@@ -467,10 +470,10 @@ def _is_path(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and "\0" not in value
 
 
-# OpenClaw's configuration is JSON5. What people write of it by hand is converted to JSON (comments,
-# bare keys, single quotes, trailing commas), and the standard parser parses the whole. So it is
-# understood correctly or not at all. The library `json5` takes 30 times as long (half a second for
-# 45 KB); `pyjson5` would be one more compiled package, in place of 30 lines.
+# OpenClaw's configuration is JSON5. Comments, bare keys, single quotes and trailing commas are
+# converted to JSON, and the standard parser refuses everything else. So nothing is misunderstood.
+# The library `json5` takes 30 times as long (half a second for 45 KB). `pyjson5` would be one more
+# compiled package, in place of 30 lines.
 _PIECE = r"""(?xs)
       (?P<space>[\s\ufeff]+|//[^\n]*|/\*.*?\*/)
     | (?P<string>"(?:[^"\\\n]|\\.)*"|'[^'"\\\n]*')
@@ -480,7 +483,7 @@ _PIECE = r"""(?xs)
 
 
 def loads(text: str) -> object:
-    """Parse JSON5 as people write it; raise ValueError for anything else."""
+    """Parse the usual part of JSON5; raise ValueError for the rest."""
     pieces: list[str] = []
     matches = list(re.finditer(_PIECE, text))
     if "".join(match[0] for match in matches) != text:
@@ -499,9 +502,9 @@ def loads(text: str) -> object:
     return json.loads(" ".join(pieces))
 
 
-# `session.store` moves the sessions elsewhere, and `plugins.slots.contextEngine` selects another
-# engine that may keep turns of its own (openclaw 2026.9.6, `dist/slots-*.mjs`, `dist/session-
-# sqlite-target-*.mjs`). Included files are not read.
+# `session.store` moves the sessions elsewhere. `plugins.slots.contextEngine` selects another
+# engine, which may keep turns of its own. Included files are not read. (openclaw 2026.9.6,
+# `dist/slots-*.mjs`, `dist/session-sqlite-target-*.mjs`)
 
 _LARGEST = 16 << 20  # bytes read of a configuration
 
@@ -543,7 +546,10 @@ def selected(state_directory: str) -> Selected:
 
 
 def config_path(state_directory: str) -> str:
-    """Return the path of the configuration. OPENCLAW_CONFIG_PATH is for this user's home only."""
+    """Return the path of the configuration.
+
+    OPENCLAW_CONFIG_PATH counts only for this user's own state directory.
+    """
     named = os.environ.get("OPENCLAW_CONFIG_PATH", "").strip()
     home = os.environ.get("OPENCLAW_STATE_DIR", "").strip() or "~/.openclaw"
     if named and os.path.realpath(os.path.expanduser(home)) == os.path.realpath(state_directory):

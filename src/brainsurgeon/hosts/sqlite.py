@@ -60,7 +60,7 @@ def _translated() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", None)
-        # Python's own errors have no code of SQLite.
+        # Errors of Python have no code. An OperationalError of Python means text not in UTF-8.
         text = _NO_TEXT if isinstance(error, sqlite3.OperationalError) else "SQLITE_ERROR"
         raise AgentDatabaseError(code or text) from error
     except UnicodeDecodeError as error:  # a message of SQLite quotes text that is not UTF-8

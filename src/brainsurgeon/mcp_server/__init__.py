@@ -29,11 +29,11 @@ replaces a large old value, which is stored.
 - show: get the value now. Prefer it: nothing changes.
 - restore: get the value now. Once your turn is over, it is also restored in its session, and kept \
 there for a while.
-- set_extractable: false pins an entry. true has the next scan extract it. A number keeps it while \
-it is among that many newest messages.
+- set_extractable: false pins an entry. true has the next scan extract it. A number N pins it \
+while it is among the newest N messages.
 - get_context: list what is extracted in a session, and what will be extracted next.
 - done: finish the task of this turn with a note. Once you are idle, the note replaces the turn. \
-The text of an archived turn begins with [archived turn] and an id: show returns all of it.
+The text of an archived turn begins with [archived turn] and an id. show this id to get the turn.
 - search: find a text in the session and in extracted values.
 - evidence: the calls of your session, or of a sub-agent's, and their results within a budget, \
 failed ones first.
@@ -43,9 +43,9 @@ Name an entry by its id or by the whole placeholder. Never write a placeholder y
 def serve(settings: Settings, scope: Scope | None) -> None:
     """Serve calls until stdin ends, one after the other, since each may open the store.
 
-    Without a scope every session is meant.
+    Without a scope, every session is served.
     """
-    gc.disable()  # a sixth of the start: the SDK makes many objects and none of them is garbage
+    gc.disable()  # starts a sixth faster: the SDK creates many objects, none of them garbage
     import anyio  # noqa: PLC0415
     from mcp.server.stdio import stdio_server  # noqa: PLC0415
 
@@ -96,7 +96,7 @@ def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
 def _answer(
     settings: Settings, scope: Scope | None, arguments: dict[str, Any], tool: str
 ) -> tuple[str, bool]:
-    """Return the answer to a call. Imports wait for the first one: the server starts sooner."""
+    """Return the answer to a call, and whether it failed. Late imports make the start faster."""
     from brainsurgeon.lookup.scope import Scope  # noqa: PLC0415
     from brainsurgeon.mcp_server.answering import answer  # noqa: PLC0415
 

@@ -77,7 +77,7 @@ class Call(BaseModel):
     limit: Positive | Absent = Field(
         None,
         description=f"Largest number of bytes of values in the answer ({LIMIT}). A longer value is "
-        f"returned as head and tail. For get_context: most values listed ({LISTED}).",
+        f"returned as head and tail. For get_context: largest number of values listed ({LISTED}).",
     )
     offset: Whole | Absent = Field(
         None,
@@ -87,7 +87,7 @@ class Call(BaseModel):
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of the arguments, without what hosts would show to the model."""
+    """Return the JSON schema of the arguments. Titles and defaults would only cost tokens."""
     whole = Call.model_json_schema()
     del whole["title"]
     for field in whole["properties"].values():

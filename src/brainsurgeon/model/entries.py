@@ -83,8 +83,8 @@ class Part(Struct, frozen=True):
     With `block`, a text block replaces the whole object at `path`, because the provider would
     refuse a placeholder inside it (images, signed thinking). `locked` is the reason why the value
     must stay whatever the rules say, or None. A `dead` part is never sent to a model, even if its
-    entry is: only the agent's own screen shows it. `instead` is a token that replaces it in place
-    of a placeholder, which a model would imitate (signed thinking).
+    entry is: only the agent's own screen shows it. `instead` is a token that replaces signed
+    thinking, since a model would imitate a placeholder there.
     """
 
     path: KeyPath
@@ -153,7 +153,7 @@ def placeholder_in(value: object) -> str | None:
 
 # Bytes of memory; a line that would take more is copied without being parsed.
 HEAVIEST = 96 << 20
-_EASY = HEAVIEST // 128  # bytes of a line that is too short to take more, however dense
+_EASY = HEAVIEST // 128  # bytes; a line up to this length never takes more, however dense
 _COSTS = {b"[": 100, b"{": 240, b",": 90, b":": 130}
 _FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89a-fA-F]")
 _TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u")
@@ -169,7 +169,7 @@ def too_dense(raw: bytes) -> bool:
     text = len(raw) * (1 + _width(raw))
     if text + sum(raw.count(mark) * cost for mark, cost in _COSTS.items()) <= HEAVIEST:
         return False
-    for token in _TOKEN.finditer(raw):  # characters inside strings cost nothing: count exactly
+    for token in _TOKEN.finditer(raw):  # counts exactly: marks inside strings cost nothing
         text += _COSTS.get(token[0][:1], 0)
         if text > HEAVIEST:
             return True

@@ -70,7 +70,7 @@ _CONTINUES, _CONTINUATION = 0xC0, 0x80
 
 
 def boundary(data: bytes, at: int, *, upwards: bool = False) -> int:
-    """Return the offset, or the nearest one below or above it, at which a character starts."""
+    """Move an offset down, or up, to the nearest one at which a character starts."""
     at = min(at, len(data))
     while 0 < at < len(data) and data[at] & _CONTINUES == _CONTINUATION:
         at += 1 if upwards else -1

@@ -36,8 +36,8 @@ from brainsurgeon.store.expiry import Candidates, Sight
 # Seconds of pause after a page. SQLite does not wake processes that wait for a lock: they ask
 # again, at first within 25 ms, and then find the lock free.
 TURN = 0.026
-# Rows of a transaction after which there is a pause; bytes that cost as much time as one row.
-_MANY, _HEAVY = 100, 10_000
+# A pause follows a transaction of so many rows. So many bytes take as long as one row.
+_MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
 HIDDEN = "its agent keeps its sessions in a database that is below no root"
 _ANOTHER = "none of its known sessions is found there, and it is another directory than before"
 
@@ -72,7 +72,7 @@ def _changed_at(record: SessionRecord, live: dict[str, float]) -> float | None:
     changed = live.get(record.path)
     if changed is not None or _is_behind_link(record):
         return changed
-    try:  # the walk yields a file with two names only once
+    try:  # `live` has a file with two names under only one of them
         return os.stat(record.path, follow_symlinks=False).st_mtime
     except OSError:
         return None
@@ -99,7 +99,7 @@ class _Run:
         # Databases count here even if scans skip them.
         self._roots = [replace(root, databases=True) for root in settings.root_directories()]
         self._before = store.facts.get("retention") or {}
-        # The directories of the roots that are or were trusted, and why others are not.
+        # By root: the mark that the directory had when it was last trusted; why others are not.
         self._marks: dict[str, list[int]] = dict(self._before.get("roots") or {})
         self._not_trusted: dict[str, str] = {}
         self._sessions: set[int] = set()
@@ -134,8 +134,8 @@ class _Run:
     def _changes(self, records: list[SessionRecord]) -> dict[int, float | None]:
         """Return when each session last changed (seconds since 1970), None for a missing one.
 
-        A root may be the empty mount point of a disk that is not mounted. Missing sessions count
-        only if a known session is found below the root, or if it is the same directory as before.
+        A root may be the empty mount point of a disk that is not mounted. So a root is trusted only
+        if a known session is found below it, or if it is the same directory as before.
         """
         live: dict[str, float] = {}
         errors: dict[str, str] = {}
@@ -184,9 +184,9 @@ class _Run:
             if sight.missed_at != record.missed_at
             and (sight.missed_at or sight.activity or _is_behind_link(record))
         ]
-        for at in range(0, len(changed), _MANY):
-            with self._turn(_MANY):
-                self._store.sessions.miss(changed[at : at + _MANY])
+        for at in range(0, len(changed), _MANY_ROWS):
+            with self._turn(_MANY_ROWS):
+                self._store.sessions.miss(changed[at : at + _MANY_ROWS])
         if self._settings.retention_standing is not None:
             until = self.now - self._settings.retention_standing
             with self._turn(1):
@@ -196,7 +196,7 @@ class _Run:
         """Delete the expired values whose placeholder is in no recently changed file."""
         if not self._is_due(sights):
             return
-        self._spare_what_stands()
+        self._spare_placed()
         store, report, last = self._store, self._report, 0
         while True:
             self._check()
@@ -218,11 +218,11 @@ class _Run:
                 report.reasons[why] = report.reasons.get(why, 0) + 1
             if not report.dry_run:
                 report.blobs_deleted += blobs_deleted
-                if len(page) + size // _HEAVY >= _MANY:
+                if len(page) + size // _BYTES_LIKE_ROW >= _MANY_ROWS:
                     give_way()
 
     def _is_due(self, sights: Iterable[Sight]) -> bool:
-        """Gather the candidates; check whether any has expired if placeholders are ignored."""
+        """Gather the candidates; check whether any expires unless its placeholder is found."""
         settings = self._settings
         any_gathered = self._candidates.gather(
             sights, self.now, settings.retention, settings.retention_standing
@@ -248,7 +248,7 @@ class _Run:
         store.runs.add(run_id, expired=len(expired), sessions=len(sessions - self._sessions))
         self._sessions |= sessions
 
-    def _spare_what_stands(self) -> None:
+    def _spare_placed(self) -> None:
         """Spare values whose placeholder is in a recently changed file or database.
 
         If a place below a root cannot be read, nothing of that root is deleted: a placeholder may
@@ -303,7 +303,7 @@ class _Run:
         """Run a block as a transaction, with a pause afterwards if it has many rows."""
         with self._store.transaction():
             yield
-        if rows >= _MANY:
+        if rows >= _MANY_ROWS:
             give_way()
 
 

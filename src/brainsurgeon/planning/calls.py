@@ -18,12 +18,12 @@ from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import Compaction, ModelCall, Savings, Spent
 from brainsurgeon.planning.cache import LIFE, LONG_LIFE, Prices, price_of
 
-# So many calls in a row without usage: the agent records none, and no more lines are read.
+# After so many calls in a row without usage, no more lines are read: the agent records none.
 SILENT = 50
 
 
 class Renewed(Struct, frozen=True):
-    """The context begins anew: what was sent before is not sent any more."""
+    """The context begins anew: later requests contain nothing from before."""
 
     at: float | None = None
 
@@ -88,7 +88,7 @@ def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, 
 def named_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
     """Return a digest of the id of the entry's call, and the call.
 
-    None without usage, or with neither id nor time. All lines of a message have the same id.
+    Returns None without usage, or with neither id nor time. All lines of a message have one id.
     """
     if not (entry.get("usage") or dict_or_empty(entry.get("message")).get("usage")):
         return None
@@ -106,7 +106,7 @@ def counts(call: ModelCall) -> bool:
 
 
 def spent_on(calls: Iterable[ModelCall]) -> list[Spent]:
-    """Return the usage of calls in sum, by model and whether their cost is recorded."""
+    """Sum the usage of calls by model; calls with recorded cost are summed separately."""
     sums: dict[tuple[str, bool], Spent] = {}
     for call in calls:
         key = call.model or "", call.dollars is not None
@@ -134,7 +134,7 @@ def dearest_first(listed: Iterable[ModelCost]) -> tuple[ModelCost, ...]:
 
 
 def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
-    """Return the price of an input token: as configured, else as the calls record their cost."""
+    """Return the dollars of an input token: configured, else computed from recorded costs."""
     if price.input is not None:
         return price.input / 1e6
     priced = [call for call in calls if call.cost]
@@ -169,7 +169,7 @@ def load_of(lines: Lines, form: Format, survey: Survey) -> int:
 
 
 def saved_by(savings: Savings, calls: Iterable[ModelCall | Renewed], price: Price) -> Savings:
-    """Return the savings with further calls, less what they paid for a cache that we broke."""
+    """Add further calls to savings. Deducts what they paid because extractions broke the cache."""
     for call in calls:
         if isinstance(call, Renewed):
             until = max(call.at or 0.0, savings.until)
@@ -196,7 +196,7 @@ def life_of(call: ModelCall) -> float:
 
 
 def sent_with(call: ModelCall, tokens: int, cached: int) -> ModelCall:
-    """Return a call with a prompt of another size; of its new part the same share is written."""
+    """Return a call with another prompt size. The cache stores the same share of its new part."""
     tokens = max(0, tokens)
     cached = min(max(0, cached), tokens)
     new = call.tokens - call.cached
@@ -241,7 +241,7 @@ def _place(parsed: ParsedLine) -> str:
 def last_turn(
     newest_first: Iterable[ParsedLine], form: Format, prices: Prices
 ) -> tuple[str, float]:  # fmt: skip
-    """Return the place of the last prompt, and the dollars of the known calls after it."""
+    """Return the place of the last prompt, and the known cost (dollars) of the calls after it."""
     met, dollars, call_of = set[str | None](), 0.0, DIALECTS[form.name].call
     for parsed in newest_first:
         step, call = form.turn_step(parsed.entry), call_of(parsed.entry)

@@ -8,13 +8,13 @@ from brainsurgeon.model.records import Held
 CLOCK_TOLERANCE = 3600.0
 # After a longer pause (seconds) the next run deletes nothing: much may have changed meanwhile.
 LONGEST_PAUSE = 2 * 86_400.0
-# Seconds for which values are kept after a rewrite that ended with both files left.
+# Seconds for which values are kept after a rewrite whose old file cannot be removed.
 ENDED = 30 * 86_400.0
-# Seconds between the announcement and the expiry of values out of sight.
+# Seconds before their expiry from which `status` announces values of missing sessions.
 NOTICE = 7 * 86_400.0
 
-UNPLACED = "its placeholder stands in no session any more"
-OUT_OF_SIGHT = "its session or its entry is out of sight"
+UNPLACED = "its placeholder is in no session any more"
+MISSING = "its session or its entry is missing"
 SILENT = "nothing happened in its session"
 
 
@@ -28,7 +28,7 @@ def expires_at(
     if held.activity is not None:
         moments.append((max(held.activity, held.extracted_at, held.restored_at or 0.0), SILENT))
     if held.missed_at is not None:
-        moments.append((held.missed_at, OUT_OF_SIGHT))
+        moments.append((held.missed_at, MISSING))
     if moments:
         since, why = max(moments)
         return None if retention_standing is None else (since + retention_standing, why)

@@ -24,7 +24,7 @@ from brainsurgeon.model.text import parse_time
 
 # Number of the newest messages in which even a superseded value stays.
 LAST = 2
-# Why a value or turn stays that a step of the ladder could take.
+# Why relief keeps a value or turn that one of its steps could take.
 FITS = "the session fits without it"
 
 
@@ -55,7 +55,7 @@ class Extract(Struct, frozen=True):
 
 
 class Keep(Struct, frozen=True):
-    """The value stays; `until` is when time alone may change that."""
+    """The value stays. At `until`, this may change although the session does not."""
 
     reason: str
     until: float | None = None
@@ -97,7 +97,7 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) ->
     rule = rules.match(part)
     if entry.dead is None:
         if window is not None and entry.position < window:
-            return Keep("inside its own window")
+            return Keep("recent by its _extractable")
         if (rules.giant or rules.max_messages) and _too_much(part, entry, rules, rule):
             return Extract(_describe(part, entry))
         recent = rule.keep_recent if rule else rules.keep_recent
@@ -116,7 +116,7 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) ->
 def _too_much(part: Part, entry: EntryState, rules: Rules, rule: Rule | None) -> bool:
     if part.dead:
         return False
-    # Arguments of calls are extracted only if a rule matches: models copy what they see.
+    # Arguments of calls need a matching rule: models copy placeholders into their next calls.
     giant = 0 < rules.giant < part.chars and part.kind == "tool_result" and not part.block
     beyond = 0 < rules.max_messages <= entry.position
     return giant or (beyond and (rule is not None or part.kind != "tool_call"))
@@ -153,7 +153,7 @@ def override_of(
 ) -> tuple[bool | int | None, str | None]:
     """Return the `_extractable` that applies to an entry, and a warning about its own field.
 
-    `pins` were set by us earlier and apply even if the agent dropped the field.
+    `pins` were set by brainsurgeon earlier. They apply even if the agent dropped the field.
     """
     override, warning = read_extractable(entry)
     if ident is not None and EXTRACTABLE not in entry:

@@ -259,7 +259,7 @@ class Gatherer:
             self._earliest = min((self._earliest, *sent))
 
     def _is_signed(self, thoughts: Thoughts) -> bool:
-        if thoughts.dropped_by_itself and self._session.habits.drops_blocks:
+        if thoughts.asked_to_drop and self._session.habits.drops_blocks:
             return False
         return self._is_bound(thoughts.models)
 

@@ -26,7 +26,7 @@ class Habits(Struct, frozen=True):
     """Behaviour of an agent that concerns signatures.
 
     An agent that `drops_blocks` asks its provider to drop blocks with invalid signatures, where the
-    session says that it did so before (`Thoughts.dropped_by_itself`). One that `remembers` keeps a
+    session says that it did so before (`Thoughts.asked_to_drop`). One that `remembers` keeps a
     session in memory: its thinking may be signed together with values that were extracted from the
     file long ago.
     """

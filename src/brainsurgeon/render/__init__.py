@@ -69,7 +69,10 @@ def local(moment: float) -> str:
 
 
 def in_local_time(text: str) -> str:
-    """Convert the ISO 8601 times in a text to the local time zone; a minute of today to 14:05."""
+    """Convert the ISO 8601 times in a text to local time.
+
+    A time of today without seconds is shortened to 14:05.
+    """
 
     def convert(found: re.Match[str]) -> str:
         moment = parse_time(found[0]) or 0.0
@@ -81,7 +84,7 @@ def in_local_time(text: str) -> str:
     return _MOMENT.sub(convert, text)
 
 
-# `humanize` would be a package in place of these lines, and its import takes 7 ms.
+# `humanize` would be one more package in place of these lines. Its import takes 7 ms.
 def bytes_(count: int) -> str:
     if abs(count) < 10_000:  # noqa: PLR2004
         return f"{count:,} B"
@@ -95,11 +98,11 @@ def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, spare: int = 0,
     whole: int = 0,
 ) -> str:  # fmt: skip
-    """Lay out columns, the first `left` of them to the left.
+    """Lay out a table: the first `left` columns are aligned to the left, the others to the right.
 
-    On a terminal the widest of these are cut in their middle to fit it, but for `spare` characters
-    of each line, and the first `whole` never are; what is read by a program or kept in a file stays
-    whole, as a name that is extracted leads nowhere.
+    On a terminal, columns on the left are shortened in the middle until the table fits, the widest
+    first, but never the first `whole` columns. `spare` characters of each line stay free. Without a
+    terminal nothing is shortened: programs need whole names.
     """
     from rich.cells import cell_len
 
@@ -125,7 +128,7 @@ Columned = tuple[list[str], list[list[str]]]
 def columned(listed: Iterable[Column], room: float, rows: Iterable[Any], *given: Any) -> Columned:
     """Return the names and the cells of the columns that a table of this width shows.
 
-    Each column has a name, the least width that shows it, and the content of a cell.
+    Each column has a name, the least `room` in which it is shown, and a function for its cells.
     """
     wanted = [(name, cell) for name, width, cell in listed if width <= room]
     return [name for name, _ in wanted], [[cell(row, *given) for _, cell in wanted] for row in rows]
@@ -153,8 +156,8 @@ def bar(share: float, room: int) -> str:
     return "#" * (min(room, max(1, round(share * room))) if share else 0)
 
 
-# Ranges are bytes of the value's UTF-8 text (of a whole block, its JSON), from inclusive, to
-# exclusive; they are moved inwards so that no character is cut in two.
+# Offsets count bytes of a value's UTF-8 text, or of the JSON of a block. A range does not include
+# its end. Offsets are moved so that no character is cut in two.
 
 
 def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def totals(report: ScanReport, *, verbose: bool) -> str:
         lines.append(f"… and {more} (--verbose names each, with every value)")
     if report.databases:
         number = counted(len(report.databases), "database")
-        lines.append(f"{number} of OpenClaw examined, including the sessions")
+        lines.append(f"{number} of OpenClaw examined, with all sessions")
     lines += [
         f"{safe(database.path)} is left alone: {safe(database.left_alone)}"
         for database in report.databases if database.left_alone

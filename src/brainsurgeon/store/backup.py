@@ -222,7 +222,7 @@ def put_in_place(directory: str, fresh: str, word: str) -> str | None:
     with _nobody_writing(directory):
         if kept:
             os.link(path, kept)
-            if os.path.lexists(path + "-journal"):  # the database cannot be rolled back
+            if os.path.lexists(path + "-journal"):  # SQLite could not roll it back: it is damaged
                 os.rename(path + "-journal", kept + "-journal")
         os.rename(fresh, path)
         sync_directory(directory)

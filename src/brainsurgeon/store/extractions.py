@@ -29,7 +29,7 @@ from brainsurgeon.model.turns import LINK, ArchiveRecord, PlannedArchive
 from brainsurgeon.store.database import Table, key_path_read, key_path_text, storable
 from brainsurgeon.store.history import Facts
 
-# Values that one check reads, and bytes of them after which it stops.
+# The largest number of values that one check reads, and the bytes after which it stops.
 CHECKED, CHECKED_BYTES = 2000, 64 << 20
 # On real tool results, level 1 compresses within 1 % of level 3 in four fifths of the time.
 _compressor = zstandard.ZstdCompressor(level=1)
@@ -148,9 +148,9 @@ _COLUMNS = (
     " CASE WHEN e.blob_id IS NULL THEN 'expired' WHEN EXISTS (SELECT 1 FROM placements p"
     " WHERE p.extraction_id = e.id) THEN 'standing' ELSE 'restored' END"
 )
-# True if the name of an extraction stands in its session: in a placeholder or an archive's text.
+# True if a session contains the name of an extraction: in a placeholder or an archive's text.
 _NAMES = "(replacement IS NULL OR archive_id IS NOT NULL)"
-# Key of a fact: the least number for new placeholders of ids that sessions may share.
+# Key of a fact: the least number for a new placeholder, if sessions may share the entry's id.
 _LEAST_NUMBER = "least_number"
 # Matches the extractions of an entry by the id in its placeholders, whatever the number.
 _OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
@@ -165,7 +165,7 @@ class Extractions(Table):
         return self._extractions("e.session_id = ?", session_id)
 
     def held_in(self, session_id: int) -> list[Extraction]:
-        """Return the extractions with a placeholder in a session when last read, oldest first."""
+        """Return the extractions with placeholders in a session as last read, oldest first."""
         return self._extractions(
             "e.id IN (SELECT extraction_id FROM placements WHERE session_id = ?)", session_id
         )
@@ -228,9 +228,9 @@ class Extractions(Table):
         ]
 
     def add(self, edit: Removal, **columns: object) -> None:
-        """Record a removal that a rewrite is about to make; it counts once that is confirmed.
+        """Record a removal that a rewrite will make. It counts once the rewrite is confirmed.
 
-        `columns` has what the plan does not tell: the stored value and the rewrite.
+        `columns` are those that the plan does not know, such as the ids of value and rewrite.
         """
         before = edit.takes_over and self._first(
             "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
@@ -274,7 +274,7 @@ class Extractions(Table):
 
         Archived turns are not values: only their bytes count.
         """
-        # The bytes of a token around the id in it: of a block, and of a text.
+        # The bytes of a placeholder's token without its id: of a block, and of a text.
         around = [
             len(placeholder_token(placeholder_named(""), block=block)) for block in (True, False)
         ]
@@ -361,7 +361,7 @@ class Placeholders(Table):
         yield from self._column(statement, blob_id, place, ident)
 
     def _free(self, ident: str, place: str, least: int) -> int:
-        """Return an unused number, at least `least`. The used ones have few gaps."""
+        """Return an unused number, at least `least`. Bisects, since used ones have few gaps."""
 
         def is_free(number: int) -> bool:
             return self._digest_of(_numbered(ident, number), place) is None
@@ -421,7 +421,7 @@ class Placements(Table):
         `gone` are extractions whose entry was read and no longer contains them, `missed` are
         extractions whose entry was not found.
         """
-        if there := set(standing):  # nothing in most steps of a session in a database
+        if there := set(standing):  # often empty: a database is rewritten in many steps
             seen = "SELECT extraction_id FROM placements WHERE session_id = ? AND missed_at IS NULL"
             self.add(session_id, there.difference(self._column(seen, session_id)))
         self.remove(session_id, gone, now)
@@ -528,7 +528,7 @@ class Archives(Table):
         )
 
     def undone_by(self, restored: Sequence[int]) -> list[int]:
-        """Return the archives that are undone when these values are restored: those with a text."""
+        """Return the archives whose texts are among these restored values: they are undone."""
         return self._column(
             "SELECT DISTINCT archive_id FROM extractions WHERE archive_id IS NOT NULL"
             " AND path != ? AND id IN (SELECT value FROM json_each(?))",

@@ -20,13 +20,16 @@ from brainsurgeon.store.database import Table, signed, unsigned
 from brainsurgeon.store.extractions import Archives, Blobs, Placements
 from brainsurgeon.store.history import Events, Runs
 
-# Seconds for which a restore request stays open at least. Its value was printed already.
+# Shortest time (seconds) for which a restore request waits for an idle session.
 LEAST_WAIT = 600.0
 
 
 class Requests(Table):
     def add(self, asked: Request) -> None:
-        """Record a request. One to set, relieve or archive replaces an older one for its entry."""
+        """Record a request.
+
+        A request to set, relieve or archive replaces the open one for the same entry.
+        """
         if asked.action in ("set", "relieve", "archive"):
             self._execute(
                 "UPDATE requests SET state = 'done', why = 'replaced by a newer one'"
@@ -283,7 +286,7 @@ class Journal(Table):
         return {name: int(number) for name, number in zip(names, row, strict=True)}
 
     def _rolled_back(self, note: Confirmation) -> int | None:
-        """Return the run that a rewrite rolls back, by its own run or by a request it fulfils."""
+        """Return the run that a rewrite rolls back: its own run or a request names it."""
         if not (note.restored_ids or note.fields_gone):
             return None
         run: int | None = self._first(
@@ -295,7 +298,7 @@ class Journal(Table):
         return run
 
     def _relieves(self, note: Confirmation) -> bool:
-        """Check whether a rewrite is a relief, by its own run or by a request it fulfils."""
+        """Check whether a rewrite was made by `relieve`, or fulfils a request to relieve."""
         return bool(self._first(
             "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ? AND command = 'relieve')"
             " OR EXISTS (SELECT 1 FROM requests WHERE action = 'relieve'"
