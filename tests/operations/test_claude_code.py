@@ -249,7 +249,8 @@ def test_beside_a_process_at_rest_new_extractions_wait(world, path, conversation
     changed_at = int(time.time() / 60) * 60 - 60
     os.utime(path, (changed_at,) * 2)
     world.record(puppet.pid, status="idle")
-    why = f"an open Claude Code has it in memory: deferred until {iso(changed_at + HOUR)}"
+    until = iso(changed_at + HOUR)
+    why = f"an open Claude Code has it in memory: waits for its exit, at most until {until}"
 
     for dry_run in (True, False, True, False):
         assert outcome(world.scan(dry_run=dry_run)) == ("deferred", why)

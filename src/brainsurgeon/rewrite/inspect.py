@@ -39,7 +39,7 @@ def settings_for(settings: Settings, file: SessionFile) -> Settings:
     """Return the settings of a session, with its profile applied if it has one.
 
     A profile is selected by the names `agent/id` of the session, or by its keys in its agent's
-    `sessions.json` (no keys if that cannot be read).
+    `sessions.json`. If that file cannot be read, there are no keys.
     """
     if not settings.has_profiles:
         return settings
@@ -160,7 +160,7 @@ class Examination(Struct, frozen=True, dict=True):
         if not claude_code.presence(place, self.now, abandoned).beside:
             return None
         until = iso(math.ceil(self.forgotten_at / 60) * 60)
-        return f"an open Claude Code has it in memory: deferred until {until}"
+        return f"an open Claude Code has it in memory: waits for its exit, at most until {until}"
 
     @cached_property
     def records(self) -> Records:
