@@ -26,8 +26,8 @@ _CRON = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, DAYS))
 _CRON_ITEM = re.compile(r"(\*|[0-9]+(?:-[0-9]+)?)(?:/([0-9]+))?")
 
 
-# APScheduler's own parser counts weekdays from Monday and refuses 7, and its import takes 47 ms,
-# which every command that reads a configuration would pay.
+# APScheduler's own parser counts weekdays from Monday and refuses 7. Its import takes 47 ms, and
+# every command that reads a configuration would need it.
 def cron_numbers(expression: str) -> list[list[int]]:
     """Return the numbers that each of the five fields of a cron expression matches.
 

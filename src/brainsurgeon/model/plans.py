@@ -41,18 +41,13 @@ class Removal(_Replacement, frozen=True):
     """A value that is removed from its line, and the text that replaces it.
 
     `name` is the id in the placeholder; the store may add a number to it (`named`). `new` is the
-    new text as JSON. `how` decides what it is:
-
-    - `extract`: a placeholder
-    - `redact`: a short text
-    - `empty`: an empty block, which is never sent
-    - `archive`: the text or the link of an archive
-
-    With `block`, a text block replaces a whole object. A `forced` removal is made even if it gains
-    nothing. `anchor` is the id of the value's tool call. It stays the same if the agent rewrites
-    its history with new entry ids. `rest` is a digest of the rest of the line, None if entry ids
-    are random. `takes_over` is the id of an earlier extraction at this place. The new archive keeps
-    its stored value as the original. `tokens` is what the next request saves.
+    new text as JSON: a placeholder, or a short text (`how` is `redact`), an empty block that is
+    never sent (`empty`), or the text or link of an archive (`archive`). With `block`, a text block
+    replaces a whole object. A `forced` removal is made even if it gains nothing. `anchor` is the id
+    of the value's tool call. It stays the same if the agent rewrites its history with new entry
+    ids. `rest` is a digest of the rest of the line, None if entry ids are random. `takes_over` is
+    the id of an earlier extraction at this place. The new archive keeps its stored value as the
+    original. `tokens` is what the next request saves.
     """
 
     name: str

@@ -47,8 +47,8 @@ class Extraction(Struct, frozen=True):
     extraction made the next request `tokens` smaller. `damaged` means that reading the stored value
     failed.
 
-    `state` is `standing` if the placeholder is in a session as far as known, `restored` if it is in
-    none, or `expired`. An expired extraction is a tombstone, and its `blob_id` is None.
+    `state` is `standing` if a session contained the placeholder when it was last read, `restored`
+    if none did. An `expired` extraction is a tombstone, and its `blob_id` is None.
     """
 
     id: int
@@ -126,8 +126,8 @@ class FieldRecord(Struct, frozen=True):
 class PrintedAnswer(Struct, frozen=True):
     """How to find the answer that a restore printed, in the result of a tool.
 
-    `ident` is the random id in the answer, `before` the number of characters in front of the id,
-    `length` the number of all characters, `digest` a digest of the text.
+    `ident` is the random id in the answer, `digest` a digest of the whole text. `before` is the
+    number of characters before the id, `length` the number of all characters.
     """
 
     ident: str
@@ -200,12 +200,12 @@ class Records(Struct, frozen=True):
     """The store's records of one session and of the values in its file.
 
     `own` is the id of the session's row, `alike` are the rows of sessions with the same id.
-    `extractions` are the candidates for the placeholders and other replacements in the file. They
-    may be of any session. `placed` are the ids of those that this session contained when it was
-    last read. `fields` are our fields in the session, and fields that were set on entries with the
-    same ids in other sessions. `restores` are the times at which entries were last restored.
-    `asked_until` is the id of the newest request, open or not, or 0. `rate` is in tokens per
-    character.
+    `extractions` are the candidates for the placeholders and other replacements in the file, from
+    any session. They include all that this session contained when it was last read: `placed` are
+    the ids of these. `fields` are our fields in the session, and fields that were set in other
+    sessions on entries with the same ids. `restores` are the times at which entries were last
+    restored. `asked_until` is the id of the newest request, open or not, or 0. `rate` is in tokens
+    per character.
     """
 
     extractions: tuple[Extraction, ...] = ()
@@ -241,8 +241,8 @@ class Records(Struct, frozen=True):
 class FileState(Struct, frozen=True):
     """The result of the last scan of a file, with the fingerprint and the rules at that time.
 
-    `due_at` is when time alone may change the result. `first_seen` is when the file first had this
-    fingerprint, `looked_at` when a scan last opened it.
+    `due_at` is when time alone may change the result. `first_seen` is when a run first saw this
+    fingerprint, `looked_at` when a scan last opened the file.
     """
 
     fingerprint: Fingerprint
@@ -258,10 +258,10 @@ class FileState(Struct, frozen=True):
 class Confirmation(Struct, frozen=True):
     """The facts to record when a rewrite has happened.
 
-    All are ids: `restored_ids` of the restored extractions, `fields_gone` of the field records that
-    are no longer valid, `requests` of the fulfilled requests, `restored` of the restored entries.
-    `at` is the time of the rewrite. `rows` are the events that it changes in a database, each with
-    its number and its hexadecimal digests before and after.
+    `restored_ids` are the restored extractions, `restored` the restored entries. `fields_gone` are
+    the field records that are no longer valid, `requests` the fulfilled requests. All are ids. `at`
+    is the time of the rewrite. `rows` are the events that it changes in a database, each with its
+    number and its hexadecimal digests before and after.
     """
 
     restored_ids: list[int] = field(default_factory=list)

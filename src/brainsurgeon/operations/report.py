@@ -21,9 +21,9 @@ from brainsurgeon.rewrite.inspect import excluded
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
-# Limits; the largest come first.
+# Limits. What is largest comes first.
 MOST_READ = 25  # sessions that are read to list what the next scan would extract
-LISTED = 500  # sessions that the page lists: a browser has to open it
+LISTED = 500  # sessions on the page, which a browser has to open
 _VALUES = 40  # extracted values listed for each session
 _PLACES = 50  # places with copies
 # Directories beside a session in which agents keep copies of values.

@@ -134,8 +134,8 @@ def outcome_in(text: str) -> str:
 class Weight(NamedTuple):
     """The size of some entries.
 
-    `sent` is their part of a request, `going` the number of characters that the flat form removes,
-    `messages` the number of live messages. The linked form removes everything in `sent`.
+    `sent` is their part of a request, `messages` the number of live messages. The linked form
+    removes everything in `sent`, the flat form only `going` characters.
     """
 
     sent: Sent = NOTHING
@@ -176,8 +176,8 @@ class TurnEntry(NamedTuple):
 class Entries(Struct):
     """The entries of a turn. An index is the position in the turn, 0 for the prompt.
 
-    `ids` are hashes of their ids, `last` is the id of the last entry, `at` the index of the last
-    reply (0 without one). `flaws` are reasons why entries cannot leave the branch, each with the
+    `ids` are hashes of their ids, `last` is the id of the last entry. `at` is the index of the last
+    reply, 0 without one. `flaws` are reasons why entries cannot leave the branch, each with the
     index of the first such entry. `named` lists the references to these entries from anywhere: the
     index of the entry, and the offset and id of the entry that refers to it.
     """

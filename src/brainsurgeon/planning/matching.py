@@ -1,11 +1,11 @@
 """Match the placeholders in a session's file with the recorded extractions.
 
 A placeholder contains the name of its value, so no other file is read. It is ours if a record has
-its text and path, and the entry is the recorded one. An entry is the recorded one if it has the
-recorded id. If entry ids are not random, the rest of the line has to match the record, too.
+its text and path, and the entry has the recorded id. If entry ids are not random, the rest of the
+line has to match the record, too.
 
-Agents also rewrite their histories with new entry ids. So an entry with another id can be the
-recorded one, too. The value there must be of the recorded kind, and one of these must be true:
+Agents rewrite their histories with new entry ids. So a placeholder in an entry with another id can
+also be ours. The value there must be of the recorded kind, and one of these must be true:
 
 - The record has a tool call, and the value belongs to it.
 - The record has no tool call, and the session has the recorded session id.
@@ -338,8 +338,8 @@ class Redaction(Struct, frozen=True):
 class OwnCalls(Struct, frozen=True):
     """Our answers in a session, and the calls that they answer.
 
-    `answers` has the redactions of each entry, `calls` the requested entry of each call, `requests`
-    the ids of the requests whose answer was found.
+    `answers` maps ids of entries to their redactions, `calls` maps ids of calls to the requested
+    entries. `requests` are the ids of the requests whose answer was found.
     """
 
     answers: dict[str, list[Redaction]] = field(default_factory=dict)

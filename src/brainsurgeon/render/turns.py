@@ -344,13 +344,13 @@ def context(
     taken = context.plan.extracted
     pays = "" if context.pays or not taken else ", too little to be worth a rewrite"
     values = counted(len(taken), "value")
-    lines.append(f"the next scan would take {values}, {bytes_(context.plan.gain)}{pays}")
+    lines.append(f"the next scan would extract {values}, {bytes_(context.plan.gain)}{pays}")
     lines += [f"  - {safe(removal.entry_id)} {safe(dotted(removal.path))}: {safe(removal.reason)}"
               for removal in taken[:_MOST_ROWS]]  # fmt: skip
     if len(taken) > _MOST_ROWS:
         lines.append(f"  - … and {len(taken) - _MOST_ROWS} more")
     lines += turns(context.plan.turns)
-    lines.append("and leave")
+    lines.append("and would keep")
     lines += [
         f"  = {kept.values} {kept.kind}{' of ' + safe(kept.tool) if kept.tool else ''} "
         f"({kept.chars:,} characters): {kept.reason}"

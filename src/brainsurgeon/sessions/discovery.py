@@ -1,8 +1,8 @@
 """Find the session files below the roots, without ever leaving a root, and open sessions."""
 
 # Every step below a root goes through the descriptor of the directory above and refuses symbolic
-# links, so that a directory swapped for a link during the walk cannot lead outside. The root itself
-# is the user's choice and may be a link.
+# links. So a directory that is swapped for a link during the walk cannot lead outside. The root
+# itself is the user's choice and may be a link.
 #
 # A change in a directory changes its ctime, which no process can set. So an unchanged directory is
 # not listed again: the listing of an earlier run is used. It is not even opened for reading, since

@@ -54,8 +54,8 @@ class RolledBackError(RefusedError):
 class NotIdleError(Exception):
     """The session may not be touched now, but perhaps by a later run.
 
-    `until` is when time alone may change that (seconds since 1970), None if unknown. Apart from
-    time, with `in_database` only a change of the session's database can change it. With `given_up`,
+    `until` is when time alone may change that (seconds since 1970), None if unknown. With
+    `in_database`, only a change of the session's database can change it earlier. With `given_up`,
     no run waits for such a change.
     """
 

@@ -1,8 +1,8 @@
 """List the sessions in databases of their agents, and read them as lines."""
 
 # Each event is one line; its offset is its position in a file of all events, each followed by a
-# newline. Rows are fetched a few at a time and never inside a long read transaction, which would
-# keep the agent from truncating its write-ahead log.
+# newline. Rows are fetched a few at a time, never inside a long read transaction: it would keep
+# the agent from truncating its write-ahead log.
 
 import os
 import sqlite3

@@ -141,8 +141,8 @@ class Candidates(Table):
     ) -> bool:
         """Add every value that may have expired; return whether there is any.
 
-        A value is kept for `retention` seconds if its placeholder is in no session, and for
-        `standing` seconds if it is in one. None means for ever.
+        A value is kept for `standing` seconds if a session has its placeholder, otherwise for
+        `retention` seconds. None means for ever.
         """
         self._executemany("INSERT INTO temp.sight VALUES (?, ?, ?, ?)", sights)
         if retention is not None:
