@@ -327,6 +327,11 @@ class TestLeavingAlone:
             ("{plugins: {slots: {contextEngine: 'lossless'}}}", "auto", False),
             ("{plugins: {slots: {contextEngine: 'lossless'}}}", "engines", True),
             ("{plugins: {slots: {contextEngine: 'legacy'}}}", "auto", True),
+            (
+                "{about: 'it\\'s a \"claw\" \\\n of two lines', /* own */ agents: [1, 2,],}",
+                "auto",
+                True,
+            ),
             ("{plugins: {$include: './plugins.json'}}", "auto", False),
             ("{plugins: {$include: './plugins.json'}}", "engines", True),
             ("not json at all {", "auto", False),

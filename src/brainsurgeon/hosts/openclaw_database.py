@@ -476,10 +476,12 @@ def _is_path(value: object) -> TypeGuard[str]:
 # compiled package, in place of 30 lines.
 _PIECE = r"""(?xs)
       (?P<space>[\s\ufeff]+|//[^\n]*|/\*.*?\*/)
-    | (?P<string>"(?:[^"\\\n]|\\.)*"|'[^'"\\\n]*')
+    | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
     | (?P<word>[A-Za-z_$][\w$]*)
     | (?P<other>[{}\[\]:,]|[-+.\w]+)
     """
+# What strings of JSON5 write differently from JSON.
+_INNER = {"\\'": "'", '"': '\\"', "\\\n": ""}
 
 
 def loads(text: str) -> object:
@@ -495,7 +497,8 @@ def loads(text: str) -> object:
         if piece in ("}", "]") and pieces and pieces[-1] == ",":
             pieces.pop()
         if match.lastgroup == "string":
-            piece = f'"{piece[1:-1]}"'
+            inner = re.sub(r'(?s)\\.|"', lambda part: _INNER.get(part[0], part[0]), piece[1:-1])
+            piece = f'"{inner}"'
         elif match.lastgroup == "word" and piece not in ("true", "false", "null"):
             piece = f'"{piece}"'
         pieces.append(piece)
