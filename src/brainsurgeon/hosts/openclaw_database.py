@@ -64,8 +64,8 @@ class Schema(Struct, frozen=True):
     """The layout of one database; `program` is the version of OpenClaw that wrote it.
 
     `unknown` is the reason why it may not be written, or None. SQLite changes `cookie` with every
-    change of the schema, so a database with the same `cookie` need not be examined again. `empty`
-    is set if there are no tables for sessions: `openclaw doctor` of 2026.7 creates such a database
+    change of the schema: a database with the same `cookie` need not be examined again. `empty` is
+    set if there are no tables for sessions: `openclaw doctor` of 2026.7 creates such a database
     beside sessions in files.
     """
 
@@ -158,11 +158,11 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int | str:
     return value
 
 
-# An event is stored as its text, or (layout 23) compressed with zstd, with navigation data
-# (`navigation_json`) that OpenClaw derives from the text. A text of any size may always be stored
-# uncompressed and without this data: then OpenClaw derives it when it reads (openclaw 2026.9.6,
-# `prepareTranscriptPayload` and the table's constraints). So we write either the four columns as
-# they were, or the text alone.
+# An event is stored as text. Layout 23 can also store it compressed with zstd, and with navigation
+# data (`navigation_json`) that OpenClaw derives from the text. A text of any size may always be
+# stored uncompressed and without this data: then OpenClaw derives it when it reads (openclaw
+# 2026.9.6, `prepareTranscriptPayload` and the table's constraints). So we write either the four
+# columns as they were, or the text alone.
 
 LARGEST_COMPRESSED = 4 << 20  # bytes of the longest event that OpenClaw compresses
 _STOPS = ("stop", "length", "error", "aborted")
@@ -362,9 +362,9 @@ def unwritable(path: str) -> str | None:
     return None if os.geteuid() in (0, owner) else "the database belongs to another user"
 
 
-# `<state directory>/state/openclaw.sqlite` lists the path of each agent's database and the
-# processes that have one open, with the time at which each process started (openclaw 2026.9.6,
-# `dist/openclaw-state-db-read-connection-*.mjs`; seen with 2026.8.1 to 2026.9.6).
+# `<state directory>/state/openclaw.sqlite` lists the path of each agent's database. It also lists
+# the processes that have one open, and when each process started. (openclaw 2026.9.6,
+# `dist/openclaw-state-db-read-connection-*.mjs`; seen with 2026.8.1 to 2026.9.6)
 
 
 class Owner(Struct, frozen=True):

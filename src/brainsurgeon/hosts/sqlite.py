@@ -1,12 +1,11 @@
 """Open another program's SQLite database so that reading leaves no files behind.
 
-SQLite creates a write-ahead log and its index as soon as a database in WAL mode is opened for
-reading, and leaves both there (seen with SQLite 3.40.1). If no process has the database open and
-the log is empty, the file alone is complete and `immutable` reads it without a trace. If there is a
-log, `immutable` would miss its content, so the database is opened read-only; the index of the log
-may change then.
+If SQLite opens a database in WAL mode for reading, it creates a write-ahead log and its index. It
+leaves both there (seen with SQLite 3.40.1). The option `immutable` creates no files, but ignores
+the log. So it is used if no process has the database open and the log is empty. Otherwise the
+database is opened read-only; the index of the log may change then.
 
-Only one thread of this process may have a database open at a time: closing any descriptor of a file
+Only one thread of this process may have a database open at a time. Closing any descriptor of a file
 releases all locks of the process on it, and SQLite knows only its own descriptors. That thread may
 open it once more through SQLite, for reading.
 """

@@ -80,8 +80,8 @@ class Lines(Protocol):
 class Part(Struct, frozen=True):
     """One value inside an entry that could be extracted.
 
-    With `block`, a text block replaces the whole object at `path`, because the provider would
-    refuse a placeholder inside it (images, signed thinking). `locked` is the reason why the value
+    With `block`, a text block replaces the whole object at `path` (an image or signed thinking):
+    the provider would refuse a placeholder inside it. `locked` is the reason why the value
     must stay whatever the rules say, or None. A `dead` part is never sent to a model, even if its
     entry is: only the agent's own screen shows it. `instead` is a token that replaces signed
     thinking, since a model would imitate a placeholder there.

@@ -39,7 +39,7 @@ TURN = 0.026
 # A pause follows a transaction of so many rows. So many bytes take as long as one row.
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
 HIDDEN = "its agent keeps its sessions in a database that is below no root"
-_ANOTHER = "none of its known sessions is found there, and it is another directory than before"
+_ANOTHER = "it is not the same directory as before, and has none of its known sessions"
 
 
 def retention(

@@ -63,4 +63,4 @@ def first_in_days(before: Clock | None, now: Clock) -> str | None:
     """Return why a run after a long pause deletes nothing, or None."""
     if before is not None and now.wall - before.wall <= LONGEST_PAUSE:
         return None
-    return "this is the first retention run in two days; the next one deletes what is due"
+    return "this is the first retention run in two days; the next one deletes expired values"

@@ -100,8 +100,8 @@ def table(
 ) -> str:  # fmt: skip
     """Lay out a table: the first `left` columns are aligned to the left, the others to the right.
 
-    On a terminal, columns on the left are shortened in the middle until the table fits, the widest
-    first, but never the first `whole` columns. `spare` characters of each line stay free. Without a
+    On a terminal, left columns are shortened in the middle until the table fits, widest first. The
+    first `whole` columns are never shortened. `spare` characters of each line stay free. Without a
     terminal nothing is shortened: programs need whole names.
     """
     from rich.cells import cell_len

@@ -381,8 +381,7 @@ def renumber(connection: sqlite3.Connection) -> None:
     """Prevent a store from a backup from reusing placeholders of the store that it replaces.
 
     Placeholders made after the backup are still in files. Ids that are not random could get the
-    same placeholders again, so their numbers continue from a random number that is larger than all
-    used ones.
+    same placeholders again. So their numbers continue from a random one, larger than all used ones.
     """
     Facts(connection).put(_LEAST_NUMBER, secrets.randbelow(10**9) + 10**6)
 
