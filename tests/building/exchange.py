@@ -16,7 +16,7 @@ from building.processes import wait_until
 
 TEMPORARY = ".brainsurgeon-0123456789abcdef.tmp"
 NAME = "session.jsonl"
-VALUE = b"v" * 3000
+VALUE = b"v" * 5000
 PLACEHOLDER = b"[[extracted-2]]"
 OLD = b'{"id":1}\n{"id":2,"value":"' + VALUE + b'"}\n{"id":3}\n'
 NEW = OLD.replace(VALUE, PLACEHOLDER)

@@ -274,6 +274,7 @@ REWRITTEN = {
     "shorter": b'{"id":1,"compacted":true}\n' + LATE,
     "longer and different": b'{"id":1,"migrated":true}\n' * 200 + LATE,
     "as long and different": OLD.replace(b'"id":3', b'"id":9'),
+    "as long and different in front": OLD.replace(b'"id":1', b'"id":9'),
 }
 
 

@@ -196,7 +196,9 @@ class Successor(Struct):
                 self._exchange_back("somebody keeps the file open", gone_by)
             time.sleep(0.0005)
         old_end, new_end = self.ends
-        if not retire.goes_on(old, old_end):
+        status = os.fstat(old)
+        edited = status.st_mtime_ns != self.session.fingerprint.mtime_ns
+        if not retire.goes_on(old, old_end) or (edited and status.st_size == old_end.size):
             self._exchange_back("the agent rewrote the file meanwhile", gone_by)
         late = retire.tail_of(old, old_end)
         if late:
