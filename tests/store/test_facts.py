@@ -43,6 +43,13 @@ def test_a_lost_moment_is_the_first_one(directory, note):
     assert note(0.5) == 0.5
 
 
+def test_the_moment_that_an_earlier_store_left_is_not_this_ones(directory, note):
+    """The first run of a store replaces the moment in a file that was there already."""
+    Path(directory, "last_run").touch()
+
+    assert note(1.5) == 1.5
+
+
 def test_an_unchanged_tree_has_the_database_left_alone(world, conversation):
     """A second run over what did not change does not write to the database at all."""
     conversation.turn()

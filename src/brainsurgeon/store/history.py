@@ -283,10 +283,11 @@ class Facts(Table):
 
     def note_run(self, now: float) -> None:
         """Record the time of a run over all sessions."""
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         if self.get("last_run_at") is None:
-            self.put("last_run_at", now)
-            return
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self.put("last_run_at", now)  # and no new file, but an earlier store may have left one
+        else:
+            flags |= os.O_CREAT
         with suppress(OSError):
             descriptor = os.open(self._last_run, flags, 0o600)
             try:
