@@ -58,6 +58,18 @@ def test_at_most_five_questions_are_quoted():
     assert said["open_questions"] == [f"Is it {n}?" for n in range(5)]
 
 
+def test_a_long_answer_without_an_end_of_a_sentence_is_searched_once():
+    """The time to find questions grows with the answer, not with its square."""
+    said = json.loads(summary_of("x" * 10_000_000, None, [], [], {}))
+
+    assert said["open_questions"] == []
+
+
+def test_an_archive_that_nests_too_deeply_is_its_own_outcome():
+    """What somebody else wrote behind the mark need not be JSON that can be parsed."""
+    assert outcome_in(archive_text("a", "[" * 100_000)) == "[" * 100_000
+
+
 def test_the_text_names_its_archive():
     """An archive begins with its mark and its id, whatever characters that has."""
     assert archive_text("4f9d2a11", "so") == "[archived turn]\narchive: 4f9d2a11\n\nso"

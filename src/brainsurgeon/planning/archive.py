@@ -52,7 +52,8 @@ from brainsurgeon.planning.snapshot import Frontier, Snapshot
 # The most bytes that a summary quotes of the outcome, and the most questions.
 _QUOTED = 2000
 _QUESTIONS = 5
-_QUESTION = re.compile(r"[^\s.!?][^.!?\n]*\?")
+# Sentences that may be questions: a match that fails would be tried at each character again.
+_SENTENCE = re.compile(r"[^\s.!?][^.!?\n]*\??")
 # Characters kept of the first line of a failed result, and how many of the newest are kept.
 _FINDING = 160
 _FINDINGS = 5
@@ -91,7 +92,7 @@ def summary_of(
     `closing` is its last answer, `findings` are the first lines of its failed results. `files` are
     the files that it touched. `tools` counts its calls.
     """
-    questions = [match.strip() for match in _QUESTION.findall(closing)[:_QUESTIONS]]
+    questions = [one for one in _SENTENCE.findall(closing) if one.endswith("?")][:_QUESTIONS]
     summary = {
         "outcome": outcome_of(closing, note),
         "key_findings": findings,
@@ -121,7 +122,7 @@ def outcome_in(text: str) -> str:
     summary = text.partition("\n\n")[2]
     try:
         parsed = json.loads(summary)
-    except ValueError:
+    except (ValueError, RecursionError):
         return summary
     if not isinstance(parsed, dict):
         return summary
