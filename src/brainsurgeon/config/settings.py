@@ -259,8 +259,8 @@ class Settings(Profiled):
     )
     keep_purge_control_calls: Switch = key(
         False,
-        "with `false`, a scan shortens a restore call of the agent and its answer, once the value "
-        "is back in its place",
+        "with `false`, a scan shortens the agent's restore calls and their results, once the "
+        "values are back in their entries",
     )
     scan_interval: Interval = key(30, "time between the scans of the daemon")
     auto_cron: Cron = key(
