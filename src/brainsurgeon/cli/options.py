@@ -72,7 +72,7 @@ Keys = Annotated[
     list[str] | None,
     Option(
         "--key",
-        help="Only this value, by its path (message.content.0.text) or a name in it (details). "
+        help="Only this value: its path (message.details), or one part of the path (details). "
         "Repeatable.",
     ),
 ]
