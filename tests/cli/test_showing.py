@@ -430,6 +430,29 @@ def test_names_with_half_a_character_are_printed_too(world, conversation, cli):
     assert path.read_bytes() == data
 
 
+def test_a_value_named_like_a_time_keeps_its_size(world, conversation):
+    """The numbers of `sizes_bytes` and `reasons` are no times, however paths and reasons end."""
+    conversation.user()
+    ident = conversation.call(name="T", arguments={"look_at": "x" * 2000})
+    conversation.result("done", tool="T")
+    conversation.assistant()
+    world.put("s.jsonl", conversation.bytes())
+    world.put("t_at.jsonl", conversation.bytes())
+    call = bound(world, keep_recent=0, trigger_types=["tool_call"], exclude=["session:t_at"])
+    call("scan", "--once")
+    status = document(call("status", "--json"))
+    restored = document(call("restore", ident, "--session", "main/s", "--json"))
+
+    assert restored["sizes_bytes"] == {"message.content.0.arguments.look_at": 2002}
+    assert status["reasons"] == {"excluded by session:t_at": 1}
+
+
+def test_an_age_that_is_none_is_refused(world, cli):
+    """`status` checks --max-age with or without --check, as every option."""
+    for words in (("status", "--check"), ("status",)):
+        assert cli(*words, "--max-age", "soon").returncode == 2
+
+
 def test_monitors_get_one_line_and_a_code(world, session, cli):
     """`status --check` ends with 0 and one line after a run, with 1 and the reason without one."""
     well, old = together(

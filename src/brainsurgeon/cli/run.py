@@ -262,8 +262,8 @@ def status(
     now = time.time()
     with options.store_to_read(settings) as store:
         current = operation(settings, store, now)
-    age = options.seconds_given("--max-age", max_age) if check or options.given.json else None
-    troubles = judge(current, now, max_age=age)
+    age = options.seconds_given("--max-age", max_age)
+    troubles = judge(current, now, max_age=age if check or options.given.json else None)
     if options.given.json:
         options.print_json(render.status_json(current) | {"troubles": troubles})
     elif check:

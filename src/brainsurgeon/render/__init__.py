@@ -23,8 +23,8 @@ _NARROWEST = 8
 _MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z")
 
 
-# The texts of sessions in a document. They are printed as they are.
-_VERBATIM = ("content", "lines")
+# Printed as they are: texts of sessions, and numbers whose names are paths of values or reasons.
+_VERBATIM = ("content", "lines", "reasons", "sizes_bytes")
 
 
 def document(value: Any) -> str:
