@@ -149,6 +149,18 @@ def test_wrong_arguments_are_told_and_change_nothing(world, arguments, words):
     assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"budget": 0}, "budget: Input should be greater than or equal to 1"),
+        ({"note": "x" * 9000}, "note: String should have at most 8000 characters"),
+    ],
+)
+def test_a_wrong_argument_is_told_in_one_sentence(world, arguments, words):
+    """The error names what the argument can be, and not also that it can be absent."""
+    assert Agent(world).refused(action="get_context", **arguments) == words
+
+
 def test_everything_that_is_wrong_is_told_at_once(world):
     """Two wrong arguments make one error that names both."""
     told = Agent(world).refused(action="purge", limit="many")

@@ -59,8 +59,8 @@ class Call(BaseModel):
     value: Annotated[
         StrictBool | Annotated[StrictInt, Field(ge=0)] | Absent, BeforeValidator(_plain)
     ] = Field(None, description="For set_extractable.")
-    note: str | Absent = Field(
-        None, max_length=8000, description="For done: the outcome of the task."
+    note: Annotated[str, Field(max_length=8000)] | Absent = Field(
+        None, description="For done: the outcome of the task."
     )
     budget: Positive | Absent = Field(
         None, description=f"For evidence: largest number of bytes of results ({BUDGET})."
@@ -108,6 +108,7 @@ def parse_call(arguments: dict[str, Any]) -> Call:
         problems = [
             f"{'.'.join(str(step) for step in one['loc'][:1]) or 'arguments'}: {one['msg']}"
             for one in error.errors(include_url=False, include_input=False, include_context=False)
+            if one["type"] != "none_required"  # no argument is None here
         ]
         raise UsageError("; ".join(dict.fromkeys(problems))) from error
     if call.entry_id not in (None, call.entry):
