@@ -111,6 +111,21 @@ def test_a_lack_of_descriptors_is_named_as_such(world, conversation, most):
         assert "1 extracted" in said
 
 
+def test_a_backup_into_a_directory_of_another_user_is_refused(shared_world, conversation):
+    """Where nothing can even be looked up, it is said in words which directory cannot be used."""
+    world = shared_world
+    world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    world.close()
+    give_away(world)
+    shut = world.base / "shut"
+    shut.mkdir(mode=0)
+    done = bound(world)("store", "backup", shut / "kept.db", ordinary=True)
+
+    assert done.returncode == 2
+    assert f"{shut}: cannot be written by this user" in done.stderr.decode()
+
+
 @pytest.mark.parametrize("command", ["show", "sessions", "restore"])
 def test_an_unreadable_session_is_named(shared_world, conversation, command):
     """A session that may not be read is named in one line, by whatever command is asked for it."""

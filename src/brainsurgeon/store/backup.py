@@ -58,7 +58,7 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
         os.rename(fresh, target)
         sync_directory(os.path.dirname(target))
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, PermissionError):
             os.unlink(fresh)
     return StoreCopy(target, os.stat(target).st_size, values)
 
