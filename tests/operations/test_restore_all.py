@@ -230,6 +230,16 @@ def test_nothing_put_back_is_not_called_nothing_to_undo(world, pruned):
     assert done.missed == (f"{pruned}: damaged in the store",)
 
 
+def test_a_link_in_the_place_of_a_session_is_not_called_gone(world, pruned, path):
+    """It is not followed, and the file that it leads to may contain placeholders."""
+    path.rename(path.with_suffix(".away"))
+    path.symlink_to(path.with_suffix(".away"))
+    [one] = world.restore_all()
+
+    assert (one.state, one.unfinished) == ("failed", True)
+    assert "symbolic link" in one.reason
+
+
 def test_it_waits_for_a_session_at_work(world, conversation, pruned, path, clock):
     """With patience, a session whose turn ends meanwhile is restored, and its reason was named."""
     open_turn(path, conversation, clock)

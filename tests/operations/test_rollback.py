@@ -204,6 +204,15 @@ def test_a_file_that_is_gone_is_named(world, original, path):
     assert [one.state for one in world.rollback(1).sessions] == ["gone"]
 
 
+def test_a_file_that_cannot_be_looked_for_is_not_called_gone(world, original):
+    """Where its root is away, the session is unfinished: its placeholders may still be there."""
+    world.root.rename(world.base / "away")
+    [one] = world.rollback(1).sessions
+
+    assert (one.state, one.unfinished) == ("failed", True)
+    assert "may still contain placeholders" in one.reason
+
+
 def test_a_run_that_is_none_is_not_found(world, original):
     """Neither is a session in which the run did nothing."""
     with pytest.raises(NotFoundError, match="there is no run 77"):

@@ -213,12 +213,15 @@ def _unseen(path: str, problems: Iterable[Unreadable]) -> str:
     return ""
 
 
-def why_hidden(store: Store, record: SessionRecord) -> str:
+def why_hidden(store: Store, session: Session) -> str:
     """Return why placeholders may be in a file that was not found, or "" if there are none."""
-    place = session_at([Root(record.root)], record.path)
-    if not isinstance(place, Unreadable) or not store.placements.of_session(record.id):
+    record = session.record
+    if record is None or not store.placements.of_session(record.id):
         return ""
-    return f"{place.path} cannot be read ({place.why})"
+    place = session_at([Root(record.root)], record.path)
+    if isinstance(place, Unreadable):
+        return f"{place.path} cannot be read ({place.why})"
+    return session.unseen
 
 
 def all_sessions(settings: Settings, store: Store | None, *, beyond: bool = False) -> list[Session]:

@@ -308,7 +308,7 @@ def placeholders_left(settings: Settings, store: Store | None) -> Iterator[Place
 def _left_in(settings: Settings, store: Store | None, session: Session) -> PlaceholdersLeft | None:
     record = session.record
     if session.file is None:
-        why_unseen = why_hidden(store, record) if store and record else ""
+        why_unseen = why_hidden(store, session) if store else ""
         return _unsure(session.title, why_unseen) if why_unseen else None
     try:
         with open_session(session.file) as opened:

@@ -85,6 +85,7 @@ RESTORED_SINCE = "restored since"
 CHANGED_SINCE = "changed since: the placeholder is gone"
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
+Restored = TypeVar("Restored", bound=reports.SessionRestore)
 
 
 class How(Struct, frozen=True):
@@ -413,7 +414,7 @@ def _restore_session(
 ) -> tuple[reports.SessionRestore, Rewrite | None]:  # fmt: skip
     now, title = clock(), session.title
     if session.file is None:
-        return _gone(store, session), None
+        return _gone(store, session, reports.SessionRestore), None
     if session.record is None:
         answer = _unknown(settings, store, title, session.file, now)
         if answer is not None:
@@ -467,14 +468,13 @@ def _unknown(
     return reports.SessionRestore(title, state, reason=LOST if lost else "", left=_left(plan))
 
 
-def _gone(store: Store, session: Session) -> reports.SessionRestore:
+def _gone(store: Store, session: Session, kind: type[Restored]) -> Restored:
     """Return the result for a session whose file is gone or cannot be seen."""
-    record = recorded(session)
-    why = why_hidden(store, record)
+    why = why_hidden(store, session)
     if not why:
-        return reports.SessionRestore(session.title, "gone", reason="its file is gone")
+        return kind(session.title, "gone", reason="its file is gone")
     reason = f"{why}: it may still contain placeholders"
-    return reports.SessionRestore(session.title, "failed", reason=reason, left=(record.path,))
+    return kind(session.title, "failed", reason=reason, left=(session.path,))
 
 
 def rollback(
@@ -495,7 +495,7 @@ def rollback(
 
     def undo(session: Session) -> tuple[reports.SessionRollback, Rewrite | None]:
         if session.file is None:
-            return reports.SessionRollback(session.title, "gone", reason="its file is gone"), None
+            return _gone(store, session, reports.SessionRollback), None
         record = recorded(session)
         request = replace(EVERYTHING, session_id=record.id, asked_at=clock(), rolls_back=number)
         try:
