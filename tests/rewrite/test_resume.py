@@ -87,6 +87,19 @@ def test_an_append_costs_an_append(world):
         assert begins(world)[0] > path.stat().st_size - 20_000
 
 
+@pytest.mark.parametrize("point", [b"\xc1", msgspec.msgpack.encode({"offset": 5})])
+def test_a_resume_point_that_cannot_be_read_costs_a_look_at_everything(world, point):
+    """If it is damaged, or of a version with other fields, the session is read from its start."""
+    path, talk = long_session(world)
+    world.scan()
+    with world.store.transaction():
+        world.store._connection.execute("UPDATE resumes SET resume = ?", (point,))
+    say_more(path, talk)
+
+    assert [one.outcome for one in world.scan().sessions if one.outcome == "failed"] == []
+    assert begins(world)[0] > path.stat().st_size - 20_000
+
+
 def test_what_was_appended_goes_when_its_time_has_come(world):
     """A result that was appended is extracted once it is old, and it comes back."""
     path, talk = long_session(world)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -395,7 +396,9 @@ class Resumes(Table):
     def at(self, path: str) -> Resume | None:
         """Return where the next read of a file may begin; None means at its start."""
         point = self._first("SELECT resume FROM resumes WHERE path = ?", os.fsencode(path))
-        return point and msgspec.msgpack.decode(point, type=Resume)
+        with suppress(msgspec.DecodeError):  # damaged, or of a version with other fields
+            return point and msgspec.msgpack.decode(point, type=Resume)
+        return None
 
     def remember(self, path: str, resume: Resume) -> None:
         row = {"path": os.fsencode(path), "resume": msgspec.msgpack.encode(resume)}
