@@ -77,7 +77,8 @@ class Requests(Table):
             " WHERE state = 'open' AND lapses_at IS NOT NULL AND lapses_at <= ?",
             now,
         )
-        self.cancel(late, "the session was not idle in time", now, run_id)
+        why = "its session was not idle in time, or is excluded or gone"
+        self.cancel(late, why, now, run_id)
 
     def lapse_missed(self, until: float, now: float, run_id: int | None) -> None:
         """Cancel restore requests whose session has been missing since `until` or longer.
