@@ -196,7 +196,7 @@ def life_of(call: ModelCall) -> float:
 
 
 def sent_with(call: ModelCall, tokens: int, cached: int) -> ModelCall:
-    """Return a call with another prompt size. The cache stores the same share of its new part."""
+    """Resize the prompt of a call. The cache stores the same share of its uncached tokens."""
     tokens = max(0, tokens)
     cached = min(max(0, cached), tokens)
     new = call.tokens - call.cached

@@ -71,7 +71,7 @@ def local(moment: float) -> str:
 def in_local_time(text: str) -> str:
     """Convert the ISO 8601 times in a text to local time.
 
-    A time of today without seconds is shortened to 14:05.
+    A time of today that has no seconds becomes `14:05`, without its date.
     """
 
     def convert(found: re.Match[str]) -> str:
