@@ -279,10 +279,10 @@ def relieve(
 ) -> None:
     """Shrink a session that is too long for its model.
 
-    Extracts more, step by step, until the session fits. First it extracts values that are too
-    short for a scan, and large results in recent messages. Then it extracts values of all messages
-    except the last one, arguments of calls, and at last the older half of the messages. Can also
-    archive turns. Calls no model. Everything can be restored.
+    Extracts more, step by step, until the session fits. First come values that are too short for
+    a scan, and large results in recent messages. Then it extracts long values from all messages
+    except the last one, and arguments of calls. As the last step it extracts all texts of the older
+    half of the messages. Can also archive turns. Calls no model. Everything can be restored.
 
     Exits with 1 if the session still does not fit, or if its provider would still refuse a
     signature.
