@@ -143,7 +143,7 @@ def test_following_ends_with_a_line_when_another_store_takes_the_place(
     assert cli("store", "restore", str(kept), "--yes").returncode == 0
     _, said = one.communicate(timeout=PATIENCE)
 
-    assert said.decode().startswith("brainsurgeon: the store was replaced; follow the new one")
+    assert said.decode().startswith("brainsurgeon: the store was replaced or removed; follow")
     assert one.returncode == 6
 
 

@@ -314,6 +314,7 @@ def test_an_agent_that_is_named_needs_no_sessions_yet(newcomer):
     done = newcomer.types("--yes", "--hooks", "claude", CLAUDE_CONFIG_DIR=str(away))
 
     assert done.returncode == 0
+    assert f"found Claude Code: {away}/projects (no sessions yet)" in done.stdout.decode()
     assert f'path = "{away}/projects"' in newcomer.config.read_text()
 
 

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Collection, Iterable
 
+from msgspec.structs import replace
+
 from brainsurgeon.hosts import claude_code, home_paths
 from brainsurgeon.model.reports import Home
 
@@ -16,7 +18,11 @@ def homes(named: Collection[str] = ()) -> list[Home]:
         Home("pi", os.path.join(home_paths.pi(), "sessions")),
         Home("Codex", codex, "its sessions are shown, never changed"),
     )
-    return [home for home in places if home.agent in named or os.path.isdir(home.path)]
+    there = {home.agent for home in places if os.path.isdir(home.path)}
+    return [
+        home if home.agent in there else replace(home, note="no sessions yet")
+        for home in places if home.agent in there or home.agent in named
+    ]  # fmt: skip
 
 
 def uncovered(roots: Iterable[str]) -> list[Home]:

@@ -67,7 +67,9 @@ def follow(
             if failed > _PATIENCE:
                 raise
         if followed not in (None, identity):
-            raise BusyError("the store was replaced; follow the new one from an event or a time on")
+            raise BusyError(
+                "the store was replaced or removed; follow the new one from an event or a time on"
+            )
         followed = identity
         yield fresh
         if not wait():
