@@ -66,6 +66,15 @@ def test_the_page_begins_with_money_and_the_largest_sessions(page):
     assert '<td class="number" data-is="cost">$2.25</td>' in largest
 
 
+def test_what_is_no_text_has_its_name_beside_it(page):
+    """A phone shows no heads of columns, so sizes and times of extracted values are labelled."""
+    extracted = page().partition("<h3>Extracted</h3>")[2].partition("</table>")[0]
+    labels = re.findall(r'data-is="(.*?)"', extracted)
+
+    assert labels[:2] == ["size", "taken"]
+    assert set(labels) == {"size", "taken"}
+
+
 def test_names_are_shown_and_never_obeyed(page):
     """Whatever sessions, agents and tools are called, no element and no attribute comes of it."""
     text = page(previews=True)

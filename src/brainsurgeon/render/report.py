@@ -189,7 +189,10 @@ loaded from anywhere and nothing is sent. {content}</footer>
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells in HTML; numbers are aligned to the right and have their name."""
+    """Return a table of cells in HTML.
+
+    Numbers are aligned to the right. They and times have their name, since phones show no heads.
+    """
     head = "".join(
         f'<th scope="col"{" class=number" if name in _NUMBERS else ""}>{name}</th>'
         for name in names
@@ -201,7 +204,8 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _cell(name: str, content: str) -> str:
     if name in _NUMBERS:
         return f'<td class="number" data-is="{name.lower()}">{content}</td>'
-    return f'<td class="wide">{content}</td>' if name == _BARS else f"<td>{content}</td>"
+    kind = {_BARS: ' class="wide"', "Taken": ' data-is="taken"'}.get(name, "")
+    return f"<td{kind}>{content}</td>"
 
 
 def _money(report: Report) -> str:
