@@ -859,17 +859,17 @@ def test_the_profiles_that_are_built_in_set_what_the_documents_say(loaded):
         ("[budget.threshold]\nsmall = 0.9", "chat", "claude-haiku-4-5", 0.9),
         ("[budget]\nthreshold = 0.5", None, "house-1", 0.5),
         ("[budget]\nthreshold = 0.5", None, "claude-opus-4-5", 0.5),
-        ("[budget]\nthreshold = 0.5", "debug", "house-1", 0.65),
+        ("[budget]\nthreshold = 0.5", "debug", "house-1", 0.5),
         ("[budget.threshold]\nsmall = 0.2", "debug", "claude-haiku-4-5", 0.2),
         ("[budget.threshold]\nsmall = 0.2", "debug", "claude-opus-4-5", 0.65),
         ('[tiers]\nhouse = "small"', None, "house-1", 0.35),
         ("[profiles.debug.budget]\nthreshold = 0.1", "debug", "house-1", 0.1),
     ],
 )
-def test_the_users_tier_wins_and_else_the_lower_of_profile_and_tier(
+def test_the_users_threshold_wins_and_else_the_lower_of_profile_and_tier(
     loaded, text, profile, model, threshold
 ):
-    """A profile never lifts the threshold of a tier; without a tier it precedes the common one."""
+    """The user's own threshold applies; else that of the profile, which never lifts a tier's."""
     budget = loaded(text).under(profile).budget_rules()
 
     assert budget.threshold_of(budget.tier(model)) == threshold

@@ -129,11 +129,11 @@ class BudgetTable(SettingsTable):
         "their values are extracted; 0: no limit",
     )
 
-    def by_tier(self) -> dict[Tier, float]:
-        """Return the thresholds that are set for tiers; a single one is set for all of them."""
+    def by_tier(self) -> dict[Tier | None, float]:
+        """Return the thresholds that are set, by tier. A single one is set for all models."""
         if isinstance(self.threshold, float):
-            return dict.fromkeys(TIERS, self.threshold)
-        return self.threshold or {}
+            return dict.fromkeys((*TIERS, None), self.threshold)
+        return dict[Tier | None, float]((self.threshold or {}).items())
 
 
 class SignalTable(SettingsTable):
@@ -417,10 +417,8 @@ class Settings(Profiled):
     def budget_rules(self) -> Budget:
         from brainsurgeon.model.rules import Budget  # noqa: PLC0415  `show` needs no budget
 
-        threshold = self.budget.threshold
         return Budget(
-            threshold if isinstance(threshold, float) else 0.75, self._threshold,
-            tuple(self.budget.by_tier().items()),
+            self._threshold, tuple(self.budget.by_tier().items()),
             tuple(self.windows.items()), tuple(self.tiers.items()),
         )  # fmt: skip
 

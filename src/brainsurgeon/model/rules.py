@@ -131,14 +131,13 @@ _NAMES: tuple[tuple[str, Tier], ...] = (
 class Budget(Struct, frozen=True):
     """The windows of models, and the shares of them above which a session is too full.
 
-    `threshold` is the default, `of_profile` the threshold of the session's profile, `by_tier` are
-    the thresholds that the user set. `windows` are globs of models with their windows in tokens,
-    `tiers` parts of model ids (globs) with their tiers; they precede the built-in ones.
+    `of_profile` is the threshold of the session's profile. `by_tier` are the thresholds that the
+    user set; None is for models without a tier. `windows` are globs of models with their windows
+    in tokens, `tiers` parts of model ids (globs) with their tiers; they precede the built-in ones.
     """
 
-    threshold: float = 0.75
     of_profile: float | None = None
-    by_tier: tuple[tuple[Tier, float], ...] = ()
+    by_tier: tuple[tuple[Tier | None, float], ...] = ()
     windows: tuple[tuple[str, int], ...] = ()
     tiers: tuple[tuple[str, Tier], ...] = ()
 
@@ -151,11 +150,11 @@ class Budget(Struct, frozen=True):
     def threshold_of(self, tier: Tier | None) -> float:
         """Return the share of the window above which a session is too full.
 
-        The user's value for the tier takes precedence; otherwise the profile can only lower it.
+        The user's value takes precedence. Otherwise the profile can lower that of a tier.
         """
-        usual = THRESHOLDS[tier] if tier else self.of_profile or self.threshold
+        usual = THRESHOLDS[tier] if tier else self.of_profile or 0.75
         lower = min(usual, self.of_profile or usual)
-        return dict(self.by_tier).get(tier, lower) if tier else lower
+        return dict(self.by_tier).get(tier, lower)
 
     def window(self, model: str | None, recorded: int | None) -> int:
         """Return the window of a model: as its agent recorded it, as configured, or the default."""
