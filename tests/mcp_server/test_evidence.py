@@ -62,6 +62,16 @@ def test_a_session_asks_for_the_evidence_of_its_sub_agent(agent):
     assert len(between.encode()) <= 6000
 
 
+@pytest.mark.parametrize("given", [{}, {"session": OTHER}])
+def test_no_caller_that_is_unknown_is_told_to_name_a_session(agent, given):
+    """A name would not say who calls: the error names the command instead."""
+    told = agent.refused(action="evidence", **given)
+
+    assert "unknown which session makes this call" in told
+    assert "brainsurgeon evidence SESSION" in told
+    assert "give `session`" not in told
+
+
 def test_a_name_that_openclaw_masks_in_the_session_is_recognised(agent):
     """OpenClaw writes `session` with an ellipsis: such a call is recognised, another is not."""
     asking(agent, {"action": "evidence", "session": f"main/{OTHER[:1]}…{OTHER[-4:]}"})

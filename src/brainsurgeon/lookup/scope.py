@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UntoldError
+from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UntoldError, UsageError
 from brainsurgeon.formats.base import Format, dict_or_empty
 from brainsurgeon.hosts import claude_code, openclaw, openclaw_gate
 from brainsurgeon.hosts.openclaw_database import Database
@@ -171,9 +171,15 @@ def own_session(
 ) -> Session:
     """Return the calling session or, if it is named, the session of one of its sub-agents.
 
-    Raises NotFoundError for any other session, UntoldError if it is unknown which one calls.
+    Raises NotFoundError for any other session, UsageError if it is unknown which one calls.
     """
-    own = session_for(settings, store, caller, None)
+    try:
+        own = session_for(settings, store, caller, None)
+    except UntoldError as why:  # a name cannot help: the caller may not see every session
+        raise UsageError(
+            "it is unknown which session makes this call, so none can be given; in a shell, "
+            "`brainsurgeon evidence SESSION` prints it"
+        ) from why
     if not name:
         return own
     others = [
