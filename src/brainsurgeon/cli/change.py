@@ -279,10 +279,8 @@ def relieve(
 ) -> None:
     """Shrink a session that is too long for its model.
 
-    Extracts more, step by step, until the session fits. First come values of more than 200
-    characters, and large results in recent messages. Then come such values in all messages except
-    the last one, and arguments of calls. As the last step it extracts all texts of the older
-    half of the messages. Can also archive turns. Calls no model. Everything can be restored.
+    Extracts more, step by step, until the session fits. The page on operations lists the steps.
+    Some of them archive turns. Calls no model. Everything can be restored.
 
     Exits with 1 if the session still does not fit, or if its provider would still refuse a
     signature.
