@@ -194,6 +194,16 @@ def test_a_label_holds_the_turn_in_whose_middle_it_stands(world):
     assert reasons(world.scan(dry_run=True, **ON))[0] == f"referred to by {label}"
 
 
+def end_turn(talk):
+    """Make the open turn long enough for an archive, and old: two further turns follow it."""
+    for number in range(4):
+        talk.call(call=f"b{number}")
+        talk.result("x", call=f"b{number}")
+    talk.assistant()
+    for _ in range(2):
+        long_turn(talk)
+
+
 def test_another_branch_holds_the_turn_in_whose_middle_it_begins(world):
     """The user may step back to it."""
     talk = Conversation()
@@ -202,12 +212,7 @@ def test_another_branch_holds_the_turn_in_whose_middle_it_begins(world):
     middle = talk.result("x" * 9000, call="a")
     other = talk.assistant("another way")
     talk.last = middle
-    for number in range(4):
-        talk.call(call=f"b{number}")
-        talk.result("x", call=f"b{number}")
-    talk.assistant()
-    for _ in range(2):
-        long_turn(talk)
+    end_turn(talk)
     world.put("s.jsonl", talk.bytes())
 
     assert reasons(world.scan(dry_run=True, **ON))[0] == f"referred to by {other}"
@@ -220,12 +225,7 @@ def test_what_has_to_stay_on_the_branch_holds_its_turn(world):
     talk.call(call="a")
     talk.result("x" * 9000, call="a")
     talk.entry("thinking_level_change", thinkingLevel="high")
-    for number in range(4):
-        talk.call(call=f"b{number}")
-        talk.result("x", call=f"b{number}")
-    talk.assistant()
-    for _ in range(2):
-        long_turn(talk)
+    end_turn(talk)
     world.put("s.jsonl", talk.bytes())
 
     assert reasons(world.scan(dry_run=True, **ON))[0] == (
