@@ -275,6 +275,7 @@ REWRITTEN = {
     "longer and different": b'{"id":1,"migrated":true}\n' * 200 + LATE,
     "as long and different": OLD.replace(b'"id":3', b'"id":9'),
     "as long and different in front": OLD.replace(b'"id":1', b'"id":9'),
+    "different in front, and a line": OLD.replace(b'"id":1', b'"id":9') + LATE,
 }
 
 

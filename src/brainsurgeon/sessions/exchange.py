@@ -21,6 +21,7 @@ import secrets
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from typing import NoReturn
 
 import msgspec.structs
@@ -57,6 +58,8 @@ _CANNOT = frozenset({
 })  # fmt: skip
 # Start and end in the old file, and the bytes that replace them in the new one.
 Splice = tuple[int, int, bytes]
+# Start and end in the old file, and the length of the replacement in the new one.
+Replacement = tuple[int, int, int]
 
 
 class Exchange(Struct, frozen=True):
@@ -82,6 +85,7 @@ class Successor(Struct):
     session: OpenSession
     temporary: str
     descriptor: int
+    replaced: list[Replacement]
     ends: tuple[End, End]
     signs: Signs
     ledger: Ledger
@@ -198,7 +202,9 @@ class Successor(Struct):
         old_end, new_end = self.ends
         status = os.fstat(old)
         edited = status.st_mtime_ns != self.session.fingerprint.mtime_ns
-        if not retire.goes_on(old, old_end) or (edited and status.st_size == old_end.size):
+        if not retire.goes_on(old, old_end) or (
+            edited and (status.st_size == old_end.size or not self._same_outside())
+        ):
             self._exchange_back("the agent rewrote the file meanwhile", gone_by)
         late = retire.tail_of(old, old_end)
         if late:
@@ -218,6 +224,20 @@ class Successor(Struct):
             retire.end_of(old, old_end.size + len(late)),
             retire.end_of(new, new_end.size + len(late)),
         )
+
+    def _same_outside(self) -> bool:
+        """Check whether both files are equal outside of the replaced places."""
+        old, new = self.session.descriptor, self.descriptor
+        old_at = new_at = 0
+        whole = self.session.fingerprint.size
+        for start, end, length in [*self.replaced, (whole, whole, 0)]:
+            before = read_range(old, old_at, start)
+            after = read_range(new, new_at, new_at + start - old_at)
+            if any(chunk != other for chunk, other in zip_longest(before, after)):
+                return False
+            new_at += start - old_at + length
+            old_at = end
+        return True
 
     def _exchange_back(self, why: str, gone_by: float | None = None) -> NoReturn:
         """Restore the old file's name, and move lines written to the new one over to it.
@@ -257,7 +277,7 @@ def prepare(
     """
     new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
     try:
-        new_end = fill(session, new, splices)
+        replaced, new_end = fill(session, new, splices)
         old_end = retire.end_of(session.descriptor, session.fingerprint.size)
     except BaseException:
         try:
@@ -265,7 +285,7 @@ def prepare(
         finally:
             os.close(new)
         raise
-    return Successor(session, temporary, new, (old_end, new_end), signs, ledger)
+    return Successor(session, temporary, new, replaced, (old_end, new_end), signs, ledger)
 
 
 def _discard(session: OpenSession, temporary: str, new: int) -> None:
@@ -278,23 +298,26 @@ def _discard(session: OpenSession, temporary: str, new: int) -> None:
             os.unlink(temporary, dir_fd=session.directory)
 
 
-def fill(session: OpenSession, new: int, splices: Iterable[Splice]) -> End:
+def fill(
+    session: OpenSession, new: int, splices: Iterable[Splice]
+) -> tuple[list[Replacement], End]:
     """Write the new content, copy mode, owner and times of the old file, and sync it.
 
-    Returns the end of the new file.
+    Returns the replaced places and the end of the new file.
     """
-    done = 0
+    done, replaced = 0, list[Replacement]()
     for start, end, token in splices:
         if start < done:
             raise ValueError("splices out of order")
         _copy_range(session, new, done, start)
         retire.write(new, token)
+        replaced.append((start, end, len(token)))
         done = end
     _copy_range(session, new, done, session.fingerprint.size)
     whole = retire.end_now(new)  # reading it changes its times
     attributes.copy(session.descriptor, new, session.status)
     os.fsync(new)
-    return whole
+    return replaced, whole
 
 
 def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
