@@ -178,5 +178,5 @@ def interrupted(world, path, new=None):
                     retire.end_of(file.fileno(), os.fstat(file.fileno()).st_size)
                     for file in (before, after)
                 )
-            world.store.journal.filled(entry, os.stat(new).st_ino, ends)
+            world.store.journal.update(entry, new_inode=os.stat(new).st_ino, ends=ends)
     return entry

@@ -139,8 +139,9 @@ def test_a_rewrite_that_a_crash_cut_off_is_finished_without_its_run(world):
                 if one.path == str(path))  # fmt: skip
     with world.store.transaction():
         begun = world.store.journal.begin(1, file, ".gone", confirmation)
+        inode = file.fingerprint.inode
+        world.store.journal.update(begun, new_inode=inode, inode=1)
     world.close()
-    sql(world, "UPDATE journal SET new_inode = inode, inode = 1")
     pending(world, begun)
     ruin(world, "runs")
     rescue(world.settings(), LATER)

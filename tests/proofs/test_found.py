@@ -39,8 +39,8 @@ def test_a_temporary_file_that_cannot_be_removed_stays_named(
     assert failed
     assert not report.sessions_changed
     assert path.read_bytes() == conversation.bytes()
-    named = world.store._connection.execute("SELECT temporary FROM journal").fetchall()
-    assert [name for (name,) in named] == world.leftovers()
+    named = [rewrite.temporary for rewrite in world.store.journal.open_rewrites()]
+    assert named == world.leftovers()
     world.scan(keep_recent=0)
     assert world.leftovers() == []
     world.restore_all(pristine=True)

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import json
 import os
 import re
 import shutil
@@ -158,13 +159,14 @@ class Traced:
 
     def _rename_inodes(self, database, inodes):
         """Let the journal speak of the files as they are numbered now."""
-        which = "SELECT id, inode, new_inode, moving_to FROM journal"
-        for row, *named in database.execute(which).fetchall():
-            now = [one and inodes.get(self._numbers.get(one, self._new), NOWHERE) for one in named]
-            database.execute(
-                "UPDATE journal SET inode = ?, new_inode = ?, moving_to = ? WHERE id = ?",
-                (*now, row),
-            )
+        for row, text in database.execute("SELECT id, rewrite FROM journal").fetchall():
+            rewrite = json.loads(text)
+            for name in ("inode", "new_inode", "moving_to"):
+                if number := rewrite[name]:
+                    now = inodes.get(self._numbers.get(number, self._new), NOWHERE)
+                    rewrite[name] = now
+            renumbered = json.dumps(rewrite)
+            database.execute("UPDATE journal SET rewrite = ? WHERE id = ?", (renumbered, row))
 
     def _check(self):
         if not all(os.path.exists(path) for path in self.sessions):

@@ -1078,7 +1078,8 @@ def test_another_session_with_the_inode_of_a_deleted_one_gets_nothing(
     another = world.root / where / "sessions" / "t.jsonl"
     another.parent.mkdir(parents=True, exist_ok=True)
     _, said = write(another, talk("theirs", OTHER))
-    sql(world, "UPDATE journal SET new_inode = ?", (another.stat().st_ino,))
+    with world.store.transaction():
+        world.store.journal.update(rewrite.id, new_inode=another.stat().st_ino)
     world.close()
     done = recover.recover(world.store)
 

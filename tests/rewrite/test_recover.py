@@ -1,5 +1,6 @@
 """What recovery makes of a rewrite that was stopped halfway."""
 
+import functools
 import os
 
 import pytest
@@ -37,7 +38,8 @@ def test_recovery_moves_over_what_came_after_the_exchange(world, path, puppet, k
     """After a crash the old file's late bytes come over, once nobody has it open any more."""
     entry = interrupted(world, path)
     with open_session(found_at(path)) as session:
-        replace(session, filled=lambda *new: world.store.journal.filled(entry, *new))
+        update = functools.partial(world.store.journal.update, entry)
+        replace(session, filled=lambda inode, ends: update(new_inode=inode, ends=ends))
     late = str(path.with_name(TEMPORARY))
     puppet.ask(f"globals().update(fd=os.open({late!r}, {APPEND}))")
     puppet.ask(f"os.write(fd, {LATE!r})")

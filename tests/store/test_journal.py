@@ -62,7 +62,8 @@ def test_a_rewrite_that_was_seen_for_an_instant_stays_idle(store):
     row = session(store)
     entry = begin(store, row, [cut("e1")])
     with store.transaction():
-        store.journal.filled(entry, 2**63 + 5, (End(7, b"old"), End(5, b"new")))
+        ends = (End(7, b"old"), End(5, b"new"))
+        store.journal.update(entry, new_inode=2**63 + 5, ends=ends)
         store.journal.keep(entry)
     kept = store.journal.rewrite(entry)
 

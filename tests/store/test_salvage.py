@@ -102,8 +102,7 @@ INSERT INTO requests (id, session_id, entry_id, action, asked_at, rolls_back)
     VALUES (1, 1, 'e', 'restore', 1.0, 1), (2, 1, 'e', 'set', 1.0, NULL);
 INSERT INTO events (at, kind, facts) VALUES (1.0, 'run', '{}');
 INSERT INTO row_writes VALUES (1, 5);
-INSERT INTO journal (id, session_id, root, directory, name, temporary, inode, note)
-    VALUES (4, 1, x'', x'', x'', '', 1, '');
+INSERT INTO journal VALUES (4, 1, '{}');
 INSERT INTO archives (id, session_id, entry_id, prompt_id, entries, tokens_before, tokens_after,
     depth, made_at) VALUES (8, 1, 'a', 'q', 3, 9, 1, 1, 1.0);
 INSERT INTO extractions (name, path, replacement, unplaced_at, journal_id, archive_id, session_id,

@@ -293,10 +293,10 @@ class OpenRewrite(Struct, frozen=True):
     name: str
     temporary: str
     inode: int
-    new_inode: int | None
-    ends: tuple[End, End]
-    confirmed: bool
     confirmation: Confirmation
+    confirmed: bool = False
+    new_inode: int | None = None
+    ends: tuple[End, End] = (End(0, b""), End(0, b""))
     moving_to: int | None = None
     stays: str | None = None
     ended_at: float | None = None

@@ -256,7 +256,7 @@ class Attempt:
             journal.abandon(journal_id)
         elif isinstance(outcome, Exchange):
             _record_end(self.store, self.change, self.extracted)
-            journal.record_ends(journal_id, outcome.pair.ends)
+            journal.update(journal_id, ends=outcome.pair.ends, moving_to=None)
 
     def end(self, outcome: Exchange | Exception | None) -> None:
         if isinstance(outcome, Exchange):
@@ -413,7 +413,9 @@ def _write_new_files(store: Store, going: list[Attempt]) -> list[tuple[Attempt, 
     try:
         with store.transaction():
             for attempt, successor in written:
-                store.journal.filled(attempt.journal_id, successor.inode, successor.ends)
+                store.journal.update(
+                    attempt.journal_id, new_inode=successor.inode, ends=successor.ends
+                )
     except Exception as error:  # noqa: BLE001  as above
         for attempt, successor in written:
             successor.refused(error)
@@ -522,7 +524,8 @@ class _RowsAttempt:
                 ) for row in step
             ]  # fmt: skip
             rows = [(edit.seq, edit.before.digest.hex(), edit.after.digest.hex()) for edit in edits]
-            store.journal.note_rows(extracted.journal_id, rows)
+            noted = replace(extracted.confirmation, rows=rows)
+            store.journal.update(extracted.journal_id, confirmation=noted)
             for row in step:
                 columns = before[row.place.seq]
                 if not columns.is_plain(compressing=self._compressing):

@@ -42,8 +42,12 @@ class JournalLedger(Ledger):
         self._store, self._id, self.begun = store, journal_id, begun
 
     def note(self, ends: Mapping[int, End], moving_to: int | None = None) -> None:
+        journal = self._store.journal
         with self._store.transaction():
-            self._store.journal.note(self._id, ends, moving_to)
+            rewrite = journal.rewrite(self._id)
+            old, new = rewrite.ends
+            known = ends.get(rewrite.inode, old), ends.get(rewrite.new_inode or 0, new)
+            journal.update(self._id, ends=known, moving_to=moving_to)
         self.begun = None
 
 
@@ -55,7 +59,7 @@ def noting_what_stays(store: Store, journal_id: int) -> Iterator[None]:
     except StaysError as error:
         ended_at = time.time() if error.ended else None
         with store.transaction():
-            store.journal.stays(journal_id, error.strerror or "", ended_at)
+            store.journal.update(journal_id, stays=error.strerror or "", ended_at=ended_at)
         raise
 
 

@@ -32,6 +32,7 @@ _EVENT = (
     " FROM events e LEFT JOIN sessions s ON s.id = e.session_id"
 )
 _RUN = "SELECT id, at, command, facts FROM runs"
+_RUN_OF = "json_extract(rewrite, '$.confirmation.run_id')"  # of a rewrite in the journal
 _Kind = TypeVar("_Kind", Event, Run)
 # Extracted values, once for each session that contains their placeholder. The text and the link
 # that an archived turn replaced are not counted as values: archived turns are counted instead.
@@ -184,11 +185,10 @@ class Runs(Table):
         rolled back: it has no stored value, no field, no open request and no unfinished rewrite.
         """
         return self._column(
-            "SELECT id FROM runs WHERE at < ? AND id NOT IN"
+            "SELECT id FROM runs WHERE at < ? AND id NOT IN"  # noqa: S608
             " (SELECT run_id FROM fields WHERE run_id IS NOT NULL"
             " UNION SELECT rolls_back FROM requests WHERE rolls_back IS NOT NULL AND state = 'open'"
-            " UNION SELECT json_extract(note, '$.run_id') FROM journal"
-            " WHERE json_extract(note, '$.run_id') IS NOT NULL)"
+            f" UNION SELECT {_RUN_OF} FROM journal WHERE {_RUN_OF} IS NOT NULL)"
             " AND NOT EXISTS (SELECT 1 FROM events WHERE run_id = runs.id)"
             " AND NOT EXISTS (SELECT 1 FROM extractions WHERE run_id = runs.id"
             " AND blob_id IS NOT NULL) ORDER BY id LIMIT ?",
@@ -207,14 +207,13 @@ class Runs(Table):
     def drop_empty(self, journal_id: int) -> None:
         """Delete the run of an abandoned rewrite, unless the run did or may do something else."""
         self._execute(
-            "DELETE FROM runs"
-            " WHERE id = (SELECT json_extract(note, '$.run_id') FROM journal WHERE id = ?1)"
+            "DELETE FROM runs"  # noqa: S608
+            f" WHERE id = (SELECT {_RUN_OF} FROM journal WHERE id = ?1)"
             " AND json_extract(facts, '$.sessions') IS NULL"
             " AND NOT EXISTS (SELECT 1 FROM events WHERE run_id = runs.id)"
             " AND NOT EXISTS (SELECT 1 FROM requests WHERE rolls_back = runs.id)"
             " AND NOT EXISTS (SELECT 1 FROM extractions WHERE run_id = runs.id)"
-            " AND NOT EXISTS (SELECT 1 FROM journal"
-            " WHERE id != ?1 AND json_extract(note, '$.run_id') = runs.id)",
+            f" AND NOT EXISTS (SELECT 1 FROM journal WHERE id != ?1 AND {_RUN_OF} = runs.id)",
             (journal_id,),
         )
 

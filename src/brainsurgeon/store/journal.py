@@ -7,16 +7,16 @@ session's lock knows that the writer died.
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from brainsurgeon.model.records import Confirmation, OpenRewrite, PrintedAnswer, Request
 from brainsurgeon.model.reports import EventKind
-from brainsurgeon.model.sessions import End, SessionFile
-from brainsurgeon.store.database import Table, signed, unsigned
+from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.store.database import Table
 from brainsurgeon.store.extractions import Archives, Blobs, Placements
 from brainsurgeon.store.history import Events, Runs
 
@@ -114,47 +114,17 @@ def _request(row: Request) -> Request:
     )
 
 
-_ROW = (
-    "SELECT id, session_id, root, directory, name, temporary, inode,"
-    " new_inode, old_size, old_mark, new_size, new_mark, confirmed, note, moving_to, stays,"
-    " ended_at FROM journal"
-)
+# True if an extraction shortened a call; emptied thinking has a replacement, too.
+_REDACTED = "(replacement IS NOT NULL AND kind != 'thinking')"
 
 
-def _rewrite(row: tuple[Any, ...]) -> OpenRewrite:
-    values = list(row)
-    values[2:5] = map(os.fsdecode, row[2:5])
-    for column in 6, 7, 14:  # inodes
-        values[column] = None if row[column] is None else unsigned(row[column])
-    values[12], values[13] = bool(row[12]), Confirmation(**json.loads(row[13]))
-    values[8:12] = [(End(*row[8:10]), End(*row[10:12]))]
-    return OpenRewrite(*values)
+def _as_json(rewrite: OpenRewrite) -> str:
+    # Paths may contain surrogates, which msgspec's own encoder refuses.
+    return json.dumps(msgspec.to_builtins(rewrite))
 
 
-class _Group(NamedTuple):
-    """Values of one kind and tool; `redacted` if they are redacted calls of the agent."""
-
-    kind: str
-    tool: str | None
-    redacted: int
-    values: int
-    chars: int
-    size: int
-
-
-def _event_facts(groups: Sequence[_Group]) -> dict[str, Any]:
-    by = [
-        {"kind": group.kind, "tool": group.tool, "values": group.values, "chars": group.chars}
-        for group in groups
-    ]
-    return {
-        "values": _values(groups), "chars": sum(group.chars for group in groups),
-        "size_bytes": sum(group.size for group in groups), "by": by,
-    }  # fmt: skip
-
-
-def _values(groups: Sequence[_Group]) -> int:
-    return sum(group.values for group in groups)
+def _rewrite(journal_id: int, text: str) -> OpenRewrite:
+    return replace(msgspec.convert(json.loads(text), OpenRewrite), id=journal_id)
 
 
 class Journal(Table):
@@ -162,28 +132,27 @@ class Journal(Table):
         self, session_id: int, file: SessionFile, temporary: str, confirmation: Confirmation
     ) -> int:
         """Record that a file, in its current state, is about to be rewritten."""
-        return self._insert("journal", {
-            "session_id": session_id, "root": os.fsencode(file.root),
-            "directory": os.fsencode(file.directory), "name": os.fsencode(file.name),
-            "temporary": temporary, "inode": signed(file.fingerprint.inode),
-            "note": json.dumps(asdict(confirmation)),
-        })  # fmt: skip
+        rewrite = OpenRewrite(
+            0, session_id, file.root, file.directory, file.name, temporary, file.fingerprint.inode,
+            confirmation,
+        )  # fmt: skip
+        return self._insert("journal", {"session_id": session_id, "rewrite": _as_json(rewrite)})
 
-    def note_rows(self, journal_id: int, rows: Sequence[tuple[int, str, str]]) -> None:
-        """Record the rows that a rewrite changes in a database, as in `Confirmation`."""
-        self._execute(
-            "UPDATE journal SET note = json_set(note, '$.rows', json(?)) WHERE id = ?",
-            (json.dumps(rows), journal_id),
-        )
+    def update(self, journal_id: int, **changes: Any) -> None:
+        """Change fields of an `OpenRewrite`."""
+        changed = _as_json(replace(self.rewrite(journal_id), **changes))
+        self._execute("UPDATE journal SET rewrite = ? WHERE id = ?", (changed, journal_id))
 
     def open_rewrites(self, session_id: int | None = None) -> list[OpenRewrite]:
         rows = self._execute(
-            f"{_ROW} WHERE ?1 IS NULL OR session_id = ?1 ORDER BY id", (session_id,)
+            "SELECT id, rewrite FROM journal WHERE ?1 IS NULL OR session_id = ?1 ORDER BY id",
+            (session_id,),
         )
-        return [_rewrite(row) for row in rows]
+        return [_rewrite(*row) for row in rows]
 
     def rewrite(self, journal_id: int) -> OpenRewrite:
-        return _rewrite(self._execute(f"{_ROW} WHERE id = ?", (journal_id,)).fetchone())
+        text = self._first("SELECT rewrite FROM journal WHERE id = ?", journal_id)
+        return _rewrite(journal_id, text)
 
     def confirm(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
         """Make the records of a rewrite valid, and write its events and run totals.
@@ -202,7 +171,7 @@ class Journal(Table):
             "UPDATE requests SET state = 'done' WHERE id = ?",
             ((row,) for row in confirmation.requests),
         )
-        self._execute("UPDATE journal SET confirmed = 1 WHERE id = ?", (journal_id,))
+        self.update(journal_id, confirmed=True)
 
     def _record_events(
         self, journal_id: int, session_id: int, note: Confirmation,
@@ -215,11 +184,11 @@ class Journal(Table):
         runs, events = Runs(self._connection), Events(self._connection)
         if note.run_id is not None and runs.named(note.run_id) is None:
             note = replace(note, run_id=None)  # the run was lost with a damaged store
-        removed = self._groups("journal_id = ?", journal_id)
-        extracted = [group for group in removed if not group.redacted]
-        redacted = [group for group in removed if group.redacted]
+        removed = self._facts("journal_id = ?", journal_id)
+        extracted = self._facts(f"journal_id = ? AND NOT {_REDACTED}", journal_id)
+        redacted = self._facts(f"journal_id = ? AND {_REDACTED}", journal_id)
         listed = json.dumps(note.restored_ids)
-        restored = self._groups("id IN (SELECT value FROM json_each(?))", listed)
+        restored = self._facts("id IN (SELECT value FROM json_each(?))", listed)
         rolled_back = self._rolled_back(note)
         archived, unarchived = (self._archive_facts(ids) for ids in archives)
         fields = self._first("SELECT count(*) FROM fields WHERE journal_id = ?", journal_id)
@@ -235,9 +204,9 @@ class Journal(Table):
             " FROM extractions n WHERE n.journal_id = ?", journal_id,
         )  # fmt: skip
         runs.add(
-            note.run_id, sessions=not known, extracted=_values(extracted),
-            chars=sum(group.chars for group in extracted), tokens=tokens,
-            redacted=_values(redacted), restored=_values(restored),
+            note.run_id, sessions=not known, tokens=tokens,
+            extracted=extracted["values"], chars=extracted["chars"],
+            redacted=redacted["values"], restored=restored["values"],
             fields=fields + len(note.fields_gone),
             archived=archived.get("archives", 0),
             archived_turns=archived.get("turns_held", 0),
@@ -248,32 +217,40 @@ class Journal(Table):
         def add(kind: EventKind, facts: dict[str, Any]) -> None:
             events.add(note.at, kind, session_id, facts, note.run_id)
 
-        if extracted:
-            add("extraction", _event_facts(extracted))
+        if extracted["values"]:
+            add("extraction", extracted)
         if archived:
             add("archive", archived)
-        if (removed or archived) and self._relieves(note):
-            add("relief", _event_facts(removed))
-        if redacted:
-            add("redaction", _event_facts(redacted))
+        if (removed["values"] or archived) and self._relieves(note):
+            add("relief", removed)
+        if redacted["values"]:
+            add("redaction", redacted)
         if rolled_back is not None:
             more = {"rolls_back": rolled_back, "fields_changed": len(note.fields_gone)}
-            add("rollback", _event_facts(restored) | more)
-        elif restored:
-            add("restoration", _event_facts(restored))
+            add("rollback", restored | more)
+        elif restored["values"]:
+            add("restoration", restored)
         if unarchived:
             add("unarchive", unarchived)
 
-    def _groups(self, where: str, value: object) -> list[_Group]:
-        # Emptied thinking has a replacement but is not a redaction. The parts of archives are not
-        # counted as values: archived turns are counted instead.
+    def _facts(self, where: str, value: object) -> dict[str, Any]:
+        """Return the counts of some extractions, in all and by kind and tool.
+
+        The parts of archives are not counted: archived turns are counted instead.
+        """
         rows = self._execute(
-            "SELECT kind, tool, replacement IS NOT NULL AND kind != 'thinking',"  # noqa: S608
-            " count(*), sum(chars), sum(size) FROM extractions"
-            f" WHERE archive_id IS NULL AND {where} GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2",
+            "SELECT kind, tool, count(*), sum(chars), sum(size) FROM extractions"  # noqa: S608
+            f" WHERE archive_id IS NULL AND {where} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2",
             (value,),
-        )
-        return [_Group(*row) for row in rows]
+        ).fetchall()
+        return {
+            "values": sum(row[2] for row in rows), "chars": sum(row[3] for row in rows),
+            "size_bytes": sum(row[4] for row in rows),
+            "by": [
+                {"kind": kind, "tool": tool, "values": values, "chars": chars}
+                for kind, tool, values, chars, _ in rows
+            ],
+        }  # fmt: skip
 
     def _archive_facts(self, ids: Sequence[int]) -> dict[str, int]:
         if not ids:
@@ -373,45 +350,11 @@ class Journal(Table):
         """Close a rewrite that has left no file beside the session."""
         self._execute("DELETE FROM journal WHERE id = ?", (journal_id,))
 
-    def filled(self, journal_id: int, inode: int, ends: tuple[End, End]) -> None:
-        """Record that the new file is complete: from now on it may get the session's name."""
-        self._execute("UPDATE journal SET new_inode = ? WHERE id = ?", (signed(inode), journal_id))
-        self.record_ends(journal_id, ends)
-
-    def record_ends(self, journal_id: int, ends: tuple[End, End]) -> None:
-        """Record the ends of the old and the new file, including lines that were moved already."""
-        old, new = ends
-        self._execute(
-            "UPDATE journal SET old_size = ?, old_mark = ?, new_size = ?, new_mark = ?,"
-            " moving_to = NULL WHERE id = ?",
-            (old.size, old.digest, new.size, new.digest, journal_id),
-        )
-
-    def note(self, journal_id: int, ends: Mapping[int, End], moving_to: int | None) -> None:
-        """Record the ends of files (by inode), and the file that lines are about to be moved to."""
-        for inode, end in ends.items():
-            self._execute(
-                "UPDATE journal SET old_size = ?, old_mark = ? WHERE id = ? AND inode = ?",
-                (end.size, end.digest, journal_id, signed(inode)),
-            )
-            self._execute(
-                "UPDATE journal SET new_size = ?, new_mark = ? WHERE id = ? AND new_inode = ?",
-                (end.size, end.digest, journal_id, signed(inode)),
-            )
-        self._execute(
-            "UPDATE journal SET moving_to = ? WHERE id = ?",
-            (None if moving_to is None else signed(moving_to), journal_id),
-        )
-
-    def stays(self, journal_id: int, why: str, ended_at: float | None) -> None:
-        """Record why the old file of a rewrite stays, and when retries became useless, if so."""
-        self._execute(
-            "UPDATE journal SET stays = ?, ended_at = ? WHERE id = ?", (why, ended_at, journal_id)
-        )
-
     def close_ended(self, before: float) -> None:
         """Close rewrites that ended before a moment. Both files stay; values may expire again."""
-        self._execute("DELETE FROM journal WHERE ended_at < ?", (before,))
+        for rewrite in self.open_rewrites():
+            if rewrite.ended_at is not None and rewrite.ended_at < before:
+                self.close(rewrite.id)
 
     def keep(self, journal_id: int) -> None:
         """Keep the records of a rewrite that was undone, like the records of restored values.

@@ -5,7 +5,7 @@ them. `PRAGMA user_version` is VERSION; a store of any other version is refused.
 """
 
 # Version of the schema. Stores of brainsurgeon 0.1 have none: their `user_version` is 0.
-VERSION = 5
+VERSION = 6
 
 SCHEMA = """
 -- The catalogue of sessions: one row per path. `path` is NULL if another session took over the
@@ -181,29 +181,11 @@ CREATE TABLE events (
 ) STRICT;
 CREATE INDEX events_run ON events (run_id, session_id);
 
--- An unfinished rewrite. `new_inode` is set once the new file is complete and before it may be
--- exchanged. `note` lists, as JSON, the changes to record when the rewrite is confirmed; after
--- that, the old file still lies beside the session. `moving_to` is the inode of the file to which
--- lines are being moved, `stays` is why the old file could not be removed. `ended_at` is when it
--- became certain that no retry can remove it: both files stay.
+-- An unfinished rewrite: an OpenRewrite as JSON.
 CREATE TABLE journal (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
-    root BLOB NOT NULL,
-    directory BLOB NOT NULL,
-    name BLOB NOT NULL,
-    temporary TEXT NOT NULL,
-    inode INTEGER NOT NULL,
-    new_inode INTEGER,
-    old_size INTEGER NOT NULL DEFAULT 0,
-    old_mark BLOB NOT NULL DEFAULT x'',
-    new_size INTEGER NOT NULL DEFAULT 0,
-    new_mark BLOB NOT NULL DEFAULT x'',
-    note TEXT NOT NULL,
-    confirmed INTEGER NOT NULL DEFAULT 0,
-    moving_to INTEGER,
-    stays TEXT,
-    ended_at REAL
+    rewrite TEXT NOT NULL
 ) STRICT;
 
 -- Sessions in a database of their agent: the agent's own columns of an event that brainsurgeon
