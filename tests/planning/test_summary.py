@@ -2,22 +2,26 @@
 
 import json
 
-from brainsurgeon.planning.archive import (
-    archive_text,
-    outcome_in,
-    outcome_of,
-    outcomes_of,
-    summary_of,
-)
+from brainsurgeon.model.turns import ToolCall, ToolResult, TurnStep
+from brainsurgeon.planning.archive import Calls, archive_text, outcome_in, outcomes_of
+
+
+def summary_of(closing, note=None):
+    """Return the summary of a turn without calls."""
+    return Calls().summary(closing, note)
 
 
 def test_the_keys_stand_in_order():
     """A structured summary is one JSON object with five keys, always in the same order."""
     closing = "Done. Shall I push? It works.\nWhat about Windows?"
-    tools = {"read": 2, "write": 1, "exec": 2, "exec!": 1}
-    said = json.loads(
-        summary_of(closing, None, ["exit 1", "no such file"], ["/b", "/c", "/a"], tools)
-    )
+    calls, made = Calls(), (("read", "/c"), ("write", "/b"), ("exec", None), ("read", "/a"))
+    calls.add(TurnStep("reply", calls=tuple(
+        ToolCall(f"{number}", tool, arguments={"path": path})
+        for number, (tool, path) in enumerate(made)
+    )))  # fmt: skip
+    for finding in ("exit 1", "no such file"):
+        calls.add(TurnStep("result", results=(ToolResult("2", failed=True, finding=finding),)))
+    said = json.loads(calls.summary(closing, None).text)
 
     assert list(said) == [
         "outcome", "key_findings", "files_touched", "tools_used", "open_questions",
@@ -25,13 +29,13 @@ def test_the_keys_stand_in_order():
     assert said["outcome"] == closing
     assert said["key_findings"] == ["exit 1", "no such file"]
     assert said["files_touched"] == ["/b", "/c", "/a"]
-    assert said["tools_used"] == tools
+    assert said["tools_used"] == {"read": 2, "write": 1, "exec": 1, "exec!": 1}
     assert said["open_questions"] == ["Shall I push?", "What about Windows?"]
 
 
 def test_a_note_of_the_agent_is_the_outcome():
     """What the agent says of a task stands before what it said last."""
-    said = json.loads(summary_of("Done?", "the parser is fixed", [], [], {}))
+    said = json.loads(summary_of("Done?", "the parser is fixed").text)
 
     assert said["outcome"] == "the parser is fixed"
 
@@ -39,7 +43,7 @@ def test_a_note_of_the_agent_is_the_outcome():
 def test_a_long_answer_keeps_its_two_ends():
     """Beyond the bound the two ends stand, with the bytes that were left out between them."""
     text = "a" * 1000 + "ü" * 500 + "z" * 1000
-    said = outcome_of(text, None)
+    said = summary_of(text).outcome
     head, marker, tail = said.split("\n")
 
     assert len(said.encode()) <= 2000
@@ -47,20 +51,20 @@ def test_a_long_answer_keeps_its_two_ends():
     assert text.endswith(tail)
     start, end = len(head.encode()), len(text.encode()) - len(tail.encode())
     assert marker == f"[... {end - start:,} bytes left out: {start}-{end} ...]"
-    assert outcome_of(text[:1000], None) == text[:1000]
+    assert summary_of(text[:1000]).outcome == text[:1000]
 
 
 def test_at_most_five_questions_are_quoted():
     """Of an answer that asks more, the first five count."""
     asks = "".join(f"Is it {n}? " for n in range(9))
-    said = json.loads(summary_of(asks, None, [], [], {}))
+    said = json.loads(summary_of(asks).text)
 
     assert said["open_questions"] == [f"Is it {n}?" for n in range(5)]
 
 
 def test_a_long_answer_without_an_end_of_a_sentence_is_searched_once():
     """The time to find questions grows with the answer, not with its square."""
-    said = json.loads(summary_of("x" * 10_000_000, None, [], [], {}))
+    said = json.loads(summary_of("x" * 10_000_000).text)
 
     assert said["open_questions"] == []
 
@@ -78,8 +82,10 @@ def test_the_text_names_its_archive():
 
 def test_a_row_of_archives_tells_their_outcomes():
     """What several turns came to is listed in order, of long outcomes the beginning."""
-    first = archive_text("a", summary_of("first", None, [], [], {}))
-    said = outcomes_of([outcome_of(first, None), outcome_of("third", "noted"), "x" * 5000])
+    first = archive_text("a", summary_of("first").text)
+    said = outcomes_of(
+        [summary_of(first).outcome, summary_of("third", "noted").outcome, "x" * 5000]
+    )
 
     assert json.loads(said) == {"outcomes": ["first", "noted", f"{'x' * 666}…"]}
     assert outcome_in(archive_text("b", outcomes_of(["first", "second"]))) == "first; second"

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import compress, pairwise
+from itertools import compress
 from operator import add, sub
 from sys import intern
 from typing import Any, NamedTuple
@@ -32,15 +32,13 @@ from brainsurgeon.model.entries import OLD, KeyPath, placeholder_id, placeholder
 from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import ArchiveRules, Rules
-from brainsurgeon.model.sessions import EDITED_AWAY, NO_SURVEY, OFF_BRANCH, Survey
+from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.turns import (
     LINK,
     MARK,
     NOTHING,
     PlannedArchive,
     Sent,
-    ToolCall,
-    ToolResult,
     TurnStep,
     Verdict,
 )
@@ -68,7 +66,7 @@ _WORTH = 0.5
 
 
 class Summary(Struct, frozen=True):
-    """The summary of a turn. An archive of several turns contains only their outcomes.
+    """The summary of a turn, empty if the turn cannot be archived.
 
     `failed` counts the failed calls. `digest` is the key of the summary in `Archiving`.
     """
@@ -83,36 +81,11 @@ def archive_text(entry_id: str, summary: str) -> str:
     return f"{MARK}\narchive: {placeholder_id(entry_id)}\n\n{summary}"
 
 
-def summary_of(
-    closing: str, note: str | None, findings: Sequence[str], files: Sequence[str],
-    tools: Mapping[str, int],
-) -> str:  # fmt: skip
-    """Return the summary of a turn.
-
-    `closing` is its last answer, `findings` are the first lines of its failed results. `files` are
-    the files that it touched. `tools` counts its calls.
-    """
-    questions = [one for one in _SENTENCE.findall(closing) if one.endswith("?")][:_QUESTIONS]
-    summary = {
-        "outcome": outcome_of(closing, note),
-        "key_findings": findings,
-        "files_touched": files,
-        "tools_used": tools,
-        "open_questions": questions,
-    }
-    return json.dumps(summary, ensure_ascii=False)
-
-
 def outcomes_of(outcomes: Sequence[str]) -> str:
     """Return the outcomes of several turns as JSON, the long ones shortened."""
     share = max(1, _QUOTED // len(outcomes))
     listed = [text if len(text) <= share else f"{text[:share]}…" for text in outcomes]
     return json.dumps({"outcomes": listed}, ensure_ascii=False)
-
-
-def outcome_of(closing: str, note: str | None) -> str:
-    """Return the outcome of a turn. The middle of a long outcome is left out."""
-    return shortened(as_bytes(note or outcome_in(closing)), _QUOTED).decode()
 
 
 def outcome_in(text: str) -> str:
@@ -162,58 +135,17 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """One entry of a turn, with the weight of all entries `before` it, and `after` it was added."""
+    """An entry of a turn: its number on the active branch, and the weight of all `before` it."""
 
     offset: int
     ident: str | None
     step: TurnStep
+    number: int = 0
     before: Weight = Weight()
     after: Weight = Weight()
 
     def shortened(self) -> TurnEntry:
         return self._replace(step=replace(self.step, text="", calls=(), results=()))
-
-
-class Entries(Struct):
-    """The entries of a turn. An index is the position in the turn, 0 for the prompt.
-
-    `ids` are hashes of their ids, `last` is the id of the last entry. `at` is the index of the last
-    reply, 0 without one. `flaws` are reasons why entries cannot leave the branch, each with the
-    index of the first such entry. `named` lists the references to these entries from anywhere: the
-    index of the entry, and the offset and id of the entry that refers to it.
-    """
-
-    ids: array[int] = field(default_factory=lambda: array("q"))
-    last: str | None = None
-    at: int = 0
-    flaws: dict[str, int] = field(default_factory=dict)
-    named: list[tuple[int, int, str]] = field(default_factory=list)
-
-    def add(self, entry: TurnEntry, kind: str) -> None:
-        index, step = len(self.ids), entry.step
-        if index and step.parent != self.last:
-            self.flaws.setdefault("its entries do not follow one another", index)
-        if entry.ident is None:
-            self.flaws.setdefault(_UNSURE, index)
-        if step.role == "fixed":
-            self.flaws.setdefault(f"it contains a {kind}", index)
-        if step.role == "reply":
-            self.at = index
-        self.ids.append(hash(entry.ident))
-        self.last = entry.ident
-
-    @property
-    def flaw(self) -> str | None:
-        """Why the entries up to the last reply cannot leave the branch, or None."""
-        return next((why for why, index in self.flaws.items() if index <= self.at), None)
-
-    def complete(self, names: Mapping[int, list[tuple[int, str]]], twice: frozenset[int]) -> None:
-        """Add the references and the ambiguous ids, which are known only at the end."""
-        for index, known in enumerate(self.ids if names or twice else ()):
-            for offset, ident in names.get(known, ()):
-                self.named.append((index, offset, ident))
-            if known in twice:
-                self.flaws[_UNSURE] = min(index, self.flaws.get(_UNSURE, index))
 
 
 class Calls(Struct):
@@ -229,27 +161,28 @@ class Calls(Struct):
     balance: int = 0
     behind: bool = False
     tools: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
     files: dict[str, bool] = field(default_factory=dict)
     called: dict[int, str] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
 
-    def add(self, call: ToolCall) -> None:
-        self.tools[call.tool] += 1
-        writes = WRITES.search(call.tool) is not None
-        for file in call.files:
-            self.files[file] = writes or self.files.get(file, False)
-        if call.call_id:
-            self.called[hash(call.call_id)] = intern(call.tool)
-            self.balance += hash(call.call_id)
-
-    def answer(self, result: ToolResult) -> None:
-        self.answered += 1
-        if result.finding:
-            self.failures = [*self.failures, result.finding[:_FINDING]][-_FINDINGS:]
-        if result.call_id:
-            self.balance -= hash(result.call_id)
-            self.failed |= {hash(result.call_id)} if result.failed else set()
+    def add(self, step: TurnStep) -> None:
+        self.behind = step.role in ("result", "aside") or (self.behind and step.role != "reply")
+        for call in step.calls:
+            self.tools[call.tool] += 1
+            writes = WRITES.search(call.tool) is not None
+            for file in call.files:
+                self.files[file] = writes or self.files.get(file, False)
+            if call.call_id:
+                self.called[hash(call.call_id)] = intern(call.tool)
+                self.balance += hash(call.call_id)
+        for result in step.results:
+            self.answered += 1
+            if result.finding:
+                self.findings = [*self.findings, result.finding[:_FINDING]][-_FINDINGS:]
+            if result.call_id:
+                self.balance -= hash(result.call_id)
+                self.failed |= {hash(result.call_id)} if result.failed else set()
 
     def left_open(self, reply: TurnStep) -> str | None:
         """Return why the last reply does not end the turn, or None."""
@@ -261,17 +194,22 @@ class Calls(Struct):
             return "a call has no result, or more than one"
         return None
 
-    def summary(self, closing: str, note: str | None) -> Summary:
+    def summary(self, answer: str, note: str | None, digest: bytes = b"") -> Summary:
+        """Return the summary of the turn. The middle of a long outcome is left out."""
         files = sorted(self.files, key=lambda file: not self.files[file])
         failed = Counter(self.called[known] for known in self.failed & self.called.keys())
-        failures = {f"{tool}!": failed[tool] for tool in self.tools if failed[tool]}
-        touched = [*files[:_FILES], f"+{len(files) - _FILES}"] if len(files) > _FILES else files
-        text = summary_of(closing, note, self.failures, touched, {**self.tools, **failures})
-        return Summary(text, outcome_of(closing, note), failed.total())
-
-
-# `calls` of turns that have ended, to free memory.
-_ENDED = Calls()
+        outcome = shortened(as_bytes(note or outcome_in(answer)), _QUOTED).decode()
+        text = json.dumps({
+            "outcome": outcome,
+            "key_findings": self.findings,
+            "files_touched":
+                [*files[:_FILES], f"+{len(files) - _FILES}"] if len(files) > _FILES else files,
+            "tools_used":
+                {**self.tools, **{f"{tool}!": failed[tool] for tool in self.tools if failed[tool]}},
+            "open_questions":
+                [one for one in _SENTENCE.findall(answer) if one.endswith("?")][:_QUESTIONS],
+        }, ensure_ascii=False)  # fmt: skip
+        return Summary(text, outcome, failed.total(), digest)
 
 
 class Stays(Struct):
@@ -311,8 +249,8 @@ class Turn(Struct, eq=False):
 
     `number` counts the live turns from 1, `after` the live turns that follow. `closing` is the last
     reply, even if it does not close the turn. `position` is the number of messages after it.
-    `depth` is the nesting depth of the archive that the turn is now, 0 if it is none. `summary` is
-    None until the turn ends, or if it cannot be archived.
+    `depth` is the nesting depth of the archive that the turn is now, 0 if it is none. `entries`
+    counts the entries of the turn.
     """
 
     number: int
@@ -322,11 +260,10 @@ class Turn(Struct, eq=False):
     position: int = 0
     after: int = 0
     depth: int = 0
-    entries: Entries = field(default_factory=Entries)
-    calls: Calls = field(default_factory=Calls)
+    entries: int = 0
     size: Size = field(default_factory=Size)
     stays: Stays = field(default_factory=Stays)
-    summary: Summary | None = None
+    summary: Summary = Summary()
 
     @property
     def prompt_id(self) -> str:
@@ -335,31 +272,6 @@ class Turn(Struct, eq=False):
     @property
     def closing_id(self) -> str | None:
         return self.closing and self.closing.ident
-
-    def add(self, entry: TurnEntry, kind: str) -> None:
-        step, calls = entry.step, self.calls
-        if step.role == "reply":
-            self.closing = entry
-        calls.behind = step.role in ("result", "aside") or (calls.behind and step.role != "reply")
-        self.entries.add(entry, kind)
-        for call in step.calls:
-            calls.add(call)
-        for result in step.results:
-            calls.answer(result)
-
-    def end(self, note: str | None) -> None:
-        """Reduce the calls and texts to a summary."""
-        step = self.closing.step if self.closing else TurnStep("reply")
-        known = repr((self.prompt_id, self.closing_id, len(self.entries.ids), step.text, note))
-        digest = blake2b(known.encode(), digest_size=16).digest()
-        self.stays.open = self.calls.left_open(step)
-        if placeholder_in(step.text):
-            self.stays.unformed = "its last answer is extracted"
-        self.size.calls, self.size.answer = self.calls.tools.total(), len(step.text)
-        summary = self.calls.summary(step.text, note)
-        self.summary, self.calls = replace(summary, digest=digest), _ENDED
-        self.prompt = self.prompt.shortened()
-        self.closing = self.closing and self.closing.shortened()
 
 
 class Archiving(Struct, frozen=True):
@@ -512,16 +424,24 @@ class _Archiver:
         self._archives = {value.entry_id: known[value.archive_id] for value in extractions
                           if value.archive_id in known}  # fmt: skip
         self._restores, self._judge = session.restores, Judge(session, rules, Frontier())
+        # The hashes of the ids on the active branch. An entry's number is its index here.
+        self._ids = array("q")
+        # Why entries cannot leave the branch, and who refers to them (offset, id); by number.
+        self._flaws: list[tuple[int, str]] = []
+        self._named: list[tuple[int, int, str]] = []
         # Maps the hash of an id to the entries (offset, id) that refer to it. The entry that
         # directly continues it in the same turn or inactive branch does not count as a reference.
         self._names: dict[int, list[tuple[int, str]]] = defaultdict(list)
+        self._unsure: frozenset[int] = frozenset()  # hashes of ids that are missing or occur twice
         self._turns: list[Turn] = []
+        self._calls = Calls()  # of the last turn
         self._total = Weight()  # of all entries so far, without those off the branch
         self._gather()
+        self._check_ids()
         self._live = [turn for turn in self._turns if turn.stays.dead is None]
 
     def _gather(self) -> None:
-        number, ids, aside = 0, Ids(), None
+        number, ids, last, aside = 0, Ids(), None, None
         for parsed in parsed_lines(self._session.lines, self._form):
             step = self._form.turn_step(parsed.entry) if parsed.terminated else None
             if step is None:
@@ -529,35 +449,73 @@ class _Archiver:
             if parsed.ident is not None:
                 ids.meet(parsed.ident)
             dead = self._session.survey.dead(parsed.offset)
-            if self._linked:
-                before = self._turns[-1].entries.last if self._turns else None
-                before = None if step.role == "prompt" else before
-                self._note_names(parsed, step, aside if dead == OFF_BRANCH else before)
             if dead == OFF_BRANCH:
+                self._note_names(parsed, step, aside)
                 aside = parsed.ident
                 continue
             if step.role == "prompt":
                 self._end_turn()
                 number += dead is None
             weight = self._total.plus(self._weight(parsed, dead))
-            entry = TurnEntry(parsed.offset, parsed.ident, step, self._total, weight)
+            entry = TurnEntry(
+                parsed.offset, parsed.ident, step, len(self._ids), self._total, weight
+            )
             self._total = weight
+            self._note_names(parsed, step, None if step.role == "prompt" else last)
+            self._note_flaws(parsed, entry, last)
             if step.role == "prompt":
                 self._turns.append(Turn(number, entry, stays=Stays(dead=dead)))
             if self._turns:
                 self._add(self._turns[-1], entry, parsed, dead)
+            self._ids.append(hash(parsed.ident))
+            last = parsed.ident
         self._end_turn()
-        twice = ids.twice()
-        for turn in self._turns:
-            turn.entries.complete(self._names, twice)
-            turn.stays.unformed = self._unformed(turn, twice)
-            turn.stays.referred = _referrer([turn], self._session.survey)
+        self._unsure = ids.twice() | {hash(None)}
 
     def _note_names(self, parsed: ParsedLine, step: TurnStep, before: str | None) -> None:
         continues = before is not None and step.parent == before
         for name in step.names if continues else (step.parent, *step.names):
-            if name is not None:
+            if self._linked and name is not None:
                 self._names[hash(name)].append((parsed.offset, parsed.ident or "an entry"))
+
+    def _note_flaws(self, parsed: ParsedLine, entry: TurnEntry, last: str | None) -> None:
+        if self._linked and entry.step.parent != last:
+            self._flaws.append((entry.number, "its entries do not follow one another"))
+        if self._linked and entry.step.role == "fixed":
+            kind = value_at(parsed.entry, ("message", "role")) or parsed.entry.get("type")
+            self._flaws.append((entry.number, f"it contains a {str(kind)[:_LONGEST_NAME]}"))
+
+    def _check_ids(self) -> None:
+        """Find the ids that are unsure or that other entries refer to: the whole file is read."""
+        for number, known in enumerate(self._ids if self._linked else ()):
+            self._flaws += [(number, _UNSURE)] if known in self._unsure else []
+            self._named += ((number, *who) for who in self._names.get(known, ()))
+        self._flaws.sort()
+        for turn in self._turns:
+            if turn.closing:
+                turn.stays.unformed = turn.stays.unformed or self._flaw(turn.prompt, turn.closing)
+                turn.stays.referred = self._referrer(turn.prompt, turn.closing, aside=True)
+
+    def _flaw(self, prompt: TurnEntry, closing: TurnEntry) -> str | None:
+        """Return why the entries from a prompt to a closing entry cannot be archived, or None."""
+        if {hash(prompt.ident), hash(closing.ident)} & self._unsure:
+            return _UNSURE
+        at = bisect_left(self._flaws, (prompt.number + 1,))
+        first = self._flaws[at : at + 1]
+        return next((why for number, why in first if number <= closing.number), None)
+
+    def _referrer(self, prompt: TurnEntry, closing: TurnEntry, *, aside: bool) -> str | None:
+        """Return the id of an outside entry that refers to an entry between the two, or None.
+
+        Entries between them that are off the active branch are outside only if `aside`.
+        """
+        begin = bisect_left(self._named, (prompt.number + 1,))
+        end = bisect_left(self._named, (closing.number,))
+        return next((
+            ident for _, offset, ident in self._named[begin:end]
+            if not prompt.offset <= offset <= closing.offset
+            or (aside and self._session.survey.dead(offset) == OFF_BRANCH)
+        ), None)  # fmt: skip
 
     def _weight(self, parsed: ParsedLine, dead: str | None) -> Weight:
         entry, survey = parsed.entry, self._session.survey
@@ -568,12 +526,13 @@ class _Archiver:
         return Weight(DIALECTS[self._form.name].sent(entry), sum(going), int(live))
 
     def _add(self, turn: Turn, entry: TurnEntry, parsed: ParsedLine, dead: str | None) -> None:
-        kind = value_at(parsed.entry, ("message", "role")) or parsed.entry.get("type")
-        turn.add(entry, str(kind)[:_LONGEST_NAME])
+        turn.entries += 1
+        self._calls.add(entry.step)
         if dead and dead != EDITED_AWAY:
             turn.stays.dead = dead
         self._hold(turn.stays, self._judge.state(parsed))
         if entry.step.role == "reply":
+            turn.closing = entry
             value = self._archived.get(parsed.ident or "")
             begins_so = entry.step.text.startswith(f"{MARK}\narchive: ")
             archived = value.shows_in(parsed.entry) if value else begins_so
@@ -601,40 +560,39 @@ class _Archiver:
                 stays.held, stays.until = f"restored {ago} s ago: {ident}", until
 
     def _end_turn(self) -> None:
-        """Complete the last turn. Its summary is kept only if it may be archived."""
+        """Complete the last turn. Its texts are dropped, and its summary unless it may archive."""
         if not self._turns:
             return
-        turn, asked = self._turns[-1], self._archiving.asked
-        closing, size = turn.closing, turn.size
-        weight = (closing.before if closing else self._total).less(turn.prompt.after)
-        middle = (turn.entries.at if closing else len(turn.entries.ids)) - 1
+        turn, calls = self._turns[-1], self._calls
+        prompt, closing, size, stays = turn.prompt, turn.closing, turn.size, turn.stays
+        step = closing.step if closing else TurnStep("reply")
+        weight = (closing.before if closing else self._total).less(prompt.after)
+        middle = (closing.number - prompt.number if closing else turn.entries) - 1
         size.middle = middle if self._linked or not turn.depth else 0
         size.leaves = weight.sent.chars if self._linked else weight.going
         size.tokens = weight.sent.tokens(self._rate)
-        turn.asked = turn.prompt_id in asked
-        turn.end(asked.get(turn.prompt_id))
+        size.calls, size.answer = calls.tools.total(), len(step.text)
+        turn.asked = turn.prompt_id in self._archiving.asked
+        note = self._archiving.asked.get(turn.prompt_id)
+        known = repr((turn.prompt_id, turn.closing_id, turn.entries, step.text, note))
+        digest = blake2b(known.encode(), digest_size=16).digest()
+        turn.summary, self._calls = calls.summary(step.text, note, digest), Calls()
+        stays.open = calls.left_open(step)
         if closing:
             turn.position = self._session.survey.position(closing.offset)
             size.grows = len(self._text([turn])) - size.answer if middle else 0
-        if turn.stays.dead:
+            if prompt.ident is None or closing.ident is None:
+                stays.unformed = "its prompt or last answer has no usable id"
+            elif placeholder_in(step.text):
+                stays.unformed = "its last answer is extracted"
+        turn.prompt, turn.closing = prompt.shortened(), closing and closing.shortened()
+        if stays.dead:
             turn.position = turn.after = OLD
         if not (
             turn.depth or turn.asked or self._archiving.most
             or (middle and worth_archiving(turn, self._rules))
         ):  # fmt: skip
-            turn.summary = None
-
-    def _unformed(self, turn: Turn, twice: frozenset[int]) -> str | None:
-        if turn.closing is None:
-            return None
-        if turn.prompt.ident is None or turn.closing.ident is None:
-            return "its prompt or last answer has no usable id"
-        if turn.stays.unformed:
-            return turn.stays.unformed
-        if self._linked:
-            return turn.entries.flaw
-        ends = {hash(turn.prompt.ident), hash(turn.closing.ident)}
-        return "its id occurs twice" if ends & twice else None
+            turn.summary = Summary()
 
     def archivals(self) -> Archivals:
         verdicts = self._verdicts()
@@ -678,11 +636,11 @@ class _Archiver:
         return FITS if spared else None
 
     def _text(self, group: _Group) -> str:
-        summaries = [turn.summary or Summary() for turn in group]
+        last = group[-1].summary
         if len(group) > 1:
-            text = outcomes_of([summary.outcome for summary in summaries])
+            text = outcomes_of([turn.summary.outcome for turn in group])
         else:
-            text = self._archiving.summaries.get(summaries[0].digest, summaries[0].text)
+            text = self._archiving.summaries.get(last.digest, last.text)
         return archive_text(group[-1].closing_id or "", text)
 
     def _archival(self, group: _Group, closing: TurnEntry) -> Archival:
@@ -690,18 +648,18 @@ class _Archiver:
         counts = [
             (record.turns, record.calls, record.failed)
             if turn.depth and (record := self._archives.get(turn.closing_id or ""))
-            else (1, turn.size.calls, turn.summary.failed if turn.summary else 0)
+            else (1, turn.size.calls, turn.summary.failed)
             for turn in group
         ]  # fmt: skip
         turns, calls, failed = map(sum, zip(*counts, strict=True))
         sent = closing.before.less(first.prompt.after).sent
         archive = PlannedArchive(
             last.closing_id or "", first.prompt_id,
-            sum(end - begin for _, begin, end in _between(group)),
+            closing.number - first.prompt.number - 1,
             (sent + Sent(last.size.answer)).tokens(self._rate), 0,
             max(*(turn.depth for turn in group), len(group) > 1) + 1,
             self._archiving.asked.get(last.prompt_id), turns, calls, failed,
-            (last.summary or Summary()).digest, tuple(turn.prompt_id for turn in group),
+            last.summary.digest, tuple(turn.prompt_id for turn in group),
         )  # fmt: skip
         return Archival(archive, self._text(group), first.prompt, closing, self._linked)
 
@@ -715,7 +673,7 @@ class _Archiver:
         alone = {turn: _messages_between([turn]) for turn in chosen}
         excess = self._total.messages - self._archiving.most - sum(alone.values())
         groups: list[_Group] = []
-        for row in _rows(self._live) if self._archiving.most else ():
+        for row in self._rows(self._live) if self._archiving.most else ():
             enough = bisect_left(
                 range(1, len(row)), True, key=lambda count: _saved(row[:count], alone) >= excess
             )
@@ -728,54 +686,30 @@ class _Archiver:
             turn for turn in self._live
             if turn not in taken and 0 < (turn.depth or int(turn in alone)) < DEPTH_CAP
         ]  # fmt: skip
-        long = (row for row in _rows(archived) if len(row) > max(1, FOLD_AFTER))
+        long = (row for row in self._rows(archived) if len(row) > max(1, FOLD_AFTER))
         groups += [row[: max(2, len(row) // 2)] for row in long]
         return [group for group in groups if not self._left_out(group[-1])], excess
 
+    def _rows(self, turns: Iterable[Turn]) -> list[_Group]:
+        """Return rows of adjacent turns that may become one archive."""
+        rows: list[_Group] = []
+        for turn in turns:
+            if rows and self._may_join(rows[-1][-1], turn):
+                rows[-1].append(turn)
+            elif self._may_join(turn, turn):
+                rows.append([turn])
+        return rows
 
-def _rows(turns: Iterable[Turn]) -> list[_Group]:
-    """Return rows of adjacent turns that may become one archive."""
-    rows: list[_Group] = []
-    for turn in turns:
-        if rows and _may_join([rows[-1][-1], turn]):
-            rows[-1].append(turn)
-        elif _may_join([turn]):
-            rows.append([turn])
-    return rows
-
-
-def _may_join(group: _Group) -> bool:
-    inner, last = group[:-1], group[-1]
-    closing = last.closing
-    if closing is None or not closing.step.closes or closing.step.text_path is None:
-        return False
-    if DEPTH_CAP <= 1 or any(turn.stays.held for turn in group):
-        return False
-    if any(turn.entries.flaws for turn in inner) or last.entries.flaw:
-        return False
-    if any(turn.prompt.step.parent != before.entries.last for before, turn in pairwise(group)):
-        return False
-    return _referrer(group) is None
-
-
-def _referrer(group: _Group, survey: Survey = NO_SURVEY) -> str | None:
-    """Return the id of an outside entry that refers to an entry which a group's archive removes.
-
-    With a survey, entries between the turns that are off the active branch are outside, too.
-    """
-    closing = group[-1].closing
-    span = (group[0].prompt.offset, closing.offset if closing else 0)
-    return next((
-        ident for turn, begin, end in _between(group) for index, offset, ident in turn.entries.named
-        if begin <= index < end
-        and (not span[0] <= offset <= span[1] or survey.dead(offset) == OFF_BRANCH)
-    ), None)  # fmt: skip
-
-
-def _between(group: _Group) -> Iterator[tuple[Turn, int, int]]:
-    for turn in group:
-        end = turn.entries.at if turn is group[-1] else len(turn.entries.ids)
-        yield turn, int(turn is group[0]), end
+    def _may_join(self, turn: Turn, last: Turn) -> bool:
+        """Check whether one archive may hold two adjacent turns, or one turn given twice."""
+        prompt, closing = turn.prompt, last.closing
+        if closing is None or not closing.step.closes or closing.step.text_path is None:
+            return False
+        if last is not turn and last.prompt.number != prompt.number + turn.entries:
+            return False
+        if DEPTH_CAP <= 1 or turn.stays.held or last.stays.held or self._flaw(prompt, closing):
+            return False
+        return self._referrer(prompt, closing, aside=False) is None
 
 
 def _messages_between(group: _Group) -> int:
