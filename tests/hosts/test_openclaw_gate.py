@@ -7,8 +7,10 @@ import sys
 import pytest
 
 from brainsurgeon.hosts import openclaw_database, sqlite
-from brainsurgeon.hosts.openclaw_database import examine
-from brainsurgeon.hosts.openclaw_gate import Gate, refusal, window, windows
+from brainsurgeon.hosts.openclaw_gate import windows
+from brainsurgeon.model.sessions import Root
+from brainsurgeon.sessions.reading import NotIdleError, RefusedError, refuse_if
+from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
 from building.claw import (
     COMPACTED,
     DAY_BEFORE,
@@ -29,19 +31,20 @@ QUIET = 30.0
 
 
 def ask(claw, session=GATEWAY, now=LATER, own=None, quiet=QUIET):
-    """Ask the whole gate about one session; give the answer."""
-    state = str(claw.base)
-    presence = openclaw_database.presence(state, str(claw.path))
-    with sqlite.reading(str(claw.path), owned=not presence.nobody) as connection:
-        schema = examine(connection)
-        seen = window(connection, session)
-        assert seen is not None
-        return refusal(connection, schema, Gate(quiet, presence, own), seen, now)
+    """Ask the whole gate about one session; give the error that says no."""
+    path = f"{claw.path}/{session}"
+    (file,) = list_rows_at([Root(str(claw.root))], path, {path: own})
+    with open_rows(file) as opened:
+        try:
+            refuse_if(opened.own_obstacle)
+            opened.check_turn(None, quiet, now)
+        except (RefusedError, NotIdleError) as no:
+            return no
 
 
 def reason(claw, *arguments, **keys):
-    shut = ask(claw, *arguments, **keys)
-    return shut.reason if shut else None
+    no = ask(claw, *arguments, **keys)
+    return str(no) if no else None
 
 
 def test_an_idle_session_may_be_written(every_claw):

@@ -50,7 +50,7 @@ def test_a_lease_of_a_living_process_names_an_owner(claw):
     """What is understood is told as it stands."""
     lease(claw, "{path}", MINE, start_time(MINE), SINCE)
 
-    assert ask(claw).owners == (openclaw_database.Owner(MINE, SINCE),)
+    assert ask(claw).owners == (SINCE,)
 
 
 @pytest.mark.parametrize("odd", ODD)

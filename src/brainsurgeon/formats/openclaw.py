@@ -362,7 +362,7 @@ class OpenClaw(Format):
                 dead_before, dead_why = line.offset + 1, reach.over or OFF_BRANCH
                 break
             entry = parse(line.raw) if line.raw else None
-            if judged is None and (left := _left_open(line, entry)) is not None:
+            if judged is None and (left := left_open(line, entry)) is not None:
                 judged, open_turn = line.offset, left or None
             if entry is None:
                 branch.pass_over(line.raw or b"")
@@ -463,7 +463,7 @@ def _result(message: Entry) -> ToolResult:
     return ToolResult(str_or_none(message.get("toolCallId")), failed, finding, code, took)
 
 
-def _left_open(line: Line, entry: Entry | None) -> str | None:
+def left_open(line: Line, entry: Entry | None) -> str | None:
     """Return what a line leaves open, "" if its turn is closed, None if the line tells neither."""
     if entry is None:
         return None if line.terminated else "the last line is torn: a write is under way"

@@ -23,14 +23,13 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import sqlite
 from brainsurgeon.hosts.processes import lives
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
-from brainsurgeon.model.entries import parse
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 
 # The versions 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6) were examined and
 # tested. A database migrated from 19 to 23 keeps the older `session_nodes`. Other layouts are never
 # written.
 VERSIONS = (19, 21, 23)
-COMPRESSING = 23  # the first version whose events may be stored compressed
+COMPRESSING = 23  # the first version whose events may be stored compressed, in more columns
 
 _PLAIN, _COMPRESSED = "06a8be359298", "52dd946f4553"
 # The tables that brainsurgeon writes: digests of their CREATE statements, by version.
@@ -64,9 +63,8 @@ class Schema(Struct, frozen=True):
     """The layout of one database; `program` is the version of OpenClaw that wrote it.
 
     `unknown` is the reason why it may not be written, or None. SQLite changes `cookie` with every
-    change of the schema: a database with the same `cookie` need not be examined again. `empty` is
-    set if there are no tables for sessions: `openclaw doctor` of 2026.7 creates such a database
-    beside sessions in files.
+    change of the schema. `empty` is set if there are no tables for sessions: `openclaw doctor` of
+    2026.7 creates such a database beside sessions in files.
     """
 
     version: int
@@ -77,7 +75,6 @@ class Schema(Struct, frozen=True):
 
     @property
     def compressing(self) -> bool:
-        """Whether events may be stored compressed, in additional columns."""
         return self.version >= COMPRESSING
 
 
@@ -92,10 +89,8 @@ def examine(connection: sqlite3.Connection) -> Schema:
             raise
     unknown = _unknown(connection, version, meta)
     cookie = int(_pragma(connection, "schema_version"))
-    tables = connection.execute(
-        "SELECT 1 FROM sqlite_master WHERE name IN ('transcript_events', 'session_windows')"
-    )
-    empty = tables.fetchone() is None
+    tables = "SELECT 1 FROM sqlite_master WHERE name IN ('transcript_events', 'session_windows')"
+    empty = connection.execute(tables).fetchone() is None
     return Schema(version, cookie, meta[2] if meta else None, unknown, empty)
 
 
@@ -147,7 +142,7 @@ def _differences(connection: sqlite3.Connection, version: int) -> Iterator[str]:
 
 
 def _digest(text: str) -> str:
-    """Return the digest of SQL or of names, without quotes, case and spaces."""
+    """Return a digest that ignores quotes, case and spaces."""
     plain = re.sub(r"\s+", " ", text.replace('"', "").lower())
     plain = re.sub(r"\s*([(),])\s*", r"\1", plain).strip()
     return hashlib.sha256(plain.encode()).hexdigest()[:12]
@@ -165,7 +160,6 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int | str:
 # columns as they were, or the text alone.
 
 LARGEST_COMPRESSED = 4 << 20  # bytes of the longest event that OpenClaw compresses
-_STOPS = ("stop", "length", "error", "aborted")
 _decompressor = zstandard.ZstdDecompressor()
 
 
@@ -188,7 +182,7 @@ class Payload(Struct, frozen=True, dict=True):
         return self.text is not None and self == plain(self.text, compressing=compressing)
 
     def event(self) -> bytes:
-        """Return the event's text; raise UnreadableEventError if the row is damaged."""
+        """Return the text. Raises UnreadableEventError."""
         return self._unpacked if self.text is None else self.text
 
     @cached_property
@@ -246,7 +240,7 @@ def totals(connection: sqlite3.Connection, schema: Schema) -> dict[str, int]:
 def payloads(
     connection: sqlite3.Connection, schema: Schema, session: str, first: int, last: int
 ) -> list[tuple[int, Payload]]:
-    """Return the events from sequence number `first` to `last`, both included, in order."""
+    """Return the events from sequence number `first` to `last` (included), in order."""
     rows = connection.execute(
         f"SELECT e.seq, {_EVENT[schema.compressing]} FROM transcript_events e"  # noqa: S608
         " WHERE e.session_id = ? AND e.seq BETWEEN ? AND ? ORDER BY e.seq",
@@ -266,24 +260,6 @@ def last_message(connection: sqlite3.Connection, schema: Schema, session: str) -
         (session,),
     ).fetchone()
     return Payload(*row).event() if row else None
-
-
-def open_turn(event: bytes | None) -> str | None:
-    """Return why the turn that ends with this message is open, or None."""
-    if event is None:
-        return "it has no message yet"
-    message = (parse(event) or {}).get("message")
-    message = message if isinstance(message, dict) else {}
-    if (role := message.get("role")) != "assistant":
-        names = {"user": "a user message", "toolResult": "a tool result"}
-        return f"the last turn is open: {names.get(str(role), 'no answer from the assistant')}"
-    content = message.get("content")
-    blocks = content if isinstance(content, list) else ()
-    if any(isinstance(block, dict) and block.get("type") == "toolCall" for block in blocks):
-        return "the last turn is open: a tool call"
-    if message.get("stopReason") not in _STOPS:
-        return "the last turn is open: the assistant has not stopped"
-    return None
 
 
 NAME = "openclaw-agent.sqlite"
@@ -354,10 +330,8 @@ def misplaced(database: Database) -> str | None:
 
 
 def unwritable(path: str) -> str | None:
-    """Return why this user may not write a database, or None.
-
-    This user would own the side files of the database, and its agent could not open them.
-    """
+    """Return why this user may not write a database, or None."""
+    # This user would own its side files, and its agent could not open them.
     owner = os.stat(path, follow_symlinks=False).st_uid
     return None if os.geteuid() in (0, owner) else "the database belongs to another user"
 
@@ -367,23 +341,16 @@ def unwritable(path: str) -> str | None:
 # `dist/openclaw-state-db-read-connection-*.mjs`; seen with 2026.8.1 to 2026.9.6)
 
 
-class Owner(Struct, frozen=True):
-    """A living process that opened an agent's database at `since` (milliseconds since 1970)."""
-
-    pid: int
-    since: int
-
-
 class Presence(Struct, frozen=True):
     """The processes that work on one agent's database.
 
-    `owners` is None if unknown, for example if OpenClaw's record of an owner cannot be parsed. Then
-    every run that claims a session counts as alive. Until `maintained` (seconds since 1970),
-    OpenClaw's doctor works on the database; 0 if it does not. `elsewhere` are the sessions of
-    workers on other machines.
+    `owners` are the times (milliseconds since 1970) at which living processes opened it, None if
+    unknown, for example if OpenClaw's record of one cannot be parsed. Then every run that claims a
+    session counts as alive. Until `maintained` (seconds since 1970), OpenClaw's doctor works on the
+    database; 0 if it does not. `elsewhere` are the sessions of workers on other machines.
     """
 
-    owners: tuple[Owner, ...] | None
+    owners: tuple[int, ...] | None
     maintained: float = 0.0
     elsewhere: frozenset[str] = frozenset()
 
@@ -411,11 +378,11 @@ def presence(state_directory: str, path: str, *, opened: bool = False) -> Presen
     With `opened`, this thread has it open. Then processes in other containers are not detected:
     `sqlite.held_open` must not be called.
     """
-    known = Presence(None)
-    with suppress(OSError, BusyError):
+    try:
         with _state(state_directory) as connection:
-            listed = _listed_presence(connection, state_directory, path)
-        known = listed
+            known = _listed_presence(connection, state_directory, path)
+    except (OSError, BusyError):
+        known = Presence(None)
     if opened or known.owners:
         return known
     if sqlite.mode_of(path) is not None or sqlite.held_open(path):
@@ -452,8 +419,7 @@ def _listed_presence(connection: sqlite3.Connection, state_directory: str, path:
 
 def _owners(
     leases: Iterable[tuple[Any, ...]], state_directory: str, path: str
-) -> tuple[Owner, ...] | None:
-    """Return the living processes that have a database open, None if one is unknown."""
+) -> tuple[int, ...] | None:
     owners = []
     for leased, pid, started, since in leases:
         if not _is_path(leased):
@@ -462,7 +428,7 @@ def _owners(
             if not (isinstance(pid, int) and pid > 0 and isinstance(since, int)):
                 return None
             if lives(pid, started):
-                owners.append(Owner(pid, since))
+                owners.append(since)
     return tuple(owners)
 
 

@@ -13,14 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from brainsurgeon.hosts.openclaw_database import (
-    Presence,
-    Schema,
-    UnreadableEventError,
-    is_unchanged,
-    last_message,
-    open_turn,
-)
+from brainsurgeon.hosts.openclaw_database import Presence, Schema, is_unchanged
 
 # In OpenClaw a *window* is one stretch of a conversation. Its id stays; its key may change (a cron
 # run renames it while it works). A *node* is the record of a key. The columns were read and watched
@@ -233,7 +226,7 @@ class Gate(Struct, frozen=True):
         """
         owners = self.presence.owners
         return owners is not None and all(
-            owner.since > moment and now - owner.since / 1000 >= self.quiet for owner in owners
+            since > moment and now - since / 1000 >= self.quiet for since in owners
         )
 
     def _waiting(self, window: Window, now: float) -> Closed | None:
@@ -264,23 +257,6 @@ class Gate(Struct, frozen=True):
             return None
         reason = f"changed {silent:.0f} s ago; it must be unchanged for {self.quiet:.0f} s"
         return Closed(reason, until=newest + self.quiet)
-
-
-def refusal(
-    connection: sqlite3.Connection, schema: Schema, gate: Gate, seen: Window, now: float
-) -> Closed | None:
-    """Return why a session may not be written at `now`, or None. Checks its last turn, too."""
-    if schema.unknown:
-        return Closed(schema.unknown)
-    if shut := gate.closed(seen, now):
-        return shut
-    if gate.is_killed(seen, now):
-        return None
-    try:
-        turn = open_turn(last_message(connection, schema, seen.session))
-    except UnreadableEventError:
-        turn = "its last message cannot be read"
-    return Closed(turn) if turn else None
 
 
 def fence(

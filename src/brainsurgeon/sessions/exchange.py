@@ -63,10 +63,7 @@ Replacement = tuple[int, int, int]
 
 
 class Exchange(Struct, frozen=True):
-    """A replaced session file: the old and the new one, the state of the new one, and when.
-
-    `at` is the time of the exchange (monotonic).
-    """
+    """A replaced session file, and the state of the new one, `at` a time (monotonic)."""
 
     pair: FilePair
     fingerprint: Fingerprint
@@ -144,9 +141,7 @@ class Successor(Struct):
         try:
             taken = leases.take(self.descriptor) and leases.take(session.descriptor)
             refuse_if("" if taken else _OPEN)
-            refuse_if(session.differs())
-            if changed := self.signs.changed():
-                raise _SignsChangedError(changed)
+            refuse_if(session.differs() or self.signs.changed())
             refuse_if("" if leases.held(session.descriptor) else "somebody is opening the file")
             try:
                 leases.exchange(session.directory, self.temporary, session.file.name)
@@ -370,16 +365,14 @@ def check_closed(session: OpenSession) -> None:
         refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
 
 
-def by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
-    groups: dict[tuple[int, int], list[Successor]] = {}
+def exchanged_together(successors: Iterable[Successor]) -> list[list[Successor]]:
+    """Group by directory; the files of sub-agents are signs of each other, so each is alone."""
+    groups: dict[tuple[int, int, str], list[Successor]] = {}
     for successor in successors:
-        above = os.fstat(successor.session.directory)
-        groups.setdefault((above.st_dev, above.st_ino), []).append(successor)
+        above, place = os.fstat(successor.session.directory), successor.session.place
+        alone = successor.temporary if place and place.subagent else ""
+        groups.setdefault((above.st_dev, above.st_ino, alone), []).append(successor)
     return list(groups.values())
-
-
-class _SignsChangedError(RefusedError):
-    """A sign of the agent changed since it was read."""
 
 
 def replace(successors: Sequence[Successor]) -> None:
@@ -389,17 +382,7 @@ def replace(successors: Sequence[Successor]) -> None:
     may have read the new content before it was exchanged back. After an OSError before the
     exchange the session is untouched; after a later one both files exist, for `rewrite.recover`.
     """
-    while successors:
-        successors = _replace_once(successors)
-
-
-def _replace_once(successors: Sequence[Successor]) -> list[Successor]:
-    """Replace sessions. Return those whose signs the exchanges before them may have changed.
-
-    The files of sub-agents are signs of each other.
-    """
     exchanged: list[Successor] = []
-    again: list[Successor] = []
     unleased: list[tuple[Successor, leases.LeaseUnsupportedError]] = []
     try:
         for successor in [successor for successor in successors if successor.may_begin()]:
@@ -407,16 +390,12 @@ def _replace_once(successors: Sequence[Successor]) -> list[Successor]:
                 successor.exchange()
             except leases.LeaseUnsupportedError as error:
                 unleased.append((successor, error))
-                continue
             except Exception as error:  # noqa: BLE001  as above
-                if exchanged and isinstance(error, _SignsChangedError):
-                    again.append(successor)
-                else:
-                    successor.refused(error)
-                continue
-            # From here on another process may write to either file: only `retire` removes one.
-            if successor.replaced_this_file():
-                exchanged.append(successor)
+                successor.refused(error)
+            else:
+                # From here on another process may write to either file: only `retire` removes one.
+                if successor.replaced_this_file():
+                    exchanged.append(successor)
         _handle_late_openers(exchanged)
     finally:
         for successor in successors:
@@ -426,7 +405,6 @@ def _replace_once(successors: Sequence[Successor]) -> list[Successor]:
             successor.exchanged()
     for successor, why in unleased:
         successor.exchange_unleased(why)
-    return again
 
 
 def _handle_late_openers(successors: Sequence[Successor]) -> None:

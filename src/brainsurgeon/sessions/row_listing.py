@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
-from brainsurgeon.formats.openclaw import OpenClawRows
+from brainsurgeon.formats.openclaw import OpenClawRows, left_open
 from brainsurgeon.hosts import openclaw, openclaw_database, openclaw_gate, sqlite
 from brainsurgeon.hosts.openclaw_database import Database, Payload, Presence, Schema
 from brainsurgeon.hosts.openclaw_gate import Gate, Window
 from brainsurgeon.hosts.sqlite import AgentDatabaseError, DatabaseState
-from brainsurgeon.model.entries import Line
+from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import (
@@ -373,15 +373,25 @@ class OpenRows(AnyOpen):
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> bool:
         # All signs are in the database. No turn counts as finished only because time passed.
         gate = Gate(quiet, self.presence, self.file.own_ms)
-        shut = openclaw_gate.refusal(self._database, self.schema, gate, self.window, now)
-        if shut:
+        if shut := gate.closed(self.window, now):
             raise NotIdleError(
                 shut.reason, shut.until, in_database=not shut.watched, given_up=shut.given_up
             )
         # A last turn counts as finished if its run was killed.
-        if open_turn and not Gate(quiet, self.presence).is_killed(self.window, now):
-            raise NotIdleError(open_turn, in_database=True)
+        if not gate.is_killed(self.window, now) and (left := self._left_open() or open_turn):
+            raise NotIdleError(left, in_database=True)
         return True
+
+    def _left_open(self) -> str | None:
+        """Return why the last turn of the branch that the model sees is open, or None."""
+        try:
+            event = openclaw_database.last_message(self._database, self.schema, self.file.name)
+        except openclaw_database.UnreadableEventError:
+            return "its last message cannot be read"
+        if event is None:
+            return "it has no message yet"
+        left = left_open(Line(0, 0, event), parse(event))
+        return "the last turn is open: no answer from the assistant" if left is None else left
 
     def release(self) -> None:
         """Close the database, so that it may be opened for writing. Lines can no longer be read.
