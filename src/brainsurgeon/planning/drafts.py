@@ -25,12 +25,11 @@ from brainsurgeon.model.entries import (
     placeholder_token,
     value_at,
 )
-from brainsurgeon.model.plans import Amounts, Edit, FieldEdit, KeptPart, Removal, Restoration
+from brainsurgeon.model.plans import Amounts, FieldEdit, KeptPart, Removal, Restoration
 from brainsurgeon.model.records import Extraction, FieldRecord, Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.text import iso
-from brainsurgeon.planning.matching import Redaction
 from brainsurgeon.planning.rules import (
     FITS,
     EntryState,
@@ -205,18 +204,6 @@ def removals(parsed: ParsedLine, going: Going, form: Format, tally: Counts) -> I
             anchor=form.anchor(parsed.entry, part.path), rest=rest,
             how="extract" if part.instead is None else "empty",
         )  # fmt: skip
-
-
-def redaction(parsed: ParsedLine, listed: list[Redaction], form: Format) -> Iterator[Edit]:
-    ident, rest = parsed.ident or "", form.rest(parsed.entry)
-    places = splice.offsets_of(parsed, [redacted.path for redacted in listed])
-    for redacted in listed:
-        yield Removal(
-            *places[redacted.path], redacted.token, ident, placeholder_id(ident), redacted.path,
-            redacted.kind, None, redacted.chars, block=False, forced=True,
-            reason="the agent's own restore call", how="redact", rest=rest,
-        )  # fmt: skip
-    yield from splice.put(parsed, REDACTED, b"true")
 
 
 class FieldRequests:

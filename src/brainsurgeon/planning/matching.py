@@ -33,6 +33,7 @@ from brainsurgeon.model.entries import (
     PLACEHOLDER,
     PLACEHOLDER_PREFIX,
     PREFIX,
+    REDACTED,
     SUFFIX,
     Entry,
     KeyPath,
@@ -43,7 +44,7 @@ from brainsurgeon.model.entries import (
     unnumbered,
     value_at,
 )
-from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction, PrintedAnswer, Records, Request
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
 from brainsurgeon.model.turns import MARK
@@ -326,25 +327,50 @@ class Restores:
 _ACTIONS = frozenset({"restore", "restore_remote"})
 
 
-class Redaction(Struct, frozen=True):
-    """A value to replace by the JSON in `token`; `chars` is the length of the value."""
-
-    path: KeyPath
-    token: bytes
-    chars: int
-    kind: Kind
-
-
 class OwnCalls(Struct, frozen=True):
     """Our answers in a session, and the calls that they answer.
 
-    `answers` maps ids of entries to their redactions, `calls` maps ids of calls to the requested
-    entries. `requests` are the ids of the requests whose answer was found.
+    `answers` maps ids of entries to the paths of our answers, with a shorter text as JSON and the
+    characters that it saves. `calls` maps ids of calls to the requested entries. `requests` are the
+    ids of the requests whose answer was found.
     """
 
-    answers: dict[str, list[Redaction]] = field(default_factory=dict)
+    answers: dict[str, dict[KeyPath, tuple[bytes, int]]] = field(default_factory=dict)
     calls: dict[str, str] = field(default_factory=dict)
     requests: set[int | None] = field(default_factory=set)
+
+    def concern(self, parsed: ParsedLine, form: Format) -> bool:
+        """Check whether an entry contains a call or an answer of our tool."""
+        if not (self.answers or self.calls) or parsed.ident is None:
+            return False
+        calls = (call.call_id or parsed.ident for call in form.calls(parsed.entry))
+        return parsed.ident in self.answers or any(call in self.calls for call in calls)
+
+    def edits(self, parsed: ParsedLine, form: Format) -> Iterator[Edit]:
+        """Yield the edits that shorten the calls and answers of our tool in an entry.
+
+        Our answer in a result becomes one short line. Arguments of our tool are reduced to action
+        and entry. Shell commands and arguments that the provider signed stay as they are.
+        """
+        ident, rest = parsed.ident or "", form.rest(parsed.entry)
+        shorter: dict[KeyPath, tuple[Kind, bytes, int]] = {
+            path: ("tool_result", *text) for path, text in self.answers.get(ident, {}).items()
+        }
+        for call in form.calls(parsed.entry):
+            short = {"action": "restore", "entry": self.calls.get(call.call_id or ident)}
+            redactable = dict_or_empty(call.arguments).get("action") in _ACTIONS and not call.signed
+            if short["entry"] is not None and redactable and call.arguments != short:
+                text = json.dumps(short, separators=(",", ":"))
+                token = (json.dumps(text) if call.as_text else text).encode()
+                shorter[call.path] = ("tool_call", token, len(str(call.arguments)))
+        places = splice.offsets_of(parsed, shorter)
+        for path, (kind, token, chars) in shorter.items():
+            yield Removal(
+                *places[path], token, ident, placeholder_id(ident), path, kind, None, chars,
+                block=False, forced=True, reason="the agent's own restore call", how="redact",
+                rest=rest,
+            )  # fmt: skip
+        yield from splice.put(parsed, REDACTED, b"true")
 
 
 def find_own_calls(session: Snapshot) -> OwnCalls:
@@ -385,70 +411,27 @@ def find_own_calls(session: Snapshot) -> OwnCalls:
 
 def _shortened(
     parsed: ParsedLine, paths: Iterable[KeyPath], wanted: dict[PrintedAnswer, str]
-) -> tuple[list[Redaction], set[PrintedAnswer]]:
-    """Return the redactions of the complete answers in an entry's texts, and these answers."""
+) -> tuple[dict[KeyPath, tuple[bytes, int]], set[PrintedAnswer]]:
+    """Return the texts of an entry without the complete answers in them, and these answers."""
     cuts: dict[KeyPath, list[tuple[int, int, str]]] = defaultdict(list)
     whole = set[PrintedAnswer]()
     for path in paths:
         text = value_at(parsed.entry, path)
         for printed, entry_id in wanted.items() if isinstance(text, str) else ():
-            spans = list(printed.spans(text))
-            cuts[path] += [(*span, f"Restored {entry_id}.") for span in spans]
-            whole |= {printed} if spans else set()
+            for span in printed.spans(text):
+                cuts[path].append((*span, f"Restored {entry_id}."))
+                whole.add(printed)
     try:
-        tokens = splice.locate(parsed.raw, [path for path, listed in cuts.items() if listed])
+        tokens = splice.locate(parsed.raw, cuts)
     except splice.UntouchableError:
-        return [], set()
-    return [
-        Redaction(
-            path,
+        return {}, set()
+    return {
+        path: (
             splice.splice_string(parsed.raw[start:end], cuts[path]),
             sum(end - start for start, end, _ in cuts[path]),
-            "tool_result",
         )
         for path, (start, end) in tokens.items()
-    ], whole
-
-
-def redactions(
-    entry: Entry, ident: str, form: Format, own: OwnCalls
-) -> tuple[list[Redaction], bool]:
-    """Return the redactions in one entry, and whether it contains a call or answer of our tool.
-
-    Our answer in a result becomes one short line. Arguments of our tool are reduced to action and
-    entry. Shell commands and arguments that the provider signed stay as they are.
-    """
-    if not (own.answers or own.calls):
-        return [], False
-    listed = list(own.answers.get(ident, ()))
-    ours = bool(listed)
-    for call in form.calls(entry):
-        asked_for = own.calls.get(call.call_id or ident)
-        if asked_for is None:
-            continue
-        ours = True
-        short = {"action": "restore", "entry": asked_for}
-        redactable = dict_or_empty(call.arguments).get("action") in _ACTIONS and not call.signed
-        if redactable and call.arguments != short:
-            text = json.dumps(short, separators=(",", ":"))
-            token = (json.dumps(text) if call.as_text else text).encode()
-            listed.append(Redaction(call.path, token, len(str(call.arguments)), "tool_call"))
-    return listed, ours
-
-
-def ended(planned: Plan, session: Snapshot, own: OwnCalls) -> Plan:
-    """Return the plan with the redact requests that ended, and the time when the next one ends."""
-    over, due = [], [] if planned.due_at is None else [planned.due_at]
-    for request in session.records.requests:
-        until = request.asked_at + session.patience
-        if request.action != "redact" or request.id is None or request.id in own.requests:
-            continue
-        if request.asked_at < session.changed_at or until <= session.now:
-            over.append(request.id)
-        else:
-            due.append(until)
-    handled = replace(planned.handled, unanswered=tuple(over))
-    return replace(planned, handled=handled, due_at=min(due, default=None))
+    }, whole
 
 
 class Marks(Struct, frozen=True):

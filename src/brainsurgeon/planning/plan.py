@@ -4,6 +4,7 @@ The planner only reads. It parses every edited line again and compares it with t
 """
 
 import re
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -40,9 +41,7 @@ from brainsurgeon.planning.matching import (
     Matcher,
     OwnCalls,
     Restores,
-    ended,
     find_own_calls,
-    redactions,
 )
 from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
@@ -65,7 +64,7 @@ def plan(
         try:
             archivals = archive_turns(session, rules, archiving if extract else NOTHING_ASKED)
             planner = _Planner(session, rules, own, archivals, frontier, extract=extract)
-            return ended(planner.run(0 if explain else rules.shortest), session, own)
+            return planner.run(0 if explain else rules.shortest)
         except WindowTooSmallError as larger:
             window = max(larger.window, 2 * session.survey.window)
             session = replace(session, survey=session.form.survey(session.lines, window))
@@ -167,7 +166,7 @@ class _Planner:
             tuple(sorted(self._matcher.foreign)), self._off,
         )  # fmt: skip
         handled = Handled(
-            tuple(fulfilled), self._records.asked_until,
+            tuple(fulfilled), self._records.asked_until, tuple(self._unanswered()),
             restored=() if verdict.blocked else tuple(dict.fromkeys(self._restored)),
             missed=(*self._missed, *doubtful, *self._fields.missed()), unfit=verdict.unfit,
             left=(*self._left(edits), *self._unexplained),
@@ -232,13 +231,24 @@ class _Planner:
             return request.entry_id in archived
         return request.entry_id not in self._waits if request.entry_id else not self._waits
 
+    def _unanswered(self) -> Iterator[int]:
+        """Yield the requests to redact that end without an answer; note when the others end."""
+        session, found = self._session, self._own.requests
+        for request in self._records.requests:
+            if request.action == "redact" and request.id is not None and request.id not in found:
+                until = request.asked_at + session.patience
+                if request.asked_at < session.changed_at or until <= session.now:
+                    yield request.id
+                else:
+                    self._tally.due(until)
+
     def _entry(self, parsed: ParsedLine, signatures: frozenset[KeyPath]) -> None:
         entry, ident = parsed.entry, parsed.ident
         standing = self._standing(parsed)
         back = self._restores.back(
             standing, lambda back: self._signatures.unfit(parsed, back, standing)
         )
-        redacted, ours = redactions(entry, ident, self._form, self._own) if ident else ([], False)
+        ours = self._own.concern(parsed, self._form)
         archival = self._archivals.at(parsed.offset, ident, hindered=bool(back or ours))
         going: drafts.Going = []
         if self._extract and not back and not ours:
@@ -266,8 +276,8 @@ class _Planner:
         try:
             edits = self._line_edits(parsed, back, going, archival, left)
             if ours and ident and not back and not self._fields.undoes_some(ident):
-                redaction = drafts.redaction(parsed, redacted, self._form)
-                shortened = list(self._signatures.weighed(parsed, redaction))
+                own = self._own.edits(parsed, self._form)
+                shortened = list(self._signatures.weighed(parsed, own))
                 splice.verify(parsed.raw, parsed.offset, entry, shortened)
                 edits += shortened
         except (splice.UntouchableError, RecursionError) as error:
