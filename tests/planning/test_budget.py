@@ -4,10 +4,11 @@ import pytest
 
 from brainsurgeon.model.entries import OLD, Part
 from brainsurgeon.model.rules import Budget, Rule, Rules
-from brainsurgeon.planning.budget import Room, rules_at, steps_to
+from brainsurgeon.planning.budget import rules_at, steps_to
 from brainsurgeon.planning.rules import EntryState, Extract, Keep, extract
 
-ROOM = Room(200_000, 0.25, 51)
+# The length of a giant result, and half of the messages.
+HALF = 80_000, 26
 RULES = Rules((Rule("thinking", (), 500, 3), Rule("tool_result", ("a*",), 900, 9)), 3, 500)
 
 
@@ -53,7 +54,7 @@ def test_the_window_is_what_the_agent_noted_else_as_configured_else():
 
 def test_the_steps_add_up():
     """Each step changes what it is for, and what the ones before it changed stays changed."""
-    one, two, four, five, six = (rules_at(steps_to(to), RULES, ROOM) for to in (1, 2, 4, 5, 6))
+    one, two, four, five, six = (rules_at(steps_to(to), RULES, *HALF) for to in (1, 2, 4, 5, 6))
 
     assert [rule.min_value_length for rule in one.rules] == [200, 200]
     assert one.min_value_length == 200
@@ -69,7 +70,7 @@ def test_the_steps_add_up():
 def test_shorter_rules_stay_as_they_are():
     """A step never makes a rule keep more than it did."""
     short = Rules((Rule("user", (), 20, 0),), 0, 10, max_messages=5)
-    last = rules_at(steps_to(6), short, ROOM)
+    last = rules_at(steps_to(6), short, *HALF)
 
     assert last.rules[0] == Rule("user", (), 20, 0)
     assert (last.min_value_length, last.keep_recent, last.max_messages) == (10, 0, 5)

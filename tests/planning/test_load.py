@@ -184,7 +184,7 @@ def test_failed_and_aborted_answers_are_neither_sent_nor_counted():
 
     assert [(one.sent.chars, one.tokens) for one in found.calls] == [(10, 7)]
     assert found.sent.chars == 12
-    assert found.complaint is None
+    assert found.last.complaint is None
 
 
 def test_one_api_message_is_one_call():

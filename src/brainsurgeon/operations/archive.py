@@ -98,8 +98,8 @@ def _live_turns(
             why = "turns in a database cannot be archived"
             raise FailedError(f"{title}: {why}; nothing was changed")
         asking = without_thresholds(examined.settings.archive_rules())
-        archiving = replace(archiving_of(examined, examined.records, asking), most=0)
-        turns = Planner(examined, examined.records).plan(archiving).turns
+        planner = Planner(examined, examined.records)
+        turns = planner.plan(replace(archiving_of(planner, asking), most=0)).turns
         listed = [_for_request(verdict) for verdict in turns if verdict.dead is None]
         newest = max((verdict.number for verdict in listed), default=0)
         first, last = numbers or (1, newest)

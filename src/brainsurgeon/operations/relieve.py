@@ -96,6 +96,7 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
     planned, size = fitting.plan, examined.session.fingerprint.size
     going = {(removal.entry_id, removal.path) for removal in planned.removals}
     went, stays = Amounts(), Amounts()
+    protected_bytes, protected_until = fitting.protected or (0, None)
     for place, part in _live(examined):
         sums = went if place in going else stays
         sums.add(part.kind, part.tool, chars=part.chars)
@@ -108,8 +109,7 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
         signatures=sum(
             removal.how == "empty" and removal.reason in _SIGNATURES for removal in planned.removals
         ),
-        protected_bytes=fitting.protected.bytes if fitting.protected else 0,
-        protected_until=fitting.protected.until if fitting.protected else None,
+        protected_bytes=protected_bytes, protected_until=protected_until,
         least=fitting.least,
         refused=planned.handled.unfit if fitting.rules.drop_signatures else (),
     )  # fmt: skip

@@ -50,20 +50,16 @@ class Sample(Struct, frozen=True):
 class Measure(Struct, frozen=True):
     """The size of a session's next request, and samples of its newest calls.
 
-    `complaint` is why the provider refused the last call, or None. `refused` is the size of that
-    call, `limit` the maximum tokens that the provider named then, `named` the tokens of that call
-    according to its refusal, or 0. `window` is recorded in the session.
+    `had` is the size of the `last` call. `window` is recorded in the session.
     """
 
     sent: Sent = NOTHING
     messages: int = 0
     calls: tuple[Sample, ...] = ()
     model: str | None = None
-    complaint: str | None = None
-    refused: Sent = NOTHING
-    limit: int | None = None
+    last: ModelCall | None = None
+    had: Sent = NOTHING
     window: int | None = None
-    named: int = 0
 
 
 def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Measure:
@@ -104,7 +100,7 @@ class _Meter:
         self._met: set[str | None] = set()
         self._messages = 0
         self._model: str | None = None
-        self._last: tuple[ModelCall, Sent] | None = None
+        self._last: tuple[ModelCall | None, Sent] = None, NOTHING
         self._extracted: dict[float, Sent] = defaultdict(Sent)  # by the time of extraction
         self.begin_anew()
 
@@ -138,12 +134,7 @@ class _Meter:
             self._calls.append(Sample(had, call.tokens))
 
     def measure(self) -> Measure:
-        call, had = self._last or (None, NOTHING)
-        return Measure(
-            self._sent, self._messages, tuple(self._calls), self._model,
-            call.complaint if call else None, had, call.limit if call else None,
-            named=call.tokens if call and call.complaint else 0,
-        )  # fmt: skip
+        return Measure(self._sent, self._messages, tuple(self._calls), self._model, *self._last)
 
 
 def fit(samples: Sequence[Sample]) -> Calibration | None:
@@ -195,19 +186,6 @@ GIANT = 0.1
 LINKED = (1, 2, 3, 4, 5, 6)
 
 
-class Room(Struct, frozen=True):
-    """The window in tokens, the tokens per character, and the number of live messages."""
-
-    window: int
-    rate: float
-    messages: int
-
-    def at_most_half(self, messages: int) -> int:
-        """Limit `messages` (0: none) to half of the live messages."""
-        most = max(1, (self.messages + 1) // 2)
-        return min(messages or most, most)
-
-
 # A rung of the ladder: the steps taken. Step 0 takes what the configured rules take; without any
 # step only what was requested is taken.
 Rung = tuple[int, ...]
@@ -228,20 +206,25 @@ def only_requested(rules: Rules) -> Rules:
     return replace(rules, rules=(), min_value_length=sys.maxsize, giant=0, max_messages=0)
 
 
-def rules_at(taken: Rung, rules: Rules, room: Room) -> Rules:
+def rules_at(taken: Rung, rules: Rules, giant: int, half: int) -> Rules:
+    """Return the rules once these steps are taken.
+
+    `giant` is the length (characters) of a result too large at any position, `half` the number of
+    messages that the last step leaves alone.
+    """
     for step in taken:
         match step:
             case 1:
                 rules = _capped(rules, "min_value_length", SHORTEST)
             case 2:
-                rules = replace(rules, giant=max(1, int(GIANT * room.window / room.rate)))
+                rules = replace(rules, giant=giant)
             case 4:
                 rules = _capped(replace(rules, keep_recent_tokens=0), "keep_recent", 1)
             case 5 if not any(rule.kind == "tool_call" and not rule.tools for rule in rules.rules):
                 calls = Rule("tool_call", (), rules.min_value_length, rules.keep_recent)
                 rules = replace(rules, rules=(*rules.rules, calls))
             case 6:
-                rules = replace(rules, max_messages=room.at_most_half(rules.max_messages))
+                rules = replace(rules, max_messages=min(rules.max_messages or half, half))
     return rules
 
 
@@ -250,8 +233,8 @@ def _capped(rules: Rules, bound: str, most: int) -> Rules:
     return replace(rules, rules=tuple(capped), **{bound: min(getattr(rules, bound), most)})
 
 
-def archiving_at(taken: Rung, archiving: Archiving, room: Room) -> Archiving:
-    """Return the archive settings that hold once these steps are taken."""
+def archiving_at(taken: Rung, archiving: Archiving, half: int = 0) -> Archiving:
+    """Return the archive settings once these steps are taken; `half` as for `rules_at`."""
     rules, most = replace(archiving.rules, enabled=False), 0
     for step in taken:
         match step:
@@ -261,5 +244,5 @@ def archiving_at(taken: Rung, archiving: Archiving, room: Room) -> Archiving:
                 rules = without_thresholds(rules)
                 rules = replace(rules, keep_turns=min(rules.keep_turns, KEPT_TURNS))
             case 6:
-                most = room.at_most_half(most)
+                most = min(most or half, half)
     return replace(archiving, rules=rules, most=most)

@@ -46,14 +46,12 @@ class Break(Struct, frozen=True):
 class Cache(Struct, frozen=True):
     """The prompt cache of a session, by the usage of its live calls.
 
-    `warm_until` is when it expires (seconds since 1970), None if no call used a cache; it is never
-    later than LONG_LIFE after the session's last change. `load` is the number of tokens of the last
-    prompt and its answer, 0 if they were not recorded. `calls` is the median number of model calls
-    in a turn, `hour` whether the cache was written for an hour.
+    `warm_until` is when it expires, None if no call used a cache; it is never later than LONG_LIFE
+    after the session's last change. `calls` is the median number of model calls in a turn, `hour`
+    whether the cache was written for an hour.
     """
 
     warm_until: float | None = None
-    load: int = 0
     calls: float = 0
     hour: bool = False
     model: str | None = None
@@ -95,12 +93,10 @@ class Usage:
                 self._calls[-1] += 1
 
     def cache(self, changed_at: float) -> Cache:
-        """Return the state of the cache; `changed_at` is when the session last changed."""
         last, used = self._last, [calls for calls in self._calls if calls]
         at = changed_at if last is None or last.at is None else min(last.at, changed_at)
         return Cache(
             at + (LONG_LIFE if self._hour else LIFE) if last and self._cached else None,
-            last.tokens + last.output if last else 0,
             median(used) if used else 1, self._hour, self._model,
         )  # fmt: skip
 

@@ -28,9 +28,9 @@ from brainsurgeon.planning import cache
 from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
 from brainsurgeon.planning.budget import (
     BELOW,
+    GIANT,
     LINKED,
     Measure,
-    Room,
     Rung,
     archiving_at,
     calibrate,
@@ -50,20 +50,13 @@ from brainsurgeon.sessions.reading import AnyOpen
 from brainsurgeon.store import Store
 
 
-class Protected(Struct, frozen=True):
-    """The size of values that stay only because they were restored, and until when they stay."""
-
-    bytes: int
-    until: float
-
-
 class Fitting(Struct, frozen=True):
     """A plan, its rules, and the context load of the session before and after it.
 
     `before` and `after` are None if the load was not estimated. `rounds` counts the rounds of a
-    relief, and `room` is the load (tokens) up to which the session fits. `protected` are the
-    restored values that alone keep it from fitting. `least` is the load that no step can reduce
-    further, if it is more than the room.
+    relief, and `room` is the load (tokens) up to which the session fits. If only restored values
+    keep it from fitting, `protected` is their size in bytes and until when they stay. `least` is
+    the load that no step can reduce further, if it is more than the room.
     """
 
     plan: Plan
@@ -72,7 +65,7 @@ class Fitting(Struct, frozen=True):
     after: Fullness | None = None
     rounds: int = 0
     room: int = 0
-    protected: Protected | None = None
+    protected: tuple[int, float] | None = None
     least: int | None = None
 
     def outcome(self, examined: Examination, plan: Plan) -> Outcome:
@@ -110,18 +103,19 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
     return measured, fullness(budget, measured, line, examined.session.context_tokens)
 
 
-def _archiving(planner: Planner) -> Archiving:
-    return replace(archiving_of(planner.examined, planner.records), summaries=planner.summaries)
-
-
 class Ladder:
-    """Plans a session on the rungs of its ladder. `begin` are the rules without any step."""
+    """Plans a session on the rungs of its ladder. `begin` are the rules without any step.
+
+    Without `protect`, restored values are extracted like all others.
+    """
 
     def __init__(self, planner: Planner, measured: Measure, full: Fullness, begin: Rules) -> None:
         records = replace(planner.records, rate=full.calibration.rate)
         self.planner = replace(planner, records=records)
-        self._measured, self._full, self._begin = measured, full, begin
-        self.at = lru_cache(maxsize=3)(self.plan)
+        self._full, self._begin = full, begin
+        self._giant = max(1, int(GIANT * full.window / full.calibration.rate))
+        self._half = max(1, (measured.messages + 1) // 2)
+        self.at = lru_cache(maxsize=6)(self.plan)
 
     def fit(self, rungs: Sequence[Rung], goal: int, room: int) -> Fitting:
         """Plan on the lowest rung that meets a goal (tokens), or on the last one.
@@ -129,74 +123,74 @@ class Ladder:
         On that rung the oldest values are extracted until the goal is met. Protected values never
         lead to a higher rung.
         """
-        ladder, free = self, self._unprotected()
-        at = self.lowest(rungs, goal)
+        at, protect = self.lowest(rungs, goal), True
         if self.at(rungs[min(at, len(rungs) - 1)]).plan.protected:
-            lower = free.lowest(rungs[:at], goal)
-            at, ladder = lower, free if lower < at else self
-        spared = ladder.spared(rungs, at, goal) if 0 < at < len(rungs) else frozenset()
+            lower = self.lowest(rungs[:at], goal, protect=False)
+            at, protect = lower, lower == at
+        spared: Spared = frozenset()
+        if 0 < at < len(rungs):
+            spared = self.spared(rungs, at, goal, protect=protect)
         rung = rungs[min(at, len(rungs) - 1)]
         fitting = self.at(rung, spared)
         if fitting.plan.protected and fitting.load > goal:
-            released = free.at(rung, spared)
+            released = self.at(rung, spared, protect=False)
             if released.load <= room:
                 fitting = replace(fitting, protected=_protected(fitting.plan, released.plan))
         return replace(fitting, room=room, rounds=1 + (LAST_STEP in rung))
 
     def least(self) -> Fitting:
         """Plan all steps, for the least load that a relief could reach."""
-        return self._unprotected().plan((0, *LINKED), messages=1)
-
-    def _unprotected(self) -> "Ladder":
-        begin = replace(self._begin, keep_after_restore=0.0)
-        return Ladder(self.planner, self._measured, self._full, begin)
+        return self.plan((0, *LINKED), half=1, protect=False)
 
     def plan(
-        self, rung: Rung, spared: Spared = frozenset(), messages: int | None = None
+        self, rung: Rung, spared: Spared = frozenset(), *, half: int = 0, protect: bool = True
     ) -> Fitting:
-        full, measured = self._full, self._measured
-        live = measured.messages if messages is None else messages
-        room = Room(full.window, full.calibration.rate, live)
+        full, half = self._full, half or self._half
         begin = self._begin if rung else only_requested(self._begin)
-        rules = rules_at(rung, begin, room)
-        archiving = archiving_at(rung, _archiving(self.planner), room)
+        begin = begin if protect else replace(begin, keep_after_restore=0.0)
+        rules = rules_at(rung, begin, self._giant, half)
+        archiving = archiving_at(rung, archiving_of(self.planner), half)
         plan = self.planner.plan(archiving, replace(rules, spared=spared))
         load = max(0, full.load - plan.tokens)
         after = replace(full, load=load, step=rung[-1] if rung else 0)
         return Fitting(plan, rules, full, after)
 
-    def lowest(self, rungs: Sequence[Rung], goal: int) -> int:
+    def lowest(self, rungs: Sequence[Rung], goal: int, *, protect: bool = True) -> int:
         """Return the index of the lowest rung that meets a goal, or the number of rungs."""
-        return bisect_left(rungs, True, key=lambda rung: self.at(rung).load <= goal)
+        return bisect_left(
+            rungs, True, key=lambda rung: self.at(rung, protect=protect).load <= goal
+        )
 
-    def spared(self, rungs: Sequence[Rung], at: int, goal: int) -> Spared:
+    def spared(self, rungs: Sequence[Rung], at: int, goal: int, *, protect: bool) -> Spared:
         """Return values that only this rung takes, and that the goal does not require.
 
         Superseded values are taken first, then the oldest. An archive counts as a value.
         """
-        rung = rungs[at]
-        before = {removal.start for removal in self.at(rungs[at - 1]).plan.removals}
+        lower, here = (self.at(one, protect=protect).plan for one in rungs[at - 1 : at + 1])
+        before = {removal.start for removal in lower.removals}
         examined = self.planner.examined
         newer = superseded(examined.session.lines, examined.format, examined.survey)
-        going = [one for one in self.at(rung).plan.removals if one.start not in before]
+        going = [one for one in here.removals if one.start not in before]
         going.sort(key=lambda one: (one.entry_id, one.kind, one.anchor) not in newer)
         places = [(removal.entry_id, removal.path) for removal in going]
         needed = bisect_left(
             range(len(places)), True,
-            key=lambda count: self.plan(rung, frozenset(places[count:])).load <= goal,
+            key=lambda count: (
+                self.plan(rungs[at], frozenset(places[count:]), protect=protect).load <= goal
+            ),
         )  # fmt: skip
         return frozenset(places[needed:])
 
 
-def _protected(plan: Plan, released: Plan) -> Protected | None:
-    """Describe the values that stay in a plan only because they are protected."""
+def _protected(plan: Plan, released: Plan) -> tuple[int, float] | None:
+    """Return the size of the values that only protection keeps in a plan, and until when."""
     taken = {removal.start for removal in plan.removals}
     staying = [removal.entry_id for removal in released.removals if removal.start not in taken]
     if not staying:
         return None
     until = plan.protected
-    size = released.gain - plan.gain
-    return Protected(size, max(until.get(entry, 0.0) for entry in staying) or max(until.values()))
+    last = max(until.get(entry, 0.0) for entry in staying) or max(until.values())
+    return released.gain - plan.gain, last
 
 
 def fullness(
@@ -207,11 +201,11 @@ def fullness(
     If the last call was refused as too long, the window is no larger than that call. Numbers of
     tokens in the refusal take precedence over estimates.
     """
-    window = budget.window(measured.model, recorded)
-    if measured.complaint == TOO_LONG:
-        refused = line.tokens(measured.refused)
-        window = max(1, min(window, measured.limit or refused))
-        had = measured.named or max(refused, measured.limit or 0)
+    window, last = budget.window(measured.model, recorded), measured.last
+    if last and last.complaint == TOO_LONG:
+        refused = line.tokens(measured.had)
+        window = max(1, min(window, last.limit or refused))
+        had = last.tokens or max(refused, last.limit or 0)
         line = replace(line, fixed=line.fixed + had - refused)
     load = line.tokens(measured.sent)
     tier = budget.tier(measured.model)
@@ -219,19 +213,18 @@ def fullness(
     return Fullness(load, window, threshold, line, measured.model, tier, recorded is not None)
 
 
-def archiving_of(
-    examined: Examination, records: Records, rules: ArchiveRules | None = None
-) -> Archiving:
+def archiving_of(planner: Planner, rules: ArchiveRules | None = None) -> Archiving:
     """Return the archive rules (from the settings by default) and requests of a session.
 
     Nothing is archived while extraction is disabled, nor in a format without archives.
     """
-    settings = examined.settings
-    if not settings.enabled or examined.format.archives is None:
+    settings = planner.examined.settings
+    if not settings.enabled or planner.examined.format.archives is None:
         return NOTHING_ASKED
     return Archiving(
-        rules or settings.archive_rules(), records.to_archive, most=settings.budget.max_messages
-    )
+        rules or settings.archive_rules(), planner.records.to_archive,
+        most=settings.budget.max_messages, summaries=planner.summaries,
+    )  # fmt: skip
 
 
 def asked_relief(records: Records) -> Wanted | None:
@@ -247,7 +240,7 @@ def fit_in(planner: Planner) -> Fitting:
     if planner.extract and asked:
         return relieve_by(planner, asked)
     if not (planner.extract and settings.budget.enabled):
-        return _await_cold_cache(planner, Fitting(planner.plan(_archiving(planner)), rules))
+        return _await_cold_cache(planner, Fitting(planner.plan(archiving_of(planner)), rules))
     measured, full = weigh(planner)
     too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
     steps = steps_to(settings.budget.max_step, form.archives) if too_full else ()
@@ -275,17 +268,15 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     price = price_of(state.model, settings.price_rules())
     until = cache.due(rules.when, state, change, price, now)
     if until is None or (
-        rules.when == "pays" and is_too_full(settings, session, state.model, state.load)
+        rules.when == "pays" and is_too_full(settings, session, state.model, plan.load)
     ):
         return fitting
     why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
-    off = replace(_archiving(planner).rules, enabled=False)
-    requested = replace(_archiving(planner), rules=off, most=0)
     held = replace(rules, waits=why)
-    waiting = planner.plan(requested, held)
+    waiting = planner.plan(archiving_at((), archiving_of(planner)), held)
     due_at = until if waiting.due_at is None else min(until, waiting.due_at)
     return replace(
-        fitting, plan=replace(waiting, due_at=due_at, load=state.load), rules=held,
+        fitting, plan=replace(waiting, due_at=due_at, load=plan.load), rules=held,
         after=before and replace(before, load=max(0, before.load - waiting.tokens)),
     )  # fmt: skip
 
@@ -318,7 +309,7 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
     if wanted.signatures:
         # If a signature was the reason why the last prompt was refused, all are removed, since it
         # is unknown which one it was.
-        refused = measured.complaint == SIGNATURE
+        refused = measured.last is not None and measured.last.complaint == SIGNATURE
         begin = replace(begin, drop_signatures="all" if refused else "broken")
     ladder, form = Ladder(planner, measured, full, begin), planner.examined.format
     least = ladder.least()
