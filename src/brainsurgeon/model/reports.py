@@ -296,7 +296,7 @@ class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
 
 
 class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars": "cost_dollars"}):
-    """The calls of one model. `dollars` is without the `calls_unpriced`, whose cost is unknown.
+    """The calls of one model. `dollars` is without the `calls_unpriced`, None if that is all calls.
 
     `turns` is None if they were not counted.
     """
@@ -307,7 +307,7 @@ class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars
     tokens_sent: int = 0
     tokens_cached: int = 0
     tokens_answered: int = 0
-    dollars: float = 0.0
+    dollars: float | None = None
     calls_unpriced: int = 0
 
     def plus(self, calls: int, usage: ModelCall, dollars: float | None) -> ModelCost:
@@ -315,7 +315,7 @@ class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars
         return ModelCost(
             self.model, self.turns, self.calls + calls, self.tokens_sent + usage.tokens,
             self.tokens_cached + usage.cached, self.tokens_answered + usage.output,
-            self.dollars + (dollars or 0.0),
+            self.dollars if dollars is None else (self.dollars or 0.0) + dollars,
             self.calls_unpriced + (calls if dollars is None else 0),
         )  # fmt: skip
 

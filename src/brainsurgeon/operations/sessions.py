@@ -225,7 +225,7 @@ def session_costs(settings: Settings, store: Store | None, name: str) -> Session
     listed = all_sessions(settings, store)
     own = session_among(listed, name)
     others = [one for one in listed if one.agent_directory == own.agent_directory]
-    spending, warm_until, compactions, read = RecordedCalls(settings.price_rules()), None, 0, 0
+    spending, warm_until, compactions, read = RecordedCalls(), None, 0, 0
     for session in (own, *started_by(own, others)):
         if (file := session.file) is None:
             continue
@@ -240,7 +240,7 @@ def session_costs(settings: Settings, store: Store | None, name: str) -> Session
                     opened.fingerprint.mtime_ns / 1e9,
                 )[0].warm_until  # fmt: skip
     return SessionCosts(
-        spending.models,
+        spending.costs(settings.price_rules()),
         tuple(spending.compactions[:compactions]),
         warm_until,
         max(0, read - 1),

@@ -36,20 +36,22 @@ def cost_of(call: ModelCall, configured: Prices) -> float | None:
 class RecordedCalls:
     """The calls of sessions, read one after the other. Each API message counts once, by its id."""
 
-    def __init__(self, configured: Prices) -> None:
-        self._configured = configured
+    def __init__(self) -> None:
         self._met: set[str | None] = set()
-        self._costs: dict[str | None, ModelCost] = {}
+        self._calls: list[ModelCall] = []
+        self._turns = Counter[str | None]()
         self.compactions: list[Compaction] = []
         self.stated: float | None = None
 
     def read(self, lines: Lines, form: Format) -> None:
         """Add a session, newest lines first: only the last line of a message has full usage."""
-        dialect, turns, found = DIALECTS[form.name], Counter[str | None](), list[Compaction]()
+        dialect, found = DIALECTS[form.name], list[Compaction]()
         models: set[str | None] = set()
         for parsed in parsed_lines(lines.backward(), form):
             step, call = form.turn_step(parsed.entry), dialect.call(parsed.entry)
-            if call is not None and self._add(call):
+            if call is not None and counts(call) and call.ident not in self._met:
+                self._met.update({call.ident} - {None})
+                self._calls.append(call)
                 models.add(call.model)
                 if found and not found[-1].tokens:
                     found[-1] = replace(found[-1], tokens=call.tokens + call.output)
@@ -57,26 +59,14 @@ class RecordedCalls:
             if dialect.renews(parsed.entry):
                 found.append(Compaction(parse_time(parsed.entry.get("timestamp"))))
             if step is not None and step.role == "prompt":
-                turns.update(models)
+                self._turns.update(models)
                 models.clear()
-        turns.update(models)
-        for model, number in turns.items():
-            cost = self._costs[model]
-            self._costs[model] = replace(cost, turns=(cost.turns or 0) + number)
+        self._turns.update(models)
         self.compactions += found
 
-    def _add(self, call: ModelCall) -> bool:
-        if not counts(call) or call.ident in self._met:
-            return False
-        self._met.update({call.ident} - {None})
-        before = self._costs.get(call.model, ModelCost(call.model))
-        self._costs[call.model] = before.plus(1, call, cost_of(call, self._configured))
-        return True
-
-    @property
-    def models(self) -> tuple[ModelCost, ...]:
-        """The models, dearest first."""
-        return dearest_first(self._costs.values())
+    def costs(self, configured: Prices) -> tuple[ModelCost, ...]:
+        listed = _by_model(((1, call) for call in self._calls), configured)
+        return tuple(replace(cost, turns=self._turns[cost.model]) for cost in listed)
 
 
 def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, ModelCall]]:
@@ -116,20 +106,27 @@ def spent_on(calls: Iterable[ModelCall]) -> list[Spent]:
 
 def costs_of(spent: Iterable[Spent], configured: Prices) -> tuple[ModelCost, ...]:
     """Return the costs of calls by model, dearest first."""
-    costs: dict[str, ModelCost] = {}
-    for one in spent:
-        usage = ModelCall(
-            None, one.model, one.tokens, cached=one.cached, written=one.written,
+    usages = (
+        (one.calls, ModelCall(
+            None, one.model or None, one.tokens, cached=one.cached, written=one.written,
             output=one.output, dollars=one.dollars or None,
-        )  # fmt: skip
-        before = costs.get(one.model, ModelCost(one.model or None))
-        costs[one.model] = before.plus(one.calls, usage, cost_of(usage, configured))
-    return dearest_first(costs.values())
+        ))
+        for one in spent
+    )  # fmt: skip
+    return _by_model(usages, configured)
 
 
-def dearest_first(listed: Iterable[ModelCost]) -> tuple[ModelCost, ...]:
+def _by_model(
+    usages: Iterable[tuple[int, ModelCall]], configured: Prices
+) -> tuple[ModelCost, ...]:  # fmt: skip
+    """Return the costs of numbers of calls, with their usage in sum, by model."""
+    costs: dict[str | None, ModelCost] = {}
+    for number, usage in usages:
+        before = costs.get(usage.model, ModelCost(usage.model))
+        costs[usage.model] = before.plus(number, usage, cost_of(usage, configured))
     return tuple(sorted(
-        listed, key=lambda one: (-one.dollars, -one.tokens_sent, one.model or "")
+        costs.values(),
+        key=lambda cost: (-(cost.dollars or 0.0), -cost.tokens_sent, cost.model or ""),
     ))  # fmt: skip
 
 

@@ -104,28 +104,24 @@ def _share(part: int, whole: int) -> str:
 def models_json(models: Sequence[ModelCost]) -> dict[str, Any]:
     whole = total(models)
     return {
-        "cost_dollars": _known(whole), "calls": whole.calls,
-        "calls_unpriced": whole.calls_unpriced,
-        "models": [to_builtins(one) | {"cost_dollars": _known(one)} for one in models],
+        "cost_dollars": whole.dollars, "calls": whole.calls,
+        "calls_unpriced": whole.calls_unpriced, "models": to_builtins(models),
     }  # fmt: skip
 
 
 def total(models: Sequence[ModelCost]) -> ModelCost:
+    known = [one.dollars for one in models if one.dollars is not None]
     return ModelCost(
         None, calls=sum(one.calls for one in models),
-        dollars=sum(one.dollars for one in models),
+        dollars=sum(known) if known or not models else None,
         calls_unpriced=sum(one.calls_unpriced for one in models),
     )  # fmt: skip
-
-
-def _known(cost: ModelCost) -> float | None:
-    return None if cost.calls and cost.calls == cost.calls_unpriced else cost.dollars
 
 
 def total_cost(models: Sequence[ModelCost]) -> str:
     """Return the cost of the recorded calls as text, "" without any."""
     whole = total(models)
-    why = " (no price is recorded or configured)" if _known(whole) is None else ""
+    why = " (no price is recorded or configured)" if whole.dollars is None else ""
     return f"{cost(whole)}{why}; {counted(whole.calls, 'recorded call')}" if models else ""
 
 
@@ -134,7 +130,7 @@ def cost(one: ModelCost, *, short: bool = False) -> str:
 
     The short form has a question mark instead of their number.
     """
-    if _known(one) is None:
+    if one.dollars is None:
         return "unknown"
     unknown = " + ?" if short else f", unknown for {counted(one.calls_unpriced, 'call')}"
     return f"${one.dollars:,.2f}" + (unknown if one.calls_unpriced else "")
