@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -81,8 +81,13 @@ def _known_keys(place: tuple[str | int, ...]) -> str:
     """Return a hint to the key that was meant, or to all keys of the table."""
     above = [step for step in place[:-1] if step in _TABLES]
     table = _TABLES[above[-1]] if above else Settings
-    meant = closest(str(place[-1]), [*table.model_fields, *ALIASES])
-    return f"did you mean {meant}?" if meant else f"there are {', '.join(table.model_fields)}"
+    return _hint(str(place[-1]), table.model_fields, ALIASES)
+
+
+def _hint(word: str, known: Iterable[str], aliases: Iterable[str] = ()) -> str:
+    """Return the known word that was probably meant, or all of them."""
+    meant = closest(word, [*known, *aliases])
+    return f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
 
 
 def quoted(value: Any) -> str:
@@ -131,9 +136,7 @@ def _unusable(settings: Settings) -> Iterator[str]:
     chosen = [(f"use[{number}].", use.profile) for number, use in enumerate(settings.use)]
     for place, profile in [*chosen, *([("", settings.profile)] if settings.profile else [])]:
         if profile not in known:
-            meant = closest(profile, known)
-            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
-            name = json.dumps(profile)
+            name, hint = json.dumps(profile), _hint(profile, known)
             yield f"{place}profile: wants a profile, but {name} is given; {hint}"
     earlier: list[str] = []
     for number, use in enumerate(settings.use):
@@ -172,8 +175,8 @@ REMEMBERED = ("last_run_at", "last_retention_run_at")
 
 def config_path(given: str | None) -> str | None:
     """Return the configuration file: the given one, or the first that exists in three places."""
-    if given or os.environ.get("BRAINSURGEON_CONFIG"):
-        return given or os.environ["BRAINSURGEON_CONFIG"]
+    if named := given or os.environ.get("BRAINSURGEON_CONFIG"):
+        return named
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     places = (os.path.join(home, "brainsurgeon/config.toml"), "/etc/brainsurgeon/config.toml")
     return next((place for place in places if os.path.exists(place)), None)

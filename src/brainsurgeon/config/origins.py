@@ -26,9 +26,14 @@ def settings_shown(settings: Settings, path: str | None) -> list[Setting]:
     """Return the settings in force; `path` is the configuration file as given, or None."""
     file = config_path(path)
     given, lines = read_file(file) if file else ({}, {})
-    return [
-        Setting(key, text, _source(key, given, lines, file)) for key, text in _written(settings)
-    ]
+    shown = []
+    for key, value, _ in flat(settings):
+        if key == "roots" and not value:
+            value = [{"path": root.path} for root in settings.root_directories()]  # noqa: PLW2901
+        if key == "trigger_types" and settings.rules:  # a file may set only one of these two keys
+            value = None  # noqa: PLW2901
+        shown.append(Setting(key, toml(value), _source(key, given, lines, file)))
+    return shown
 
 
 def flat(table: SettingsTable, above: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -47,31 +52,16 @@ def toml(value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(value, dict):
-        inner = ", ".join(_lines(value))
+        inner = ", ".join(
+            f"{key if re.fullmatch('[A-Za-z0-9_-]+', key) else toml(key)} = {toml(inner)}"
+            for key, inner in value.items() if inner is not None
+        )  # fmt: skip
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
         return "\n".join(["[", *(f"  {toml(one)}," for one in value), "]"])
     if isinstance(value, list):
         return f"[{', '.join(str(toml(one)) for one in value)}]"
     return json.dumps(value, ensure_ascii=False)
-
-
-def _written(settings: Settings) -> Iterator[tuple[str, str | None]]:
-    for key, original, _ in flat(settings):
-        value = original
-        if key == "roots" and not value:
-            value = [{"path": root.path} for root in settings.root_directories()]
-        if key == "trigger_types" and settings.rules:  # a file may set only one of these two keys
-            value = None
-        yield key, toml(value)
-
-
-def _lines(table: dict[str, Any]) -> list[str]:
-    return [
-        f"{key if re.fullmatch('[A-Za-z0-9_-]+', key) else toml(key)} = {toml(value)}"
-        for key, value in table.items()
-        if value is not None
-    ]
 
 
 def _source(key: str, given: dict[str, Any], lines: dict[str, int], file: str | None) -> str:

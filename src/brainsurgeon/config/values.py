@@ -23,6 +23,7 @@ DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _CRON = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, DAYS))
 """The five fields of cron: lowest number, highest number, and names from the lowest on."""
+_FIVE_FIELDS = 'the five fields of cron ("*/2 * * * *")'
 _CRON_ITEM = re.compile(r"(\*|[0-9]+(?:-[0-9]+)?)(?:/([0-9]+))?")
 
 
@@ -31,11 +32,11 @@ _CRON_ITEM = re.compile(r"(\*|[0-9]+(?:-[0-9]+)?)(?:/([0-9]+))?")
 def cron_numbers(expression: str) -> list[list[int]]:
     """Return the numbers that each of the five fields of a cron expression matches.
 
-    Weekdays are 0 (Sunday, also called 7) to 6. Raises ValueError if cron would refuse it.
+    Weekdays are 0 (Sunday, also called 7) to 6. Raises InvalidValueError if cron would refuse it.
     """
     words = expression.lower().split()
     if len(words) != len(_CRON):
-        raise ValueError('wants the five fields of cron ("*/2 * * * *")')
+        raise InvalidValueError(_FIVE_FIELDS)
     fields = [_cron_field(word, *bounds) for word, bounds in zip(words, _CRON, strict=True)]
     return [*fields[:4], sorted({number % 7 for number in fields[4]})]
 
@@ -53,7 +54,7 @@ def _cron_field(word: str, low: int, high: int, names: tuple[str, ...]) -> list[
         if names is DAYS and end == 0 < start:
             end = 7  # in "sat-sun", Sunday is 7
         if step < 1 or not low <= start <= end <= high:
-            raise ValueError(f"cron does not know {word!r}")
+            raise InvalidValueError(f"{_FIVE_FIELDS}: cron does not know {word!r}")
         result.update(range(start, end + 1, step))
     return sorted(result)
 
@@ -92,9 +93,8 @@ class SettingsTable(BaseModel):
 
 def key(default: Any, description: str) -> Any:
     """Return a field with a description. `default` may be a function that makes the default."""
-    if callable(default):
-        return Field(default_factory=default, description=description)
-    return Field(default=default, description=description)
+    name = "default_factory" if callable(default) else "default"
+    return Field(**{name: default}, description=description)
 
 
 def closest(word: str, words: Iterable[str]) -> str | None:
@@ -171,19 +171,14 @@ def _size(value: Any) -> int:
 
 def _reclaim(value: Any) -> float | int:
     """Return a share of the file for `1%`, the number of bytes for anything else."""
-    match = _SHARE.fullmatch(value) if isinstance(value, str) else None
-    if match and float(match[1]) > 100:  # noqa: PLR2004
-        raise InvalidValueError("a share of at most 100%")
-    if match:
-        return float(match[1]) / 100
+    if isinstance(value, str) and (match := _SHARE.fullmatch(value)):
+        if (share := float(match[1]) / 100) > 1:
+            raise InvalidValueError("a share of at most 100%")
+        return share
     try:
         return _size(value)
     except InvalidValueError:
         raise InvalidValueError('a share of the file ("1%") or bytes ("64KB")') from None
-
-
-def _reclaim_text(value: Any) -> Any:
-    return f"{value * 100:g}%" if isinstance(value, float) else value
 
 
 def _threshold(value: Any) -> Any:
@@ -198,15 +193,9 @@ def _threshold(value: Any) -> Any:
 
 
 def _cron(value: Any) -> str | None:
-    if value is None:
-        return None
-    try:
+    if value is not None:
         cron_numbers(value if isinstance(value, str) else "")
-    except ValueError as error:
-        wanted = 'the five fields of cron ("*/2 * * * *")'
-        why = str(error).removeprefix("wants ")
-        raise InvalidValueError(wanted if why == wanted else f"{wanted}: {why}") from None
-    return str(value)
+    return value  # type: ignore[no-any-return]
 
 
 def _absolute(value: Any) -> str:
@@ -288,7 +277,9 @@ Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=_WrittenSize
 Reclaim = Annotated[
     float | int,
     BeforeValidator(_reclaim, json_schema_input_type=_WrittenSize | _WrittenShare),
-    PlainSerializer(_reclaim_text, when_used="json"),
+    PlainSerializer(
+        lambda value: f"{value * 100:g}%" if isinstance(value, float) else value, when_used="json"
+    ),
 ]
 Threshold = Annotated[
     float | dict[Tier, float] | None,

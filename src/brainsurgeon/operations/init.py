@@ -75,8 +75,8 @@ class Record(Struct):
         if replaced is None:
             self.entries.append(entry)
         else:
-            directories = [*replaced.get("directories", ()), *entry.get("directories", ())]
-            entry["directories"] = directories
+            earlier = replaced.get("directories", ())
+            entry["directories"] = [*earlier, *entry.get("directories", ())]
             self.entries[self.entries.index(replaced)] = entry
         self._write()
 
@@ -137,41 +137,37 @@ def set_up(
     path = existing or config or os.environ.get("BRAINSURGEON_CONFIG") or default
     state: State = "there" if existing else "new"
     step = FileStep("configuration", path, _configuration(own), state)
+    man_path = os.path.expanduser("~/.local/share/man/man1/brainsurgeon.1")
+    manual = _file_step("man page", man_path, _packaged_text("deploy/brainsurgeon.1"), record)
     # A service does not see a shell's XDG_CONFIG_HOME.
     usual = os.path.expanduser("~/.config/brainsurgeon/config.toml")
     more = () if path == usual or path.startswith("/etc/") else ("--config", path)
     offers = (
-        Offer("a configuration, and the man page", (step, _man_page(record)), asked=True),
+        Offer("a configuration, and the man page", (step, manual), asked=True),
         *_systemd(program, more, settings, record, asked=systemd, ask=ask),
         *_cron(program, more, asked=cron, ask=ask),
         *_plugin(more, asked=PLUGIN in mcp),
         *_tools(program, more, record, asked=mcp, ask=ask),
     )
     unused = tuple(unused_homes(settings)) if existing else ()
-    return Setup(
-        tuple(every_home), foreign, settings, record, offers, tuple(warnings), unused
-    )  # fmt: skip
-
-
-def _man_page(record: Record) -> FileStep:
-    path = os.path.expanduser("~/.local/share/man/man1/brainsurgeon.1")
-    text = _packaged_text("deploy/brainsurgeon.1")
-    return FileStep("man page", path, text, _state_of(path, text, record))
+    return Setup(tuple(every_home), foreign, settings, record, offers, tuple(warnings), unused)
 
 
 def _systemd(
     program: Command, more: Command, settings: Settings, record: Record, *, asked: bool, ask: bool
 ) -> Iterator[Offer]:
     """Offer to install and start the user unit. Without systemd the offer has no steps."""
-    if asked and not _systemd_runs():
-        why = f"no systemd runs for this user (systemctl --user): {_without_systemd()}"
-        yield Offer(_SERVICE, (), asked, why)
-    if not ((asked or ask) and _systemd_runs()):
+    if not (asked or ask):
+        return
+    if not _systemd_runs():
+        if asked:
+            why = f"no systemd runs for this user (systemctl --user): {_without_systemd()}"
+            yield Offer(_SERVICE, (), asked, why)
         return
     path = os.path.expanduser("~/.config/systemd/user/brainsurgeon.service")
     text = _unit("systemd/user/brainsurgeon.service", (*program, "run", *more), settings)
-    state = _state_of(path, text, record)
-    unit = FileStep("user unit", path, text, state, after=((*_SYSTEMCTL, "daemon-reload"),))
+    unit = _file_step("user unit", path, text, record, ((*_SYSTEMCTL, "daemon-reload"),))
+    state = unit.state
     if state == "there":
         is_on = _systemctl("is-enabled") == "enabled" and _systemctl("is-active") == "active"
         state = "there" if is_on else "new"
@@ -181,16 +177,6 @@ def _systemd(
     )  # fmt: skip
     note = "to run it while you are logged out, also: loginctl enable-linger"
     yield Offer(_SERVICE, (unit, start), asked, note)
-
-
-def _written_by(settings: Settings) -> list[str]:
-    """Return the directories in which a service writes."""
-    # For OpenClaw's directory `agents`, it is OpenClaw's state directory, which contains `agents`.
-    directories = [
-        os.path.dirname(root.path) if os.path.basename(root.path) == "agents" else root.path
-        for root in settings.root_directories()
-    ]
-    return list(dict.fromkeys((*directories, settings.state_dir)))
 
 
 def system_unit(program: Command, config: str | None) -> str:
@@ -207,7 +193,10 @@ def system_unit(program: Command, config: str | None) -> str:
 def _unit(name: str, command: Iterable[str], settings: Settings, user: str = "") -> str:
     """Return a packaged unit with this command, and the directories of these settings."""
     text = _packaged_text(name)
-    writable = [f"ReadWritePaths={_unit_word('-' + path)}\n" for path in _written_by(settings)]
+    # OpenClaw also writes beside its directory `agents`, in its state directory.
+    roots = [root.path.removesuffix("/agents") or "/" for root in settings.root_directories()]
+    written = dict.fromkeys((*roots, settings.state_dir))
+    writable = [f"ReadWritePaths={_unit_word('-' + path)}\n" for path in written]
     owner = f"-o {user} " if user else ""
     for pattern, wanted in (
         ("User=agent", f"User={user}"),
@@ -258,10 +247,9 @@ def _systemd_runs() -> bool:
 def _systemctl(question: str) -> str:
     """Return the answer of `systemctl --user`, or `offline` if it fails or prints nothing."""
     unit = ("brainsurgeon",) if question != "is-system-running" else ()
-    try:
+    with suppress(OSError, subprocess.TimeoutExpired):
         return _call((*_SYSTEMCTL, question, *unit), 20).stdout.strip() or "offline"
-    except (OSError, subprocess.TimeoutExpired):
-        return "offline"
+    return "offline"
 
 
 def _call(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
@@ -296,10 +284,7 @@ def _plugin(more: Command, *, asked: bool) -> Iterator[Offer]:
 def _tools(
     program: Command, more: Command, record: Record, *, asked: Collection[str], ask: bool
 ) -> Iterator[Offer]:
-    """Offer the MCP server for the agents that were named or, with `ask`, are installed.
-
-    If the plugin of Claude Code was named, it contains the server: none is offered separately.
-    """
+    """Offer the MCP server for the agents that were named or, with `ask`, are installed."""
     plugin = PLUGIN in asked
     asked = [agent for agent in asked if agent != PLUGIN]
     for agent in asked:
@@ -310,9 +295,8 @@ def _tools(
             raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
         return
     for agent, title in servers.TITLES.items():
-        if not (agent in asked or (ask and shutil.which(agent))):
-            continue
-        if plugin and agent == "claude":
+        wanted = agent in asked or (ask and shutil.which(agent))
+        if not wanted or (plugin and agent == "claude"):
             continue
         server = (*program, "mcp", *servers.server_options(agent), *more)
         now = servers.configured(agent)
@@ -325,8 +309,7 @@ def _tools(
             state, agent=agent, server=server,
         )  # fmt: skip
         source, path = servers.skill(agent)
-        text = _packaged_text(source)
-        skill = FileStep(f"skill of {title}", path, text, _state_of(path, text, record))
+        skill = _file_step(f"skill of {title}", path, _packaged_text(source), record)
         names = servers.openclaw_names() if agent == "openclaw" else []
         note = (
             f"it serves only the agent {names[0]}. For {', '.join(names[1:])}, register one server"
@@ -412,13 +395,18 @@ def read_record(directory: str) -> Record:
     return record
 
 
-def _state_of(path: str, content: str, record: Record) -> State:
-    if not os.path.lexists(path):
-        return "new"
+def _file_step(
+    what: str, path: str, content: str, record: Record, after: tuple[Command, ...] = ()
+) -> FileStep:
     digest = digest_of(path)
-    if digest == _digest(content.encode()):
-        return "there"
-    return "ours" if digest and record.find(path=path, digest=digest) else "other"
+    state: State = "other"
+    if not os.path.lexists(path):
+        state = "new"
+    elif digest == _digest(content.encode()):
+        state = "there"
+    elif digest and record.find(path=path, digest=digest):
+        state = "ours"
+    return FileStep(what, path, content, state, after)
 
 
 def digest_of(path: str) -> str | None:
@@ -438,10 +426,9 @@ def carry_out(steps: Iterable[Step], record: Record) -> list[Done]:
     """Do the steps in order, each recorded first; stop at the first that fails."""
     done = []
     for step in steps:
-        if isinstance(step, FileStep):
-            done.append(_write_file(step, record))
-        else:
-            done.append(_run_command(step, record))
+        done.append(
+            _write_file(step, record) if isinstance(step, FileStep) else _run_command(step, record)
+        )
         if done[-1].left:
             break
     return done
@@ -499,21 +486,19 @@ def _run_command(step: CommandStep, record: Record) -> Done:
 
 
 def _remove_file(entry: dict[str, Any]) -> Done:
-    what, path = entry["what"], entry["path"]
-    if not os.path.lexists(path):
-        result = f"{path} was gone already"
-    elif digest_of(path) != entry["digest"]:
+    what, path, result = entry["what"], entry["path"], "is removed"
+    if os.path.lexists(path) and digest_of(path) != entry["digest"]:
         return Done(what, f"{path} was changed since: it stays", left=True)
-    else:
-        result = f"{path} is removed"
-        try:
-            os.unlink(path)
-        except OSError as error:
-            return Done(what, f"{path} cannot be removed: {error.strerror}", left=True)
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        result = "was gone already"
+    except OSError as error:
+        return Done(what, f"{path} cannot be removed: {error.strerror}", left=True)
     _remove_empty(entry["directories"])
     for command in entry["after"]:
         _failure(command)
-    return Done(what, result)
+    return Done(what, f"{path} {result}")
 
 
 def _undo_command(entry: dict[str, Any], record: Record) -> Done:

@@ -196,10 +196,10 @@ def _when_idle(
 def _everything(
     settings: Settings, record: SessionRecord, now: float, *, pristine: bool
 ) -> Request:  # fmt: skip
+    until = now + _patience(settings)
     return replace(
-        EVERYTHING, session_id=record.id, pristine=pristine, asked_at=now,
-        lapses_at=now + _patience(settings),
-    )  # fmt: skip
+        EVERYTHING, session_id=record.id, pristine=pristine, asked_at=now, lapses_at=until
+    )
 
 
 def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAnswer:
@@ -260,10 +260,7 @@ def _patience(settings: Settings) -> float:  # until a pending restore lapses an
 def _has_originals(
     file: SessionFile, *, entry_id: str, values: Iterable[Extraction], tokens: dict[int, bytes]
 ) -> bool:
-    """Check whether the file contains the values of an entry.
-
-    `tokens` maps the ids of the extractions to the JSON texts of the values.
-    """
+    """Check whether the file contains the values of an entry; `tokens` are their JSON texts."""
     with suppress(OSError, RefusedError), open_session(file) as opened:
         originals = (
             all(value_at(parsed.entry, one.path) == decode(tokens[one.id]) for one in values)
@@ -303,9 +300,7 @@ def restore_all(
         except BusyError as why:  # the store is locked, so that not even a request can be noted
             return reports.SessionRestore(item.title, "failed", reason=str(why)), None
 
-    chosen = [
-        noted(store, item) if item.record else item for item in _meant(settings, store, session)
-    ]
+    chosen = _known(store, _meant(settings, store, session))
     from brainsurgeon.operations.doctor import placeholders_in_archives  # noqa: PLC0415  slow
 
     archives = [] if session else list(placeholders_in_archives(settings))
@@ -336,6 +331,10 @@ def restore_all(
             reason = f"{archive.note}; {UNSEEN}"
             answers.append(reports.SessionRestore(archive.session, "failed", reason=reason))
     return answers
+
+
+def _known(store: Store, sessions: Iterable[Session]) -> list[Session]:
+    return [noted(store, session) if session.record else session for session in sessions]
 
 
 def _meant(settings: Settings, store: Store, session: str | None) -> list[Session]:
@@ -420,18 +419,10 @@ def _restore_session(
         if answer is not None:
             return answer, None
         session = noted(store, session)
-    record = recorded(session)
-    request = _everything(settings, record, now, pristine=pristine)
-    try:
-        plan, rewrite = carry_out(settings, store, file_of(session), record, (request,), clock)
-    except NotIdleError as why:
-        if not is_archive(file_of(session)):  # no scan looks at archives
-            with store.transaction():
-                store.requests.add(request)
-        return reports.SessionRestore(title, "pending", reason=str(why)), None
-    except FAILURES as why:
-        reason = str(why).removeprefix(f"{title}: ")
-        return reports.SessionRestore(title, "failed", reason=reason), None
+    request = _everything(settings, recorded(session), now, pristine=pristine)
+    plan, rewrite = _change(settings, store, session, request, clock, reports.SessionRestore)
+    if isinstance(plan, reports.SessionRestore):
+        return plan, None
     nothing = "nothing restored" if plan.handled.missed else "nothing to undo"
     note = ""
     if plan.handled.unfit:  # it was signed when placeholders preceded it
@@ -442,6 +433,35 @@ def _restore_session(
         title, "restored" if plan.edits else nothing, len(plan.restorations),
         plan.insertions_removed, plan.not_done, note=note, left=_left(plan),
     ), rewrite  # fmt: skip
+
+
+def _change(
+    settings: Settings, store: Store, session: Session, request: Request,
+    clock: Callable[[], float], kind: type[Restored],
+) -> tuple[Plan | Restored, Rewrite | None]:  # fmt: skip
+    """Carry out a request in a session; return its plan, or the result if it is not done now."""
+    file = file_of(session)
+    try:
+        return carry_out(settings, store, file, recorded(session), (request,), clock)
+    except NotIdleError as why:
+        if not is_archive(file):  # no scan looks at archives
+            _note(store, request, str(why))
+        return kind(session.title, "pending", reason=str(why)), None
+    except FAILURES as why:
+        reason = str(why).removeprefix(f"{session.title}: ")
+        return kind(session.title, "failed", reason=reason), None
+
+
+def _note(store: Store, request: Request, reason: str) -> None:
+    """Record a pending request; a rollback never lapses, so it is recorded once and listed."""
+    ident, number = request.session_id, request.rolls_back
+    with store.transaction():
+        if number is None:
+            store.requests.add(request)
+        elif all(other.rolls_back != number for other in store.requests.open_of(ident)):
+            facts = {"rolls_back": number, "pending": True, "reason": reason}
+            store.requests.add(request)
+            store.events.add(request.asked_at, "rollback", ident, facts, store.runs.number())
 
 
 def _left(plan: Plan) -> tuple[str, ...]:
@@ -496,17 +516,12 @@ def rollback(
     def undo(session: Session) -> tuple[reports.SessionRollback, Rewrite | None]:
         if session.file is None:
             return _gone(store, session, reports.SessionRollback), None
-        record = recorded(session)
-        request = replace(EVERYTHING, session_id=record.id, asked_at=clock(), rolls_back=number)
-        try:
-            plan, rewrite = carry_out(settings, store, session.file, record, (request,), clock)
-        except NotIdleError as why:
-            _note(store, request, str(why))
-            return reports.SessionRollback(session.title, "pending", reason=str(why)), None
-        except FAILURES as why:
-            reason = str(why).removeprefix(f"{session.title}: ")
-            return reports.SessionRollback(session.title, "failed", reason=reason), None
-        return _answer(session, plan, extracted[record.id]), rewrite
+        ident = recorded(session).id
+        request = replace(EVERYTHING, session_id=ident, asked_at=clock(), rolls_back=number)
+        plan, rewrite = _change(settings, store, session, request, clock, reports.SessionRollback)
+        if isinstance(plan, reports.SessionRollback):
+            return plan, None
+        return _answer(session, plan, extracted[ident]), rewrite
 
     touched = extracted.keys() | store.fields.sessions_of_run(number)
     chosen = _chosen(settings, store, number, touched, sessions)
@@ -521,9 +536,10 @@ def rollback(
 
 def _extracted(store: Store, number: int) -> dict[int, list[Extraction]]:
     """Return the values that a run extracted, by the sessions with their placeholders."""
-    values = {value.id: value for value in store.extractions.of_run(number)}
+    values: dict[int, Extraction] = {}
     by_session: dict[int, list[Extraction]] = defaultdict(list)
-    for value in values.values():
+    for value in store.extractions.of_run(number):
+        values[value.id] = value
         by_session[value.session_id].append(value)
     # Forks and copies have the placeholders, too.
     for session, ident in store.placements.of_run(number):
@@ -536,24 +552,13 @@ def _chosen(
     settings: Settings, store: Store, number: int, touched: Collection[int],
     names: Collection[str],
 ) -> list[Session]:  # fmt: skip
-    listed = all_sessions(settings, store, beyond=True)
-    known = [noted(store, session) if session.record else session for session in listed]
+    known = _known(store, all_sessions(settings, store, beyond=True))
     wanted = [session_among(known, name) for name in names] if names else known
     changed = [item for item in wanted if item.record and item.record.id in touched]
     if names and (untouched := next((item for item in wanted if item not in changed), None)):
         what = f"nothing of run {number} is found in {untouched.title}"
         raise NotFoundError(f"{what}; `brainsurgeon history --events` lists the run's changes")
     return changed
-
-
-def _note(store: Store, request: Request, reason: str) -> None:
-    """Record a pending request that never lapses, unless one is recorded already."""
-    ident, number = request.session_id, request.rolls_back
-    if all(other.rolls_back != number for other in store.requests.open_of(ident)):
-        facts = {"rolls_back": number, "pending": True, "reason": reason}
-        with store.transaction():
-            store.requests.add(request)
-            store.events.add(request.asked_at, "rollback", ident, facts, store.runs.number())
 
 
 def _answer(

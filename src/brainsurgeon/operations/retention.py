@@ -43,13 +43,9 @@ _ANOTHER = "it is not the same directory as before, and has none of its known se
 
 
 def retention(
-    settings: Settings,
-    store: Store,
-    *,
-    clock: Callable[[], float] = time.time,
-    dry_run: bool = False,
-    check_stop: Callable[[], None] = carry_on,
-) -> RetentionReport:
+    settings: Settings, store: Store, *, clock: Callable[[], float] = time.time,
+    dry_run: bool = False, check_stop: Callable[[], None] = carry_on,
+) -> RetentionReport:  # fmt: skip
     """Do one retention run; after a StoppedError from `check_stop` the next run continues."""
     report = RetentionReport(dry_run)
     if not dry_run:
@@ -124,12 +120,25 @@ class _Run:
             self._delete(sights)
         if dry_run:
             return
-        self._release_columns()
+        for entries in self._store.rows.unneeded() if report.blobs_deleted else ():
+            if entries:
+                with self._turn(len(entries)):
+                    self._store.rows.release(entries)
         checked = self._store.blobs.check(self._check)
         with self._store.transaction():
             self._store.blobs.note_check(*checked)
         report.values_damaged = self._store.blobs.count_damaged()
-        self._finish({"clock": asdict(clock), "roots": self._marks, "held_back": report.held_back})
+        facts = {"clock": asdict(clock), "roots": self._marks, "held_back": report.held_back}
+        with self._store.transaction():
+            self._store.facts.put("last_retention_run_at", self.now)
+            self._store.facts.put("retention", facts)
+            self._store.journal.close_ended(self.now - decide.ENDED)
+        for listed in (self._store.events, self._store.runs):
+            while old := listed.old(self.now):
+                with self._turn(len(old)):
+                    listed.drop(old)
+        while self._store.expiry.shrink():
+            give_way()
 
     def _changes(self, records: list[SessionRecord]) -> dict[int, float | None]:
         """Return when each session last changed (seconds since 1970), None for a missing one.
@@ -279,24 +288,6 @@ class _Run:
         self._candidates.hold_back(path_text(root))
         why = f"{path}: {error.strerror or type(error).__name__}"
         self._report.held_back.setdefault(path_text(root), why)
-
-    def _release_columns(self) -> None:
-        for entries in self._store.rows.unneeded() if self._report.blobs_deleted else ():
-            if entries:
-                with self._turn(len(entries)):
-                    self._store.rows.release(entries)
-
-    def _finish(self, facts: dict[str, object]) -> None:
-        with self._store.transaction():
-            self._store.facts.put("last_retention_run_at", self.now)
-            self._store.facts.put("retention", facts)
-            self._store.journal.close_ended(self.now - decide.ENDED)
-        for listed in (self._store.events, self._store.runs):
-            while old := listed.old(self.now):
-                with self._turn(len(old)):
-                    listed.drop(old)
-        while self._store.expiry.shrink():
-            give_way()
 
     @contextmanager
     def _turn(self, rows: int) -> Iterator[None]:
