@@ -6,11 +6,11 @@ from brainsurgeon.model.turns import Calibration, Fullness, Loads
 from building import rows
 
 LINE = Calibration(0.3, 900.0, 12, "session", 0.02)
-FULL = Fullness(90, 100, 0.75, LINE, "m-1", step=2)
+FULL = Fullness(90, 100, 0.75, LINE, "m-1", "mid", step=2)
 
 
 def test_what_is_remembered_comes_back(store):
-    """Everything but the tier and where the window comes from; the newest word holds."""
+    """A context load is stored whole, and replaced by a newer one."""
     one = rows.session(store)
     with store.transaction():
         store.calibrations.remember(one.id, Fullness(1, 2, 0.5, LINE))

@@ -327,8 +327,8 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
 
 def remember(store: Store, seen: Mapping[str, Fullness]) -> None:
     for path, full in seen.items():
-        record, recorded = store.sessions.at(path), replace(full, tier=None, recorded=False)
-        if record and store.calibrations.of(record.id) != recorded:
+        record = store.sessions.at(path)
+        if record and store.calibrations.of(record.id) != full:
             store.calibrations.remember(record.id, full)
 
 

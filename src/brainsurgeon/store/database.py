@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from brainsurgeon.errors import (
@@ -413,6 +414,15 @@ class Table:
         """
         statement = f"SELECT {', '.join(kind.__struct_fields__)} FROM {source}"  # noqa: S608
         return [kind(*row) for row in self._execute(statement, values)]
+
+    def _decoded(self, kind: type[_Record], source: str, *values: object) -> Iterator[_Record]:
+        """Yield records stored as MessagePack, without those that an earlier version wrote.
+
+        `source` is a column, FROM, and the rest of the statement.
+        """
+        for text in self._column(f"SELECT {source}", *values):
+            with suppress(msgspec.DecodeError):
+                yield msgspec.msgpack.decode(text, type=kind)
 
     def _insert(self, table: str, row: Mapping[str, object], or_else: str = "") -> int:
         """Insert a row, given as values by column, and return its id."""

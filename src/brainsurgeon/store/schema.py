@@ -206,38 +206,18 @@ CREATE TABLE row_writes (
     noted_ms INTEGER NOT NULL
 ) STRICT;
 
--- What extracting has saved in a session so far, estimated from the calls that it recorded:
--- `tokens` that were not sent, and the price of their prompts in input tokens (`paid`) and in
--- `dollars` (NULL: unknown). `until` is the time of the last call counted, `prompt` the size of
--- its prompt as if nothing had been extracted. The next requests are `off` tokens smaller.
--- `broken_at` is when the prompt cache was last broken, if no call was counted since.
+-- What extracting has saved in a session so far: a Savings as MessagePack.
 CREATE TABLE savings (
     session_id INTEGER PRIMARY KEY REFERENCES sessions,
-    until REAL NOT NULL,
-    prompt INTEGER NOT NULL,
-    off INTEGER NOT NULL,
-    broken_at REAL,
-    tokens INTEGER NOT NULL,
-    paid REAL NOT NULL,
-    dollars REAL
+    savings BLOB NOT NULL
 ) STRICT;
 
 -- The tables from here on are caches: losing them costs only time.
 
--- Context load of a session. `rate` is tokens per character, `fixed` the tokens at the start,
--- `calls` the number of calls that both were compared with; `load` and `window` are tokens.
+-- Context load of a session: a Fullness as MessagePack.
 CREATE TABLE calibration (
     session_id INTEGER PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
-    rate REAL NOT NULL,
-    fixed REAL NOT NULL,
-    calls INTEGER NOT NULL,
-    method TEXT NOT NULL,
-    error REAL,
-    load INTEGER NOT NULL,
-    "window" INTEGER NOT NULL,
-    threshold REAL NOT NULL,
-    model TEXT,
-    step INTEGER NOT NULL
+    fullness BLOB NOT NULL
 ) STRICT;
 
 -- What the recorded calls of sessions have cost, by model ('': unknown). `priced` calls cost

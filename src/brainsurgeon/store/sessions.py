@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.msgpack import encode
 from msgspec.structs import asdict, astuple
 
 from brainsurgeon.model.records import FileState, SessionRecord
@@ -27,7 +26,6 @@ _SESSION = (
     "SELECT id, agent, agent_directory, name, last_path, root, format, identity, path IS NULL,"
     " missed_at FROM sessions"
 )
-_FULLNESS = 'rate, fixed, calls, method, error, load, "window", threshold, model, step'
 # Entries that are checked by one query.
 _PAGE = 1000
 
@@ -111,32 +109,22 @@ class Calibrations(Table):
     """Context loads of sessions when they were last read. Losing them costs only time."""
 
     def remember(self, session_id: int, full: Fullness) -> None:
-        row = asdict(full.calibration) | {
-            "session_id": session_id, "load": full.load, '"window"': full.window,
-            "threshold": full.threshold, "model": full.model, "step": full.step,
-        }  # fmt: skip
+        row = {"session_id": session_id, "fullness": encode(full)}
         self._insert("calibration", row, "OR REPLACE")
 
     def of(self, session_id: int) -> Fullness | None:
-        """Return the context load of a session when it was last read, without its tier."""
-        row = self._execute(
-            f"SELECT {_FULLNESS} FROM calibration WHERE session_id = ?",  # noqa: S608
-            (session_id,),
-        ).fetchone()
-        if row is None:
-            return None
-        load, window, threshold, model, step = row[5:]
-        return Fullness(load, window, threshold, Calibration(*row[:5]), model, step=step)
+        found = self._decoded(
+            Fullness, "fullness FROM calibration WHERE session_id = ?", session_id
+        )
+        return next(found, None)
 
     def of_agent(self, agent_directory: bytes, but: int | None) -> list[Calibration]:
         """Return calibrations, by their own calls, of an agent's sessions other than `but`."""
-        rows = self._execute(
-            "SELECT c.rate, c.fixed, c.calls, c.method, c.error FROM calibration c"
-            " JOIN sessions s ON s.id = c.session_id WHERE s.agent_directory = ?"
-            " AND c.method = 'session' AND s.id IS NOT ? ORDER BY s.id",
-            (agent_directory, but),
-        )
-        return [Calibration(*row) for row in rows]
+        known = self._decoded(
+            Fullness, "fullness FROM calibration JOIN sessions ON id = session_id"
+            " WHERE agent_directory = ? AND id IS NOT ? ORDER BY id", agent_directory, but,
+        )  # fmt: skip
+        return [full.calibration for full in known if full.calibration.method == "session"]
 
     def forget(self, paths: Iterable[str]) -> None:
         self._executemany(
@@ -145,29 +133,33 @@ class Calibrations(Table):
         )
 
     def loads(self) -> Loads:
-        row = self._execute(
-            'SELECT count(*), coalesce(sum(load), 0), coalesce(sum("window"), 0),'
-            ' coalesce(sum(load > threshold * "window"), 0) FROM calibration'
-        ).fetchone()
-        return Loads(*row)
+        known = list(self._decoded(Fullness, "fullness FROM calibration"))
+        return Loads(
+            len(known), sum(full.load for full in known), sum(full.window for full in known),
+            sum(full.pressure > full.threshold for full in known),
+        )  # fmt: skip
 
 
 class SavingsSoFar(Table):
     """Savings in each session, computed from its recorded calls."""
 
     def of(self, session_id: int) -> Savings | None:
-        found = self._records(Savings, "savings WHERE session_id = ?", session_id)
-        return found[0] if found else None
+        found = self._decoded(Savings, "savings FROM savings WHERE session_id = ?", session_id)
+        return next(found, None)
 
     def remember(self, session_id: int, savings: Savings) -> None:
-        self._insert("savings", asdict(savings) | {"session_id": session_id}, "OR REPLACE")
+        row = {"session_id": session_id, "savings": encode(savings)}
+        self._insert("savings", row, "OR REPLACE")
 
     def total(self) -> Bill:
         """Return the sums over all sessions; the dollars of models with known prices only."""
-        tokens, paid, dollars = self._execute(
-            "SELECT coalesce(sum(tokens), 0), coalesce(sum(paid), 0), sum(dollars) FROM savings"
-        ).fetchone()
-        return Bill(tokens, 0, round(paid), dollars)
+        known = list(self._decoded(Savings, "savings FROM savings"))
+        dollars = [savings.dollars for savings in known if savings.dollars is not None]
+        tokens, paid = (
+            sum(savings.tokens for savings in known),
+            sum(savings.paid for savings in known),
+        )
+        return Bill(tokens, 0, round(paid), sum(dollars) if dollars else None)
 
 
 class Spending(Table):
@@ -395,13 +387,11 @@ class FileStates(Table):
 class Resumes(Table):
     def at(self, path: str) -> Resume | None:
         """Return where the next read of a file may begin; None means at its start."""
-        point = self._first("SELECT resume FROM resumes WHERE path = ?", os.fsencode(path))
-        with suppress(msgspec.DecodeError):  # damaged, or of a version with other fields
-            return point and msgspec.msgpack.decode(point, type=Resume)
-        return None
+        found = self._decoded(Resume, "resume FROM resumes WHERE path = ?", os.fsencode(path))
+        return next(found, None)
 
     def remember(self, path: str, resume: Resume) -> None:
-        row = {"path": os.fsencode(path), "resume": msgspec.msgpack.encode(resume)}
+        row = {"path": os.fsencode(path), "resume": encode(resume)}
         self._insert("resumes", row, "OR REPLACE")
 
     def forget(self, paths: Iterable[str]) -> None:
