@@ -233,10 +233,8 @@ class _Run:
     def _is_due(self, sights: Iterable[Sight]) -> bool:
         """Gather the candidates; check whether any expires unless its placeholder is found."""
         settings = self._settings
-        any_gathered = self._candidates.gather(
-            sights, self.now, settings.retention, settings.retention_standing
-        )
-        return any_gathered and any(self._expired(held) for held in self._candidates)
+        self._candidates.gather(sights, self.now, settings.retention, settings.retention_standing)
+        return any(map(self._expired, self._candidates))
 
     def _expired(self, held: Held) -> str | None:
         settings = self._settings

@@ -1,8 +1,7 @@
 """Expired values: find the candidates, leave tombstones, return the space.
 
-A run may have to decide about millions of values. So the candidates are in a temporary table,
-which SQLite keeps on disk if it is large. Everything is read and written in pages, because a reader
-holds a lock that makes commits of other processes wait. Each page is complete in itself.
+There may be millions. So the candidates are in a temporary table, which SQLite keeps on disk if it
+is large, and all is read and written in pages: a reader makes commits of other processes wait.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from brainsurgeon.store.sessions import Rows
 PAGE = 1000
 # Uncompressed bytes that are deleted together, unless a single value is larger.
 LARGE = 16 << 20
-# Rows that are read together. Other processes may write meanwhile, but wait to commit.
+# Rows that are read together.
 _LOOK = 5000
-# KiB of the database in memory: enough for a page of deletions. With less, SQLite would write
-# changes to the database early and lock out all other processes until the end.
-_CACHE = 16_384
+# KiB of the database in memory: enough for a page of deletions. With SQLite's own 2,000, it would
+# write changes to the database early and lock out all other processes until the end.
+_CACHE, _USUAL_CACHE = 16_384, 2000
 # Database pages that are returned to the filesystem together.
 _PAGES = 1024
 
@@ -116,14 +115,9 @@ class Expiry(Table):
 class Candidates(Table):
     """Context manager: temporary tables of the values that a retention run decides about."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
-        self._cache = 0
-
     def __enter__(self) -> Self:
-        self._cache = self._first("PRAGMA cache_size")
-        self._execute(f"PRAGMA cache_size = {-_CACHE}")
         self._connection.executescript(
+            f"PRAGMA cache_size = {-_CACHE};"
             "DROP TABLE IF EXISTS temp.due; DROP TABLE IF EXISTS temp.sight;"
             "CREATE TEMP TABLE due (id INTEGER PRIMARY KEY, name TEXT);"
             "CREATE TEMP TABLE sight (session_id INTEGER PRIMARY KEY, root TEXT NOT NULL,"
@@ -133,13 +127,14 @@ class Candidates(Table):
 
     def __exit__(self, *_: object) -> None:
         with suppress(sqlite3.Error):  # other statements report a failing store
-            self._execute(f"PRAGMA cache_size = {self._cache}")
-            self._connection.executescript("DROP TABLE temp.due; DROP TABLE temp.sight;")
+            self._connection.executescript(
+                f"PRAGMA cache_size = {-_USUAL_CACHE}; DROP TABLE temp.due; DROP TABLE temp.sight;"
+            )
 
     def gather(
         self, sights: Iterable[Sight], now: float, retention: float | None, standing: float | None
-    ) -> bool:
-        """Add every value that may have expired; return whether there is any.
+    ) -> None:
+        """Add every value that may have expired.
 
         A value is kept for `standing` seconds if a session has its placeholder, otherwise for
         `retention` seconds. None means for ever.
@@ -147,65 +142,35 @@ class Candidates(Table):
         self._executemany("INSERT INTO temp.sight VALUES (?, ?, ?, ?)", sights)
         if retention is not None:
             self._take(
-                "SELECT unplaced_at, id FROM extractions WHERE unplaced_at IS NOT NULL"
-                " AND blob_id IS NOT NULL AND unplaced_at <= ? AND (unplaced_at, id) > (?, ?)"
-                " ORDER BY unplaced_at, id LIMIT ?",
-                now - retention,
-                -1.0,
-                -1,
-            )
+                "SELECT unplaced_at, id FROM extractions"
+                " WHERE unplaced_at <= ? AND blob_id IS NOT NULL AND (unplaced_at, id) > (?, ?)"
+                " ORDER BY unplaced_at, id LIMIT ?", now - retention,
+            )  # fmt: skip
         if standing is not None:
             self._take(
-                "SELECT missed_at, session_id, extraction_id FROM placements"
-                " WHERE missed_at IS NOT NULL AND missed_at <= ?"
-                " AND (missed_at, session_id, extraction_id) > (?, ?, ?)"
-                " ORDER BY missed_at, session_id, extraction_id LIMIT ?",
-                now - standing,
-                -1.0,
-                -1,
-                -1,
-            )
-            for session in self._silent(now - standing):
-                self._take(
-                    "SELECT extraction_id FROM placements WHERE session_id = ?"
-                    " AND extraction_id > ? ORDER BY extraction_id LIMIT ?",
-                    session,
-                    0,
-                )
+                "SELECT p.session_id, p.extraction_id FROM placements p"
+                " CROSS JOIN temp.sight s USING (session_id)"
+                " WHERE min(coalesce(p.missed_at, 9e999), coalesce(s.activity, s.missed_at, 9e999))"
+                " <= ? AND (p.session_id, p.extraction_id) > (?, ?)"
+                " ORDER BY p.session_id, p.extraction_id LIMIT ?", now - standing,
+            )  # fmt: skip
         self._execute("CREATE INDEX temp.due_name ON due (name)")
-        return bool(self._first("SELECT 1 FROM temp.due LIMIT 1"))
 
-    def _silent(self, until: float) -> list[int]:
-        """Return the sessions that last changed or were first missed before `until`.
+    def _take(self, statement: str, until: float) -> None:
+        """Add the values extracted until then whose ids a statement returns in its last column.
 
-        A session without older values is left out.
+        The statement is run in pages. Each page begins after the last row of the one before.
         """
-        sessions = self._column(
-            "SELECT session_id FROM temp.sight WHERE coalesce(activity, missed_at) <= ?", until
-        )
-        oldest_value = (
-            "SELECT e.extracted_at FROM placements p CROSS JOIN extractions e"
-            " ON e.id = p.extraction_id WHERE p.session_id = ? AND e.blob_id IS NOT NULL"
-            " ORDER BY p.extraction_id LIMIT 1"
-        )
-        return [
-            session for session in sessions
-            if (at := self._first(oldest_value, session)) is not None and at <= until
-        ]  # fmt: skip
-
-    def _take(self, statement: str, fixed: float, *at: float) -> None:
-        """Add the values whose ids a statement returns in its last column.
-
-        The statement is run in pages. Each page begins after the row `at`.
-        """
-        while rows := self._execute(statement, (fixed, *at, _LOOK)).fetchall():
+        last: tuple[float, int] = (-1, -1)
+        while rows := self._execute(statement, (until, *last, _LOOK)).fetchall():
             self._execute(
                 "INSERT OR IGNORE INTO temp.due"  # noqa: S608
                 " SELECT e.id, iif(e.replacement IS NULL, e.name, NULL)"
-                f" FROM json_each(?) j CROSS JOIN extractions e ON e.id = j.value WHERE {_HELD}",
-                (json.dumps([row[-1] for row in rows]),),
+                " FROM json_each(?) j CROSS JOIN extractions e ON e.id = j.value"
+                f" WHERE {_HELD} AND e.extracted_at <= ?",
+                (json.dumps([row[-1] for row in rows]), until),
             )
-            at = rows[-1]
+            last = rows[-1]
 
     def spare(self, names: Iterable[str]) -> None:
         """Remove the values with the placeholder ids `names`, which were found in a file."""
@@ -217,7 +182,7 @@ class Candidates(Table):
             )
 
     def hold_back(self, root: str) -> None:
-        """Mark the sessions below a root as not seen, because something there is unreadable."""
+        """Mark the sessions below a root as not seen."""
         self._execute(
             "UPDATE temp.sight SET activity = NULL, missed_at = NULL WHERE root = ?", (root,)
         )
