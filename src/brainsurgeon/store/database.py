@@ -179,6 +179,7 @@ def create_schema(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     Database(connection).executescript(f"BEGIN; {SCHEMA} COMMIT;")  # one commit, not one a table
     connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("VACUUM")  # every store has its schema on the same pages, for `salvage`
 
 
 def sync_directory(directory: str) -> None:

@@ -2,10 +2,8 @@
 
 A scan of a damaged table may end early without an error, so every row id is looked up individually.
 A value is kept only if its digest is right; the record of a lost value stays as a tombstone. Lost
-rows that other rows refer to are re-created.
-
-If the pages of the schema itself are damaged, the pages of an empty store are used. All new stores
-share one layout of these pages, all compacted stores another.
+rows that other rows refer to are re-created. Damaged pages of the schema are taken from an empty
+store.
 """
 
 import os
@@ -145,58 +143,44 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
     Raises StoreUnusableError if the database is of another program or version, or if no value in it
     can be read.
     """
-    path = database_path(directory)
-    if _schema_is_whole(path):
-        return _salvage(path, fresh, now)
-    refuse_without_room(os.path.dirname(fresh), 2 * os.stat(path).st_size)
-    mended = f"{fresh}.mended"
+    path, mended = database_path(directory), f"{fresh}.mended"
+    code = "damaged"
     try:
-        _mend_schema(path, mended)
-        saved = _salvage(mended, fresh, now)
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
+            create_schema(empty)
+            if _has_schema(path, set(empty.execute(_SCHEMA_NAMES))):
+                return _copy_rows(path, fresh, now)
+            refuse_without_room(os.path.dirname(fresh), 2 * os.stat(path).st_size)
+            _mend_schema(path, mended, empty)
+        saved = _copy_rows(mended, fresh, now)
+        if saved.values:
+            return saved
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorname", "") or code
     finally:
         with suppress(FileNotFoundError):
             os.unlink(mended)
-    if not saved.values:
-        raise StoreUnusableError(
-            f"{path}: nothing in it can be read any more; nothing was touched. "
-            "`brainsurgeon store restore FILE` puts a backup in its place"
-        )
-    return saved
+    raise StoreUnusableError(
+        f"{path}: nothing in it can be read any more ({code}); nothing was touched. "
+        "`brainsurgeon store restore FILE` puts a backup in its place"
+    )
 
 
-def _schema_is_whole(path: str) -> bool:
-    """Check whether all tables and indexes of this version can be found in a database."""
-    with closing(_empty(compacted=False)) as empty:
-        wanted = set(empty.execute(_SCHEMA_NAMES))
+def _has_schema(path: str, names: set[_Row]) -> bool:
     try:
         with closing(connect(path, "ro")) as old:
             refuse_unknown(old, path)
-            return wanted <= set(old.execute(_SCHEMA_NAMES))
+            return names <= set(old.execute(_SCHEMA_NAMES))
     except sqlite3.Error:
         return False
 
 
-def _empty(*, compacted: bool) -> sqlite3.Connection:
-    empty = sqlite3.connect(":memory:", isolation_level=None)
-    create_schema(empty)
-    if compacted:
-        empty.execute("VACUUM")
-    return empty
-
-
-def _mend_schema(path: str, target: str) -> None:
+def _mend_schema(path: str, target: str, empty: sqlite3.Connection) -> None:
     """Copy a database and replace its schema pages with the schema pages of an empty store."""
-    with open(create_file(target), "r+b") as mended:
-        with open(path, "rb") as damaged:
-            shutil.copyfileobj(damaged, mended)
-
-        def fitting(roots: dict[int, bytes]) -> int:
-            """Count the root pages whose first byte fits their table or index."""
-            return sum(mended.seek((page - 1) * PAGE) >= 0 and mended.read(1) in kind
-                       for page, kind in roots.items())  # fmt: skip
-
-        schemas = [_pages_of_empty_store(compacted=compacted) for compacted in (False, True)]
-        data, roots = max(schemas, key=lambda schema: fitting(schema[1]))
+    data = empty.serialize()
+    roots = {row[0] for row in empty.execute("SELECT rootpage FROM sqlite_schema")}
+    with open(create_file(target), "r+b") as mended, open(path, "rb") as damaged:
+        shutil.copyfileobj(damaged, mended)
         for page in range(1, len(data) // PAGE + 1):
             if page not in roots and page != _POINTER_MAP:
                 mended.seek((page - 1) * PAGE)
@@ -207,60 +191,37 @@ def _mend_schema(path: str, target: str) -> None:
         mended.write(b"\xff" * 4)
 
 
-def _pages_of_empty_store(*, compacted: bool) -> tuple[bytes, dict[int, bytes]]:
-    """Return an empty store, and its root pages with the first bytes that each may have.
-
-    https://www.sqlite.org/fileformat2.html#b_tree_pages
-    """
-    with closing(_empty(compacted=compacted)) as empty:
-        roots = {
-            page: b"\x05\x0d" if rows else b"\x02\x0a"
-            for page, rows in empty.execute(
-                "SELECT rootpage, type = 'table' AND instr(sql, 'WITHOUT ROWID') = 0"
-                " FROM sqlite_schema WHERE rootpage > 0"
-            )
-        }
-        return empty.serialize(), roots
-
-
-def _salvage(path: str, fresh: str, now: float) -> Salvaged:
+def _copy_rows(path: str, fresh: str, now: float) -> Salvaged:
     saved = Salvaged()
-    try:
-        os.close(create_file(fresh))
-        with closing(connect(path, "ro")) as old, closing(connect(fresh, "rw")) as new:
-            new.execute("PRAGMA foreign_keys = OFF")  # a row may precede a row it refers to
-            create_schema(new)
-            refuse_unknown(old, path)
-            new.execute("BEGIN")
-            references = new.execute(_REFERENCES).fetchall()
-            for table, without_rowid in sorted(new.execute(_TABLES), key=lambda row: int(row[1])):
-                if table in _LEFT_OUT:
-                    continue
-                columns, key = _columns_and_key(new, table)
-                if without_rowid:
-                    rows = _by_session(old, new, table, columns, key)
-                else:
-                    highest = highest_row_id(old, table, references)
-                    rows = by_row_id(old, table, columns, highest)
-                _insert(new, table, rows, saved)
-            # Row ids of the old database are never reused, including those of lost rows.
-            used = sequences(new)
-            for table, highest in sequences(old).items():
-                new.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-                seq = max(highest, used.get(table, 0))
-                new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, seq))
-            saved.values_lost = _bury_lost_values(new, now)
-            saved.sessions_made = _recreate_sessions(old, new)
-            _mend_references(new, saved)
-            _complete_placements(new, incomplete="placements" in saved.unread)
-            saved.values = new.execute("SELECT count(*) FROM blobs").fetchone()[0]
-            new.execute("COMMIT")
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorname", "") or "damaged"
-        raise StoreUnusableError(
-            f"{path}: nothing in it can be read any more ({code}); nothing was touched. "
-            "`brainsurgeon store restore FILE` puts a backup in its place"
-        ) from error
+    os.close(create_file(fresh))
+    with closing(connect(path, "ro")) as old, closing(connect(fresh, "rw")) as new:
+        new.execute("PRAGMA foreign_keys = OFF")  # a row may precede a row it refers to
+        create_schema(new)
+        refuse_unknown(old, path)
+        new.execute("BEGIN")
+        references = new.execute(_REFERENCES).fetchall()
+        for table, without_rowid in sorted(new.execute(_TABLES), key=lambda row: int(row[1])):
+            if table in _LEFT_OUT:
+                continue
+            columns, key = _columns_and_key(new, table)
+            if without_rowid:
+                rows = _by_session(old, new, table, columns, key)
+            else:
+                highest = highest_row_id(old, table, references)
+                rows = by_row_id(old, table, columns, highest)
+            _insert(new, table, rows, saved)
+        # Row ids of the old database are never reused, including those of lost rows.
+        used = sequences(new)
+        for table, highest in sequences(old).items():
+            new.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+            seq = max(highest, used.get(table, 0))
+            new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, seq))
+        saved.values_lost = _bury_lost_values(new, now)
+        saved.sessions_made = _recreate_sessions(old, new)
+        _mend_references(new, saved)
+        _complete_placements(new, incomplete="placements" in saved.unread)
+        saved.values = new.execute("SELECT count(*) FROM blobs").fetchone()[0]
+        new.execute("COMMIT")
     return saved
 
 
