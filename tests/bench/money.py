@@ -11,8 +11,8 @@ from pathlib import Path
 
 from brainsurgeon.config import Settings
 from brainsurgeon.operations.estimate import estimate
-from brainsurgeon.render import document
 from brainsurgeon.render import estimate as render
+from brainsurgeon.render.formatting import document
 from building.world import SAMPLES
 
 

@@ -17,7 +17,7 @@ from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.set_extractable import set_extractable
-from brainsurgeon.render import as_json
+from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.sessions import restored_json
 from building import claw_agent
 from building.claw import GATEWAY, LATER, NEWEST, plain_connection, start_time, unpack

@@ -16,10 +16,11 @@ HEAVY = {
 
 def imported(*words):
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", *PROGRAM[1:], *map(str, words)],
+        [sys.executable, "-v", *PROGRAM[1:], *map(str, words)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    lines = done.stderr.splitlines()
+    return {line.split("'")[1] for line in lines if line.startswith("import '")}
 
 
 def test_show_imports_no_package_that_it_does_not_use(world, session):

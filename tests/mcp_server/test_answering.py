@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from brainsurgeon import render
 from brainsurgeon.lookup.scope import Scope
+from brainsurgeon.render import formatting
 from building.tool import SESSION, VALUE, Agent, answered, asking, fence, pruned, said_twice
 
 # --- the actions ---------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_a_bug_of_ours_is_told_without_what_it_was_about(world, monkeypatch):
     def breaks(*_):
         raise ValueError(VALUE)
 
-    monkeypatch.setattr(render, "fitted", breaks)
+    monkeypatch.setattr(formatting, "fitted", breaks)
 
     words = agent.refused(action="show", entry="00000003", session=SESSION)
 

@@ -14,9 +14,9 @@ from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.show import show
-from brainsurgeon.render import local
 from brainsurgeon.render import runs as render
 from brainsurgeon.render import sessions as listing
+from brainsurgeon.render.formatting import local
 from brainsurgeon.sessions import exchange
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld, entries_of, forked
 from building.world import LONG_AGO, SAMPLES, Clock, dump

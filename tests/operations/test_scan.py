@@ -15,7 +15,7 @@ from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.status import status
-from brainsurgeon.render import as_json
+from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.runs import report_json
 from brainsurgeon.sessions import exchange, leases
 from building.swaps import parse, swaps

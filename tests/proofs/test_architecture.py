@@ -129,6 +129,10 @@ def _imported(module):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: imports are absolute"
             names = [f"{node.module}.{name.name}" for name in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            names = [f"brainsurgeon.{node.value.id}.{node.attr}"]  # imported at its first use
+            if node.value.id not in ("operations", "render") or names[0][13:] not in MODULES:
+                continue
         else:
             continue
         for name in names:

@@ -39,7 +39,7 @@ from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.set_extractable import set_extractable
-from brainsurgeon.render import as_json
+from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover, tail
 from brainsurgeon.sessions import exchange, leases, retire

@@ -26,7 +26,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.matching import ANOTHERS, NOBODYS
-from brainsurgeon.render import as_json
+from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.sessions import restored_all, restored_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Attempt

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainsurgeon.render import bar
+from brainsurgeon.render.formatting import bar
 
 
 @pytest.mark.parametrize(

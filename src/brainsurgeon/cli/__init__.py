@@ -6,13 +6,7 @@ import signal
 import sys
 from typing import Any
 
-from brainsurgeon.cli.options import (
-    OutputError,
-    ReaderGoneError,
-    discard_output,
-    release_output,
-    take_over,
-)
+from brainsurgeon.cli.options import OutputError, discard_output, release_output, take_over
 from brainsurgeon.errors import BrainsurgeonError
 
 
@@ -34,7 +28,7 @@ def main() -> None:
     code = _run()
     try:
         release_output()
-    except ReaderGoneError:
+    except BrokenPipeError:
         pass
     except BrainsurgeonError as error:
         code = _output_lost(error)
@@ -55,7 +49,7 @@ def _run() -> int:
         return run()
     except OutputError as error:
         return _output_lost(error)
-    except (ReaderGoneError, BrokenPipeError):
+    except BrokenPipeError:
         discard_output()
         return 0
     except KeyboardInterrupt:

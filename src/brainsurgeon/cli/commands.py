@@ -11,8 +11,9 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from brainsurgeon import __version__
-from brainsurgeon.cli.options import Command, Config, OutputError, ReaderGoneError, given, shared
+from brainsurgeon import __version__, render
+from brainsurgeon.cli import options
+from brainsurgeon.cli.options import Command, Config, OutputError, given, shared
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable_lines
 
@@ -79,11 +80,11 @@ class Commands(TyperGroup):
 def run() -> int:
     """Parse the command line, run the command, print any error and return the exit code.
 
-    Raises OutputError, ReaderGoneError and KeyboardInterrupt.
+    Raises OutputError, BrokenPipeError and KeyboardInterrupt.
     """
     try:
         code = application(sys.argv[1:2])(standalone_mode=False)
-    except (OutputError, ReaderGoneError, BrokenPipeError):
+    except (OutputError, BrokenPipeError):
         raise
     except BrainsurgeonError as error:
         return _complain(str(error), error.exit_code, in_json=given.json, **error.facts())
@@ -92,19 +93,16 @@ def run() -> int:
     except Exception as error:  # noqa: BLE001  no user sees a traceback
         if hasattr(error, "show"):
             return _complain_of_usage(error)
-        from brainsurgeon.render import unexpected
-
-        return _complain(unexpected(error), 1, in_json=given.json)
+        return _complain(render.formatting.unexpected(error), 1, in_json=given.json)
     return code if isinstance(code, int) else 0
 
 
 def _complain(message: str, code: int, *, in_json: bool, **facts: object) -> int:
     """Print an error to stderr, and with --json also to stdout as JSON; return the exit code."""
-    from brainsurgeon.render import document, in_local_time
-
     if in_json:
-        print(document({"error": message, "exit_code": code, **facts}))
-    print(f"brainsurgeon: {readable_lines(in_local_time(message))}", file=sys.stderr)
+        options.print_json({"error": message, "exit_code": code, **facts})
+    text = readable_lines(render.formatting.in_local_time(message))
+    print(f"brainsurgeon: {text}", file=sys.stderr)
     return code
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import wraps
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct, field
 from typer import Argument, Option
 from typer.core import TyperCommand
 
+from brainsurgeon import render
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable, readable_lines
 
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 
 
 class Command(TyperCommand):
-    """A command whose help names arguments and values by their meaning: ENTRY, --since SINCE."""
+    """A command whose help names arguments and values by their meaning: ENTRY, --since SINCE.
+
+    A flag has no opposite (`--no-…`).
+    """
 
     def __init__(self, *words: Any, **options: Any) -> None:
         super().__init__(*words, **options)
@@ -36,6 +41,7 @@ class Command(TyperCommand):
 
 def _name_plainly(param: Any) -> None:
     if getattr(param, "is_flag", False):
+        param.secondary_opts = []
         return
     name = param.metavar = param.metavar or param.name.rpartition("_")[2].upper()
     if param.param_type_name == "argument":  # typer would add braces and a type
@@ -56,14 +62,10 @@ def session_titles(incomplete: str) -> list[str]:
         return []
 
 
-OneSession = Annotated[
-    str | None,
-    Option(
-        "--session",
-        help="Path, id, prefix of the id, agent/id, or session key.",
-        autocompletion=session_titles,
-    ),
-]
+_NAMES = "Path, id, prefix of the id, agent/id, or session key."
+SessionName = Annotated[str, Argument(help=_NAMES, autocompletion=session_titles)]
+OptionalSession = Annotated[str | None, Argument(help=_NAMES, autocompletion=session_titles)]
+OneSession = Annotated[str | None, Option(help=_NAMES, autocompletion=session_titles)]
 Sessions = Annotated[
     list[str] | None,
     Option("--session", help="Only this session. Repeatable.", autocompletion=session_titles),
@@ -77,15 +79,10 @@ Keys = Annotated[
     ),
 ]
 Entry = Annotated[
-    str,
-    Argument(help="Entry id, its beginning, or a whole placeholder [[extracted-…]]."),
+    str, Argument(help="Entry id, its beginning, or a whole placeholder [[extracted-…]].")
 ]
-SessionName = Annotated[
-    str,
-    Argument(
-        help="Path, id, prefix of the id, agent/id, or session key.", autocompletion=session_titles
-    ),
-]
+Config = Annotated[str | None, Option(metavar="FILE", help="Configuration file to use.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
 
 class Given(Struct):
@@ -97,12 +94,6 @@ class Given(Struct):
 
 
 given = Given()
-
-
-Config = Annotated[
-    str | None, Option("--config", metavar="FILE", help="Configuration file to use.")
-]
-Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
 
 def shared(function: Callable[..., None], *, in_json: bool = True) -> Callable[..., None]:
@@ -167,15 +158,21 @@ def store_to_read(settings: Settings) -> AbstractContextManager[Store | None]:
     return open_to_read(settings.state_dir) or nullcontext()
 
 
+@contextmanager
+def reading() -> Iterator[tuple[Settings, Store | None]]:
+    """Return the settings and the store of a command that changes nothing."""
+    settings = load_settings()
+    with store_to_read(settings) as store:
+        yield settings, store
+
+
 def say(text: str) -> None:
     """Print a text with the control characters of names in it escaped."""
     print(readable_lines(text))
 
 
 def print_json(value: Any) -> None:
-    from brainsurgeon.render import document
-
-    print(document(value))
+    print(render.formatting.document(value))
 
 
 def print_answer(in_json: Any, as_text: Callable[..., str], *answer: Any) -> None:
@@ -186,10 +183,6 @@ def print_answer(in_json: Any, as_text: Callable[..., str], *answer: Any) -> Non
         say(as_text(*answer))
 
 
-# A number of sessions, and their size in bytes.
-Ahead = tuple[int, int]
-
-
 def is_watched() -> bool:
     """Check whether standard error is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -197,11 +190,11 @@ def is_watched() -> bool:
 
 @contextmanager
 def progress_bar(
-    verb: str, totals: Callable[[], Ahead], *, quiet: bool
+    verb: str, ahead: Callable[[], list[int]], *, quiet: bool
 ) -> Iterator[Callable[[SessionFile], None]]:
     """Show how many of all sessions and bytes are done, and how long the rest may take.
 
-    `totals` returns both. It walks the roots, so it is only called if the bar is shown.
+    `ahead` returns the size of each. It walks the roots, so it is only called if the bar is shown.
     """
     if quiet or not is_watched():
         yield lambda _: None
@@ -210,7 +203,7 @@ def progress_bar(
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
-    number, size = totals()
+    sizes = ahead()
     console = Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
     columns = (
         TextColumn("{task.description}", markup=False,
@@ -219,7 +212,7 @@ def progress_bar(
         DownloadColumn(), TimeRemainingColumn(compact=True, elapsed_when_finished=True),
     )  # fmt: skip
     with Progress(*columns, console=console, transient=True, expand=True) as bar:
-        task = bar.add_task(verb, total=max(size, 1), done=f"0 of {number:,}")
+        task = bar.add_task(verb, total=max(sum(sizes), 1), done=f"0 of {len(sizes):,}")
         seen = 0
 
         def step(file: SessionFile) -> None:
@@ -227,73 +220,78 @@ def progress_bar(
             seen += 1
             bar.update(
                 task, description=f"{verb} {readable(file.title)}",
-                advance=file.fingerprint.size, done=f"{min(seen, number):,} of {number:,}",
+                advance=file.fingerprint.size, done=f"{min(seen, len(sizes)):,} of {len(sizes):,}",
             )  # fmt: skip
 
         yield step
 
 
-def _files_below(settings: Settings) -> Iterator[SessionFile]:
+def ahead_of_scan(settings: Settings, store: Store | None, only: Collection[str] = ()) -> list[int]:
+    """Return the sizes of the sessions that a run will read: changed, or to be read again."""
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.sessions.discovery import discover
     from brainsurgeon.sessions.row_listing import list_rows
 
-    roots = settings.root_directories()
-    return (file for file in (*discover(roots), *list_rows(roots)) if isinstance(file, SessionFile))
-
-
-def ahead_of_scan(settings: Settings, store: Store | None, only: Collection[str] = ()) -> Ahead:
-    """Count the sessions that a run will read, since they changed or are to be read again."""
-    rules, sizes = settings.rules_fingerprint(), []
+    roots, rules = settings.root_directories(), settings.rules_fingerprint()
     known = store.files.all() if store else {}
-    for file in _files_below(settings):
-        if only and file.path not in only:
-            continue
+
+    def rests(file: SessionFile) -> bool:
         state = known.get(file.path)
-        rests = state and state.fingerprint == file.fingerprint and state.rules == rules
-        if only or not rests or (state and state.outcome in ("again", "waits", "failed")):
-            sizes.append(file.fingerprint.size)
-    return len(sizes), sum(sizes)
+        if only or state is None:
+            return bool(only) and file.path not in only
+        unchanged = state.fingerprint == file.fingerprint and state.rules == rules
+        return unchanged and state.outcome not in ("again", "waits", "failed")
+
+    return [
+        file.fingerprint.size for file in (*discover(roots), *list_rows(roots))
+        if isinstance(file, SessionFile) and not rests(file)
+    ]  # fmt: skip
 
 
-def ahead_of_restore(settings: Settings, store: Store) -> Ahead:
+def ahead_of_restore(settings: Settings, store: Store) -> list[int]:
     from brainsurgeon.lookup.sessions import all_sessions
 
     sessions = all_sessions(settings, store, beyond=True)
-    sizes = [session.file.fingerprint.size for session in sessions if session.file]
-    return len(sizes), sum(sizes)
-
-
-# A failure to write to standard error never stops a command. A failure to write to standard output
-# ends it: silently if the reader went away, as `head` does, else with one line.
+    return [session.file.fingerprint.size for session in sessions if session.file]
 
 
 class OutputError(BrainsurgeonError):
     """Standard output cannot be written."""
 
 
-class ReaderGoneError(Exception):
-    """The reader of standard output went away: no error (typer would make one of EPIPE)."""
+@contextmanager
+def _output() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:  # with its number, typer would make it exit code 1
+        raise BrokenPipeError from error
+    except OSError as error:
+        raise OutputError(f"standard output cannot be written: {error.strerror}") from error
 
 
-class _Stream:
-    """A stream that is written through `attempt`; everything else is unchanged."""
+class _Output(io.TextIOWrapper):
+    """Standard output. A failed write ends the command, without a message if the reader is gone."""
 
-    def __init__(self, stream: Any, attempt: Callable[[Callable[[], Any]], Any]) -> None:
-        self._stream, self._attempt = stream, attempt
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    @property
-    def buffer(self) -> _Stream:
-        return _Stream(self._stream.buffer, self._attempt)
-
-    def write(self, data: Any) -> Any:
-        return self._attempt(lambda: self._stream.write(data))
+    def write(self, text: str) -> int:
+        with _output():
+            return super().write(text)
 
     def flush(self) -> None:
-        self._attempt(self._stream.flush)
+        with _output():
+            super().flush()
+
+
+class _Messages(io.TextIOWrapper):
+    """Standard error. A failed write never stops a command."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            return super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            super().flush()
 
 
 def take_over() -> None:
@@ -307,16 +305,14 @@ def take_over() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
-    for name, descriptor, attempt in (("stdout", 1, _output), ("stderr", 2, _message)):
+    for name, descriptor, kind in (("stdout", 1, _Output), ("stderr", 2, _Messages)):
         stream = getattr(sys, name) or open(descriptor, "w", closefd=False)  # noqa: SIM115
-        if isinstance(stream, io.TextIOWrapper):  # the locale may lack some characters
-            stream.reconfigure(errors="backslashreplace")
-        setattr(sys, name, cast("TextIO", _Stream(stream, attempt)))
-
-
-def plain() -> None:
-    """Restore standard output, for a server that uses a protocol on it."""
-    sys.stdout = getattr(sys.stdout, "_stream", sys.stdout)
+        taken = kind(
+            encoding=stream.encoding, errors="backslashreplace",  # it may lack some characters
+            line_buffering=stream.line_buffering, write_through=stream.write_through,
+            buffer=stream.detach(),
+        )  # fmt: skip
+        setattr(sys, name, taken)
 
 
 def release_output() -> None:
@@ -335,30 +331,11 @@ def discard_output() -> None:
         sys.stdout.flush()
 
 
-def _output(act: Callable[[], Any]) -> Any:
-    try:
-        return act()
-    except BrokenPipeError as error:
-        raise ReaderGoneError from error
-    except OSError as error:
-        raise OutputError(f"standard output cannot be written: {error.strerror}") from error
-
-
-def _message(act: Callable[[], Any]) -> Any:
-    with suppress(OSError, ValueError):
-        return act()
-    return 0
-
-
 def values_text(values: dict[str, Any], same_as: dict[str, str]) -> str:
     """Return one value as it is, several under their paths and those of their copies."""
-    from json import dumps
-
-    from brainsurgeon.model.text import readable
-
     texts = []
     for path, value in values.items():
-        text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         places = ", ".join([path, *(copy for copy, of in same_as.items() if of == path)])
         texts.append(f"==> {readable(places)} <==\n{text}\n" if len(values) > 1 else text)
     if len(values) == 1 and sys.stdout.isatty():
@@ -366,7 +343,9 @@ def values_text(values: dict[str, Any], same_as: dict[str, str]) -> str:
     return "".join(texts)
 
 
-def print_raw(text: str) -> None:
-    out = sys.stdout.buffer
-    out.write(text.encode("utf-8", "surrogatepass"))
-    out.flush()
+def print_bytes(chunks: Iterable[bytes]) -> None:
+    for chunk in chunks:
+        with _output():
+            sys.stdout.buffer.write(chunk)
+    with _output():
+        sys.stdout.buffer.flush()

@@ -8,36 +8,31 @@ import sys
 import time
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Option
 
+from brainsurgeon import operations, render
 from brainsurgeon.cli import options
 from brainsurgeon.errors import UsageError
-from brainsurgeon.model.reports import RetentionReport, ScanReport
+from brainsurgeon.model.reports import RetentionReport, ScanReport, Watch
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.lookup.scope import Scope
     from brainsurgeon.store import Store
 
-DryRun = Annotated[
-    bool, Option("--dry-run", help="Print what would be done and why; write nothing.")
-]
-
 
 def scan(
     # Existing crontabs pass --once.
-    once: bool = Option(False, "--once", help="Has no effect: a scan is always one run."),  # noqa: ARG001
-    dry_run: DryRun = False,
+    once: bool = Option(False, help="Has no effect: a scan is always one run."),  # noqa: ARG001
+    dry_run: bool = Option(False, help="Print what would be done and why; write nothing."),
     session: options.Sessions = None,
     retain: bool = Option(
         False, "--retention", help="Only delete expired values; read no session."
     ),
-    verbose: bool = Option(
-        False, "--verbose", help="With --dry-run, list every value that would be extracted."
-    ),
+    verbose: bool = Option(False, help="With --dry-run, list every value that would be extracted."),
 ) -> None:
     """Replace large old values with placeholders: one run, then exit.
 
@@ -53,28 +48,22 @@ def scan(
             raise UsageError("--retention cannot be combined with --session or --verbose")
         _retain(settings, dry_run=dry_run)
         return
+    from brainsurgeon.lookup.sessions import session_named
+
     retained: RetentionReport | None = None
     with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
-        from brainsurgeon.lookup.sessions import session_named
-        from brainsurgeon.model.reports import Watch
-        from brainsurgeon.operations.scan import Chosen
-        from brainsurgeon.operations.scan import scan as operation
-
         only = {session_named(settings, store, name).path for name in session or ()}
-
         ahead = partial(options.ahead_of_scan, settings, store, only)
         gc.freeze()  # loaded modules are never garbage: collections skip them
         with options.progress_bar("looking at", ahead, quiet=options.given.json) as progress:
-            report = operation(
-                settings, store, clock=time.time, dry_run=dry_run,
-                only=Chosen(only, named=bool(only)), watch=Watch(progress),
+            report = operations.scan.scan(
+                settings, store, clock=time.time, dry_run=dry_run, watch=Watch(progress),
+                only=operations.scan.Chosen(only, named=bool(only)),
             )  # fmt: skip
         if store and not dry_run:
             _pass_on(settings, store)
         if store and not (dry_run or session) and _wants_retention(store):
-            from brainsurgeon.operations.retention import retention
-
-            retained = retention(settings, store, clock=time.time)
+            retained = operations.retention.retention(settings, store, clock=time.time)
     if settings.log_level == "debug":  # all other facts are in the report
         from brainsurgeon import log
 
@@ -89,13 +78,9 @@ def _pass_on(settings: Settings, store: Store) -> None:
     signals = store.events.take_signals()
     if not (signals and settings.signals.on_signal):
         return
-    from brainsurgeon.operations.signals import note_failure, pass_on
-    from brainsurgeon.render.runs import event_line
-
-    lines = [(event, event_line(event)) for event in signals]
-    pass_on(
-        settings, lines, lambda: None,
-        lambda event, why: note_failure(store, event, why, time.time()),
+    operations.signals.pass_on(
+        settings, [(event, render.runs.event_line(event)) for event in signals], lambda: None,
+        lambda event, why: operations.signals.note_failure(store, event, why, time.time()),
     )  # fmt: skip
 
 
@@ -107,17 +92,15 @@ def _wants_retention(store: Store) -> bool:
 
 def _print_scan(report: ScanReport, retained: RetentionReport | None, *, verbose: bool) -> None:
     """Print the report of a run; nothing if nothing happened and no terminal is attached."""
-    from brainsurgeon.render import runs
-
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
     if options.given.json:
-        answer = runs.report_json(report)
+        answer = render.runs.report_json(report)
         options.print_json(answer | {"retention": retained} if retained else answer)
         return
     if happened or sys.stdout.isatty():
-        options.say(runs.report(report, verbose=verbose))
+        options.say(render.runs.report(report, verbose=verbose))
     if retained and (retained.held_back or retained.values_deleted):
-        options.say(runs.retention(retained))
+        options.say(render.runs.retention(retained))
 
 
 def run() -> None:
@@ -137,11 +120,9 @@ def run() -> None:
 
 def mcp(
     agent: str | None = Option(
-        None, "--agent", help="Serve only the sessions of this agent: its name, or its directory."
+        None, help="Serve only the sessions of this agent: its name, or its directory."
     ),
-    session: str | None = Option(
-        None, "--session", help="Serve only this session: its path or id."
-    ),
+    session: str | None = Option(None, help="Serve only this session: its path or id."),
 ) -> None:
     """Serve the agents' tool purge_control, over MCP on stdin.
 
@@ -166,29 +147,24 @@ def mcp(
                 print(f"brainsurgeon: {readable(text)}", file=sys.stderr)
     from brainsurgeon.mcp_server import serve
 
-    options.plain()
     serve(settings, scope)
 
 
 def _retain(settings: Settings, *, dry_run: bool) -> None:
     """Delete expired values. Without a terminal, print the report only if anything happened."""
-    from brainsurgeon.operations.retention import retention
-    from brainsurgeon.render import runs
-
     with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         done = RetentionReport(dry_run)
         if store:
-            done = retention(settings, store, clock=time.time, dry_run=dry_run)
+            done = operations.retention.retention(settings, store, clock=time.time, dry_run=dry_run)
     if options.given.json:
         options.print_json(done)
     elif dry_run or done.held_back or done.values_deleted or os.isatty(1):
-        options.say(runs.retention(done))
+        options.say(render.runs.retention(done))
 
 
 def doctor(
     repair: bool = Option(
         False,
-        "--repair",
         help="Finish interrupted rewrites, correct the store's list of placeholders, and copy the "
         "readable values of a damaged store into a new one.",
     ),
@@ -200,15 +176,11 @@ def doctor(
       brainsurgeon doctor --repair
     """  # noqa: D301
     settings = options.load_settings()
-    from brainsurgeon.operations.doctor import doctor
-    from brainsurgeon.operations.store import rescue, rescued
-    from brainsurgeon.render import runs
-
-    done = rescue(settings, time.time()) if repair else None
-    findings = rescued(done) if done else []
+    done = operations.store.rescue(settings, time.time()) if repair else None
+    findings = operations.store.rescued(done) if done else []
     with options.store_to_write(settings) if repair else options.store_to_read(settings) as store:
-        findings += doctor(settings, store, repair=repair)
-    options.print_answer({"findings": findings}, runs.findings, findings)
+        findings += operations.doctor.doctor(settings, store, repair=repair)
+    options.print_answer({"findings": findings}, render.runs.findings, findings)
     raise typer.Exit(1 if any(finding.level == "error" for finding in findings) else 0)
 
 
@@ -216,9 +188,7 @@ Form = StrEnum("Form", ["text", "html", "prometheus"])
 
 
 def status(
-    check: bool = Option(
-        False, "--check", help="For monitors: print one line; exit with 1 on trouble."
-    ),
+    check: bool = Option(False, help="For monitors: print one line; exit with 1 on trouble."),
     max_age: str = Option(
         "15m", "--max-age", help="With --check, the largest age of the last run."
     ),
@@ -226,12 +196,10 @@ def status(
         Form.text, "--format", help="html: a report page; prometheus: metrics for a monitor."
     ),
     output: str | None = Option(
-        None, "--output", help="Output file. Default of a page: report.html in state_dir."
+        None, help="Output file. Default of a page: report.html in state_dir."
     ),
     show: bool = Option(False, "--open", help="Open the page in the browser."),
-    previews: bool = Option(
-        False, "--previews", help="On the page, show the beginning of extracted values."
-    ),
+    previews: bool = Option(False, help="On the page, show the beginning of extracted values."),
 ) -> None:
     """Show runs, savings, and why sessions are not pruned.
 
@@ -255,19 +223,16 @@ def status(
         return
     if output or show or previews:
         raise UsageError("--output, --open and --previews go with --format html")
-    from brainsurgeon.operations.status import check as judge
-    from brainsurgeon.operations.status import status as operation
-    from brainsurgeon.render import runs as render
-
     now = time.time()
     with options.store_to_read(settings) as store:
-        current = operation(settings, store, now)
+        current = operations.status.status(settings, store, now)
     age = options.seconds_given("--max-age", max_age)
-    troubles = judge(current, now, max_age=age if check or options.given.json else None)
+    max_seconds = age if check or options.given.json else None
+    troubles = operations.status.check(current, now, max_age=max_seconds)
     if options.given.json:
-        options.print_json(render.status_json(current) | {"troubles": troubles})
+        options.print_json(render.runs.status_json(current) | {"troubles": troubles})
     elif check:
-        options.say(render.check(current, troubles, now))
+        options.say(render.runs.check(current, troubles, now))
     else:
-        options.say(render.status(current, now, troubles))
+        options.say(render.runs.status(current, now, troubles))
     raise typer.Exit(1 if check and troubles else 0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from brainsurgeon import operations, render
 from brainsurgeon.cli import options
 from brainsurgeon.errors import UsageError
 
@@ -38,7 +39,7 @@ def _store() -> None:
 @options.shared
 def backup(
     file: str = Argument(..., help="File for the copy."),
-    force: bool = Option(False, "--force", help="Replace an existing file."),
+    force: bool = Option(False, help="Replace an existing file."),
 ) -> None:
     """Copy the store to a file and check the copy, even while the daemon runs.
 
@@ -46,12 +47,8 @@ def backup(
     Example:
       brainsurgeon store backup /media/backup/brainsurgeon.db
     """  # noqa: D301
-    settings = options.load_settings()
-    from brainsurgeon.operations.store import back_up
-    from brainsurgeon.render import sessions
-
-    done = back_up(settings, file, force=force)
-    options.print_answer(done, sessions.backup, done)
+    done = operations.store.back_up(options.load_settings(), file, force=force)
+    options.print_answer(done, render.sessions.backup, done)
 
 
 @store.command(cls=options.Command)
@@ -70,22 +67,19 @@ def restore(
       brainsurgeon store restore /media/backup/brainsurgeon.db
     """  # noqa: D301
     settings = options.load_settings()
-    from brainsurgeon.operations.store import replacing_store
-    from brainsurgeon.render import sessions
-
-    with replacing_store(settings, file) as (replacement, carry_out):
+    with operations.store.replacing_store(settings, file) as (replacement, carry_out):
         if not yes:
-            options.say(sessions.before_replacing(replacement))
+            options.say(render.sessions.before_replacing(replacement))
             _ask("Replace the store by this backup?")
         done = carry_out(time.time())
-    options.print_answer(done, sessions.replacement, done)
+    options.print_answer(done, render.sessions.replacement, done)
 
 
 @store.command(cls=options.Command)
 @options.shared
 def purge(
     even_so: bool = Option(
-        False, "--even-so", help="Remove it even if placeholders are left. Their values are lost."
+        False, help="Remove it even if placeholders are left. Their values are lost."
     ),
     yes: Yes = False,
 ) -> None:
@@ -98,13 +92,10 @@ def purge(
       brainsurgeon store purge
     """  # noqa: D301
     settings = options.load_settings()
-    from brainsurgeon.operations.store import purge
-    from brainsurgeon.render import sessions
-
     if not yes:
         _ask(f"Remove {settings.state_dir} and every stored value?")
-    done = purge(settings, even_so=even_so)
-    options.print_answer(done, sessions.purge, done)
+    done = operations.store.purge(settings, even_so=even_so)
+    options.print_answer(done, render.sessions.purge, done)
     raise typer.Exit(0 if done.removed else 1)
 
 
@@ -119,16 +110,14 @@ def _ask(question: str) -> None:
 def write_page(settings: Settings, output: str | None, *, previews: bool, show: bool) -> None:
     """Write the report page, and print its path; with `show` open it in the browser."""
     from brainsurgeon.log import PRIVATE, write_whole
-    from brainsurgeon.operations.report import report
-    from brainsurgeon.render.report import report as render
     from brainsurgeon.store.database import make_directory
 
     if output is None:
         make_directory(settings.state_dir)
     path = os.path.abspath(output or os.path.join(settings.state_dir, "report.html"))
     with options.store_to_read(settings) as store:
-        page = report(settings, store, time.time(), previews=previews)
-    write_whole(path, render(page), PRIVATE)
+        report = operations.report.report(settings, store, time.time(), previews=previews)
+    write_whole(path, render.report.report(report), PRIVATE)
     if options.given.json:
         options.print_json({"path": path, "size_bytes": os.stat(path).st_size})
     else:
@@ -143,12 +132,10 @@ def write_page(settings: Settings, output: str | None, *, previews: bool, show: 
 def write_metrics(settings: Settings, output: str | None) -> None:
     """Print the metrics, or write them to a file that everybody may read."""
     from brainsurgeon.log import READABLE, write_whole
-    from brainsurgeon.operations.status import metrics
-    from brainsurgeon.render import runs as render
 
     with options.store_to_read(settings) as store:
-        measured = metrics(settings, store)
+        text = render.runs.metrics(operations.status.metrics(settings, store))
     if output is not None:
-        write_whole(os.path.abspath(output), render.metrics(measured), READABLE)
+        write_whole(os.path.abspath(output), text, READABLE)
     else:
-        print(render.metrics(measured), end="")
+        print(text, end="")

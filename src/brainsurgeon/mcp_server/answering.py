@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from brainsurgeon import errors, render
+from brainsurgeon import errors
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import entry_named
 from brainsurgeon.lookup.scope import Caller, Scope, holder_beside, own_session, session_for
@@ -22,7 +22,7 @@ from brainsurgeon.operations.search import search
 from brainsurgeon.operations.sessions import context, described
 from brainsurgeon.operations.set_extractable import set_extractable, stands_in
 from brainsurgeon.operations.show import show, show_turn
-from brainsurgeon.render import in_json, sessions, turns, unexpected
+from brainsurgeon.render import formatting, sessions, turns
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
@@ -39,9 +39,9 @@ def answer(
         text = _ACTIONS[call.action](_Asked(settings, Caller(scope, arguments, clock), call))
     except errors.BrainsurgeonError as error:
         hidden = type(error) is errors.NotFoundError or isinstance(error, errors.ExpiredError)
-        return NOT_HERE if hidden else in_json(_in_words_of_the_tool(str(error))), True
+        return NOT_HERE if hidden else formatting.in_json(_in_words_of_the_tool(str(error))), True
     except Exception as error:  # noqa: BLE001  as on the command line: no traceback
-        return unexpected(error), True
+        return formatting.unexpected(error), True
     return text, False
 
 
@@ -106,11 +106,13 @@ class _Asked(NamedTuple):
     def within_limit(self, content: dict[str, Any]) -> dict[str, Any]:
         limit = self.call.limit or LIMIT
         if self.call.offset is None:
-            return render.fitted(content, limit)
+            return formatting.fitted(content, limit)
         if len(content) != 1:
             names = ", ".join(content)
             raise errors.UsageError(f"offset: goes with one value; name it in keys: {names}")
-        return {path: render.page(one, self.call.offset, limit) for path, one in content.items()}
+        return {
+            path: formatting.page(one, self.call.offset, limit) for path, one in content.items()
+        }
 
 
 def _get_context(asked: _Asked) -> str:
@@ -220,7 +222,7 @@ _ACTIONS: dict[str, Callable[[_Asked], str]] = {
 
 def _text(value: Any) -> str:
     """Return JSON; if it contains a lone surrogate, all non-ASCII characters are escaped."""
-    value = in_json(value)
+    value = formatting.in_json(value)
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()

@@ -7,7 +7,7 @@ from msgspec import to_builtins
 
 from brainsurgeon.model.reports import Bill, Estimate, ModelCost, SessionCosts
 from brainsurgeon.model.text import about, counted
-from brainsurgeon.render import Column, columned, columns, local, table
+from brainsurgeon.render.formatting import Column, columned, columns, local, table
 
 NO_USAGE = "no session here records the usage of its model calls with their times"
 ASSUMPTIONS = (

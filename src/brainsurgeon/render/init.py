@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from brainsurgeon.model.reports import Done, FileStep, Home, Offer, ScanReport, Step, UnusedHome
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.render import bytes_, runs, table
+from brainsurgeon.render import runs
+from brainsurgeon.render.formatting import bytes_, table
 
 if TYPE_CHECKING:
     from brainsurgeon.config.origins import Setting

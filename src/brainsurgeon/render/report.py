@@ -14,7 +14,8 @@ from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.reports import Report, SessionPage, Sum
 from brainsurgeon.model.text import about as rounded
 from brainsurgeon.model.text import ago, counted, readable
-from brainsurgeon.render import bytes_, columned, estimate, local
+from brainsurgeon.render import estimate
+from brainsurgeon.render.formatting import bytes_, columned, local
 from brainsurgeon.render.runs import WHAT_STAYS
 
 _DAY = 86_400  # seconds

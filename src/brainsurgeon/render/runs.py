@@ -13,8 +13,16 @@ from brainsurgeon.model.plans import Amounts, Outcome, Plan
 from brainsurgeon.model.text import about, ago, counted
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
-from brainsurgeon.render import DISABLED, SCHEMA, bytes_, in_json, in_local_time, local, table
 from brainsurgeon.render.estimate import models_json, saved_so_far, total_cost
+from brainsurgeon.render.formatting import (
+    DISABLED,
+    SCHEMA,
+    bytes_,
+    in_json,
+    in_local_time,
+    local,
+    table,
+)
 from brainsurgeon.render.sessions import session_restored
 from brainsurgeon.render.turns import fullness_json, loads, removals_json, turns, verdict_json
 

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from brainsurgeon.model import reports
 from brainsurgeon.model.text import counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.render import (
+from brainsurgeon.render.formatting import (
     Column,
     bytes_,
     columned,

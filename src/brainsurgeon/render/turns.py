@@ -13,7 +13,7 @@ from brainsurgeon.model.plans import Amount, Plan, Removal
 from brainsurgeon.model.text import about, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import ArchiveRecord, Fullness, Loads, Verdict
-from brainsurgeon.render import (
+from brainsurgeon.render.formatting import (
     WIDTH,
     Column,
     bar,

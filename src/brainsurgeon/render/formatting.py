@@ -1,0 +1,210 @@
+"""Sizes, times, tables and JSON documents as text. Tables fit the terminal."""
+
+import json
+import math
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import to_builtins
+
+from brainsurgeon.model.text import boundary, escape_surrogates, iso, parse_time, readable
+
+# Raised whenever a name in the JSON of a command changes its meaning or is removed.
+SCHEMA = 1
+WIDTH = 80
+DISABLED = "nothing is extracted: enabled = false in the configuration"
+_NARROWEST = 8
+_MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z")
+
+
+# Printed as they are: texts of sessions, and numbers whose names are paths of values or reasons.
+_VERBATIM = ("content", "lines", "reasons", "sizes_bytes")
+
+
+def document(value: Any) -> str:
+    """Return a report, or a dict with reports, as the JSON document of a command."""
+    return as_json({"schema": SCHEMA, **in_json(value)})
+
+
+def as_json(value: Any) -> str:
+    """Return one JSON document; lone surrogates are escaped."""
+    return json.dumps(value, indent=2)
+
+
+def in_json(value: Any) -> Any:
+    """Return a report as JSON values: times in UTC, and file names without undecodable bytes."""
+    return _in_json(to_builtins(value))
+
+
+def _in_json(value: Any, key: str = "") -> Any:
+    if key in _VERBATIM:
+        return value
+    if isinstance(value, dict):
+        return {name: _in_json(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_in_json(item) for item in value]
+    if isinstance(value, int | float) and (key == "at" or key.endswith(("_at", "_until"))):
+        return iso(value)
+    return escape_surrogates(value) if isinstance(value, str) else value
+
+
+def unexpected(error: Exception) -> str:
+    """Return the place of a bug, without the message, which may quote content."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = f"{os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno}" if at else "?"
+    reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+    return f"unexpected: {reason} at {where}; nothing more was done"
+
+
+def local(moment: float) -> str:
+    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def in_local_time(text: str) -> str:
+    """Convert the ISO 8601 times in a text to local time.
+
+    A time of today that has no seconds becomes `14:05`, without its date.
+    """
+
+    def convert(found: re.Match[str]) -> str:
+        moment = parse_time(found[0]) or 0.0
+        if found[1]:
+            return local(moment)
+        then, now = (datetime.fromtimestamp(at).astimezone() for at in (moment, time.time()))
+        return then.strftime("%H:%M" if then.date() == now.date() else "%Y-%m-%d %H:%M")
+
+    return _MOMENT.sub(convert, text)
+
+
+# `humanize` would be one more package in place of these lines. Its import takes 7 ms.
+def bytes_(count: int) -> str:
+    if abs(count) < 10_000:  # noqa: PLR2004
+        return f"{count:,} B"
+    for unit, size in (("KB", 1000), ("MB", 1000**2)):
+        if abs(count) < size * 1000:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count / 1000**3:,.1f} GB"
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, spare: int = 0,
+    whole: int = 0,
+) -> str:  # fmt: skip
+    """Lay out a table: the first `left` columns are aligned to the left, the others to the right.
+
+    On a terminal, left columns are shortened in the middle until the table fits, widest first. The
+    first `whole` columns are never shortened. `spare` characters of each line stay free. Without a
+    terminal nothing is shortened: programs need whole names.
+    """
+    from rich.cells import cell_len
+
+    cells = [[readable(cell) for cell in row] for row in rows]
+    widths = [max(cell_len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
+    room = columns() - spare - sum(widths[left:]) - 2 * (len(head) - 1)
+    may_shrink = range(whole, left)
+    while sum(widths[:left]) > room and max(widths[i] for i in may_shrink) > _NARROWEST:
+        widths[max(may_shrink, key=lambda i: widths[i])] -= 1
+    return "\n".join(
+        "  ".join(
+            _fit(cell, width) if i < left else " " * (width - cell_len(cell)) + cell
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in [list(head), *cells]
+    )
+
+
+Column = tuple[str, float, Callable[..., str]]
+Columned = tuple[list[str], list[list[str]]]
+
+
+def columned(listed: Iterable[Column], room: float, rows: Iterable[Any], *given: Any) -> Columned:
+    """Return the names and the cells of the columns that a table of this width shows.
+
+    Each column has a name, the least `room` in which it is shown, and a function for its cells.
+    """
+    wanted = [(name, cell) for name, width, cell in listed if width <= room]
+    return [name for name, _ in wanted], [[cell(row, *given) for _, cell in wanted] for row in rows]
+
+
+def columns() -> float:
+    """Return the width of the terminal; very large without one."""
+    if not sys.stdout.isatty():
+        return math.inf
+    return shutil.get_terminal_size((WIDTH, 24)).columns
+
+
+def _fit(text: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text + " " * (width - cell_len(text))
+    half = (width - 1) // 2
+    end = text[::-1]
+    return f"{set_cell_size(text, half)}…{set_cell_size(end, width - 1 - half)[::-1]}"
+
+
+def bar(share: float, room: int) -> str:
+    """Return a bar of at most `room` characters for a share (0 to 1), not empty above 0."""
+    return "#" * (min(room, max(1, round(share * room))) if share else 0)
+
+
+# Offsets count bytes of a value's UTF-8 text, or of the JSON of a block. A range does not include
+# its end. Offsets are moved so that no character is cut in two.
+
+
+def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Return as many whole values as fit into `limit` bytes, and both ends of the others."""
+    given: dict[str, Any] = {}
+    room = limit
+    for path, value in values.items():
+        data = _bytes(value)
+        if len(data) <= room:
+            given[path] = value
+            room -= len(data)
+        else:
+            given[path] = _both_ends(data, room)
+            room = 0
+    return given
+
+
+def page(value: Any, offset: int, limit: int) -> dict[str, Any]:
+    """Return the part of a value that starts at `offset`, at most `limit` bytes of it."""
+    data = _bytes(value)
+    start = boundary(data, offset)
+    end = boundary(data, start + limit)
+    if end == start < len(data):  # a character is wider than the page
+        end = boundary(data, start + 4)
+    return {
+        "text": _text(data[start:end]),
+        "range": [start, end],
+        "next_offset": end if end < len(data) else None,
+        "size_bytes": len(data),
+    }
+
+
+def _both_ends(data: bytes, room: int) -> dict[str, Any]:
+    head = boundary(data, room // 2)
+    tail = boundary(data, len(data) - room // 2, upwards=True)
+    return {
+        "head": _text(data[:head]),
+        "left_out": [head, tail],
+        "tail": _text(data[tail:]),
+        "size_bytes": len(data),
+    }
+
+
+def _bytes(value: Any) -> bytes:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
