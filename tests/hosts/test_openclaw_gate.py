@@ -329,7 +329,7 @@ class TestFinding:
             ("main", str(claw.path)),
             ("other", str(claw.root / "other" / "agent" / "openclaw-agent.sqlite")),
         ]
-        assert openclaw_database.misplaced(found[0]) is None
+        assert openclaw_database.misplaced(found[0].path) is None
 
     def test_side_databases_and_links_are_none(self, claw):
         """Side databases, links and directories without a database are passed over."""
@@ -396,7 +396,7 @@ class TestFinding:
         claw.configure(f"// mine\n{{session: {{store: '{store}',}},}}")
         (found,) = openclaw_database.databases(str(claw.root))
 
-        assert ("session.store" in (openclaw_database.misplaced(found) or "")) is refused
+        assert ("session.store" in (openclaw_database.misplaced(found.path) or "")) is refused
 
     def test_a_database_registered_elsewhere_is_refused(self, claw):
         """Where the state database names another place for the agent, this one is left alone."""
@@ -404,7 +404,7 @@ class TestFinding:
         claw.sql("INSERT INTO agent_databases VALUES ('main', '/data/x.sqlite', 23, 1, 1)",
                  state=True)  # fmt: skip
 
-        assert "elsewhere" in openclaw_database.misplaced(found)
+        assert "elsewhere" in openclaw_database.misplaced(found.path)
 
     def test_a_database_shared_by_agents_is_refused(self, claw):
         """A database that holds the sessions of several agents is left alone."""
@@ -412,7 +412,7 @@ class TestFinding:
         claw.sql("INSERT INTO agent_databases VALUES ('work',"
                  " 'agents/main/agent/openclaw-agent.sqlite', 23, 1, 1)", state=True)  # fmt: skip
 
-        assert "several agents" in openclaw_database.misplaced(found)
+        assert "several agents" in openclaw_database.misplaced(found.path)
 
     def test_every_session_is_listed_with_its_key(self, claw):
         """Sessions come with their keys, and with the one that took their place."""

@@ -275,7 +275,7 @@ def test_an_unreadable_registry_may_mean_that_the_agent_is_at_work(directory, ki
         os.symlink(directory.path / (NAME if kind == "link" else "nowhere"), path)
 
     assert "may be at work" in directory.busy()
-    assert openclaw.keyed(str(directory.path), "agent:main:main") == []
+    assert openclaw.entries(str(directory.path)) == []
 
 
 def _refuse(name, place, error, opened=openclaw._opened):

@@ -43,7 +43,7 @@ def lease(claw, *row):
 
 def ask(claw):
     """Ask who is at work on the agent's database."""
-    return openclaw_database.presence(str(claw.base), str(claw.path))
+    return openclaw_database.presence(str(claw.path))
 
 
 def test_a_lease_of_a_living_process_names_an_owner(claw):

@@ -20,7 +20,7 @@ from msgspec import Struct
 from brainsurgeon.hosts import home_paths
 from brainsurgeon.hosts.processes import ancestors, exists, start_of
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.sessions import Signs
+from brainsurgeon.model.sessions import Fingerprint, Signs
 
 FORMAT = "claude-code"
 PROJECTS = "projects"
@@ -184,9 +184,7 @@ def _marks(directory: str) -> object:
     try:
         with os.scandir(directory) as listing:
             return sorted(
-                (item.name, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-                for item in listing
-                for status in (item.stat(follow_symlinks=False),)
+                (item.name, Fingerprint.of(item.stat(follow_symlinks=False))) for item in listing
             )
     except OSError as error:
         return error.errno

@@ -5,14 +5,14 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, BinaryIO
 
 from brainsurgeon.hosts.processes import lives
 from brainsurgeon.hosts.sqlite import AgentDatabaseError, connected
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.sessions import Signs
+from brainsurgeon.model.sessions import Fingerprint, Signs
 
 _ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak|imported)[.-]")
 # Side files of OpenClaw that are not sessions (openclaw 2026.7.35 `dist/paths-*.js`).
@@ -98,13 +98,10 @@ def signs(directory: int, name: str, clock: Callable[[], float], abandoned: floa
 
 
 def _mark(directory: int, name: str) -> object:
-    """Return the `stat` of a file as far as it shows changes, or the error number."""
     try:
-        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        return Fingerprint.of(os.stat(name, dir_fd=directory, follow_symlinks=False))
     except OSError as error:
         return error.errno
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return status.st_dev, status.st_ino, status.st_size, *times, status.st_mode
 
 
 def agent_busy(directory: int, name: str, now: float, abandoned: float) -> str | None:
@@ -116,7 +113,6 @@ def agent_busy(directory: int, name: str, now: float, abandoned: float) -> str |
 
 
 def lock_held(directory: int, name: str, now: float) -> str | None:
-    """Return a text about the agent's lock on a session if it is held, else None."""
     try:
         with _opened(name + ".lock", directory) as lock:
             modified = os.fstat(lock.fileno()).st_mtime
@@ -137,28 +133,24 @@ def _opened(name: str, directory: int) -> BinaryIO:
     return open(name, "rb", opener=lambda path, _: os.open(path, _READ, dir_fd=directory))
 
 
-class OddRegistryError(OSError):
-    """`sessions.json` has an unknown format."""
-
-
 def registry(directory: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the session keys and entries of `sessions.json`; nothing without the file.
 
-    Raises OSError if it cannot be read, OddRegistryError if it is torn or has an unknown format.
+    Raises OSError if it cannot be read, is torn or has an unknown format.
     """
     try:
         with _opened(REGISTRY, directory) as handle:
             if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
-                raise OddRegistryError(errno.EINVAL, "not a regular file")
+                raise OSError(errno.EINVAL, "not a regular file")
             raw = handle.read(LARGEST_REGISTRY + 1)
     except FileNotFoundError:
         return
     listed = None if len(raw) > LARGEST_REGISTRY else parse(raw)
     if listed is None:
-        raise OddRegistryError(errno.EINVAL, "not one object")
+        raise OSError(errno.EINVAL, "not one object")
     for key, entry in listed.items():
         if not isinstance(entry, dict):
-            raise OddRegistryError(errno.EINVAL, "an entry is no object")
+            raise OSError(errno.EINVAL, "an entry is no object")
         yield key, entry
 
 
@@ -170,7 +162,6 @@ def names_session(entry: dict[str, Any], name: str) -> bool:
 
 
 def _marked_running(directory: int, name: str, now: float, abandoned: float) -> str | None:
-    """Return a text if the registry marks the session as running, or cannot be understood."""
     try:
         for _, entry in registry(directory):
             if _may_run(entry, name):
@@ -187,41 +178,32 @@ def _marked_running(directory: int, name: str, now: float, abandoned: float) -> 
 
 
 def _may_run(entry: dict[str, Any], name: str) -> bool:
-    """Check whether an entry marks this session as running; raise OddRegistryError if unclear."""
+    """Check whether an entry marks this session as running; raise OSError if unclear."""
     status = entry.get("status")
     if status is not None and not isinstance(status, str):
-        raise OddRegistryError(errno.EINVAL, "an odd status")
+        raise OSError(errno.EINVAL, "an odd status")
     if status != "running":
         return False
     names = [value for key in ("sessionFile", "sessionId") if (value := entry.get(key)) is not None]
     if not names or not all(isinstance(value, str) for value in names):
-        raise OddRegistryError(errno.EINVAL, "it does not say which session runs")
+        raise OSError(errno.EINVAL, "it does not say which session runs")
     return names_session(entry, name)
-
-
-def keyed(directory: str, key: str) -> list[dict[str, Any]]:
-    """Return the entries of a key in a `sessions.json`; [] if it is unreadable or malformed."""
-    return [entry for listed, entry in _entries(directory) if listed == key]
 
 
 def keys_of(directory: str, name: str) -> list[str]:
     """Return the keys of a session file in `sessions.json`; [] if it is unreadable or malformed."""
-    return [key for key, entry in _entries(directory) if names_session(entry, name)]
-
-
-def started_by(directory: str, keys: Container[str]) -> list[dict[str, Any]]:
-    """Return the entries of the sub-agents that the sessions with these keys started."""
-    return [entry for _, entry in _entries(directory) if entry.get("spawnedBy") in keys]
+    return [key for key, entry in entries(directory) if names_session(entry, name)]
 
 
 def context_tokens(directory: str, name: str) -> int | None:
     """Return the context window (tokens) of a session's model, if `sessions.json` has it."""
-    entries = (entry for _, entry in _entries(directory) if names_session(entry, name))
-    sizes = (entry.get("contextTokens") for entry in entries)
+    ours = (entry for _, entry in entries(directory) if names_session(entry, name))
+    sizes = (entry.get("contextTokens") for entry in ours)
     return next((size for size in sizes if type(size) is int and size > 0), None)
 
 
-def _entries(directory: str) -> list[tuple[str, dict[str, Any]]]:
+def entries(directory: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the keys and entries of a `sessions.json`; [] if it is unreadable or malformed."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any, Self, TypeGuard
+from typing import Any, TypeGuard
 
 import zstandard
 from msgspec import Struct
@@ -23,7 +23,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import sqlite
 from brainsurgeon.hosts.processes import lives
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
-from brainsurgeon.model.sessions import SessionFile, Unreadable
+from brainsurgeon.model.sessions import Unreadable
 
 # The versions 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6) were examined and
 # tested. A database migrated from 19 to 23 keeps the older `session_nodes`. Other layouts are never
@@ -273,17 +273,14 @@ class Database(Struct, frozen=True):
     agent: str
     path: str
 
-    @classmethod
-    def of(cls, file: SessionFile) -> Self:
-        return cls(file.root, file.agent, file.directory)
-
     @property
     def agent_directory(self) -> str:
         return os.path.join(self.root, self.agent)
 
-    @property
-    def state_directory(self) -> str:
-        return os.path.dirname(self.root)
+
+def _state_directory(path: str) -> str:
+    """Return the state directory of the agent with this database."""
+    return os.path.normpath(os.path.join(path, *[os.pardir] * 4))
 
 
 def databases(root: str) -> Iterator[Database | Unreadable]:
@@ -314,15 +311,16 @@ def databases(root: str) -> Iterator[Database | Unreadable]:
             yield database if is_file else Unreadable(top, database.path, "not a plain file")
 
 
-def misplaced(database: Database) -> str | None:
+def misplaced(path: str) -> str | None:
     """Return why the database may not hold exactly the sessions of its agent, or None."""
-    listed = registered(database.state_directory) or ()
-    paths = {path for agent, path in listed if agent == database.agent}
-    if paths and paths != {database.path}:
+    own = path.split(os.sep)[-3]
+    listed = registered(_state_directory(path)) or ()
+    paths = {each for agent, each in listed if agent == own}
+    if paths and paths != {path}:
         return "OpenClaw keeps this agent's sessions elsewhere, too (session.store)"
-    if any(agent != database.agent and path == database.path for agent, path in listed):
+    if any(agent != own and each == path for agent, each in listed):
         return "OpenClaw keeps the sessions of several agents in this database"
-    store = selected(database.state_directory).store
+    store = selected(path).store
     standard = "/agents/{agentId}/sessions/sessions.json"
     if store and not store.replace("\\", "/").endswith(standard):
         return "OpenClaw keeps its sessions elsewhere (session.store)"
@@ -372,12 +370,13 @@ def registered(state_directory: str) -> list[tuple[str, str]] | None:
     return None
 
 
-def presence(state_directory: str, path: str, *, opened: bool = False) -> Presence:
+def presence(path: str, *, opened: bool = False) -> Presence:
     """Return the processes that work on the database at `path`.
 
     With `opened`, this thread has it open. Then processes in other containers are not detected:
     `sqlite.held_open` must not be called.
     """
+    state_directory = _state_directory(path)
     try:
         with _state(state_directory) as connection:
             known = _listed_presence(connection, state_directory, path)
@@ -489,12 +488,13 @@ class Selected(Struct, frozen=True):
     unreadable: str | None = None
 
 
-def selected(state_directory: str) -> Selected:
-    """Read the configuration of a state directory. Without a file, nothing is selected.
+def selected(path: str) -> Selected:
+    """Read the configuration of the agent with this database. Without one, nothing is selected.
 
     If OpenClaw's state database is missing, too, the configuration is unknown: a container may
     mount only the directory `agents`.
     """
+    state_directory = _state_directory(path)
     try:
         with open(config_path(state_directory), encoding="utf-8") as handle:
             config = loads(handle.read(_LARGEST))

@@ -12,7 +12,6 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UntoldError, UsageError
 from brainsurgeon.formats.base import Format, dict_or_empty
 from brainsurgeon.hosts import claude_code, openclaw, openclaw_gate
-from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.lookup.sessions import (
     Session,
     all_sessions,
@@ -204,12 +203,13 @@ def started_by(own: Session, others: list[Session]) -> list[Session]:
     if file is None:
         return []
     if file.key is not None:
-        state = Database.of(file).state_directory
-        with open_database(state, file.directory) as database:
+        with open_database(file.directory) as database:
             started = openclaw_gate.started_by(database, file.key)
         paths_of = {f"{file.directory}/{ident}" for ident in started}
         return [item for item in others if item.path in paths_of]
-    entries = openclaw.started_by(file.directory, openclaw.keys_of(file.directory, file.name))
+    listed = openclaw.entries(file.directory)
+    keys = {key for key, entry in listed if openclaw.names_session(entry, file.name)}
+    entries = [entry for _, entry in listed if entry.get("spawnedBy") in keys]
     return [
         item for item in others
         if item.file and item.file.directory == file.directory

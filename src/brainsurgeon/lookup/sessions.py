@@ -249,13 +249,16 @@ def of_calling_process(sessions: Iterable[Session]) -> list[Session]:
 
 def session_among(sessions: list[Session], name: str) -> Session:
     """Like `session_named`, among the given sessions."""
-    keyed = cache(lambda directory: openclaw.keyed(directory, name))
+    entries = cache(openclaw.entries)
 
     def has_key(session: Session) -> bool:
         file = session.file
         return file is not None and (
             file.key == name
-            or any(openclaw.names_session(entry, file.name) for entry in keyed(file.directory))
+            or any(
+                key == name and openclaw.names_session(entry, file.name)
+                for key, entry in entries(file.directory)
+            )
         )
 
     is_path = (os.sep in name or name.endswith(".jsonl")) and "\0" not in name

@@ -65,13 +65,13 @@ def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus
             return None
         reasons = [
             'databases = "off"' if settings.databases == "off" else None,
-            schema.unknown, misplaced(item), unwritable(item.path),
+            schema.unknown, misplaced(item.path), unwritable(item.path),
         ]  # fmt: skip
     except (OSError, BusyError) as error:
         why = str(getattr(error, "strerror", None) or error)
         return DatabaseStatus(item.agent, item.path, None, None, why)
     if settings.databases == "auto":
-        chosen = selected(item.state_directory)
+        chosen = selected(item.path)
         reasons += [
             chosen.unreadable,
             chosen.engine and f"the context engine {chosen.engine} is selected",

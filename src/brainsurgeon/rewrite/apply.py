@@ -31,7 +31,7 @@ from brainsurgeon.errors import (
     StoreUnusableError,
 )
 from brainsurgeon.hosts import openclaw_database
-from brainsurgeon.hosts.openclaw_database import Database, Payload, digest
+from brainsurgeon.hosts.openclaw_database import Payload, digest
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.lookup.sessions import note_within
 from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal
@@ -556,8 +556,8 @@ class _RowsAttempt:
 
     def _gate(self) -> Callable[..., str | None]:
         """Return the check to repeat under the lock. Processes at work are looked up before it."""
-        seen, database = self._session.presence, Database.of(self._session.file)
-        presence = openclaw_database.presence(database.state_directory, database.path, opened=True)
+        seen, path = self._session.presence, self._session.file.directory
+        presence = openclaw_database.presence(path, opened=True)
         maintained = max(seen.maintained, presence.maintained)  # 0 if it cannot be read now
         # None: there may be a process that we cannot see.
         owners = None if seen.owners is None else presence.owners

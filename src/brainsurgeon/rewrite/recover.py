@@ -120,7 +120,7 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
         return "its database is gone; what was extracted stays in the store"
     seqs = [seq for seq, _, _ in rewrite.confirmation.rows]
     try:
-        now = digests_at(rewrite.root, path, rewrite.name, seqs)
+        now = digests_at(path, rewrite.name, seqs)
     except OSError as error:
         return f"its database cannot be read now ({error.strerror}); left for the next run"
     return "finished" if settle(store, rewrite, now) else "undone"

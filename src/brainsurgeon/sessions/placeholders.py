@@ -86,7 +86,7 @@ def archived_placeholders(database: Database, check_stop: Callable[[], None]) ->
 
     Raises OSError if a part cannot be read, since that part may contain placeholders.
     """
-    with _as_os_errors(), open_database(database.state_directory, database.path) as opened:
+    with _as_os_errors(), open_database(database.path) as opened:
         for _, at, data in _archives(opened):
             check_stop()
             for text in set(PLACEHOLDER.findall(data)):
@@ -95,7 +95,7 @@ def archived_placeholders(database: Database, check_stop: Callable[[], None]) ->
 
 def archived(database: Database) -> Iterator[tuple[str, list[Line]]]:
     """Yield the sessions in the archives of a database: their ids and lines."""
-    with _as_os_errors(), open_database(database.state_directory, database.path) as opened:
+    with _as_os_errors(), open_database(database.path) as opened:
         for session, _, data in _archives(opened):
             raws = data.splitlines(keepends=True)
             offsets = accumulate(map(len, raws), initial=0)

@@ -223,10 +223,9 @@ def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
     return hidden
 
 
-def open_database(state_directory: str, path: str) -> AbstractContextManager[sqlite3.Connection]:
+def open_database(path: str) -> AbstractContextManager[sqlite3.Connection]:
     """Open an agent's database for reading. Raises BusyError if its agent prevents that."""
-    presence = openclaw_database.presence(state_directory, path)
-    return sqlite.reading(path, owned=not presence.nobody)
+    return sqlite.reading(path, owned=not openclaw_database.presence(path).nobody)
 
 
 def layout_of(database: Database) -> Schema:
@@ -234,7 +233,7 @@ def layout_of(database: Database) -> Schema:
 
     Raises OSError or BusyError if it, or the list of its sessions, cannot be read.
     """
-    with open_database(database.state_directory, database.path) as opened:
+    with open_database(database.path) as opened:
         schema = openclaw_database.examine(opened)
         if not (schema.empty or schema.unknown):
             openclaw_gate.windows(opened)
@@ -263,11 +262,11 @@ def _sessions(
 ) -> Sequence[SessionFile | Unreadable]:
     unknown, files = None, []
     try:
-        with open_database(database.state_directory, database.path) as opened:
+        with open_database(database.path) as opened:
             schema = openclaw_database.examine(opened)
             if schema.empty:
                 return []
-            if why := openclaw_database.misplaced(database):
+            if why := openclaw_database.misplaced(database.path):
                 return [Unreadable(database.root, database.path, why, failed=False)]
             unknown = schema.unknown
             windows = openclaw_gate.windows(opened)
@@ -344,7 +343,7 @@ class OpenRows(AnyOpen):
 
     @property
     def engine(self) -> str | None:
-        selected = openclaw_database.selected(Database.of(self.file).state_directory)
+        selected = openclaw_database.selected(self.file.directory)
         if selected.unreadable:
             return f'{selected.unreadable}; databases = "engines" skips this check'
         if selected.engine:
@@ -365,7 +364,7 @@ class OpenRows(AnyOpen):
         path = self.file.directory
         unproven = None if self.file.exclusive else leases.unproven_at(os.path.dirname(path))
         return (
-            openclaw_database.misplaced(Database.of(self.file))
+            openclaw_database.misplaced(path)
             or openclaw_database.unwritable(path)
             or (unproven and UNTRIED.format(unproven))
         )
@@ -403,7 +402,7 @@ class OpenRows(AnyOpen):
 
 @contextmanager
 def open_rows(file: SessionFile, check_stop: Callable[[], None] = carry_on) -> Iterator[OpenRows]:
-    presence = openclaw_database.presence(Database.of(file).state_directory, file.directory)
+    presence = openclaw_database.presence(file.directory)
     with ExitStack() as held:
         reading = sqlite.reading(file.directory, owned=not presence.nobody)
         yield OpenRows(file, held.enter_context(reading), presence, check_stop, held)

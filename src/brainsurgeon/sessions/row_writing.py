@@ -256,13 +256,10 @@ def digests(database: sqlite3.Connection, session: str, seqs: Iterable[int]) -> 
     return current
 
 
-def digests_at(root: str, path: str, session: str, seqs: Iterable[int]) -> Digests:
-    """Like `digests`, for the database at `path`. Raises OSError if it cannot be read.
-
-    `root` is the directory of agents that contains it.
-    """
+def digests_at(path: str, session: str, seqs: Iterable[int]) -> Digests:
+    """Like `digests`, for the database at `path`. Raises OSError if it cannot be read."""
     try:
-        with open_database(os.path.dirname(root), path) as database:
+        with open_database(path) as database:
             return digests(database, session, seqs)
     except BusyError as error:
         raise OSError(errno.EBUSY, "its agent is using it") from error
