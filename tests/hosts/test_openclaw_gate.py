@@ -36,7 +36,7 @@ def ask(claw, session=GATEWAY, now=LATER, own=None, quiet=QUIET):
     (file,) = list_rows_at([Root(str(claw.root))], path, {path: own})
     with open_rows(file) as opened:
         try:
-            refuse_if(opened.own_obstacle)
+            refuse_if(opened.obstacle)
             opened.check_turn(None, quiet, now)
         except (RefusedError, NotIdleError) as no:
             return no

@@ -208,7 +208,8 @@ def _sessions(settings: Settings, store: Store | None, *, repair: bool) -> Itera
                           NO_ROOT if unseen else "its files are not written any more")  # fmt: skip
         try:
             with open_session(item) as session:
-                placeholders, obstacle = placeholders_of(settings, store, session), session.obstacle
+                placeholders = placeholders_of(settings, store, session)
+                obstacle = session.obstacle or session.mounted
         except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
             continue  # it was removed, is being replaced by brainsurgeon, or is no session
         except OSError as error:

@@ -229,8 +229,8 @@ class _Scan:
             return replace(look, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
             look = replace(look, due_at=self._memory.try_again_at(file, self._clock()))
-        elif isinstance(error, ObstacleError) or moved_to_database(file):
-            look = replace(look, due_at=0.0)  # every run tries it
+        elif (isinstance(error, ObstacleError) and not file.in_database) or moved_to_database(file):
+            look = replace(look, due_at=0.0)  # every run tries it; rows wait for a change
         return replace(look, again=AGAIN if result == "deferred" else None)
 
     def _change(self, file: SessionFile, now: float) -> Look:

@@ -641,7 +641,8 @@ class Batch:
     def full(self) -> bool:
         files = [planned.file for planned in self._waiting]
         return bool(files) and (
-            not all(planned.examined.session.may_wait for planned in self._waiting)
+            # While it is open, it keeps its agent from truncating the log of the database.
+            any(file.in_database for file in files)
             or time.monotonic() > self._since + _LONGEST
             or len(files) >= TOGETHER
             or sum(file.fingerprint.size for file in files) >= _MOST_BYTES

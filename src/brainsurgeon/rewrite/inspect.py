@@ -27,6 +27,7 @@ from brainsurgeon.sessions.discovery import failing, is_archive, moved_to_databa
 from brainsurgeon.sessions.reading import (
     AnyOpen,
     NotIdleError,
+    ObstacleError,
     RefusedError,
     carry_on,
     refuse_if,
@@ -78,7 +79,7 @@ def check_alone(session: AnyOpen) -> None:
     This examines every process, so a run checks it only if something is to be changed.
     """
     if mounted := session.mounted:
-        raise session.obstacle_error(mounted)
+        raise ObstacleError(mounted)
 
 
 def check_touchable(session: AnyOpen, settings: Settings) -> None:
@@ -86,8 +87,8 @@ def check_touchable(session: AnyOpen, settings: Settings) -> None:
     if moved_to_database(session.file) and not is_archive(session.file):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
     refuse_if(session.engine if settings.databases == "auto" else None)
-    if obstacle := session.own_obstacle:
-        raise session.obstacle_error(obstacle)
+    if obstacle := session.obstacle:
+        raise ObstacleError(obstacle)
 
 
 HELD = "another process is replacing the file"  # it has a lease: opening the file would wait

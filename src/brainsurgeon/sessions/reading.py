@@ -77,7 +77,7 @@ class AnyOpen(ABC):
 
     `file` and `fingerprint` are its state when it was opened. `check_stop` is called at every read
     and may raise StoppedError. `in_layout` is true if OpenClaw keeps it in its own directories or
-    database. If it `may_wait`, it can stay open until a run changes several sessions together.
+    database.
     """
 
     file: SessionFile
@@ -85,10 +85,8 @@ class AnyOpen(ABC):
     check_stop: Callable[[], None]
     lines: Lines
     in_layout: bool
-    may_wait = True
     hint = "auto"
     known: ClassVar[Mapping[str, Format]] = formats.FORMATS
-    obstacle_error: ClassVar[type[RefusedError]] = ObstacleError
 
     @cached_property
     def _beginning(self) -> tuple[Format, str | None]:
@@ -124,14 +122,9 @@ class AnyOpen(ABC):
         return None
 
     @property
-    def obstacle(self) -> str | None:
-        """Why the session must not be changed, for reasons other than its content, or None."""
-        return self.own_obstacle or self.mounted
-
-    @property
     @abstractmethod
-    def own_obstacle(self) -> str | None:
-        """Like `obstacle`, without `mounted`."""
+    def obstacle(self) -> str | None:
+        """Why it must not be changed, for reasons other than its content and `mounted`, or None."""
 
     @property
     @abstractmethod
@@ -139,12 +132,11 @@ class AnyOpen(ABC):
         """The context window of the session's model (tokens), if OpenClaw recorded it."""
 
     @abstractmethod
-    def stream(self, start: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes from `start` to `end` in chunks."""
-
-    @abstractmethod
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`; fewer if the session has shrunk."""
+
+    def stream(self, start: int, end: int) -> Iterator[bytes]:
+        return (self.read(at, min(at + CHUNK, end)) for at in range(start, end, CHUNK))
 
     def signs(self, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:  # noqa: ARG002
         """Return the signs outside of the session that its agent is at work on it."""
@@ -217,7 +209,7 @@ class OpenSession(AnyOpen):
         return leases.obstacle(self.directory, self.file.name)
 
     @property
-    def own_obstacle(self) -> str | None:
+    def obstacle(self) -> str | None:
         if os.fstat(self.descriptor).st_nlink != 1:
             return "the file has more than one name (hard links)"
         unproven = None if self.file.exclusive else leases.unproven(self.descriptor)
@@ -238,9 +230,6 @@ class OpenSession(AnyOpen):
         if now.place != self.fingerprint.place:
             return "the file was replaced meanwhile"
         return None if now == self.fingerprint else "the file changed meanwhile"
-
-    def stream(self, start: int, end: int) -> Iterator[bytes]:
-        return read_range(self.descriptor, start, end)
 
     def read(self, start: int, end: int) -> bytes:
         self.check_stop()
@@ -263,7 +252,6 @@ def stands_before(session: AnyOpen, end: int, texts: Sequence[bytes]) -> bool:
     """Check whether a session contains at least one of the texts before offset `end`."""
     longest, last = max(map(len, texts)), b""
     for piece in session.stream(0, end):
-        session.check_stop()
         edge = last + piece[:longest]
         if any(text in piece or text in edge for text in texts):
             return True
@@ -284,7 +272,7 @@ def open_below(root: str, directory: str) -> int:
 
 
 def open_plain(name: str, directory: int) -> int:
-    """Open a file for reading, without changing its access time if that is allowed."""
+    """Open a file for reading, if allowed without changing its access time."""
     try:
         return os.open(name, _OPEN | getattr(os, "O_NOATIME", 0), dir_fd=directory)
     except PermissionError:

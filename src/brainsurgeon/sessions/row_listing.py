@@ -28,6 +28,7 @@ from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import (
+    CHUNK,
     LONGEST_LINE,
     AnyOpen,
     NotIdleError,
@@ -35,8 +36,6 @@ from brainsurgeon.sessions.reading import (
     carry_on,
 )
 
-# Bytes of text that are fetched together.
-CHUNK = 1 << 20
 MOST_ROWS = 512
 _Item = TypeVar("_Item")
 UNTRIED = "SQLite's locks were not tried on this filesystem ({}), and its root is not `exclusive`"
@@ -96,11 +95,6 @@ class RowLines:
         places = self.index[self.index.at(start) : self.index.at(end - 1) + 1]
         text = b"".join(raw + b"\n" for _, raw in self._texts(places))
         return text[start - places[0].offset : end - places[0].offset]
-
-    def stream(self, start: int, end: int) -> Iterator[bytes]:
-        end = min(end, self.index.size)
-        for offset in range(start, end, CHUNK):
-            yield self.read(offset, min(offset + CHUNK, end))
 
     def row(self, place: RowPlace) -> Payload:
         """Fetch one row. Raises RefusedError if it changed since its line was read."""
@@ -309,8 +303,7 @@ class OpenRows(AnyOpen):
     `presence` tells which processes use the database.
     """
 
-    in_layout, may_wait = True, False  # while open, it keeps the agent from truncating its log
-    obstacle_error = RefusedError  # only a change of the database lets a run try again
+    in_layout = True
     known: ClassVar[dict[str, Format]] = {"openclaw": OpenClawRows()}
 
     def __init__(
@@ -335,9 +328,6 @@ class OpenRows(AnyOpen):
         mark = fingerprint(file.directory, window, index.size, file.own_ms)
         self.file, self.fingerprint = replace(file, fingerprint=mark, key=window.key), mark
 
-    def stream(self, start: int, end: int) -> Iterator[bytes]:
-        return self.lines.stream(start, end)
-
     def read(self, start: int, end: int) -> bytes:
         return self.lines.read(start, end)
 
@@ -358,7 +348,7 @@ class OpenRows(AnyOpen):
         return openclaw_gate.context_tokens(self._database, self.file.name)
 
     @property
-    def own_obstacle(self) -> str | None:
+    def obstacle(self) -> str | None:
         if self.schema.unknown:
             return self.schema.unknown
         path = self.file.directory
