@@ -69,7 +69,7 @@ class ProcessRecord(Struct, frozen=True):
                 own = os.readlink("/proc/self/ns/pid")
             except OSError:
                 own = None
-            if self.namespace != own:
+            if self.namespace != own:  # in a container: it cannot be checked here
                 return now - self.written < abandoned
         if not exists(self.pid):
             return False
@@ -157,17 +157,14 @@ def is_no_session(path: str, known_home: str) -> bool:
 
 
 class SessionPresence(Struct, frozen=True):
-    """Why a session is busy, and which idle process has it in memory, by the live-process records.
-
-    A process that records no status counts as idle.
-    """
+    """Why a session is busy, or which idle process has it in memory, by live-process records."""
 
     busy: str | None = None
     beside: str | None = None
 
 
 def signs(where: Place, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:
-    """Return the signs of a busy session: live-process records and the sub-agents' sessions."""
+    """Return the signs of a busy session: live-process records, and sub-agents at work."""
     places = (
         os.path.join(where.home, RECORDS),
         os.path.join(where.directory, where.session, SUBAGENTS),
@@ -191,11 +188,7 @@ def _marks(directory: str) -> object:
 
 
 def presence(where: Place, now: float, abandoned: float) -> SessionPresence:
-    """Read the live-process records of a home; a record that cannot be read counts as busy.
-
-    The record of a process in another pid namespace (a container) cannot be checked here: it counts
-    as living for `abandoned` seconds after it was last written.
-    """
+    """Read the live-process records of a home; a record that cannot be read counts as busy."""
     directory = os.path.join(where.home, RECORDS)
     beside = None
     try:
@@ -208,7 +201,7 @@ def presence(where: Place, now: float, abandoned: float) -> SessionPresence:
                 continue
             if record.session is None:
                 return SessionPresence(f"the record of process {record.pid} cannot be read")
-            if record.status not in (None, "idle"):
+            if record.status not in (None, "idle"):  # without a status, it counts as idle
                 return SessionPresence(f"process {record.pid} of Claude Code is at work on it")
             beside = f"process {record.pid} of Claude Code has it in memory"
     except FileNotFoundError:
@@ -221,9 +214,8 @@ def presence(where: Place, now: float, abandoned: float) -> SessionPresence:
 def calling_session() -> str | None:
     """Return the path of the session whose Claude Code process started this one, or None.
 
-    Claude Code is an ancestor of the tools and servers it starts. If its project does not have the
-    file (yet), the only file of that name in other projects counts. A call by a sub-agent
-    counts as its main session's.
+    If its project does not have the file (yet), the only file of that name in other projects
+    counts. A call by a sub-agent counts as its main session's.
     """
     home = home_paths.claude_code()
     for pid in ancestors():
@@ -239,13 +231,10 @@ def calling_session() -> str | None:
 
 
 def project_of(directory: str) -> str:
-    """Return the directory of the sessions that work in `directory`.
-
-    Claude Code shortens a name that is too long and appends a digest of its own.
-    """
+    """Return the directory of the sessions that work in `directory`."""
     projects = os.path.join(home_paths.claude_code(), PROJECTS)
     name = re.sub(r"[^a-zA-Z0-9]", "-", directory)
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _LONGEST_NAME:  # it is shortened, and a digest is appended
         known = glob(f"{escape(projects)}/{name[:_LONGEST_NAME]}-*")
         if len(known) == 1:
             return known[0]
@@ -253,7 +242,7 @@ def project_of(directory: str) -> str:
 
 
 def young_subagent(where: Place, now: float, quiet: float) -> str | None:
-    """Return a reason if a sub-agent of this session wrote less than `quiet` seconds ago."""
+    """Return a reason if a sub-agent wrote less than `quiet` seconds ago."""
     if where.subagent:
         return None
     try:

@@ -35,10 +35,7 @@ def is_archive_name(name: str) -> bool:
 
 
 def owner(directory: str) -> str | None:
-    """Return the directory of the agent that has its sessions in this directory, or None.
-
-    Files `<agent>/sessions/*.jsonl` belong to `<agent>`, whatever their format and root.
-    """
+    """Return the agent's directory if its sessions, in any format, lie in this directory."""
     home, name = os.path.split(directory)
     return home if name in ("sessions", _IMPORTED) else None
 
@@ -155,7 +152,6 @@ def registry(directory: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def names_session(entry: dict[str, Any], name: str) -> bool:
-    """Check whether an entry of `sessions.json` belongs to the session file `name`."""
     file = entry.get("sessionFile")
     by_file = isinstance(file, str) and os.path.basename(file) == name
     return by_file or entry.get("sessionId") == name.removesuffix(".jsonl")
@@ -191,12 +187,10 @@ def _may_run(entry: dict[str, Any], name: str) -> bool:
 
 
 def keys_of(directory: str, name: str) -> list[str]:
-    """Return the keys of a session file in `sessions.json`; [] if it is unreadable or malformed."""
     return [key for key, entry in entries(directory) if names_session(entry, name)]
 
 
 def context_tokens(directory: str, name: str) -> int | None:
-    """Return the context window (tokens) of a session's model, if `sessions.json` has it."""
     ours = (entry for _, entry in entries(directory) if names_session(entry, name))
     sizes = (entry.get("contextTokens") for entry in ours)
     return next((size for size in sizes if type(size) is int and size > 0), None)

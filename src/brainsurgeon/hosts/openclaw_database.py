@@ -250,7 +250,7 @@ def payloads(
 
 
 def last_message(connection: sqlite3.Connection, schema: Schema, session: str) -> bytes | None:
-    """Return the last message of the branch that the model sees, or None without one."""
+    """Return the last message of the branch that the model sees."""
     row = connection.execute(
         f"SELECT {_EVENT[schema.compressing]} FROM session_transcript_active_events a"  # noqa: S608
         " JOIN transcript_events e"
@@ -284,10 +284,7 @@ def _state_directory(path: str) -> str:
 
 
 def databases(root: str) -> Iterator[Database | Unreadable]:
-    """Yield the databases below a root, and the places that cannot be read.
-
-    Follows no link below the root. Yields nothing if the root is not a directory of agents.
-    """
+    """Yield the databases below a root, following no link, and the places that cannot be read."""
     top = os.path.realpath(root)
     try:
         agents = sorted(os.listdir(top))
@@ -437,8 +434,7 @@ def _is_path(value: object) -> TypeGuard[str]:
 
 # OpenClaw's configuration is JSON5. Comments, bare keys, single quotes and trailing commas are
 # converted to JSON, and the standard parser refuses everything else. So nothing is misunderstood.
-# The library `json5` takes 30 times as long (half a second for 45 KB). `pyjson5` would be one more
-# compiled package, in place of 30 lines.
+# The library `json5` takes 30 times as long (half a second for 45 KB).
 _PIECE = r"""(?xs)
       (?P<space>[\s\ufeff]+|//[^\n]*|/\*.*?\*/)
     | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
@@ -480,7 +476,7 @@ _LARGEST = 16 << 20  # bytes read of a configuration
 class Selected(Struct, frozen=True):
     """The store and the context engine in the configuration; None means OpenClaw's own.
 
-    `unreadable` is the reason why the configuration cannot be read reliably, or None.
+    `unreadable` is the reason why the configuration cannot be read reliably.
     """
 
     store: str | None = None
@@ -491,8 +487,7 @@ class Selected(Struct, frozen=True):
 def selected(path: str) -> Selected:
     """Read the configuration of the agent with this database. Without one, nothing is selected.
 
-    If OpenClaw's state database is missing, too, the configuration is unknown: a container may
-    mount only the directory `agents`.
+    If the state database is missing, too, it is unknown: a container may mount only `agents`.
     """
     state_directory = _state_directory(path)
     try:
@@ -515,10 +510,7 @@ def selected(path: str) -> Selected:
 
 
 def config_path(state_directory: str) -> str:
-    """Return the path of the configuration.
-
-    OPENCLAW_CONFIG_PATH counts only for this user's own state directory.
-    """
+    # OPENCLAW_CONFIG_PATH counts only for this user's own state directory.
     named = os.environ.get("OPENCLAW_CONFIG_PATH", "").strip()
     home = os.environ.get("OPENCLAW_STATE_DIR", "").strip() or "~/.openclaw"
     if named and os.path.realpath(os.path.expanduser(home)) == os.path.realpath(state_directory):

@@ -30,8 +30,7 @@ class Window(Struct, frozen=True):
     read. `writer` is the run that claims the session, `queued_at` the time at which the newest
     queued message was accepted, `unsent` that of the oldest turn that was not yet sent to the
     context engine, None without one. `started_at` and `ended_at` are the times of the newest run,
-    None if it is not recorded or not finished. `runtimes` are the programs that work on the
-    session, `cold` is set if its events were moved to an archive.
+    None if it is not recorded or not finished. `cold` is set if its events are in an archive.
     """
 
     session: str
@@ -97,7 +96,6 @@ def window(connection: sqlite3.Connection, session: str) -> Window | None:
 
 
 def context_tokens(connection: sqlite3.Connection, session: str) -> int | None:
-    """Read the context window (tokens) of a session's model, if its node has it."""
     tokens = _ENTRY.format("contextTokens")
     row = connection.execute(
         f"SELECT {tokens}{_FROM} WHERE w.session_id = ? AND n.current_session_id = w.session_id",
@@ -107,7 +105,7 @@ def context_tokens(connection: sqlite3.Connection, session: str) -> int | None:
 
 
 def started_by(connection: sqlite3.Connection, key: str) -> list[str]:
-    """Read the ids of the sessions of the sub-agents that the session with a key started."""
+    """Return the ids of the sessions of sub-agents that the session with a key started."""
     spawned = f"coalesce(n.spawned_by, {_ENTRY.format('spawnedBy')})"
     rows = connection.execute(f"SELECT w.session_id{_FROM} WHERE {spawned} = ?", (key,))
     return [str(ident) for (ident,) in rows]
@@ -147,11 +145,10 @@ _AHEAD = 5.0  # seconds that a time may lie in the future
 
 
 class Closed(Struct, frozen=True):
-    """Why a session may not be written now.
+    """Why a session may not be written now, at least `until` (seconds since 1970).
 
-    `until` is the time (seconds since 1970) at which that may change by itself. With `watched` it
-    may also change without a change of the database: when a process ends. With `given_up` nothing
-    waits for a change: its agent keeps nothing there any more.
+    With `watched` that may also change without a change of the database: when a process ends. With
+    `given_up` nothing waits for a change: its agent keeps nothing there any more.
     """
 
     reason: str
@@ -163,8 +160,7 @@ class Closed(Struct, frozen=True):
 class Gate(Struct, frozen=True):
     """The required silence (seconds), and the processes that work on the database.
 
-    `own` is the time (milliseconds) of our last write to the session. It does not count as
-    activity of its agent.
+    `own` is the time (milliseconds) of our own last write to the session, which is no activity.
     """
 
     quiet: float
@@ -209,10 +205,7 @@ class Gate(Struct, frozen=True):
         return Closed(f"claimed by the run {window.writer[:8]}{stuck}", watched=True)
 
     def is_killed(self, window: Window, now: float) -> bool:
-        """Check whether OpenClaw marked the newest run as killed, and its process is gone.
-
-        Nothing continues such a run: its last turn counts as closed.
-        """
+        """Check whether OpenClaw marked the newest run as killed, and its process is gone."""
         started = window.started_at
         gone = self.presence.nobody or (started is not None and self._came_after(started, now))
         return gone and "killed" in window.statuses[:1]

@@ -40,7 +40,7 @@ def exists(pid: int) -> bool:
 
 
 def start_of(pid: int) -> int | None:
-    """Return the start of a process in ticks since boot, None if unknown."""
+    """Return the start of a process (ticks since boot)."""
     fields = _status_of(pid)
     return int(fields[_START_FIELD]) if fields else None
 
@@ -57,7 +57,7 @@ def ancestors() -> Iterator[int]:
 
 
 def kill_with_descendants(leader: int) -> None:
-    """Kill the leader of a process session, all members of the session, and their descendants.
+    """Kill a process session and all descendants.
 
     Some programs start their children in another process group (timeout(1)) or session.
     """

@@ -92,8 +92,6 @@ class _Connection(sqlite3.Connection):
 
 
 class DatabaseState(Struct, frozen=True):
-    """The states of a database and of its write-ahead log, if there is one."""
-
     main: Fingerprint
     log: Fingerprint | None
 
@@ -103,10 +101,7 @@ class DatabaseState(Struct, frozen=True):
 
 
 def state_of(path: str) -> DatabaseState:
-    """Return the state of a database without opening it.
-
-    Raises FileNotFoundError if it is gone, IsADirectoryError if it is no regular file.
-    """
+    """Return the state of a database without opening it. Raises OSError if it is no plain file."""
     main = os.stat(path, follow_symlinks=False)
     if not stat.S_ISREG(main.st_mode):
         raise IsADirectoryError(path)
@@ -119,8 +114,7 @@ def state_of(path: str) -> DatabaseState:
 def held_open(path: str) -> bool:
     """Check whether another process, in any container, has the database open.
 
-    Every connection to a database in WAL mode holds a lock on one byte of the log's index. Must not
-    be called by a thread that has the database open itself.
+    Must not be called by a thread that has the database open itself.
     """
     with _exclusive(path):
         try:

@@ -23,7 +23,7 @@ from brainsurgeon.model.records import OpenRewrite
 from brainsurgeon.model.reports import Recovery
 from brainsurgeon.model.sessions import End, Fingerprint
 from brainsurgeon.sessions import retire
-from brainsurgeon.sessions.reading import open_below, open_plain, recognise_at
+from brainsurgeon.sessions.reading import open_below, plain_file, recognise_at
 from brainsurgeon.sessions.retire import FilePair, Ledger, StaysError, inode
 from brainsurgeon.sessions.row_writing import Digests, digests_at
 from brainsurgeon.store import Store
@@ -207,14 +207,11 @@ def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrit
     if which not in ("old", "new"):
         return False
     record = store.sessions.known(rewrite.session_id)
-    descriptor = open_plain(name, directory)
-    try:
+    with plain_file(name, directory) as descriptor:
         if retire.goes_on(descriptor, rewrite.ends[which == "new"]):
             return True
         identity = recognise_at(descriptor, record.format or "auto").identity
         return identity is not None and identity == record.identity
-    finally:
-        os.close(descriptor)
 
 
 def _which(directory: int, name: str, rewrite: OpenRewrite) -> str:

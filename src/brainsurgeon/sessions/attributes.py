@@ -56,9 +56,8 @@ def copy(old: int, new: int, status: os.stat_result) -> None:
 
 
 def _listed(descriptor: int) -> list[str]:
-    """Return the names of the extended attributes of a file, including access lists."""
     try:
-        return os.listxattr(descriptor)
+        return os.listxattr(descriptor)  # access lists are among them
     except (AttributeError, OSError):  # not supported by this system or filesystem
         return []
 

@@ -37,7 +37,7 @@ from brainsurgeon.sessions.reading import (
     RefusedError,
     carry_on,
     open_below,
-    open_plain,
+    plain_file,
     recognise_at,
 )
 from brainsurgeon.sessions.reading import open_session as open_file
@@ -60,7 +60,7 @@ def _open_listed(
     """Open a directory and return a descriptor and its listing.
 
     `name` is its path, or its name in the open directory `above`, where a link is refused. The
-    caller closes the descriptor. It may allow only the look-up of names.
+    descriptor may allow only the look-up of names.
     """
     flags = _DIRECTORY if above is None else _DIRECTORY | os.O_NOFOLLOW
     if resting and (known := resting.listings.get(path)):
@@ -162,8 +162,6 @@ def is_named(file: SessionFile) -> bool:
 
 
 class _Walk(Struct, frozen=True):
-    """The walk of one root; the parameters of `discover`."""
-
     top: str
     root: Root
     wanted: Callable[[str], bool]
@@ -176,7 +174,7 @@ class _Walk(Struct, frozen=True):
     def directory(
         self, path: str, above: int | None, depth: int
     ) -> Iterator[SessionFile | Unreadable]:
-        """Walk one directory: the root itself, or one in the open directory `above`."""
+        """Walk the root itself, or a directory in the open directory `above`."""
         is_root = above is None
         shown = self.root.path if is_root else path
         try:
@@ -252,41 +250,27 @@ class _Walk(Struct, frozen=True):
     ) -> tuple[str, str]:
         """Return the name of the agent that owns a file, and that agent's own directory.
 
-        If the directory layout does not show the agent, its name is made from the file's format
-        and directory.
+        If the layout does not show the agent, its name is made from the format and the directory.
         """
         home = openclaw.owner(directory)
         if home is not None:
             return os.path.basename(home), home
         path = f"{directory}/{name}"
         form = self.format_of(path, fingerprint) if self.format_of else None
-        form = form or self._format(name, descriptor)
+        if not form and openclaw.is_session_name(name):
+            # Not a temporary file: opening one would disturb its lease.
+            with suppress(OSError), plain_file(name, descriptor) as file:
+                form = recognise_at(file, self.root.format).name
+        form = form or formats.UNKNOWN
         place = claude_code.place(path) if form == claude_code.FORMAT else None
         if place is not None:
             return place.agent, place.directory
-        if form == codex.NAME and (agent := self._codex_agent(name, descriptor)):
-            return agent, directory
+        if form == codex.NAME:
+            with suppress(OSError), plain_file(name, descriptor) as file:
+                if agent := codex.agent(os.pread(file, codex.HEAD, 0)):
+                    return agent, directory
         host = openclaw.PI if form == "openclaw" else f"{form}:"
         return f"{host}{os.path.basename(directory)}", directory
-
-    def _codex_agent(self, name: str, descriptor: int) -> str | None:
-        with suppress(OSError):
-            opened = open_plain(name, descriptor)
-            try:
-                return codex.agent(os.pread(opened, codex.HEAD, 0))
-            finally:
-                os.close(opened)
-        return None
-
-    def _format(self, name: str, descriptor: int) -> str:
-        if openclaw.is_session_name(name):  # opening a temporary file would disturb its lease
-            with suppress(OSError):
-                opened = open_plain(name, descriptor)
-                try:
-                    return recognise_at(opened, self.root.format).name or formats.UNKNOWN
-                finally:
-                    os.close(opened)
-        return formats.UNKNOWN
 
 
 def open_session(

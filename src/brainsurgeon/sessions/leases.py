@@ -100,7 +100,7 @@ def drop(descriptor: int) -> None:
 def exchange(directory: int, first: str, other: str) -> None:
     """Exchange two names in one directory atomically.
 
-    Raises FileNotFoundError if either name is gone: a deleted session never comes back.
+    Raises FileNotFoundError if either is gone: a deleted session never comes back.
     """
     rename = getattr(_libc, "renameat2", None)
     if rename is None:
@@ -130,10 +130,7 @@ UNPROVEN = "leases prove nothing on this filesystem ({}), and its root is not `e
 
 
 def unproven(descriptor: int) -> str | None:
-    """Return the filesystem of an open file if leases prove nothing on it, else None.
-
-    None also on systems other than Linux, which have no leases.
-    """
+    """Return the filesystem of an open file if leases prove nothing on it, else None."""
     if sys.platform != "linux":
         return None
     # Longer than any `struct statfs`, which begins with the number.
@@ -145,7 +142,7 @@ def unproven(descriptor: int) -> str | None:
 
 
 def unproven_at(path: str) -> str | None:
-    """Return the filesystem of a directory if leases prove nothing on it, else None."""
+    """Like `unproven`, for a directory."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return unproven(descriptor)
@@ -175,7 +172,6 @@ class _Mount(Struct, frozen=True):
     point: bytes
 
     def within(self, path: bytes) -> _Place:
-        """Return the place in the filesystem of a path below `point`."""
         inner = os.path.relpath(path, self.point)
         return self.device, os.path.normpath(os.path.join(self.root, inner))
 
@@ -193,7 +189,7 @@ _cache = _MountCache()
 def obstacle(directory: int, name: str, *, at_last: bool = False) -> str | None:
     """Return a reason if a file is mounted or a mount point in a visible namespace, else None.
 
-    `directory` is an open descriptor of its directory. `at_last` allows only a recent cache.
+    `at_last` allows only a recent cache.
     """
     try:
         if time.monotonic() - _cache.at > (AT_LAST if at_last else FRESH):

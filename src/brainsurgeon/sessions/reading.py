@@ -9,7 +9,7 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from itertools import islice
 from typing import ClassVar
@@ -243,8 +243,7 @@ def open_session(
     with ExitStack() as held:
         directory = open_below(file.root, file.directory)
         held.callback(os.close, directory)
-        descriptor = open_plain(file.name, directory)
-        held.callback(os.close, descriptor)
+        descriptor = held.enter_context(plain_file(file.name, directory))
         yield OpenSession(file, descriptor, directory, check_stop)
 
 
@@ -271,16 +270,21 @@ def open_below(root: str, directory: str) -> int:
     return at
 
 
-def open_plain(name: str, directory: int) -> int:
+@contextmanager
+def plain_file(name: str, directory: int) -> Iterator[int]:
     """Open a file for reading, if allowed without changing its access time."""
     try:
-        return os.open(name, _OPEN | getattr(os, "O_NOATIME", 0), dir_fd=directory)
+        descriptor = os.open(name, _OPEN | getattr(os, "O_NOATIME", 0), dir_fd=directory)
     except PermissionError:
-        return os.open(name, _OPEN, dir_fd=directory)
+        descriptor = os.open(name, _OPEN, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def head(lines: Iterable[Line]) -> list[bytes]:
-    """Return the first lines, which show the format, without lines that are too long."""
+    """Return the first lines, which show the format, except too long ones."""
     return [line.raw for line in islice(lines, formats.HEAD_LINES) if line.raw is not None]
 
 
@@ -306,14 +310,9 @@ def mark_of(descriptor: int, offset: int, size: int) -> bytes:
 
 def mark_at(directory: int, name: str, seen: Fingerprint, offset: int) -> bytes | None:
     """Like `mark_as_seen`, for a file that may be gone."""
-    try:
-        descriptor = open_plain(name, directory)
-    except OSError:
-        return None
-    try:
+    with suppress(OSError), plain_file(name, directory) as descriptor:
         return mark_as_seen(descriptor, offset, seen)
-    finally:
-        os.close(descriptor)
+    return None
 
 
 def mark_as_seen(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
