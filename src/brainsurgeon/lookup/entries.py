@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -74,8 +74,7 @@ def entry_named(
         if len(idents) > 1:
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
         named = _exactly(settings, store, idents[0], session, to_show=to_show)
-        whole = json.dumps(wanted).encode()
-        if any(whole in raw for raw in _lines_of(named.session)):  # another entry has this id
+        if _has_entry(named.session, wanted):  # another entry, without extracted values
             raise
         return named
 
@@ -94,11 +93,9 @@ def _exactly(
 
 def is_extracted_from(store: Store, session: Session, ident: str) -> bool:
     """Check whether a session has values of an entry (by its whole id or placeholder)."""
-    try:
-        _of_session(store, session, ident)
-    except NotFoundError:
-        return False
-    return True
+    return bool(
+        _in_session(store, session, owned(store, session, store.extractions.of_entry(ident)))
+    )
 
 
 def owned(store: Store, session: Session, values: Iterable[Extraction]) -> list[Extraction]:
@@ -111,6 +108,14 @@ def owned(store: Store, session: Session, values: Iterable[Extraction]) -> list[
 
 def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
     values = owned(store, session, store.extractions.of_entry(reference))
+    here = _in_session(store, session, values)
+    if not here:
+        raise _nothing_extracted(id_named(reference), session)
+    return EntryValues(session, here[-1].entry_id, newest(here))
+
+
+def _in_session(store: Store, session: Session, values: list[Extraction]) -> list[Extraction]:
+    """Return the values that a session has, or that were extracted from it."""
     record = session.record
     placed = store.placements.of_session(record.id) if record else frozenset()
     here = [value for value in values if value.id in placed]
@@ -119,9 +124,7 @@ def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
     if not here and values:  # a fork or a copy that no scan has seen yet
         in_file = _placeholders_in(session)
         here = [value for value in values if value.placeholder.encode() in in_file]
-    if not here:
-        raise _nothing_extracted(id_named(reference), session)
-    return EntryValues(session, here[-1].entry_id, newest(here))
+    return here
 
 
 def _check_all_owned(store: Store, named: EntryValues) -> None:
@@ -130,16 +133,11 @@ def _check_all_owned(store: Store, named: EntryValues) -> None:
     A request to restore an entry covers all of its values.
     """
     session = named.session
-    if not session.only_owned:
-        return
     values = store.extractions.of_entry(named.entry_id)
     own = {(value.name, value.path, value.digest) for value in owned(store, session, values)}
     foreign = [value for value in values if (value.name, value.path, value.digest) not in own]
-    if foreign:
-        placed = store.placements.of_session(session.record.id) if session.record else frozenset()
-        in_file = _placeholders_in(session)
-        if any(value.id in placed or value.placeholder.encode() in in_file for value in foreign):
-            raise _nothing_extracted(named.entry_id, session)
+    if _in_session(store, session, foreign):
+        raise _nothing_extracted(named.entry_id, session)
 
 
 def _nothing_extracted(wanted: str, session: Session | None = None) -> NotFoundError:
@@ -201,18 +199,13 @@ def _has_entry(session: Session, ident: str) -> bool:
 
 
 def _placeholders_in(session: Session) -> frozenset[bytes]:
-    return frozenset(text for raw in _lines_of(session) for text in PLACEHOLDER.findall(raw))
-
-
-def _lines_of(session: Session) -> Iterator[bytes]:
-    """Yield the lines of a session's file, or none if it cannot be read."""
-    if session.file is None:
-        return
-    try:
-        with open_session(session.file) as opened:
-            yield from (line.raw for line in opened.lines if line.raw)
-    except (OSError, RefusedError, BusyError):
-        return
+    """Return the placeholders in a session's file, or none if it cannot be read."""
+    if session.file is not None:
+        with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
+            return frozenset(
+                text for line in opened.lines for text in PLACEHOLDER.findall(line.raw or b"")
+            )
+    return frozenset()
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:

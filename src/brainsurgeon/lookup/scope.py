@@ -54,8 +54,8 @@ def bound(settings: Settings, store: Store | None, scope: Scope) -> tuple[Scope,
     Raises AmbiguousError if a name matches several agents or sessions. Only the user who starts a
     server sees this error, agents do not.
     """
-    listed = [item for item in all_sessions(settings, store) if _of_agent(item, scope.agent)]
-    directories = sorted({session.agent_directory for session in _of_live_agents(listed)})
+    listed = _of_agent(all_sessions(settings, store), scope.agent)
+    directories = sorted({session.agent_directory for session in listed})
     if scope.agent and len(directories) > 1:
         hint = "name its directory with --agent"
         raise AmbiguousError(f"agent {scope.agent!r}", directories, hint)
@@ -72,8 +72,7 @@ def bound(settings: Settings, store: Store | None, scope: Scope) -> tuple[Scope,
 
 def sessions_in(settings: Settings, store: Store | None, scope: Scope) -> list[Session]:
     """Return the sessions that a caller may see, none if the agent's name has become ambiguous."""
-    listed = [item for item in all_sessions(settings, store) if _of_agent(item, scope.agent)]
-    listed = _of_live_agents(listed)
+    listed = _of_agent(all_sessions(settings, store), scope.agent)
     if scope.agent and len({session.agent_directory for session in listed}) > 1:
         return []
     if scope.agent or scope.session:
@@ -87,24 +86,23 @@ def sessions_in(settings: Settings, store: Store | None, scope: Scope) -> list[S
     ]  # fmt: skip
 
 
-def _of_live_agents(listed: list[Session]) -> list[Session]:
-    """Drop sessions that the store knows only from an agent's earlier directory."""
-    live = {(session.agent, session.agent_directory) for session in listed if session.file}
-    names = {agent for agent, _ in live}
-    return [
-        session for session in listed
-        if session.agent not in names or (session.agent, session.agent_directory) in live
-    ]  # fmt: skip
-
-
-def _of_agent(session: Session, agent: str | None) -> bool:
+def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
+    """Return the sessions of an agent, without those known only from an earlier directory."""
+    is_path = agent is not None and (sep in agent or agent == ".") and "\0" not in agent
     if agent is None:
-        return True
-    if (sep in agent or agent == ".") and "\0" not in agent:
-        own = paths.realpath(session.agent_directory)
-        working = paths.realpath(claude_code.project_of(paths.realpath(agent)))
-        return own in (paths.realpath(agent), working)
-    return agent in openclaw.agent_names(session.agent)
+        listed = sessions
+    elif is_path:
+        place = paths.realpath(agent)
+        places = place, paths.realpath(claude_code.project_of(place))
+        listed = [item for item in sessions if paths.realpath(item.agent_directory) in places]
+    else:
+        listed = [item for item in sessions if agent in openclaw.agent_names(item.agent)]
+    live = {(item.agent, item.agent_directory) for item in listed if item.file}
+    names = {name for name, _ in live}
+    return [
+        item for item in listed
+        if item.agent not in names or (item.agent, item.agent_directory) in live
+    ]  # fmt: skip
 
 
 def session_for(
