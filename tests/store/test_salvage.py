@@ -7,17 +7,11 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon.store.database import connect, database_path
-from brainsurgeon.store.salvage import (
-    by_index,
-    by_row_id,
-    from_both_ends,
-    highest_row_id,
-    salvage,
-    sequences,
-)
+from brainsurgeon.store.salvage import by_index, by_number, highest_row_id, salvage, sequences
 from building.pages import leaf_pages, spoil
 
 ROWS = 5000
+TABLES = ("numbered", "ordered", "sessions")
 
 
 @pytest.fixture
@@ -27,43 +21,43 @@ def damaged(tmp_path):
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("CREATE TABLE numbered (id INTEGER PRIMARY KEY, text TEXT)")
         database.execute("CREATE TABLE ordered (id INTEGER PRIMARY KEY, text) WITHOUT ROWID")
-        for table in ("numbered", "ordered"):
+        database.execute("CREATE TABLE sessions (id INTEGER PRIMARY KEY, path TEXT UNIQUE)")
+        for table in TABLES:
             database.execute("BEGIN")
             database.executemany(
                 f"INSERT INTO {table} VALUES (?, ?)",
                 ((number, f"{table}{number:05}") for number in range(1, ROWS + 1)),
             )
             database.execute("COMMIT")
-    for table in ("numbered", "ordered"):
-        pages = leaf_pages(path, table)
+    for place in ("numbered", "ordered", "sqlite_autoindex_sessions_1"):
+        pages = leaf_pages(path, place)
         spoil(path, pages[len(pages) // 2])
     with closing(connect(path, "ro")) as database:
         yield database
 
 
-def gap(rows, table):
+def gap(found, table):
     """Check that rows of a table are right and that one range of them lacks; return its length."""
-    found = dict(row for row in rows if row)
-    assert None in rows
     assert found.items() <= {number: f"{table}{number:05}" for number in range(1, ROWS + 1)}.items()
     missing = set(range(1, ROWS + 1)) - found.keys()
     assert max(missing) - min(missing) == len(missing) - 1
     return len(missing)
 
 
-def test_a_table_with_row_ids_is_read_up_to_the_damaged_page(damaged):
-    """Only the rows of the damaged page are missing, with a None for each."""
-    rows = list(by_row_id(damaged, "numbered", "id, text", highest_row_id(damaged, "numbered")))
+@pytest.mark.parametrize("table", ["numbered", "ordered"])
+def test_only_the_rows_of_a_damaged_page_are_missing(damaged, table):
+    """Each number is looked up, and a None tells of each that cannot be."""
+    rows = list(by_number(damaged, table, "id, text", "id", highest_row_id(damaged, "numbered")))
 
     assert 0 < rows.count(None) < 300
-    assert gap(rows, "numbered") == rows.count(None)
+    assert gap(dict(row for row in rows if row), table) == rows.count(None)
 
 
-def test_a_table_without_row_ids_is_read_from_both_ends(damaged):
-    """The rows before and after the damaged page are read, and a None tells of the gap."""
-    rows = list(from_both_ends(damaged, "ordered", "id, text", ["id"]))
+def test_an_index_is_read_from_both_ends(damaged):
+    """The entries before and after the damaged page are read."""
+    found = {ident: path.decode() for ident, path in by_index(damaged, "path").items()}
 
-    assert gap(rows, "ordered") < 300
+    assert 0 < gap(found, "sessions") < 300
 
 
 def test_where_nothing_is_damaged_there_is_no_gap(store):
@@ -76,8 +70,8 @@ def test_where_nothing_is_damaged_there_is_no_gap(store):
     old = store._connection
 
     assert highest_row_id(old, "sessions") == 7
-    assert list(by_row_id(old, "sessions", "id, agent", 7)) == [(7, "a")]
-    assert list(from_both_ends(old, "placements", "session_id", ["session_id"])) == []
+    assert list(by_number(old, "sessions", "id, agent", "rowid", 7)) == [(7, "a")]
+    assert list(by_number(old, "placements", "extraction_id", "session_id", 7)) == []
     assert by_index(old, "path") == {7: b"/a"}
     assert sequences(old) == {}
 

@@ -434,15 +434,6 @@ class Table:
         )
         return int(cursor.lastrowid or 0)
 
-    def _upsert(self, table: str, key: str, row: Mapping[str, object]) -> None:
-        """Insert a row, or update the columns of the one with the same key."""
-        changed = ", ".join(f"{column} = excluded.{column}" for column in row if column != key)
-        self._execute(
-            f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608
-            f" ON CONFLICT ({key}) DO UPDATE SET {changed}",
-            (*row.values(),),
-        )
-
 
 # Inodes on btrfs and other filesystems use all 64 bits; SQLite's integers are signed.
 def signed(number: int) -> int:

@@ -274,7 +274,7 @@ class Facts(Table):
         self._last_run = os.path.join(directory, "last_run")
 
     def put(self, key: str, value: Any) -> None:
-        self._upsert("meta", "key", {"key": key, "value": json.dumps(value)})
+        self._insert("meta", {"key": key, "value": json.dumps(value)}, "OR REPLACE")
 
     def get(self, key: str) -> Any:
         text = self._first("SELECT value FROM meta WHERE key = ?", key)

@@ -59,19 +59,16 @@ _POINTER_MAP = 2
 _Row = tuple[Any, ...]
 
 
-def by_row_id(
-    old: sqlite3.Connection, table: str, columns: str, highest: int
+def by_number(
+    old: sqlite3.Connection, table: str, columns: str, column: str, highest: int
 ) -> Iterator[_Row | None]:  # fmt: skip
-    """Yield the readable rows of a table, and None for each look-up that fails."""
-    query = f"SELECT {columns} FROM {table} WHERE rowid = ?"  # noqa: S608
-    for row_id in range(1, highest + 1):
+    """Yield the readable rows by the numbers in a column, and None for each look-up that fails."""
+    query = f"SELECT {columns} FROM {table} WHERE {column} = ?"  # noqa: S608
+    for number in range(1, highest + 1):
         try:
-            row = old.execute(query, (row_id,)).fetchone()
+            yield from old.execute(query, (number,))
         except sqlite3.Error:
             yield None
-        else:
-            if row:
-                yield row
 
 
 def highest_row_id(old: sqlite3.Connection, table: str, references: Iterable[_Row] = ()) -> int:
@@ -90,25 +87,21 @@ def highest_row_id(old: sqlite3.Connection, table: str, references: Iterable[_Ro
     return min(max(known), _MOST)
 
 
-def from_both_ends(
-    old: sqlite3.Connection, source: str, columns: str, key: Iterable[str]
-) -> Iterator[_Row | None]:  # fmt: skip
-    """Yield the rows before the first damaged page and after the last, and None for a gap."""
-    for direction in ("ASC", "DESC"):
-        order = ", ".join(f'"{column}" {direction}' for column in key)
-        try:
-            yield from old.execute(f"SELECT {columns} FROM {source} ORDER BY {order}")  # noqa: S608
-        except sqlite3.Error:
-            yield None
-        else:
-            return
-
-
 def by_index(old: sqlite3.Connection, column: str) -> dict[int, bytes]:
-    """Return the readable values of a column of `sessions`, by row id, from its index alone."""
-    source, columns = f"sessions INDEXED BY {_INDEXES[column]}", f'id, CAST("{column}" AS BLOB)'
-    rows = from_both_ends(old, source, columns, [column])
-    return {row[0]: row[1] for row in rows if row and type(row[0]) is int and row[1] is not None}
+    """Return the readable values of a column of `sessions`, by row id, from its index alone.
+
+    They are the rows before the first damaged page and after the last.
+    """
+    values: dict[int, bytes] = {}
+    for direction in ("ASC", "DESC"):
+        query = (
+            f'SELECT id, CAST("{column}" AS BLOB) FROM sessions INDEXED BY {_INDEXES[column]}'  # noqa: S608
+            f' WHERE "{column}" IS NOT NULL ORDER BY "{column}" {direction}'
+        )
+        with suppress(sqlite3.Error):
+            values.update(row for row in old.execute(query) if type(row[0]) is int)
+            break
+    return values
 
 
 def sequences(connection: sqlite3.Connection) -> dict[str, int]:
@@ -200,16 +193,16 @@ def _copy_rows(path: str, fresh: str, now: float) -> Salvaged:
         refuse_unknown(old, path)
         new.execute("BEGIN")
         references = new.execute(_REFERENCES).fetchall()
-        for table, without_rowid in sorted(new.execute(_TABLES), key=lambda row: int(row[1])):
+        sessions = highest_row_id(old, "sessions", references)
+        for table, without_rowid in new.execute(_TABLES).fetchall():
             if table in _LEFT_OUT:
                 continue
-            columns, key = _columns_and_key(new, table)
-            if without_rowid:
-                rows = _by_session(old, new, table, columns, key)
-            else:
-                highest = highest_row_id(old, table, references)
-                rows = by_row_id(old, table, columns, highest)
-            _insert(new, table, rows, saved)
+            info = new.execute(f"PRAGMA table_info({table})")
+            columns = ", ".join(f'"{row[1]}"' for row in info)
+            column, highest = "session_id", sessions
+            if not without_rowid:
+                column, highest = "rowid", highest_row_id(old, table, references)
+            _insert(new, table, by_number(old, table, columns, column, highest), saved)
         # Row ids of the old database are never reused, including those of lost rows.
         used = sequences(new)
         for table, highest in sequences(old).items():
@@ -223,26 +216,6 @@ def _copy_rows(path: str, fresh: str, now: float) -> Salvaged:
         saved.values = new.execute("SELECT count(*) FROM blobs").fetchone()[0]
         new.execute("COMMIT")
     return saved
-
-
-def _columns_and_key(new: sqlite3.Connection, table: str) -> tuple[str, list[str]]:
-    info = new.execute(f"PRAGMA table_info({table})").fetchall()
-    columns = ", ".join(f'"{row[1]}"' for row in info)
-    return columns, [row[1] for row in sorted(info, key=lambda row: int(row[5])) if row[5]]
-
-
-def _by_session(
-    old: sqlite3.Connection, new: sqlite3.Connection, table: str, columns: str, key: list[str]
-) -> Iterator[_Row | None]:  # fmt: skip
-    """Yield the rows of a table without row ids, some twice: from both ends, and by session."""
-    yield from from_both_ends(old, table, columns, key)
-    if key[0] != "session_id":
-        return
-    for session in new.execute("SELECT id FROM sessions").fetchall():
-        try:
-            yield from old.execute(f"SELECT {columns} FROM {table} WHERE session_id = ?", session)  # noqa: S608
-        except sqlite3.Error:
-            yield None
 
 
 def _insert(

@@ -248,7 +248,7 @@ class Rows(Table):
     def wrote(self, session_id: int, noted_ms: int) -> None:
         """Record the modification time (milliseconds) that our last write set for a session."""
         row = {"session_id": session_id, "noted_ms": noted_ms}
-        self._upsert("row_writes", "session_id", row)
+        self._insert("row_writes", row, "OR REPLACE")
 
     def own_times(self) -> dict[str, int]:
         """Return, by path, the time (milliseconds) that our last write set for each session."""
@@ -353,7 +353,7 @@ class FileStates(Table):
         row = asdict(state)
         mark = asdict(row.pop("fingerprint"))
         mark |= {"device": signed(mark["device"]), "inode": signed(mark["inode"])}
-        self._upsert("files", "path", {"path": os.fsencode(path), **mark, **row})
+        self._insert("files", {"path": os.fsencode(path), **mark, **row}, "OR REPLACE")
         if self._version is not None:
             seen = astuple(state.fingerprint)
             self._keep(path, seen, state.due_at, state.rules, state.outcome)
