@@ -36,7 +36,14 @@ def answer(
     """Carry out a tool call; return the text of the answer and whether it is an error."""
     try:
         call = parse_call(arguments)
-        text = _ACTIONS[call.action](_Asked(settings, Caller(scope, arguments, clock), call))
+        asked = _Asked(settings, Caller(scope, arguments, clock), call)
+        if read := _READ.get(call.action):
+            with open_to_read(settings.state_dir) or nullcontext() as found:
+                text = read(asked, found, asked.session(found))
+        else:
+            with open_store(settings.state_dir) as store:
+                recover(store)
+                text = _WRITE[call.action](asked, store, asked.session(store))
     except errors.BrainsurgeonError as error:
         hidden = type(error) is errors.NotFoundError or isinstance(error, errors.ExpiredError)
         return NOT_HERE if hidden else formatting.in_json(_in_words_of_the_tool(str(error))), True
@@ -71,7 +78,10 @@ class _Asked(NamedTuple):
         """Return the named session, else the calling one, else the only one with the entry.
 
         If the calling session does not have the entry: the one of its parent or agent that does.
+        Evidence is only for the calling session and its sub-agents.
         """
+        if self.call.action == "evidence":
+            return own_session(self.settings, store, self.caller, self.call.session)
 
         def has_entry(session: Session) -> bool:
             if self.call.action == "set_extractable":
@@ -115,14 +125,12 @@ class _Asked(NamedTuple):
         }
 
 
-def _get_context(asked: _Asked) -> str:
+def _get_context(asked: _Asked, store: Store | None, session: Session) -> str:
     now, settings = asked.caller.clock(), asked.settings
-    with open_to_read(settings.state_dir) or nullcontext() as store:
-        chosen = asked.session(store)
-        content = context(settings, store, chosen, now)
-        start, most = asked.call.offset or 0, asked.call.limit or LISTED
-        newest = content.extracted[::-1][start : start + most]
-        listed = [described(settings, store, content, value, now, preview=True) for value in newest]
+    content = context(settings, store, session, now)
+    start, most = asked.call.offset or 0, asked.call.limit or LISTED
+    newest = content.extracted[::-1][start : start + most]
+    listed = [described(settings, store, content, value, now, preview=True) for value in newest]
     whole = turns.context_json(content, listed)
     more = start + most < len(content.extracted)
     return _text({
@@ -140,84 +148,67 @@ def _get_context(asked: _Asked) -> str:
     })  # fmt: skip
 
 
-def _show(asked: _Asked) -> str:
-    with open_to_read(asked.settings.state_dir) or nullcontext() as store:
-        session = asked.session(store)
-        named = asked.settings, store, asked.entry, session
-        turn = None if asked.call.keys else show_turn(*named, asked.caller.clock())
-        if turn is not None:
-            whole = b"\n".join(turn.lines).decode("utf-8", "surrogateescape")
-            return _text({
-                "entry_id": turn.archive.entry_id, "session": turn.session,
-                "index": turn.index, "content": asked.within_limit({"turn": whole}),
-            })  # fmt: skip
-        shown = show(asked.settings, store, asked.entry, session, asked.call.keys or ())
+def _show(asked: _Asked, store: Store | None, session: Session) -> str:
+    named = asked.settings, store, asked.entry, session
+    turn = None if asked.call.keys else show_turn(*named, asked.caller.clock())
+    if turn is not None:
+        whole = b"\n".join(turn.lines).decode("utf-8", "surrogateescape")
+        return _text({
+            "entry_id": turn.archive.entry_id, "session": turn.session,
+            "index": turn.index, "content": asked.within_limit({"turn": whole}),
+        })  # fmt: skip
+    shown = show(*named, asked.call.keys or ())
     return _text(replace(shown, content=asked.within_limit(shown.content)))
 
 
-def _restore(asked: _Asked) -> str:
-    with open_store(asked.settings.state_dir) as store:
-        recover(store)
-        done = restore(
-            asked.settings, store, asked.entry, clock=asked.caller.clock,
-            session=asked.session(store), how=How(asked.call.keys or (), give=asked.within_limit),
-        )  # fmt: skip
-        # A scan will shorten this call, even if it is not in the file yet.
-        done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
-        if asked.settings.log_level == "debug":
-            from brainsurgeon import log  # noqa: PLC0415  no other level says anything here
+def _restore(asked: _Asked, store: Store, session: Session) -> str:
+    done = restore(
+        asked.settings, store, asked.entry, clock=asked.caller.clock, session=session,
+        how=How(asked.call.keys or (), give=asked.within_limit),
+    )  # fmt: skip
+    # A scan will shorten this call, even if it is not in the file yet.
+    done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
+    if asked.settings.log_level == "debug":
+        from brainsurgeon import log  # noqa: PLC0415  no other level says anything here
 
-            log.set_up(asked.settings)
-            log.restored(done)
-        text = _text(sessions.restored_json(done, content=True))
-        note_answer(store, done, text)
+        log.set_up(asked.settings)
+        log.restored(done)
+    text = _text(sessions.restored_json(done, content=True))
+    note_answer(store, done, text)
     return text
 
 
-def _set_extractable(asked: _Asked) -> str:
-    with open_store(asked.settings.state_dir) as store:
-        recover(store)
-        session, value = asked.session(store), asked.call.value
-        assert value is not None  # noqa: S101  a call without one was refused
-        done = set_extractable(
-            asked.settings, store, asked.entry, value, clock=asked.caller.clock, session=session
-        )
-    return _text(sessions.set_json(done))
+def _set_extractable(asked: _Asked, store: Store, session: Session) -> str:
+    value = asked.call.value
+    assert value is not None  # noqa: S101  a call without one was refused
+    return _text(sessions.set_json(set_extractable(
+        asked.settings, store, asked.entry, value, clock=asked.caller.clock, session=session
+    )))  # fmt: skip
 
 
-def _done(asked: _Asked) -> str:
-    with open_store(asked.settings.state_dir) as store:
-        recover(store)
-        session = asked.session(store)
-        prompt = done(asked.settings, store, session, asked.call.note or "", asked.caller.clock)
+def _done(asked: _Asked, store: Store, session: Session) -> str:
+    prompt = done(asked.settings, store, session, asked.call.note or "", asked.caller.clock)
     return _text({"noted": True, "session": session.title, "prompt_id": prompt})
 
 
-def _search(asked: _Asked) -> str:
-    with open_to_read(asked.settings.state_dir) or nullcontext() as store:
-        session = asked.session(store)
-        hits = search(asked.settings, store, asked.call.text or "", session)
-    return _text({"hits": hits})
+def _search(asked: _Asked, store: Store | None, session: Session) -> str:
+    return _text({"hits": search(asked.settings, store, asked.call.text or "", session)})
 
 
-def _evidence(asked: _Asked) -> str:
-    settings, call, turn = asked.settings, asked.call, asked.call.turn
-    with open_to_read(settings.state_dir) or nullcontext() as store:
-        session = own_session(settings, store, asked.caller, call.session)
-        return turns.evidence(evidence(
-            settings, store, session, asked.caller.clock(), budget=call.budget or BUDGET, turn=turn
-        ))  # fmt: skip
+def _evidence(asked: _Asked, store: Store | None, session: Session) -> str:
+    call, now = asked.call, asked.caller.clock()
+    budget = call.budget or BUDGET
+    return turns.evidence(
+        evidence(asked.settings, store, session, now, budget=budget, turn=call.turn)
+    )
 
 
-_ACTIONS: dict[str, Callable[[_Asked], str]] = {
-    "get_context": _get_context,
-    "show": _show,
-    "restore": _restore,
-    "set_extractable": _set_extractable,
-    "done": _done,
-    "search": _search,
-    "evidence": _evidence,
-}
+_READ: dict[str, Callable[[_Asked, Store | None, Session], str]] = {
+    "get_context": _get_context, "show": _show, "search": _search, "evidence": _evidence,
+}  # fmt: skip
+_WRITE: dict[str, Callable[[_Asked, Store, Session], str]] = {
+    "restore": _restore, "set_extractable": _set_extractable, "done": _done,
+}  # fmt: skip
 
 
 def _text(value: Any) -> str:
