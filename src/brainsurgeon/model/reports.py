@@ -257,8 +257,6 @@ class Relief(
     session: str
     pending: bool = False
     reason: str = ""
-    fits: bool = False
-    rounds: int = 0
     room: int = 0
     before: Fullness | None = None
     after: Fullness | None = None
@@ -272,6 +270,10 @@ class Relief(
     protected_until: float | None = None
     least: int | None = None
     refused: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        return self.after is not None and self.after.load <= self.room
 
 
 class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):

@@ -9,7 +9,6 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError
 from brainsurgeon.lookup.sessions import Session, session_named, walk
 from brainsurgeon.model.reports import POLICIES, Bill, Estimate, SessionEstimate
-from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.cache import price_of
 from brainsurgeon.planning.calls import dollars_of
@@ -30,7 +29,7 @@ def estimate(
     listed, left_out = [], 0
     for session in chosen or walk(settings, store).sessions:
         try:
-            replayed = _replay(settings, store, session, session.file, now)
+            replayed = _replay(settings, store, session, now)
         except (RefusedError, FailedError):
             replayed = None
         listed += [replayed] if replayed else []
@@ -42,13 +41,12 @@ def estimate(
 
 
 def _replay(
-    settings: Settings, store: Store | None, session: Session, file: SessionFile | None, now: float
+    settings: Settings, store: Store | None, session: Session, now: float
 ) -> SessionEstimate | None:
     """Return the estimate of a session, None if it records no usage with times."""
-    if file is None:
+    if session.file is None:
         return None
-    shown = examine_to_show(settings, store, file, session.record, now)
-    with shown as examined:
+    with examine_to_show(settings, store, session.file, session.record, now) as examined:
         _, full = weigh(Planner(examined, examined.records))
         known = replace(examined.records, rate=full.calibration.rate)
         rules, lean = (
@@ -64,15 +62,14 @@ def _replay(
         return None
     price, quiet = price_of(full.model, settings.price_rules()), float(settings.quiet)
     dollars, events = dollars_of(calls, price), [*unpruned(recorded)]
-    policies = (
-        (rules, None, events), (rules, rules.when, events), (lean, lean.when, [*unpruned(leaner)]),
-        (rules, "cold", events), (rules, "always", events),
-    )  # fmt: skip
-    bills = {
-        name: bill(
-            Replay(chosen, when, price, quiet=quiet, full=full.threshold * full.window).run(sent),
-            price, dollars,
-        )
-        for name, (chosen, when, sent) in zip(POLICIES, policies, strict=True)
+    policies = {
+        "raw": (rules, None, events), "configured": (rules, rules.when, events),
+        "lean": (lean, lean.when, [*unpruned(leaner)]),
+        "cold": (rules, "cold", events), "always": (rules, "always", events),
     }  # fmt: skip
+    most = full.threshold * full.window
+    bills = {
+        name: bill(Replay(by, when, price, quiet=quiet, full=most).run(sent), price, dollars)
+        for name, (by, when, sent) in policies.items()
+    }
     return SessionEstimate(session.title, session.path, len(calls), bills)

@@ -101,9 +101,8 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
         sums = went if place in going else stays
         sums.add(part.kind, part.tool, chars=part.chars)
     return Relief(
-        examined.session.file.title, reason=reason, fits=fitting.fits, rounds=fitting.rounds,
-        room=fitting.room, before=fitting.before, after=fitting.after,
-        went=went.listed(), stays=stays.listed(), bytes_before=size,
+        examined.session.file.title, reason=reason, room=fitting.room, before=fitting.before,
+        after=fitting.after, went=went.listed(), stays=stays.listed(), bytes_before=size,
         values=sum(removal.how != "archive" for removal in planned.removals),
         bytes_after=size - planned.gain,
         signatures=sum(

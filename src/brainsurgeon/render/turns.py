@@ -12,7 +12,7 @@ from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amount, Plan, Removal
 from brainsurgeon.model.text import about, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.model.turns import ArchiveRecord, Fullness, Loads, Verdict
+from brainsurgeon.model.turns import LAST_STEP, ArchiveRecord, Fullness, Loads, Verdict
 from brainsurgeon.render.formatting import (
     WIDTH,
     Column,
@@ -196,7 +196,8 @@ def loads(totals: Loads) -> list[str]:
 def relief_json(done: reports.Relief, *, dry_run: bool) -> dict[str, Any]:
     document: dict[str, Any] = to_builtins(done) | {
         "dry_run": dry_run, "before": fullness_json(done.before),
-        "after": fullness_json(done.after),
+        "after": fullness_json(done.after), "fits": done.fits,
+        "rounds": 1 + (done.after is not None and done.after.step == LAST_STEP),
     }  # fmt: skip
     wanted = ("session", "pending", "reason", "dry_run") if done.pending else document
     return {key: document[key] for key in wanted}

@@ -53,17 +53,16 @@ from brainsurgeon.store import Store
 class Fitting(Struct, frozen=True):
     """A plan, its rules, and the context load of the session before and after it.
 
-    `before` and `after` are None if the load was not estimated. `rounds` counts the rounds of a
-    relief, and `room` is the load (tokens) up to which the session fits. If only restored values
-    keep it from fitting, `protected` is their size in bytes and until when they stay. `least` is
-    the load that no step can reduce further, if it is more than the room.
+    `before` and `after` are None if the load was not estimated. `room` is the load (tokens) up to
+    which the session fits. If only restored values keep it from fitting, `protected` is their size
+    in bytes and until when they stay. `least` is the load that no step can reduce further, if it is
+    more than the room.
     """
 
     plan: Plan
     rules: Rules
     before: Fullness | None = None
     after: Fullness | None = None
-    rounds: int = 0
     room: int = 0
     protected: tuple[int, float] | None = None
     least: int | None = None
@@ -136,7 +135,7 @@ class Ladder:
             released = self.at(rung, spared, protect=False)
             if released.load <= room:
                 fitting = replace(fitting, protected=_protected(fitting.plan, released.plan))
-        return replace(fitting, room=room, rounds=1 + (LAST_STEP in rung))
+        return replace(fitting, room=room)
 
     def least(self) -> Fitting:
         """Plan all steps, for the least load that a relief could reach."""
@@ -288,7 +287,6 @@ def is_too_full(settings: Settings, session: AnyOpen, model: str | None, load: i
 
 
 def _goal(full: Fullness) -> int:
-    """Return the target load (tokens) of a relief: below the threshold, so that it lasts."""
     return max(0, int((full.threshold - BELOW) * full.window))
 
 

@@ -11,7 +11,7 @@ from brainsurgeon.lookup.entries import EntryValues, archive_in, owned
 from brainsurgeon.lookup.sessions import file_of, note_record
 from brainsurgeon.model.entries import parse
 from brainsurgeon.model.plans import Plan
-from brainsurgeon.model.records import Request
+from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.reports import ArchivedTurn
 from brainsurgeon.model.turns import Archive
 from brainsurgeon.planning.evidence import Filled, gather
@@ -46,15 +46,13 @@ def archived_turn(
 
 def _lines_of(planner: Planner, store: Store, archive: Archive) -> Iterator[bytes]:
     """Yield the lines of a turn with the extractions of the planner's records filled in."""
-    records, session, now = planner.records, planner.examined.session, planner.examined.now
-    request = Request(None, records.own or 0, None, "restore", None, None, True, now, None)
+    records, session = planner.records, planner.examined.session
     links = {value.entry_id: value.anchor for value in records.extractions if value.links}
     offsets = _offsets(session, archive.prompt_id, archive.entry_id, links)
     if not offsets:
         return
-    records = replace(records, requests=(request,))
-    plan = Planner(planner.examined, records, extract=False).plan()
-    edits = deque(plan.restorations)
+    records = replace(records, requests=(EVERYTHING,))
+    edits = deque(Planner(planner.examined, records, extract=False).plan().restorations)
     for offset, size in offsets.items():
         done, line = offset, b""
         while edits and edits[0].start < offset + size:
@@ -143,10 +141,11 @@ def _summarise(
     """Return the command's summary of some lines. It is not run again in a run in which it hung."""
     if store.runs.command_hung:
         raise CommandFailedError("its command hung before in this run")
-    command, turn = settings.archive.command, b"".join(line + b"\n" for line in lines)
+    turn = b"".join(line + b"\n" for line in lines)
     try:
-        output = output_of(command, turn, check_stop, timeout=_PATIENCE, most=4 * LONGEST)
-        text = output.decode().strip()
+        text = output_of(
+            settings.archive.command, turn, check_stop, timeout=_PATIENCE, most=4 * LONGEST
+        ).decode().strip()  # fmt: skip
     except CommandHungError:
         store.runs.command_hung = True
         raise
