@@ -15,8 +15,14 @@ from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import SessionRecord
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.model.text import readable
-from brainsurgeon.sessions.discovery import discover, failing, identity_of, open_session, session_at
-from brainsurgeon.sessions.reading import AnyOpen
+from brainsurgeon.sessions.discovery import (
+    AnyOpen,
+    discover,
+    failing,
+    identity_of,
+    open_session,
+    session_at,
+)
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text

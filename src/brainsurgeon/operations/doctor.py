@@ -28,7 +28,7 @@ from brainsurgeon.planning.matching import ANOTHERS, NOBODYS, SEVERAL
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import Planner, examine_open
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.discovery import LINK, discover, moved_to_database, open_session
+from brainsurgeon.sessions.discovery import LINK, AnyOpen, discover, moved_to_database, open_session
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
 from brainsurgeon.sessions.placeholders import (
     archived,
@@ -37,7 +37,7 @@ from brainsurgeon.sessions.placeholders import (
     sessions_and_archives,
     with_own_placeholders,
 )
-from brainsurgeon.sessions.reading import AnyOpen, RefusedError, carry_on
+from brainsurgeon.sessions.reading import OpenSession, RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of_sight
 from brainsurgeon.store import Store, database
 from brainsurgeon.store.salvage import LOST
@@ -209,7 +209,8 @@ def _sessions(settings: Settings, store: Store | None, *, repair: bool) -> Itera
         try:
             with open_session(item) as session:
                 placeholders = placeholders_of(settings, store, session)
-                obstacle = session.obstacle or session.mounted
+                mounted = isinstance(session, OpenSession) and session.mounted
+                obstacle = session.obstacle or mounted
         except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
             continue  # it was removed, is being replaced by brainsurgeon, or is no session
         except OSError as error:

@@ -22,7 +22,7 @@ from brainsurgeon.model.reports import BUDGET, EvidenceReport
 from brainsurgeon.planning import evidence as planned
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.rewrite.inspect import examine_to_show
-from brainsurgeon.sessions.reading import AnyOpen
+from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
 
 LAST = "last"

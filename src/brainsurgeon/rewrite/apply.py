@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import islice
-from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -206,7 +205,8 @@ class Attempt:
         self, store: Store, change: Change, session: OpenSession, clock: Callable[[], float]
     ) -> None:
         self.store, self.change, self.session = store, change, session
-        self.signs = change.examined.signs(clock)
+        settings = change.examined.settings
+        self.signs = session.signs(clock, settings.quiet, settings.abandoned_after)
         self.temporary = new_temporary_name()
         self.held = ExitStack()
         self.extracted = ExtractedValues(store, change, session.read, self.temporary)
@@ -230,10 +230,6 @@ class Attempt:
         ):  # fmt: skip
             raise RefusedError("an earlier rewrite of it is not finished yet")
         exchange.check_closed(session)
-
-    @property
-    def stored(self) -> bool:
-        return bool(self.journal_id) and not self.extracted.left
 
     def write_new_file(self) -> Successor:
         self.directory = os.dup(self.session.directory)
@@ -307,7 +303,12 @@ def apply(
         if len(changes) == 1:
             return [error]
         return [apply(store, [change], clock)[0] for change in changes]
-    attempts = [_attempt(store, change, clock) for change in changes]
+    attempts = [
+        Attempt(store, change, session, clock) if isinstance(session, OpenSession)
+        else _RowsAttempt(store, change, session, clock)
+        for change in changes
+        for session in (change.examined.session,)
+    ]  # fmt: skip
     files = [attempt for attempt in attempts if isinstance(attempt, Attempt)]
     try:
         _replace_files(store, files)
@@ -338,13 +339,6 @@ def _recorded(store: Store, changes: Sequence[Change]) -> list[Change]:
             )
             for change in changes
         ]  # fmt: skip
-
-
-def _attempt(store: Store, change: Change, clock: Callable[[], float]) -> "Attempt | _RowsAttempt":
-    session = change.examined.session
-    if isinstance(session, OpenSession):
-        return Attempt(store, change, session, clock)
-    return _RowsAttempt(store, change, cast("OpenRows", session), clock)
 
 
 def _replace_files(store: Store, attempts: list[Attempt]) -> None:
@@ -382,13 +376,15 @@ def _lock(attempts: list[Attempt]) -> list[Attempt]:
 def _store_values(store: Store, going: list[Attempt], *, alone: bool) -> bool:
     """Store the extracted values and their records."""
     try:
-        while not all(attempt.stored for attempt in going):
+        left = going
+        while left:
             with store.transaction():
                 room = BATCH
-                for attempt in going:
+                for attempt in left:
                     room -= attempt.extracted.put(room)
-            for attempt in going:
+            for attempt in left:
                 attempt.journal_id = attempt.extracted.journal_id
+            left = [attempt for attempt in left if attempt.extracted.left]
     except StoppedError:
         raise
     except Exception as error:  # noqa: BLE001  as above

@@ -46,7 +46,7 @@ from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.rewrite.inspect import Examination, Planner
 from brainsurgeon.rewrite.turns import summaries
-from brainsurgeon.sessions.reading import AnyOpen
+from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
 
 

@@ -15,7 +15,7 @@ from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records, Request, SessionRecord
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.sessions import SessionFile, Signs, Survey
+from brainsurgeon.model.sessions import SessionFile, Survey
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning import rules as idleness
@@ -23,15 +23,22 @@ from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
 from brainsurgeon.planning.matching import Marks, marks_in
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
-from brainsurgeon.sessions.discovery import failing, is_archive, moved_to_database, open_session
-from brainsurgeon.sessions.reading import (
+from brainsurgeon.sessions.discovery import (
     AnyOpen,
+    failing,
+    is_archive,
+    moved_to_database,
+    open_session,
+)
+from brainsurgeon.sessions.reading import (
     NotIdleError,
     ObstacleError,
+    OpenSession,
     RefusedError,
     carry_on,
     refuse_if,
 )
+from brainsurgeon.sessions.row_listing import OpenRows
 from brainsurgeon.store import Store
 from brainsurgeon.store.journal import LEAST_WAIT
 
@@ -78,7 +85,7 @@ def check_alone(session: AnyOpen) -> None:
 
     This examines every process, so a run checks it only if something is to be changed.
     """
-    if mounted := session.mounted:
+    if isinstance(session, OpenSession) and (mounted := session.mounted):
         raise ObstacleError(mounted)
 
 
@@ -86,7 +93,8 @@ def check_touchable(session: AnyOpen, settings: Settings) -> None:
     """Raise RefusedError if there is an obstacle that can be found without examining processes."""
     if moved_to_database(session.file) and not is_archive(session.file):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
-    refuse_if(session.engine if settings.databases == "auto" else None)
+    if isinstance(session, OpenRows) and settings.databases == "auto":
+        refuse_if(session.engine)
     if obstacle := session.obstacle:
         raise ObstacleError(obstacle)
 
@@ -122,17 +130,16 @@ class Examination(Struct, frozen=True, dict=True):
 
     def check_turn(self) -> None:
         """Raise NotIdleError while a turn is open or the agent shows that it is at work."""
-        session, open_turn = self.session, self.survey.open_turn
-        if is_archive(session.file) or session.check_turn(open_turn, self.settings.quiet, self.now):
+        session, settings = self.session, self.settings
+        quiet, abandoned = settings.quiet, settings.abandoned_after
+        if is_archive(session.file):
             return
-        abandoned = self.settings.abandoned_after
+        if isinstance(session, OpenRows):
+            session.check_turn(self.survey.open_turn, quiet, self.now)
+            return
         _raise(idleness.changed_recently(self.silent, self.survey.quiet))
         _raise(idleness.open_turn(self.survey, self.silent, abandoned))
-        _raise(self.signs(lambda: self.now).read())
-
-    def signs(self, clock: Callable[[], float]) -> Signs:
-        settings = self.settings
-        return self.session.signs(clock, settings.quiet, settings.abandoned_after)
+        _raise(session.signs(lambda: self.now, quiet, abandoned).read())
 
     @property
     def forgotten_at(self) -> float:

@@ -8,7 +8,8 @@ from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.calls import costs_of, last_calls, last_turn, spent_on
 from brainsurgeon.rewrite.budget import new_calls
-from brainsurgeon.sessions.reading import AnyOpen
+from brainsurgeon.sessions.discovery import AnyOpen
+from brainsurgeon.sessions.reading import OpenSession
 from brainsurgeon.store import Store
 
 REPEATED, COST, PRESSURE = "repeated_tool_call", "cost_ceiling", "pressure"
@@ -48,7 +49,8 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
     keys, prices, form = settings.signals, settings.price_rules(), session.format
     costs: list[tuple[str, float, float, str]] = []
     if most := keys.max_turn_cost_usd:
-        lines = session.lines_from(0, 1) or session.lines  # the turn may begin before a tail
+        # The turn may begin before a tail.
+        lines = session.lines_from(0, 1) if isinstance(session, OpenSession) else session.lines
         place, dollars = last_turn(parsed_lines(lines.backward(), form), form, prices)
         costs.append(("turn", dollars, most, place))
     if most := keys.max_session_cost_usd:

@@ -33,7 +33,7 @@ from brainsurgeon.rewrite.inspect import (
 from brainsurgeon.rewrite.recover import FileRewrite, Rewrite
 from brainsurgeon.rewrite.signals import notice
 from brainsurgeon.sessions.discovery import is_named
-from brainsurgeon.sessions.reading import mark_at, stands_before
+from brainsurgeon.sessions.reading import OpenSession, mark_at, stands_before
 from brainsurgeon.store import Store
 from brainsurgeon.store.scan_memory import FileMemory
 
@@ -70,14 +70,12 @@ def frontier_of(
 def begins_at(examined: Examination, frontier: Frontier, plan: Plan, rules: str) -> Resume | None:
     """Return the resume point of an unchanged session; see `begin_anew` for changed ones."""
     begin, session, record = frontier.begin(plan), examined.session, examined.record
-    if begin is None or plan.deferred:
+    if begin is None or plan.deferred or not isinstance(session, OpenSession):
         return None
     (offset, number), size = begin, session.fingerprint.size
     if number <= HEAD_LINES or not pays(offset, size):
         return None
     tail = session.lines_from(offset, number)
-    if tail is None:
-        return None
     cursor = session.format.survey(tail, examined.settings.decision_rules().window).cursor
     mark = session.mark(offset)  # afterwards: it proves that the tail did not change
     if cursor is None or mark is None:
@@ -134,7 +132,9 @@ def look_at_growth(
     with ExitStack() as held:
         session = held.enter_context(open_quiet(settings, store, file, now, check_stop))
         check_touchable(session, settings)
-        if settings_for(settings, file).judged_whole or not session.continue_at(before):
+        if settings_for(settings, file).judged_whole or not (
+            isinstance(session, OpenSession) and session.continue_at(before)
+        ):
             return None
         record = store.sessions.at(file.path)
         examined = replace(examine_open(settings, store, session, now), record=record)

@@ -16,7 +16,7 @@ from brainsurgeon.model.reports import ArchivedTurn
 from brainsurgeon.model.turns import Archive
 from brainsurgeon.planning.evidence import Filled, gather
 from brainsurgeon.rewrite.inspect import Planner, examine_to_show
-from brainsurgeon.sessions.reading import AnyOpen
+from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
 
 

@@ -33,7 +33,7 @@ from brainsurgeon.model.sessions import (
 )
 from brainsurgeon.sessions.leases import unproven
 from brainsurgeon.sessions.reading import (
-    AnyOpen,
+    OpenSession,
     RefusedError,
     carry_on,
     open_below,
@@ -41,7 +41,7 @@ from brainsurgeon.sessions.reading import (
     recognise_at,
 )
 from brainsurgeon.sessions.reading import open_session as open_file
-from brainsurgeon.sessions.row_listing import list_rows_at, open_rows, row_at
+from brainsurgeon.sessions.row_listing import OpenRows, list_rows, list_rows_at, open_rows
 
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
 _PATH = getattr(os, "O_PATH", os.O_RDONLY)
@@ -273,6 +273,9 @@ class _Walk(Struct, frozen=True):
         return f"{host}{os.path.basename(directory)}", directory
 
 
+AnyOpen = OpenSession | OpenRows
+
+
 def open_session(
     file: SessionFile, check_stop: Callable[[], None] = carry_on
 ) -> AbstractContextManager[AnyOpen]:
@@ -303,7 +306,9 @@ def identity_of(file: SessionFile) -> str | None:
 
 def session_at(roots: Sequence[Root], path: str) -> SessionFile | Unreadable | None:
     """Return the session or unreadable place at one path, in either medium, or None."""
-    return discover_at(roots, path) or row_at(roots, path)
+    rows = list_rows(roots, only=path)
+    row = (item for item in rows if isinstance(item, Unreadable) or item.path == path)
+    return discover_at(roots, path) or next(row, None)
 
 
 def current_state(file: SessionFile) -> SessionFile:

@@ -72,7 +72,7 @@ def refuse_if(reason: str | None) -> None:
         raise RefusedError(reason)
 
 
-class AnyOpen(ABC):
+class Opened(ABC):
     """A session that is open for reading, in either medium: a file, or rows of a database.
 
     `file` and `fingerprint` are its state when it was opened. `check_stop` is called at every read
@@ -111,26 +111,6 @@ class AnyOpen(ABC):
         ours = self.format.name == claude_code.FORMAT
         return claude_code.place(self.file.path) if ours else None
 
-    @property
-    def engine(self) -> str | None:
-        """Why a context engine may store turns of this session elsewhere, or None."""
-        return None
-
-    @property
-    def mounted(self) -> str | None:
-        """Why its directory entry cannot be exchanged, or None. Slow: examines every process."""
-        return None
-
-    @property
-    @abstractmethod
-    def obstacle(self) -> str | None:
-        """Why it must not be changed, for reasons other than its content and `mounted`, or None."""
-
-    @property
-    @abstractmethod
-    def context_tokens(self) -> int | None:
-        """The context window of the session's model (tokens), if OpenClaw recorded it."""
-
     @abstractmethod
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`; fewer if the session has shrunk."""
@@ -138,28 +118,8 @@ class AnyOpen(ABC):
     def stream(self, start: int, end: int) -> Iterator[bytes]:
         return (self.read(at, min(at + CHUNK, end)) for at in range(start, end, CHUNK))
 
-    def signs(self, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:  # noqa: ARG002
-        """Return the signs outside of the session that its agent is at work on it."""
-        return Signs("", lambda: None, lambda: None)
 
-    def check_turn(self, open_turn: str | None, quiet: float, now: float) -> bool:  # noqa: ARG002
-        """Raise NotIdleError while a turn is open; return False if this medium cannot tell."""
-        return False
-
-    def lines_from(self, offset: int, number: int) -> "FileLines | None":  # noqa: ARG002
-        """Return the lines from line `number` on. It begins at `offset`. Returns None for rows."""
-        return None
-
-    def mark(self, offset: int) -> bytes | None:  # noqa: ARG002
-        """Return the mark of a resume point, None if the file changed since it was opened."""
-        return None
-
-    def continue_at(self, point: Resume) -> bool:  # noqa: ARG002
-        """Skip the lines before a resume point. Return False if the point is not valid any more."""
-        return False
-
-
-class OpenSession(AnyOpen):
+class OpenSession(Opened):
     """A session file, open through one read-only descriptor, and its directory."""
 
     def __init__(
@@ -177,12 +137,15 @@ class OpenSession(AnyOpen):
         self.lines = self.lines_from(0, 1)
 
     def lines_from(self, offset: int, number: int) -> "FileLines":
+        """Return the lines from line `number` on, which begins at `offset`."""
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
 
     def mark(self, offset: int) -> bytes | None:
+        """Return the mark of a resume point, None if the file changed since it was opened."""
         return mark_as_seen(self.descriptor, offset, self.fingerprint)
 
     def continue_at(self, point: Resume) -> bool:
+        """Skip the lines before a resume point. Return False if the point is not valid any more."""
         form, size = formats.FORMATS.get(point.format), point.fingerprint.size
         if (
             form is None
@@ -195,6 +158,7 @@ class OpenSession(AnyOpen):
         return True
 
     def signs(self, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:
+        """Return the signs outside of the session that its agent is at work on it."""
         if self.place:
             return claude_code.signs(self.place, clock, quiet, abandoned)
         return openclaw.signs(self.directory, self.file.name, clock, abandoned)
@@ -206,10 +170,12 @@ class OpenSession(AnyOpen):
 
     @property
     def mounted(self) -> str | None:
+        """Why its directory entry cannot be exchanged, or None. Slow: examines every process."""
         return leases.obstacle(self.directory, self.file.name)
 
     @property
     def obstacle(self) -> str | None:
+        """Why it must not be changed, for reasons other than its content and `mounted`, or None."""
         if os.fstat(self.descriptor).st_nlink != 1:
             return "the file has more than one name (hard links)"
         unproven = None if self.file.exclusive else leases.unproven(self.descriptor)
@@ -247,7 +213,7 @@ def open_session(
         yield OpenSession(file, descriptor, directory, check_stop)
 
 
-def stands_before(session: AnyOpen, end: int, texts: Sequence[bytes]) -> bool:
+def stands_before(session: Opened, end: int, texts: Sequence[bytes]) -> bool:
     """Check whether a session contains at least one of the texts before offset `end`."""
     longest, last = max(map(len, texts)), b""
     for piece in session.stream(0, end):

@@ -30,8 +30,8 @@ from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import (
     CHUNK,
     LONGEST_LINE,
-    AnyOpen,
     NotIdleError,
+    Opened,
     RefusedError,
     carry_on,
 )
@@ -245,12 +245,6 @@ def list_rows_at(
     ]  # fmt: skip
 
 
-def row_at(roots: Iterable[Root], path: str) -> SessionFile | Unreadable | None:
-    """Return the session at a path, or its unreadable database, or None."""
-    items = list_rows(roots, only=path)
-    return next((item for item in items if isinstance(item, Unreadable) or item.path == path), None)
-
-
 def _sessions(
     database: Database, root: Root, own: Mapping[str, int]
 ) -> Sequence[SessionFile | Unreadable]:
@@ -297,7 +291,7 @@ def fingerprint(path: str, window: Window, size: int, own: int | None) -> Finger
     return Fingerprint(status.st_dev, inode, size, window.newest(own) * 1_000_000, changed)
 
 
-class OpenRows(AnyOpen):
+class OpenRows(Opened):
     """A session in a database that is open for reading.
 
     `presence` tells which processes use the database.
@@ -333,6 +327,7 @@ class OpenRows(AnyOpen):
 
     @property
     def engine(self) -> str | None:
+        """Why a context engine may store turns of this session elsewhere, or None."""
         selected = openclaw_database.selected(self.file.directory)
         if selected.unreadable:
             return f'{selected.unreadable}; databases = "engines" skips this check'
@@ -359,7 +354,8 @@ class OpenRows(AnyOpen):
             or (unproven and UNTRIED.format(unproven))
         )
 
-    def check_turn(self, open_turn: str | None, quiet: float, now: float) -> bool:
+    def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
+        """Raise NotIdleError while a turn is open or the agent may be at work."""
         # All signs are in the database. No turn counts as finished only because time passed.
         gate = Gate(quiet, self.presence, self.file.own_ms)
         if shut := gate.closed(self.window, now):
@@ -369,7 +365,6 @@ class OpenRows(AnyOpen):
         # A last turn counts as finished if its run was killed.
         if not gate.is_killed(self.window, now) and (left := self._left_open() or open_turn):
             raise NotIdleError(left, in_database=True)
-        return True
 
     def _left_open(self) -> str | None:
         """Return why the last turn of the branch that the model sees is open, or None."""
