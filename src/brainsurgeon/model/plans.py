@@ -11,12 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.model.entries import (
-    KeyPath,
-    Kind,
-    placeholder_named,
-    placeholder_token,
-)
+from brainsurgeon.model.entries import KeyPath, Kind, placeholder_named, placeholder_token
 from brainsurgeon.model.turns import LINK, Fullness, PlannedArchive, Savings, Verdict, archived_text
 
 

@@ -33,15 +33,7 @@ from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import ArchiveRules, Rules
 from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
-from brainsurgeon.model.turns import (
-    LINK,
-    MARK,
-    NOTHING,
-    PlannedArchive,
-    Sent,
-    TurnStep,
-    Verdict,
-)
+from brainsurgeon.model.turns import LINK, MARK, NOTHING, PlannedArchive, Sent, TurnStep, Verdict
 from brainsurgeon.planning.drafts import Ids, Judge
 from brainsurgeon.planning.evidence import as_bytes, shortened
 from brainsurgeon.planning.rules import FITS, EntryState

@@ -37,12 +37,7 @@ from brainsurgeon.planning.archive import (
 )
 from brainsurgeon.planning.calls import named_call
 from brainsurgeon.planning.drafts import FieldRequests, Ids, Judge, WindowTooSmallError
-from brainsurgeon.planning.matching import (
-    Matcher,
-    OwnCalls,
-    Restores,
-    find_own_calls,
-)
+from brainsurgeon.planning.matching import Matcher, OwnCalls, Restores, find_own_calls
 from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
 

@@ -19,13 +19,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, ParsedLine, parsed_lines
 from brainsurgeon.formats.weight import DIALECTS, tokens_off
-from brainsurgeon.model.entries import (
-    OLD,
-    Lines,
-    placeholder_named,
-    placeholder_token,
-    value_at,
-)
+from brainsurgeon.model.entries import OLD, Lines, placeholder_named, placeholder_token, value_at
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.rules import Price, Rules

@@ -6,13 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
-from brainsurgeon.formats.base import (
-    WRITES,
-    Format,
-    ParsedLine,
-    dict_or_empty,
-    parsed_lines,
-)
+from brainsurgeon.formats.base import WRITES, Format, ParsedLine, dict_or_empty, parsed_lines
 from brainsurgeon.model.entries import Kind, Line, value_at
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import files_in

@@ -25,11 +25,7 @@ from brainsurgeon.model.entries import (
 from brainsurgeon.model.sessions import NO_SURVEY, Root, SessionFile
 from brainsurgeon.sessions.discovery import any_format, discover
 from brainsurgeon.sessions.reading import RefusedError, open_session
-from brainsurgeon.sessions.row_listing import (
-    RowLines,
-    open_database,
-    open_rows,
-)
+from brainsurgeon.sessions.row_listing import RowLines, open_database, open_rows
 
 # Bytes of an archive that are decompressed at a time. They may expand 30,000-fold.
 _PACKED = 256
