@@ -1,11 +1,7 @@
 """Archive turns: gather them, decide which are archived, group them, and draft the edits.
 
-In the linked form, the entries between the prompt and the closing entry of a turn leave the active
-branch: the closing entry gets the prompt as its parent. In the flat form, they stay, and only their
-thinking and tool results are removed.
-
-Sessions have many thousand turns, and turns many thousand entries. To save memory, only a hash is
-kept of each entry, and a summary only of turns that may be archived.
+In the linked form, the closing entry gets the prompt as its parent: the entries between them leave
+the active branch. In the flat form, they stay, and only their thinking and results are removed.
 """
 
 from __future__ import annotations
@@ -74,7 +70,6 @@ def archive_text(entry_id: str, summary: str) -> str:
 
 
 def outcomes_of(outcomes: Sequence[str]) -> str:
-    """Return the outcomes of several turns as JSON, the long ones shortened."""
     share = max(1, _QUOTED // len(outcomes))
     listed = [text if len(text) <= share else f"{text[:share]}…" for text in outcomes]
     return json.dumps({"outcomes": listed}, ensure_ascii=False)
@@ -98,10 +93,9 @@ def outcome_in(text: str) -> str:
 
 
 class Weight(NamedTuple):
-    """The size of some entries.
+    """The size of some entries: their part of a request, and the number of live messages.
 
-    `sent` is their part of a request, `messages` the number of live messages. The linked form
-    removes everything in `sent`, the flat form only `going` characters.
+    The linked form removes everything in `sent`, the flat form only `going` characters.
     """
 
     sent: Sent = NOTHING
@@ -141,12 +135,11 @@ class TurnEntry(NamedTuple):
 
 
 class Calls(Struct):
-    """The tool calls of a turn that is being gathered.
+    """The tool calls of a turn that is being gathered; turns may have many thousand.
 
     `balance` is a sum of hashes: 0 if each call with an id has exactly one result, in any order.
     `behind` means that results or other messages follow the last reply. `files` maps each file to
-    whether it was written. `called` maps hashes of call ids to tools. `failed` are the hashes of
-    the call ids in failed results.
+    whether it was written. `called` maps hashes of call ids to tools, `failed` are such hashes.
     """
 
     answered: int = 0
@@ -177,7 +170,6 @@ class Calls(Struct):
                 self.failed |= {hash(result.call_id)} if result.failed else set()
 
     def left_open(self, reply: TurnStep) -> str | None:
-        """Return why the last reply does not end the turn, or None."""
         if not reply.closes or reply.text_path is None:
             return "its last reply does not close it"
         if self.behind:
@@ -209,7 +201,7 @@ class Stays(Struct):
 
     `unformed`: its ids or entries do not allow it. `open`: it is not finished. `dead`: no request
     contains it. `held`: an entry is pinned or was restored; by time alone, this ends at `until`.
-    `referred`: the entry outside that refers to it.
+    `referred`: the entry outside that refers to it. `barred`: no archive may end with it.
     """
 
     unformed: str | None = None
@@ -218,14 +210,14 @@ class Stays(Struct):
     held: str | None = None
     until: float | None = None
     referred: str | None = None
+    barred: str | None = None
 
 
 class Size(Struct):
-    """The size of a turn. Its middle is between its prompt and its closing entry.
+    """The numbers of entries and tokens between prompt and closing entry, and of calls.
 
-    `middle` is the number of entries in the middle, `tokens` the number of tokens there. `calls`
-    counts the calls of the turn. `answer` is the length of the last reply. An archive removes
-    `leaves` characters and makes the reply `grows` characters longer.
+    `answer` is the length of the last reply. An archive removes `leaves` characters and makes the
+    reply `grows` characters longer.
     """
 
     middle: int = 0
@@ -241,8 +233,7 @@ class Turn(Struct, eq=False):
 
     `number` counts the live turns from 1, `after` the live turns that follow. `closing` is the last
     reply, even if it does not close the turn. `position` is the number of messages after it.
-    `depth` is the nesting depth of the archive that the turn is now, 0 if it is none. `entries`
-    counts the entries of the turn.
+    `depth` is the nesting depth of the archive that the turn is now, 0 if it is none.
     """
 
     number: int
@@ -292,6 +283,8 @@ def without_thresholds(rules: ArchiveRules) -> ArchiveRules:
 def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
     kept, size = _kept(turn, rules), turn.size
     why = None if kept else "asked for" if turn.asked else worth_archiving(turn, rules)
+    if why and turn.stays.barred:
+        why, kept = None, turn.stays.barred
     return Verdict(
         turn.number, turn.prompt_id, turn.closing_id, why is not None, why or kept or "small",
         turn.stays.until, size.middle, size.tokens, size.calls, turn.depth, turn.asked,
@@ -333,10 +326,6 @@ def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
     return None
 
 
-# Turns that become one archive.
-_Group = list[Turn]
-
-
 class Archival(Struct, frozen=True):
     """The turns from a prompt to a closing entry that become one archive with a `text`."""
 
@@ -344,7 +333,6 @@ class Archival(Struct, frozen=True):
     text: str
     prompt: TurnEntry
     closing: TurnEntry
-    linked: bool
 
     @property
     def text_path(self) -> KeyPath:
@@ -365,11 +353,10 @@ class Archival(Struct, frozen=True):
 
 
 class Archivals(Struct, frozen=True):
-    """All archives of a plan, by the offsets of their closing entries, and the verdicts on turns.
+    """The archives of a plan, by the offsets of their closing entries, and the verdicts on turns.
 
-    `left` are the entries that leave the active branch. `emptied` are the entries whose thinking
-    and results are removed, whatever their length. At most `most` live messages remain. `most` is
-    None if no limit was set, or if it cannot be reached.
+    The entries `left` leave the active branch; all thinking and results of the entries `emptied`
+    are removed. At most `most` live messages remain, None without a limit that can be reached.
     """
 
     made: dict[int, Archival] = field(default_factory=dict)
@@ -395,7 +382,6 @@ class ArchiveRefusedError(Exception):
 
 
 def archive_turns(session: Snapshot, rules: Rules, archiving: Archiving) -> Archivals:
-    """Decide which turns of a session are archived. Reads nothing if none may be."""
     if not (archiving.rules.enabled or archiving.asked or archiving.most):
         return Archivals()
     return _Archiver(session, rules, archiving).archivals()
@@ -487,9 +473,12 @@ class _Archiver:
             if turn.closing:
                 turn.stays.unformed = turn.stays.unformed or self._flaw(turn.prompt, turn.closing)
                 turn.stays.referred = self._referrer(turn.prompt, turn.closing, aside=True)
+                if (turn.closing.ident, turn.closing.step.text_path) in self._spared:
+                    turn.stays.barred = FITS
+                if turn.closing.ident in self._archiving.refused:
+                    turn.stays.barred = "format: its line cannot be edited"
 
     def _flaw(self, prompt: TurnEntry, closing: TurnEntry) -> str | None:
-        """Return why the entries from a prompt to a closing entry cannot be archived, or None."""
         if {hash(prompt.ident), hash(closing.ident)} & self._unsure:
             return _UNSURE
         at = bisect_left(self._flaws, (prompt.number + 1,))
@@ -587,7 +576,9 @@ class _Archiver:
             turn.summary = Summary()
 
     def archivals(self) -> Archivals:
-        verdicts = self._verdicts()
+        for count, turn in enumerate(reversed(self._live)):
+            turn.after = count
+        verdicts = [decide(turn, self._rules) for turn in self._turns]
         chosen = list(compress(self._turns, (verdict.archived for verdict in verdicts)))
         joined, excess = self._joined(chosen) if self._linked else ([], 1)
         inside = {turn: len(group) for group in joined for turn in group}
@@ -608,26 +599,7 @@ class _Archiver:
             most=self._archiving.most if excess <= 0 < self._archiving.most else None,
         )
 
-    def _verdicts(self) -> list[Verdict]:
-        for count, turn in enumerate(reversed(self._live)):
-            turn.after = count
-        verdicts = []
-        for turn in self._turns:
-            verdict = decide(turn, self._rules)
-            if verdict.archived and (why := self._left_out(turn)):
-                verdict = replace(verdict, archived=False, reason=why)
-            verdicts.append(verdict)
-        return verdicts
-
-    def _left_out(self, last: Turn) -> str | None:
-        """Return why no archive may end with the turn `last`, or None."""
-        if last.closing_id in self._archiving.refused:
-            return "format: its line cannot be edited"
-        closing = last.closing
-        spared = closing and (closing.ident, closing.step.text_path) in self._spared
-        return FITS if spared else None
-
-    def _text(self, group: _Group) -> str:
+    def _text(self, group: list[Turn]) -> str:
         last = group[-1].summary
         if len(group) > 1:
             text = outcomes_of([turn.summary.outcome for turn in group])
@@ -635,7 +607,7 @@ class _Archiver:
             text = self._archiving.summaries.get(last.digest, last.text)
         return archive_text(group[-1].closing_id or "", text)
 
-    def _archival(self, group: _Group, closing: TurnEntry) -> Archival:
+    def _archival(self, group: list[Turn], closing: TurnEntry) -> Archival:
         first, last = group[0], group[-1]
         counts = [
             (record.turns, record.calls, record.failed)
@@ -653,9 +625,9 @@ class _Archiver:
             self._archiving.asked.get(last.prompt_id), turns, calls, failed,
             last.summary.digest, tuple(turn.prompt_id for turn in group),
         )  # fmt: skip
-        return Archival(archive, self._text(group), first.prompt, closing, self._linked)
+        return Archival(archive, self._text(group), first.prompt, closing)
 
-    def _joined(self, chosen: _Group) -> tuple[list[_Group], int]:
+    def _joined(self, chosen: list[Turn]) -> tuple[list[list[Turn]], int]:
         """Return the groups of turns that become one archive each, and the excess of messages.
 
         Groups are made of the oldest turns until at most `most` messages remain. The excess is the
@@ -664,7 +636,7 @@ class _Archiver:
         """
         alone = {turn: _messages_between([turn]) for turn in chosen}
         excess = self._total.messages - self._archiving.most - sum(alone.values())
-        groups: list[_Group] = []
+        groups: list[list[Turn]] = []
         for row in self._rows(self._live) if self._archiving.most else ():
             enough = bisect_left(
                 range(1, len(row)), True, key=lambda count: _saved(row[:count], alone) >= excess
@@ -680,11 +652,11 @@ class _Archiver:
         ]  # fmt: skip
         long = (row for row in self._rows(archived) if len(row) > max(1, FOLD_AFTER))
         groups += [row[: max(2, len(row) // 2)] for row in long]
-        return [group for group in groups if not self._left_out(group[-1])], excess
+        return [group for group in groups if not group[-1].stays.barred], excess
 
-    def _rows(self, turns: Iterable[Turn]) -> list[_Group]:
+    def _rows(self, turns: Iterable[Turn]) -> list[list[Turn]]:
         """Return rows of adjacent turns that may become one archive."""
-        rows: list[_Group] = []
+        rows: list[list[Turn]] = []
         for turn in turns:
             if rows and self._may_join(rows[-1][-1], turn):
                 rows[-1].append(turn)
@@ -704,12 +676,12 @@ class _Archiver:
         return self._referrer(prompt, closing, aside=False) is None
 
 
-def _messages_between(group: _Group) -> int:
-    end = group[-1].closing if group else None
+def _messages_between(group: list[Turn]) -> int:
+    end = group[-1].closing
     return end.before.less(group[0].prompt.after).messages if end else 0
 
 
-def _saved(group: _Group, alone: Mapping[Turn, int]) -> int:
+def _saved(group: list[Turn], alone: Mapping[Turn, int]) -> int:
     """Return how many more messages one archive of the group saves than its turns `alone`."""
     return _messages_between(group) - sum(alone.get(turn, 0) for turn in group)
 
@@ -732,11 +704,11 @@ def removals(
     before = {value.path: value for value in standing if value.archive_id is not None}
     prompt, closing, text_path = archival.prompt, archival.closing, archival.text_path
     chars = len(str(value_at(parsed.entry, text_path)))
-    gone = closing.before.less(prompt.after).sent if archival.linked else NOTHING
+    gone = closing.before.less(prompt.after).sent if form.archives == "linked" else NOTHING
     edits: list[tuple[KeyPath, str, str | None, int, Sent]] = [
         (text_path, archival.text, None, chars, gone)
     ]
-    if archival.linked:
+    if form.archives == "linked":
         edits.append((LINK, prompt.ident or "", closing.step.parent, 0, NOTHING))
     places = offsets_of(parsed, [path for path, *_ in edits])
     for path, new, anchor, length, middle in edits:
