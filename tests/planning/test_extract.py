@@ -17,7 +17,7 @@ from brainsurgeon.planning.rules import (
     Extract,
     Keep,
     extract,
-    read_extractable,
+    override_of,
     read_restored,
 )
 
@@ -307,7 +307,7 @@ def test_only_the_own_placeholder_is_one(value, own):
 @pytest.mark.parametrize("value", [True, False, 0, 1, 3, 10**30])
 def test_true_false_and_whole_numbers_are_understood(value):
     """`_extractable` is read as it is written, booleans as booleans."""
-    read, warning = read_extractable({"_extractable": value})
+    read, warning = override_of({"_extractable": value}, None, {}, {})
 
     assert read is value
     assert warning is None
@@ -316,7 +316,7 @@ def test_true_false_and_whole_numbers_are_understood(value):
 @pytest.mark.parametrize("value", ["true", "3", "", -1, 1.0, 0.5, None, [], {}, [True]])
 def test_any_other_extractable_is_ignored_with_a_warning(value):
     """A string, a negative number, a fraction, null or a structure says nothing."""
-    read, warning = read_extractable({"_extractable": value})
+    read, warning = override_of({"_extractable": value}, None, {}, {})
 
     assert read is None
     assert (
@@ -326,7 +326,7 @@ def test_any_other_extractable_is_ignored_with_a_warning(value):
 
 def test_absent_fields_say_nothing():
     """An entry without fields of ours neither says nor warns of anything."""
-    assert read_extractable({}) == (None, None)
+    assert override_of({}, None, {}, {}) == (None, None)
     assert read_restored({}, RULES, NOW) == (None, None)
 
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from brainsurgeon.model.sessions import Fingerprint, Survey
+from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.planning import rules
 
 NOW = 1_800_000_000.0
-HOUR = 3600.0
 
 
 def modified_at(moment):
@@ -36,12 +35,3 @@ def test_a_session_is_quiet_at_the_boundary_itself():
     assert rules.changed_recently(30.0, 30) is None
     assert rules.changed_recently(0.0, 0) is None
     assert rules.changed_recently(29.9, 30) == "changed 30 s ago; it must be unchanged for 30 s"
-
-
-def test_an_open_turn_silent_for_long_counts_as_closed():
-    """A turn that nobody went on with for the whole time is abandoned, not open."""
-    waiting = Survey(3, {}, "a tool call without its result")
-
-    assert rules.open_turn(waiting, HOUR - 1, HOUR) == "a tool call without its result"
-    assert rules.open_turn(waiting, HOUR, HOUR) is None
-    assert rules.open_turn(Survey(3, {}, None), 0, HOUR) is None

@@ -23,7 +23,7 @@ def placeholder_named(ident: str) -> str:
 
 
 def unnumbered(name: str) -> str:
-    """Return the entry's id in a placeholder's id: the part before a tilde with a number."""
+    """Return the part of a placeholder's id before a tilde with a number: the entry's id."""
     at = name.rfind("~")
     return name[:at] if at > 0 else name
 
@@ -56,10 +56,9 @@ EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redac
 
 
 class Line(Struct, frozen=True, gc=False):
-    """One line of a session file, without its newline.
+    """One line of a session file, without its newline; a last line may not be `terminated`.
 
-    `raw` is None for a line too long for memory: it is copied without being parsed. `terminated` is
-    False for a last line without a newline.
+    `raw` is None for a line too long for memory: it is copied without being parsed.
     """
 
     number: int
@@ -121,10 +120,7 @@ def is_safe(entry_id: str) -> bool:
 
 
 def placeholder_id(entry_id: str) -> str:
-    """Return the id for an entry's placeholder: the entry's own, or a derived one.
-
-    A derived one starts with a tilde, so that it never equals a real, URL-safe one.
-    """
+    """Return the id for an entry's placeholder: its own, or a derived one that begins with `~`."""
     if is_safe(entry_id):
         return entry_id
     return "~" + hashlib.blake2b(entry_id.encode(), digest_size=12).hexdigest()
@@ -136,7 +132,7 @@ def is_own_placeholder(value: object, entry_id: str) -> bool:
 
 
 def placeholder_token(placeholder: str, *, block: bool) -> bytes:
-    """Return the placeholder as it is written into a line, as a string or as a whole text block."""
+    """Return the placeholder as JSON, a string or a whole text block."""
     token = json.dumps(placeholder)
     return (f'{{"type":"text","text":{token}}}' if block else token).encode()
 
@@ -177,7 +173,7 @@ def too_dense(raw: bytes) -> bool:
 
 
 def _width(raw: bytes) -> int:
-    """Return the bytes that a character of the widest text in a line takes (PEP 393)."""
+    """Return the bytes that each character of a line's widest text takes (PEP 393)."""
     if raw.isascii() and b"\\u" not in raw:
         return 1
     return 4 if _FOUR_BYTES.search(raw) else 2 if _TWO_BYTES.search(raw) else 1

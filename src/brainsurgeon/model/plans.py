@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from itertools import groupby
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -39,10 +38,9 @@ class Removal(_Replacement, frozen=True):
     new text as JSON: a placeholder, or a short text (`how` is `redact`), an empty block that is
     never sent (`empty`), or the text or link of an archive (`archive`). With `block`, a text block
     replaces a whole object. A `forced` removal is made even if it gains nothing. `anchor` is the id
-    of the value's tool call. It stays the same if the agent rewrites its history with new entry
-    ids. `rest` is a digest of the rest of the line, None if entry ids are random. `takes_over` is
-    the id of an earlier extraction at this place. The new archive keeps its stored value as the
-    original. `tokens` is what the next request saves.
+    of the value's tool call, `rest` a digest of the rest of the line, None if entry ids are random.
+    `takes_over` is the id of an earlier extraction at this place: the new archive keeps its stored
+    value as the original. `tokens` is what the next request saves.
     """
 
     name: str
@@ -112,11 +110,10 @@ UNRECORDED = 0
 
 
 class FieldEdit(_Replacement, frozen=True):
-    """Sets or undoes one of our top-level fields.
+    """Sets or undoes one of our top-level fields, whose value is now `before` (JSON) or absent.
 
-    `before` is its present value as JSON, None if the field is absent. `undoes` is None if the edit
-    sets the field. Otherwise it is the id of the field's record, or UNRECORDED. `rest` is as in
-    `Removal`.
+    `undoes` is None if the edit sets the field, else the id of the field's record, or UNRECORDED.
+    `rest` is as in `Removal`.
     """
 
     name: str
@@ -181,10 +178,9 @@ class Handled(Struct, frozen=True):
 
     `asked_until` is the id of the newest request that the plan takes into account. `unanswered` are
     the requests to redact an answer that was not found in time: they end. `restored` are the
-    entries to remember as restored. `missed` lists the requests that cannot be carried out, as
-    entry and reason. `unfit` are the entries whose signed thinking should be restored or removed,
-    but cannot be. `left` lists the placeholders that stay although everything was to be restored,
-    as entry and reason.
+    entries to remember as restored. `missed` lists the requests that cannot be carried out, `left`
+    the placeholders that stay although everything was to be restored: each as entry and reason.
+    `unfit` are the entries whose signed thinking should be restored or removed, but cannot be.
     """
 
     requests: tuple[int, ...] = ()
@@ -197,13 +193,12 @@ class Handled(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """All changes to one session. It changes nothing until it is carried out.
+    """All changes to one session, in file order.
 
-    `edits` are in file order. `kept` are the values that stay, `unsent` those that no request
-    contains. `due_at` is when a decision next changes by time alone. `protected` maps the ids of
-    restored entries to the time until which they keep their values. `deferred` is why nothing may
-    be changed now. `load` is the number of tokens of the session's last prompt and its answer, 0 if
-    it is unknown.
+    `kept` are the values that stay, `unsent` those that no request contains. `due_at` is when a
+    decision next changes by time alone. `protected` maps the ids of restored entries to the time
+    until which they keep their values. `deferred` is why nothing may be changed now. `load` is the
+    number of tokens of the session's last prompt and its answer, 0 if it is unknown.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -247,8 +242,8 @@ class Plan(Struct, frozen=True):
 
     @property
     def entries(self) -> int:
-        """The number of entries with extractions. The extractions of an entry are adjacent."""
-        return sum(1 for _ in groupby(self.extracted, key=lambda removal: removal.entry_id))
+        """The number of entries with extractions."""
+        return len({removal.entry_id for removal in self.extracted})
 
     @property
     def unsent_gain(self) -> int:
@@ -278,22 +273,17 @@ class Plan(Struct, frozen=True):
 
     @property
     def insertions_removed(self) -> tuple[str, ...]:
-        """Our fields that it removes, as text."""
         return tuple(
             f"{edit.name} of {edit.entry_id}" for edit in self.fields if edit.undoes is not None
         )
 
     @property
     def not_done(self) -> tuple[str, ...]:
-        """The requests that it cannot carry out, with the reasons, as text."""
         return tuple(f"{entry}: {why}" for entry, why in self.handled.missed)
 
     @property
     def forced(self) -> bool:
-        """Whether it must be carried out even if it gains nothing.
-
-        True if it restores, archives, redacts, changes a field, or has a forced extraction.
-        """
+        """Whether it must be carried out even if it gains nothing, due to any of its edits."""
         return any(
             not (isinstance(edit, Removal) and edit.extracts) or edit.forced for edit in self.edits
         )

@@ -24,10 +24,7 @@ Role = Literal["prompt", "reply", "result", "aside", "note", "fixed"]
 
 
 class ToolCall(Struct, frozen=True):
-    """A tool call, and where its arguments are.
-
-    They are JSON in a string if `as_text`, and have to stay if the call is `signed`.
-    """
+    """A tool call. Its arguments may be JSON `as_text`; those of a `signed` call have to stay."""
 
     call_id: str | None
     tool: str
@@ -61,12 +58,10 @@ class ToolResult(Struct, frozen=True):
 
 
 class TurnStep(Struct, frozen=True):
-    """One entry as a part of its turn.
+    """One entry as a part of its turn. It continues its `parent` and refers to `names`, all ids.
 
-    `parent` is the id of the entry that it continues, `names` are the ids of other entries that it
-    refers to. `text` is the last block of text of a reply, at `text_path`. A reply `closes` its
-    turn if it has stopped, calls nothing and has a text; it was `cut_short` if it stopped before it
-    was done.
+    `text` is the last block of text of a reply. A reply `closes` its turn if it has stopped, calls
+    nothing and has a text; it was `cut_short` if it stopped before it was done.
     """
 
     role: Role
@@ -83,9 +78,9 @@ class TurnStep(Struct, frozen=True):
 class Verdict(Struct, frozen=True):
     """Whether a turn is archived, and why; `until` is when time alone may change that.
 
-    `number` counts live turns from 1. `middle` is the number of entries between the prompt and the
-    closing entry, `tokens` and `calls` are those of the middle. `depth` is 0 if the turn is no
-    archive. `dead` is why requests no longer contain the turn, or None.
+    `number` counts live turns from 1. There are `middle` entries with `tokens` and `calls` between
+    the prompt and the closing entry. `depth` is 0 if the turn is no archive. `dead` is why requests
+    no longer contain the turn, or None.
     """
 
     number: int
@@ -122,10 +117,7 @@ class Archive(Struct, frozen=True):
 
 
 class PlannedArchive(Archive, frozen=True):
-    """An archive that a plan makes of turns with these prompts.
-
-    `digest` is that of the last turn before archiving.
-    """
+    """An archive to make of turns with these prompts; the digest is that of the last turn."""
 
     digest: bytes
     prompts: tuple[str, ...]
@@ -140,7 +132,6 @@ class ArchiveRecord(Archive, frozen=True):
 
 
 def archived_text(archives: int, turns: int) -> str:
-    """Return the number of turns archived, and of archives if one holds several."""
     of_turns = counted(turns, "turn")
     return of_turns if turns == archives else f"{counted(archives, 'archive')} of {of_turns}"
 
@@ -152,7 +143,7 @@ RATE = 0.33
 
 
 class Sent(Struct, frozen=True):
-    """The part of an entry that a request contains: characters of text, and number of pictures."""
+    """The part of an entry that a request contains: characters and pictures."""
 
     chars: int = 0
     pictures: int = 0
@@ -195,10 +186,7 @@ class ModelCall(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True):
-    """The usage of some calls of one model, in sum.
-
-    `priced` calls cost `dollars`, as their agent recorded.
-    """
+    """The usage of some calls of one model, in sum; the agent recorded dollars of `priced` ones."""
 
     model: str
     priced: bool
@@ -255,8 +243,7 @@ class Calibration(Struct, frozen=True):
     """The tokens of a session's characters: `fixed`, plus `rate` for each character.
 
     `method` is the source: the recorded usage of the session's own calls, the median of its agent's
-    other sessions, or a default. `calls` counts the session's own calls that it was compared with,
-    `error` is the mean relative error over them, None without any.
+    other sessions, or a default. `error` is the mean relative error over its own `calls`.
     """
 
     rate: float
@@ -272,8 +259,8 @@ class Calibration(Struct, frozen=True):
 class Fullness(Struct, frozen=True):
     """The load of a session's next request and the window of its model, both in tokens.
 
-    `recorded` means that the agent itself noted the window. Above `threshold` (a share of the
-    window) the session is too full. `step` is the step of the ladder in force.
+    Above `threshold` (a share of the window) the session is too full. `recorded` means that the
+    agent itself noted the window. `step` is the step of the ladder in force.
     """
 
     load: int

@@ -184,7 +184,7 @@ class _EntryReader:
         size, ident = self._places[start]
         raw = self._session.read(start, start + size)
         parsed = ParsedLine(start, raw, parse(raw) or {}, ident, True)
-        return self._filled(parsed).text(self._form, call.call_id)
+        return self._filled(parsed).answer(self._form, call.call_id)[0]
 
     def _filled(self, parsed: ParsedLine) -> planned.Filled:
         token_of = partial(_token, self._store)

@@ -43,8 +43,7 @@ from brainsurgeon.planning.snapshot import Frontier, Snapshot
 from brainsurgeon.planning.superseded import Values, superseded
 
 _MOST_WARNINGS = 100
-# The parts of an entry that are to be extracted, with the reasons.
-Going = list[tuple[Part, Extract]]
+Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extracted
 
 
 class WindowTooSmallError(Exception):
@@ -82,8 +81,6 @@ class Counts:
 
 
 class Judge:
-    """Decides about the parts of each entry."""
-
     def __init__(self, session: Snapshot, rules: Rules, frontier: Frontier) -> None:
         self.tally, self.warnings = Counts(), list[str]()
         # Parts that stay unless their signature turns out to break, by offset and path.
@@ -99,9 +96,8 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        The paths in `taken` contain the text of an archive, or will contain it. An `emptied` entry
-        belongs to a turn that is archived in place. The archives of the same plan leave at most
-        `farthest` messages after the entry.
+        The paths in `taken` are texts of archives. The archives of the same plan leave at most
+        `farthest` messages after the entry, and have `emptied` it if they are flat.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         self.parts = parts = list(form.parts(parsed.entry, survey, parsed.offset))
@@ -156,7 +152,6 @@ class Judge:
         return decision
 
     def state(self, parsed: ParsedLine, standing: Iterable[Extraction] = ()) -> EntryState:
-        """Return the position of an entry and everything else that decides about its parts."""
         entry, ident, now = parsed.entry, parsed.ident, self._session.now
         override, odd = override_of(entry, ident, self._sets, self._pins)
         stamp, unusable = read_restored(entry, self._rules, now)
@@ -218,7 +213,9 @@ class FieldRequests:
         self._met: set[int] = set()
         self._missed: list[tuple[str, str]] = []
 
-    def cleans(self, ident: str, entry: Entry) -> bool:
+    def concern(self, ident: str, entry: Entry) -> bool:
+        if ident in self.entries:
+            return True
         ours = RESTORED in entry or REDACTED in entry
         return ours and self._newest_undo(ident, None) is not None
 
@@ -226,11 +223,10 @@ class FieldRequests:
         self, parsed: ParsedLine, rest: bytes | None, back: list[Extraction],
         left: list[Extraction], now: float,
     ) -> list[FieldEdit]:  # fmt: skip
-        """Return the edits that set our fields on an entry or undo them.
+        """Return the edits that set our fields on an entry or undo them, one for each field.
 
-        `back` are the values that are restored into it, `left` those that stay replaced. Each field
-        is edited once: the newest request decides whether it is undone or set. An entry that stays
-        shortened keeps the field that marks it.
+        `back` are the values that are restored into it, `left` those that stay replaced. An entry
+        that stays shortened keeps the field that marks it.
         """
         ident = parsed.ident or ""
         pristine = self._newest_undo(ident, None)
@@ -295,15 +291,12 @@ class FieldRequests:
 
     def _newest_undo(self, ident: str, run_id: int | None) -> float | None:
         """Return the newness of the newest request that undoes the fields of an entry, or None."""
-        return max(
-            (
-                _newness(request)
-                for request in self._restores
-                if request.pristine and request.paths is None and request.speaks_of(ident)
-                and request.rolls_back in (None, run_id)
-            ),
-            default=None,
+        undo = (
+            _newness(request) for request in self._restores
+            if request.pristine and request.paths is None and request.speaks_of(ident)
+            and request.rolls_back in (None, run_id)
         )  # fmt: skip
+        return max(undo, default=None)
 
 
 def _newness(request: Request) -> float:

@@ -3,13 +3,13 @@
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import repeat, takewhile
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Answer, Format, number_in
+from brainsurgeon.formats.base import Format, number_in
 from brainsurgeon.model.entries import Entry, KeyPath, placeholder_in, value_at
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import boundary, iso, readable
@@ -24,10 +24,9 @@ SHORTEST = 256
 
 
 class Evidence(Struct, frozen=True):
-    """One tool call and its result.
+    """One tool call and its result: the offset of its entry, the bytes of its text.
 
-    `place` is the offset of the entry with the result, None without one. `size` counts the bytes of
-    its text, `known` is false if it expired.
+    A result is `known` unless it expired.
     """
 
     number: int
@@ -40,7 +39,6 @@ class Evidence(Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """The line of the index: number, tool, and the recorded facts of the result."""
         name, result = f"{self.number}. {readable(self.tool)}", self.result
         if result is None:
             return f"{name} [no result]"
@@ -58,15 +56,11 @@ class Filled(Struct, frozen=True):
     entry: Entry
     gone: frozenset[KeyPath] = frozenset()
 
-    def answers(self, form: Format, call_id: str | None) -> list[Answer]:
-        return [answer for answer in form.answers(self.entry) if answer.call_id == call_id]
-
-    def text(self, form: Format, call_id: str | None) -> bytes:
-        return as_bytes("\n".join(answer.text for answer in self.answers(form, call_id)))
-
-    def has(self, form: Format, call_id: str | None) -> bool:
-        """Check whether the result of a call is complete."""
-        return self.gone.isdisjoint(answer.path for answer in self.answers(form, call_id))
+    def answer(self, form: Format, call_id: str | None) -> tuple[bytes, bool]:
+        """Return the text of the result of a call, and whether it is complete."""
+        answers = [answer for answer in form.answers(self.entry) if answer.call_id == call_id]
+        known = self.gone.isdisjoint(answer.path for answer in answers)
+        return as_bytes("\n".join(answer.text for answer in answers)), known
 
 
 def as_bytes(text: str) -> bytes:
@@ -77,10 +71,7 @@ def as_bytes(text: str) -> bytes:
 def filled(
     entry: Entry, standing: Iterable[Extraction], token_of: Callable[[Extraction], bytes | None]
 ) -> Filled:
-    """Fill the placeholders of an entry in place.
-
-    `token_of` returns the JSON of a value, None if it is gone.
-    """
+    """Fill the placeholders of an entry in place; `token_of` returns None if a value is gone."""
     gone = []
     for value in standing:
         if value.replacement is not None:
@@ -94,7 +85,6 @@ def filled(
 
 
 def notice(value: Extraction) -> str:
-    """Return the text that stands for a value that expired or is damaged."""
     when = f"expired {iso(value.expired_at)}" if value.expired_at else "damaged"
     return f"[evidence no longer available: {value.name}, {value.size:,} B, {when}]"
 
@@ -126,22 +116,21 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
                 calls.append(Evidence(index + 1, "unknown call", ident))
                 if ident:
                     at[ident] = index
+            text, known = one.answer(form, ident)
             calls[index] = replace(
-                calls[index], result=result, place=place, size=len(one.text(form, ident)),
-                known=one.has(form, ident),
-            )  # fmt: skip
+                calls[index], result=result, place=place, size=len(text), known=known
+            )
     return calls
 
 
-def shares(sizes: Sequence[int], budget: int, around: Sequence[int] = ()) -> list[int]:
-    """Return how many bytes of a budget each text gets, in the order of the texts.
+def shares(sizes: Sequence[int], budget: int, around: Iterable[int] = repeat(0)) -> list[int]:
+    """Return how many bytes of a budget each text gets.
 
     `around` has the further bytes that a text costs if it gets any. A text that does not fit whole
     gets no more than an equal share of what is left, but at least `LEAST` bytes while they last.
     """
     left, given = budget, []
-    for index, size in enumerate(sizes):
-        besides = around[index] if around else 0
+    for index, (size, besides) in enumerate(zip(sizes, around, strict=False)):
         room, waiting = max(0, left - besides), len(sizes) - index
         share = min(size, room, max(LEAST, room // waiting))
         share = 0 if share < min(size, SHORTEST) else share
@@ -151,10 +140,7 @@ def shares(sizes: Sequence[int], budget: int, around: Sequence[int] = ()) -> lis
 
 
 def shortened(data: bytes, room: int) -> bytes:
-    """Return UTF-8 text in at most `room` bytes: whole, or its two ends with a marker between.
-
-    The marker has the number of bytes left out, and their offsets: first inclusive, last exclusive.
-    """
+    """Return UTF-8 text in at most `room` bytes: whole, or its two ends with a marker between."""
     size = len(data)
     if size <= room:
         return data
@@ -168,12 +154,12 @@ def shortened(data: bytes, room: int) -> bytes:
     return data[:head] + _marker(head, tail) + data[tail:]
 
 
-def _marker(start: int, end: int) -> bytes:
+def _marker(start: int, end: int) -> bytes:  # the bytes from `start` to before `end`
     return f"\n[... {end - start:,} bytes left out: {start}-{end} ...]\n".encode()
 
 
 class MountPoint(Struct, frozen=True):
-    """A string in a JSON document that is a whole placeholder, and whether its result failed."""
+    """A string in a JSON document that is a placeholder, and whether its result failed."""
 
     path: KeyPath
     text: str
@@ -181,7 +167,6 @@ class MountPoint(Struct, frozen=True):
 
 
 def placeholders(value: Any, path: KeyPath = (), *, failed: bool = False) -> Iterator[MountPoint]:
-    """Yield the places of placeholders in a request or a line of a session."""
     if isinstance(value, dict):
         failed = failed or _failed(value)
         for key, inner in value.items():

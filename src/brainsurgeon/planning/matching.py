@@ -2,18 +2,12 @@
 
 A placeholder contains the name of its value, so no other file is read. It is ours if a record has
 its text and path, and the entry has the recorded id. If entry ids are not random, the rest of the
-line has to match the record, too.
+line has to match the record, too. A placeholder that a user typed or a tool printed is left alone.
 
-Agents rewrite their histories with new entry ids. So a placeholder in an entry with another id can
-also be ours. The value there must be of the recorded kind, and one of these must be true:
-
-- The record has a tool call, and the value belongs to it.
-- The record has no tool call, and the session has the recorded session id.
-
-Unless the tool call is recorded for this very session, the recorded entry id must not occur in the
-file.
-
-A placeholder that a user typed or a tool printed fails these checks and is left alone.
+Agents rewrite their histories with new entry ids. In an entry with another id, a placeholder is
+ours if the value there is of the recorded kind, and either belongs to the recorded tool call, or
+has none and is in a session with the recorded session id. Unless the tool call is recorded for this
+very session, the recorded entry id must not occur in the file.
 """
 
 import json
@@ -75,9 +69,9 @@ _Places = dict[KeyPath, list[Extraction]]
 class Matcher:
     """Finds the recorded extractions in each entry.
 
-    `foreign` collects the placeholders that are a whole value but have no record. `moved` contains
-    the extractions found in an entry with another id, and maps them to the recorded entry id. Only
-    at the end of the file is it known whether the recorded id occurs, too.
+    `foreign` collects the placeholders that are a whole value but have no record. `moved` maps the
+    extractions found in an entry with another id to the recorded one. Only at the end of the file
+    is it known whether that occurs, too.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
@@ -256,19 +250,17 @@ _NO_TURN = "only its text was restored: the turn itself is not in this session"
 class Restores:
     """The requests to restore values of one session.
 
-    Requested values that cannot be restored are added to `missed`. `everything` means that a
-    request is for the whole session. `pristine` means that the session is to be restored as the
-    agent wrote it, signatures included.
+    Requested values that cannot be restored are added to `missed`. `everything` is requested if a
+    request is for the whole session, `pristine` if that is to be as the agent wrote it.
     """
 
     def __init__(self, session: Snapshot, missed: list[tuple[str, str]]) -> None:
         self._requests, records = session.restores, session.records
         whole = [
-            request for request in self._requests
+            request.pristine for request in self._requests
             if request.entry_id is None and not request.rolls_back
         ]  # fmt: skip
-        self.everything = bool(whole)
-        self.pristine = any(request.pristine and request.paths is None for request in whole)
+        self.everything, self.pristine = bool(whole), any(whole)
         self._named = {request.entry_id for request in self._requests}
         self._missed = missed
         self._continued = {value.anchor for value in records.extractions if value.links}
@@ -303,11 +295,11 @@ class Restores:
             if value.entry_id in self._named:
                 self._missed.append((value.entry_id, _NO_TURN))
             return False
-        damaged = "damaged in the store" if value.damaged else ""
-        lost = "expired" if value.blob_id is None else damaged
-        if asked and lost:
+        if asked and (value.blob_id is None or value.damaged):
+            lost = "damaged in the store" if value.blob_id is not None else "expired"
             self._missed.append((value.entry_id, lost))
-        return asked and not lost
+            return False
+        return asked
 
     def _means(self, request: Request, value: Extraction) -> bool:
         """Check whether a request is for a value. An archive's text and link belong together."""
@@ -318,10 +310,9 @@ class Restores:
         )
 
 
-# A call of our tool is recognised only by its answer. The request records the random id in the
-# answer, and the digest of its text. So exactly this text is found, even inside a longer output. An
-# incomplete answer is left alone. The host's name for the tool does not matter, and another tool
-# called restore is never touched.
+# A call of our tool is recognised only by its answer, whatever the host calls the tool. The request
+# records the random id in the answer, and the digest of its text. So exactly this text is found,
+# even inside a longer output. An incomplete answer is left alone.
 
 # The values of `action` with which our tool restores; other calls are not shortened.
 _ACTIONS = frozenset({"restore", "restore_remote"})
@@ -374,7 +365,6 @@ class OwnCalls(Struct, frozen=True):
 
 
 def find_own_calls(session: Snapshot) -> OwnCalls:
-    """Return the answers in a session to which requests refer, and the calls that they answer."""
     form, own = session.form, OwnCalls()
     asked = {
         request.answer: request
@@ -434,22 +424,18 @@ def _shortened(
     }, whole
 
 
-class Marks(Struct, frozen=True):
-    """Candidates for our placeholders, archives and fields in a session.
+def marks_in(lines: Iterable[Line], form: Format) -> tuple[set[str], set[str]]:
+    """Return the candidates for our records in a session: names, and ids of entries.
 
-    `names` are the ids in placeholders and archives. For each entry with a candidate, they also
-    include the id that its own placeholder would have. `entries` are the ids of the entries with
-    one of our fields.
+    The names are those in placeholders and archives, and those that a placeholder in the same entry
+    would have. The entries have one of our fields.
     """
-
-    names: frozenset[str] = frozenset()
-    entries: frozenset[str] = frozenset()
-
-
-def marks_in(lines: Iterable[Line], form: Format) -> Marks:
-    """Return the candidates in the lines of a session; the store has to confirm them."""
     names, entries = set[str](), set[str]()
-    ours = (line for line in lines if line.raw and _may_be_ours(line.raw))
+    patterns = (TEXTS, _FIELDS, _EMPTIED)
+    ours = (
+        line for line in lines
+        if line.raw and any(pattern.search(line.raw) for pattern in patterns)
+    )  # fmt: skip
     for parsed in parsed_lines(ours, form):
         raw, ident = parsed.raw, parsed.ident
         names.update(text[len(PREFIX) : -len(SUFFIX)].decode() for text in PLACEHOLDER.findall(raw))
@@ -458,8 +444,4 @@ def marks_in(lines: Iterable[Line], form: Format) -> Marks:
             names.add(placeholder_id(ident))
             if any(name in parsed.entry for name in FIELDS):
                 entries.add(ident)
-    return Marks(frozenset(names), frozenset(entries))
-
-
-def _may_be_ours(raw: bytes) -> bool:
-    return any(pattern.search(raw) for pattern in (TEXTS, _FIELDS, _EMPTIED))
+    return names, entries

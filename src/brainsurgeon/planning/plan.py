@@ -50,9 +50,9 @@ def plan(
     session: Snapshot, rules: Rules, *, extract: bool = True, explain: bool = False,
     frontier: Frontier | None = None, archiving: Archiving = NOTHING_ASKED,
 ) -> Plan:  # fmt: skip
-    """Plan everything due in one session: the open requests and, if `extract`, the extractions.
+    """Plan what is due in one session: the open requests and, if `extract`, the extractions.
 
-    `explain` also includes lines too short for an extractable value, so that `kept` is complete.
+    With `explain`, `kept` is complete: it includes lines too short for an extractable value.
     """
     own, frontier = find_own_calls(session), frontier or Frontier()
     while True:
@@ -103,7 +103,7 @@ class _Planner:
             self._tally.protect(verdict.closing_id, verdict.until)
 
     def run(self, shortest: int) -> Plan:
-        """Read the lines and return the plan. Skips most lines of up to `shortest` bytes."""
+        """Plan all lines but most of those of up to `shortest` bytes."""
         calls = self._frontier.calls
         for parsed in parsed_lines(self._frontier.follow(self._session), self._form):
             if calls is not None and (named := named_call(parsed.entry, self._form)):
@@ -172,7 +172,7 @@ class _Planner:
         )  # fmt: skip
 
     def _is_sure(self, edit: Edit, twice: frozenset[int]) -> bool:
-        """Check, after the whole file was read, whether an edit is still valid."""
+        """Check whether an edit is still valid, now that the whole file was read."""
         ident = self._named.get(edit.start, edit.entry_id)
         if isinstance(edit, Restoration):
             owner = self._matcher.moved.get(edit.extraction_id)
@@ -217,7 +217,6 @@ class _Planner:
         return verdict
 
     def _fulfils(self, request: Request, archived: set[str]) -> bool:
-        """Check whether the plan fulfils a request; `archived` are the prompts of its archives."""
         if request.action == "redact":
             return request.id in self._own.requests
         if request.action == "relieve":
@@ -254,9 +253,7 @@ class _Planner:
                 parsed, standing, signatures, taken, emptied=emptied,
                 farthest=self._archivals.farthest(parsed.offset),
             )  # fmt: skip
-        named = ident is not None and (
-            ident in self._fields.entries or self._fields.cleans(ident, entry)
-        )
+        named = ident is not None and self._fields.concern(ident, entry)
         edited = bool(back or going or named or ours or archival)
         if not (standing or edited):
             return
@@ -308,7 +305,7 @@ class _Planner:
         self, parsed: ParsedLine, back: list[Extraction], going: drafts.Going,
         archival: Archival | None, left: list[Extraction],
     ) -> list[Edit]:  # fmt: skip
-        """Return the edits of one line. Raises UntouchableError if one is uncertain."""
+        """Return the edits of one line, or raise UntouchableError if one is uncertain."""
         entry, ident, form, now = parsed.entry, parsed.ident, self._form, self._session.now
         edits: list[Edit] = list(drafts.restorations(parsed, back))
         if going and ident is not None:

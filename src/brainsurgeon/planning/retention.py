@@ -46,7 +46,6 @@ class Clock(Struct, frozen=True):
 
 
 def clock_moved(before: Clock | None, now: Clock) -> str | None:
-    """Return why the wall clock cannot be trusted in this run, or None."""
     if before is None:
         return None
     wall = now.wall - before.wall
@@ -60,7 +59,6 @@ def clock_moved(before: Clock | None, now: Clock) -> str | None:
 
 
 def first_in_days(before: Clock | None, now: Clock) -> str | None:
-    """Return why a run after a long pause deletes nothing, or None."""
     if before is not None and now.wall - before.wall <= LONGEST_PAUSE:
         return None
     return "this is the first retention run in two days; the next one deletes expired values"

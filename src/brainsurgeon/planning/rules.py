@@ -32,10 +32,9 @@ class EntryState(Struct, frozen=True):
     """An entry's position and everything about it that decides about its parts.
 
     `extractable` is True, False, a window in messages, or None. `restored_at` is the latest time in
-    the entry or the store. `placeholders` are the known placeholders in it. `dead` is why requests
-    no longer contain the entry, or None. An `emptied` entry is in the middle of an archived turn:
-    its thinking and results are extracted whatever their length. `superseded` is the id of the
-    entry that supersedes the part, or empty.
+    the entry or the store. `placeholders` are the known ones in it. `dead` is why requests no
+    longer contain it. An `emptied` entry is in an archived turn: its thinking and results are
+    extracted whatever their length. `superseded` is the id of the entry that supersedes the part.
     """
 
     entry_id: str | None
@@ -138,16 +137,6 @@ def _describe(part: Part, entry: EntryState) -> str:
     return f"{part.kind} of {part.chars:,} characters, {where}"
 
 
-def read_extractable(entry: Entry) -> tuple[bool | int | None, str | None]:
-    """Return `_extractable` (True, False or a window), and a warning if it is anything else."""
-    if EXTRACTABLE not in entry:
-        return None, None
-    value = entry[EXTRACTABLE]
-    if isinstance(value, bool) or (isinstance(value, int) and value >= 0):
-        return value, None
-    return None, "_extractable is ignored: it must be true, false or a whole number of at least 0"
-
-
 def override_of(
     entry: Entry, ident: str | None, sets: Mapping[str, Request], pins: Mapping[str, bool | int]
 ) -> tuple[bool | int | None, str | None]:
@@ -155,7 +144,10 @@ def override_of(
 
     `pins` were set by brainsurgeon earlier. They apply even if the agent dropped the field.
     """
-    override, warning = read_extractable(entry)
+    override, warning = entry.get(EXTRACTABLE), None
+    if EXTRACTABLE in entry and not (isinstance(override, int) and override >= 0):
+        override = None
+        warning = "_extractable is ignored: it must be true, false or a whole number of at least 0"
     if ident is not None and EXTRACTABLE not in entry:
         override = pins.get(ident)
     if ident is not None and ident in sets:
@@ -185,16 +177,9 @@ def silence(fingerprint: Fingerprint, first_seen: float, now: float) -> float:
 
 
 def changed_recently(silent: float, quiet: float) -> str | None:
-    return (
-        None
-        if silent >= quiet
-        else f"changed {silent:.0f} s ago; it must be unchanged for {quiet:.0f} s"
-    )
-
-
-def open_turn(survey: Survey, silent: float, abandoned: float) -> str | None:
-    """Return why a turn is open, or None; after `abandoned` silent seconds it counts as closed."""
-    return survey.open_turn if survey.open_turn and silent < abandoned else None
+    if silent >= quiet:
+        return None
+    return f"changed {silent:.0f} s ago; it must be unchanged for {quiet:.0f} s"
 
 
 def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rate: float) -> Rules:

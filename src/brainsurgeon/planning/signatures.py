@@ -42,8 +42,7 @@ _UNBOUND = re.compile(r"claude-mythos-5[-.]1(?![0-9])")
 def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
     """Check whether a model, given by all its names, signs its thinking together with the prefix.
 
-    Claude 5.1 and later do. The version is in the id: family, major, minor of one or two digits
-    (eight digits are a date). The last glob that matches decides; a leading `!` means no.
+    Claude 5.1 and later do. The last glob that matches decides; a leading `!` means no.
     """
     names = [name.lower() for name in models]
     versions = [match for name in names if (match := _CLAUDE.search(name))
@@ -59,9 +58,8 @@ def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
 class Signature(Struct, frozen=True):
     """A signature in the session, and the removal that would remove it.
 
-    `stays` is why it cannot be removed, or None. A `live` signature is in the next request. A
-    signature that is not `bound` stays valid whatever changes before it. A `hollow` one signs no
-    text.
+    `stays` is why it cannot be removed, or None. A `live` one is in the next request. One that is
+    not `bound` stays valid whatever changes before it. A `hollow` one signs no text.
     """
 
     removal: Removal
@@ -72,13 +70,12 @@ class Signature(Struct, frozen=True):
 
 
 class Signatures(Struct):
-    """All signatures of one session. Offsets are in bytes from the start of the file.
+    """All signatures of one session.
 
     `left` are the offsets of live entries with values that stay extracted. `sent` maps the start of
     each edit to whether its entry is live. `unfit` are the entries whose signed thinking should be
-    restored, but would no longer be valid. An edit breaks the signatures after its start. If it
-    changes a link, it breaks those of the whole entry: `earlier` maps its start to the offset of
-    the entry.
+    restored, but would no longer be valid. An edit breaks the signatures after its start; a change
+    of a link breaks those of its whole entry, whose offset `earlier` has.
     """
 
     standing: list[Signature] = field(default_factory=list)
@@ -92,10 +89,7 @@ class Signatures(Struct):
 
 
 class SignatureVerdict(Struct, frozen=True):
-    """The signatures to remove, and the entries with unfit signatures.
-
-    `blocked` is why nothing may be changed, or None.
-    """
+    """The signatures to remove, why nothing may be changed, entries with unfit signatures."""
 
     leave: tuple[Removal, ...] = ()
     blocked: str | None = None
@@ -107,9 +101,8 @@ def judge(
 ) -> SignatureVerdict:
     """Decide which signatures of a session are removed, given all planned edits.
 
-    `pristine` restores everything as it was, even if signatures become invalid. With `remembers`,
-    thinking may be signed together with values that were extracted earlier. So the signatures after
-    such values are doubtful.
+    `pristine` restores everything as it was, even if signatures become invalid. If the agent
+    `remembers` (see `Habits`), the signatures after values that were extracted are doubtful.
     """
     if not signatures.standing:
         return SignatureVerdict(unfit=tuple(dict.fromkeys(signatures.unfit)))
@@ -164,10 +157,7 @@ _AnyEdit = TypeVar("_AnyEdit", bound=Edit)
 
 
 class Gatherer:
-    """Collects the signatures of a session line by line.
-
-    This rewrite takes the entries at the offsets in `leaving` off the active branch.
-    """
+    """Collects the signatures line by line. This rewrite takes entries `leaving` off the branch."""
 
     def __init__(self, session: Snapshot, rules: Rules, leaving: Container[int]) -> None:
         self.signatures = Signatures()
@@ -220,7 +210,7 @@ class Gatherer:
         return unfit
 
     def weighed(self, parsed: ParsedLine, edits: Iterable[_AnyEdit]) -> Iterator[_AnyEdit]:
-        """Yield the edits of a line. Set how many tokens of a request each removal saves."""
+        """Yield the edits of a line, with the tokens of a request that each removal saves."""
         gone = parsed.offset in self._leaving or self._session.survey.dead(parsed.offset)
         rate, name = self._session.records.rate, self._form.name
         for edit in edits:
@@ -287,7 +277,6 @@ class Gatherer:
 
 
 def _removals(parsed: ParsedLine, thoughts: Thoughts, rest: bytes | None) -> list[Removal]:
-    """Draft the removals of a line's signatures. Raises UntouchableError if it cannot be edited."""
     spans = splice.offsets_of(parsed, [path for path, _ in thoughts.blocks])
     removals = [
         _removal(parsed, spans[path], path, chars, thoughts.instead, rest)

@@ -1,8 +1,6 @@
 """A session at the time of planning, and the first line for which decisions can still change.
 
-The next scan begins at that line. Its cost grows with the appended lines and the tail, not with the
-session: the tail has recent messages with values that the rules keep, recently restored values, and
-values that are extracted only together with more.
+The next scan begins at that line, so its cost does not grow with the session.
 """
 
 import sys
@@ -26,9 +24,8 @@ class Habits(Struct, frozen=True):
     """Behaviour of an agent that concerns signatures.
 
     An agent that `drops_blocks` asks its provider to drop blocks with invalid signatures, where the
-    session says that it did so before (`Thoughts.asked_to_drop`). One that `remembers` keeps a
-    session in memory: its thinking may be signed together with values that were extracted from the
-    file long ago.
+    session says so (`Thoughts.asked_to_drop`). One that `remembers` keeps a session in memory: its
+    thinking may be signed together with values that were extracted from the file long ago.
     """
 
     drops_blocks: bool = False
@@ -36,11 +33,10 @@ class Habits(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """A session at the moment `now`: its lines, their survey, and the store's records of it.
+    """A session at the moment `now`.
 
-    All times are seconds since 1970. From `branches_die_at` on, entries off the active branch are
-    dead. A request to redact ends without an answer if the session changed after it was made
-    (`changed_at`), or after `patience` seconds.
+    From `branches_die_at` on, entries off the active branch are dead. A request to redact ends
+    without an answer if the session changed after it was made, or after `patience` seconds.
     """
 
     lines: Lines
@@ -79,9 +75,8 @@ class Frontier:
     extracted if its entry were old, its protection over, or its branch dead or alive again. The
     caller has to check whether appended lines or requests affect older lines.
 
-    `since` is the offset in the survey at which the next scan has to begin at the latest; None
-    switches that off. `remembers` means that the agent may sign thinking together with values
-    extracted long ago, `placeholders` that there are some before the first line. Unless `calls` is
+    The next scan has to begin at `since` in the survey at the latest; None switches that off.
+    `remembers` is as in `Habits`. There are `placeholders` before the first line. Unless `calls` is
     None, the planner adds the calls in all lines, by digests of their ids.
     """
 

@@ -28,8 +28,8 @@ def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[V
 
     A result is superseded by a later one of the same call, by a later read of its whole file, by a
     later change of its file, and by a later result of the same text and images. One that failed
-    supersedes only the arguments of its call. An attached file counts as a read, and a reminder is
-    superseded by one of the same text.
+    supersedes only the arguments of its call. An attached file counts as a read, a reminder as a
+    result.
     """
     newer: dict[Values, str] = {}
     calls: dict[str | None, _Call] = {}
@@ -78,10 +78,7 @@ def _failed(parsed: ParsedLine, form: Format) -> set[str | None]:
 def _texts(
     parsed: ParsedLine, form: Format, survey: Survey, failed: Container[str | None]
 ) -> dict[Values, str]:
-    """Return the texts of the results and reminders that a request contains, but no errors.
-
-    An image counts as a digest of it.
-    """
+    """Return the texts of successful results and reminders in an entry, digests of images."""
     texts: dict[Values, str] = defaultdict(str)
     for part in form.parts(parsed.entry, survey, parsed.offset):
         call_id, value = form.anchor(parsed.entry, part.path), value_at(parsed.entry, part.path)

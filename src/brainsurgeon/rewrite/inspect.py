@@ -20,7 +20,7 @@ from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning import rules as idleness
 from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
-from brainsurgeon.planning.matching import Marks, marks_in
+from brainsurgeon.planning.matching import marks_in
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
 from brainsurgeon.sessions.discovery import (
@@ -46,8 +46,7 @@ from brainsurgeon.store.journal import LEAST_WAIT
 def settings_for(settings: Settings, file: SessionFile) -> Settings:
     """Return the settings of a session, with its profile applied if it has one.
 
-    A profile is selected by the names `agent/id` of the session, or by its keys in its agent's
-    `sessions.json`. If that file cannot be read, there are no keys.
+    Its names `agent/id` select it, or its keys in its agent's `sessions.json`, if that is readable.
     """
     if not settings.has_profiles:
         return settings
@@ -59,10 +58,7 @@ def settings_for(settings: Settings, file: SessionFile) -> Settings:
 
 
 def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> str | None:
-    """Return why the configuration leaves this session alone, or None.
-
-    With `asked` (the user asked to relieve or archive it), its size is ignored.
-    """
+    """Return why the configuration leaves this session alone, whatever its size if `asked`."""
     names = {"agent": openclaw.agent_names(file.agent), "session": (file.session,), "tool": ()}
     for pattern in settings.exclude:
         kind, _, glob = pattern.partition(":")
@@ -103,10 +99,9 @@ HELD = "another process is replacing the file"  # it has a lease: opening the fi
 
 
 class Examination(Struct, frozen=True, dict=True):
-    """An open session with its survey, and the store's records of it and of its placeholders.
+    """An open session, unchanged for `silent` seconds, with its survey and the store's records.
 
-    `silent` is the number of seconds since it changed. `record` is its row in the store. `asked`
-    are requests that are made now.
+    `record` is its row in the store. `asked` are requests that are made now.
     """
 
     settings: Settings
@@ -138,7 +133,7 @@ class Examination(Struct, frozen=True, dict=True):
             session.check_turn(self.survey.open_turn, quiet, self.now)
             return
         _raise(idleness.changed_recently(self.silent, self.survey.quiet))
-        _raise(idleness.open_turn(self.survey, self.silent, abandoned))
+        _raise(self.survey.open_turn if self.silent < abandoned else None)
         _raise(session.signs(lambda: self.now, quiet, abandoned).read())
 
     @property
@@ -148,19 +143,17 @@ class Examination(Struct, frozen=True, dict=True):
 
     @property
     def habits(self) -> Habits:
-        # Only pi and Claude Code keep a session in memory. Seen with pi 0.73.1 to 1.5.2: a running
-        # pi never reads the file again. Its requests and forks contain the values that were
-        # extracted meanwhile. OpenClaw writes pi's format, but reads a session again for every run.
-        # Its sessions are in its own directories or databases (`in_layout`).
+        # Only pi and Claude Code keep a session in memory. A running pi never reads the file again
+        # (seen with 0.73.1 to 1.5.2): its requests and forks contain what was extracted meanwhile.
+        # OpenClaw writes pi's format, in its own layout, but reads a session again for every run.
         is_pi = self.format.name == "openclaw" and not self.session.in_layout
         remembers = is_pi or self.format.name == claude_code.FORMAT
         return Habits(drops_blocks=is_pi, remembers=remembers)
 
     def kept_in_memory(self) -> str | None:
-        """Return why extracting would save nothing yet: a process has the session in memory.
+        """Return why extracting would save nothing yet, or None: a process has it in memory.
 
-        None if no process has it in memory. Also None after a long silence: then the session will
-        probably be read again before it is continued.
+        After a long silence, it will probably be read again before it is continued.
         """
         place, abandoned = self.session.place, self.settings.abandoned_after
         if place is None or self.silent >= abandoned:
@@ -172,11 +165,7 @@ class Examination(Struct, frozen=True, dict=True):
 
     @cached_property
     def records(self) -> Records:
-        """The records; read once, when they are first used.
-
-        The requests are those `asked` now, and the open ones that did not lapse. Requests to redact
-        are left out if `keep_purge_control_calls` is set.
-        """
+        """The records, with the requests that are open or `asked`; read when first used."""
         store, record = self.store, self.record
         if store is None or record is None:
             return replace(self.records_of_lines(), requests=self.asked)
@@ -204,11 +193,11 @@ class Examination(Struct, frozen=True, dict=True):
         if store is None:
             return Records()
         known = not (store.extractions.is_empty and store.fields.is_empty)
-        marks = marks_in(session.lines, session.format) if known else Marks()
+        names, entries = marks_in(session.lines, session.format) if known else (set(), set())
         return Records(
-            tuple(store.extractions.named(marks.names)),
+            tuple(store.extractions.named(names)),
             alike=store.sessions.alike(session.identity),
-            fields=tuple(store.fields.of_entries(record.id if record else None, marks.entries)),
+            fields=tuple(store.fields.of_entries(record.id if record else None, entries)),
             restores=store.extractions.restores(record.id) if record else {},
             asked_until=store.requests.newest(record.id) if record else 0,
             own=record.id if record else None,
@@ -216,10 +205,9 @@ class Examination(Struct, frozen=True, dict=True):
 
 
 class Planner(Struct, frozen=True):
-    """Plans an examined session, with the rules of its settings or with other rules.
+    """Plans an examined session. If it `hurries`, nothing waits for a cold cache.
 
-    `summaries` maps digests of turns to the texts of their archives. If it `hurries`, nothing waits
-    for a cold cache. The other fields are as in `planning.plan`.
+    `summaries` are as in `Archiving`, the other fields as in `planning.plan`.
     """
 
     examined: Examination
@@ -231,7 +219,6 @@ class Planner(Struct, frozen=True):
     hurries: bool = False
 
     def plan(self, archiving: Archiving = NOTHING_ASKED, rules: Rules | None = None) -> Plan:
-        """Plan what is due in the session. `rules` replace the session's own rules."""
         examined, records = self.examined, self.records
         lines, form, settings = examined.session.lines, examined.format, examined.settings
         rules = rules or settings.decision_rules()
@@ -276,10 +263,9 @@ def examine_quiet(
     settings: Settings, store: Store | None, file: SessionFile, now: float,
     check_stop: Callable[[], None] = carry_on,
 ) -> Iterator[Examination]:  # fmt: skip
-    """Examine a session that is to be changed.
+    """Examine a session. Raise NotIdleError or RefusedError if it may not be changed now.
 
-    Raise NotIdleError if it changed recently, RefusedError if it may not be replaced. Before a
-    change, the caller must also call `check_turn` and `check_alone`.
+    Before a change, the caller must also call `check_turn` and `check_alone`.
     """
     with open_quiet(settings, store, file, now, check_stop) as session:
         _ = session.format  # an unknown one is reported before any obstacle
