@@ -426,7 +426,7 @@ class WithRows:
             return set()
         asked = self.world.store._connection.execute(
             "SELECT s.path FROM requests w JOIN sessions s ON s.id = session_id"
-            " WHERE w.state = 'open' AND s.path IS NOT NULL"
+            " WHERE s.path IS NOT NULL"
         ).fetchall()
         return {path.decode().rpartition("/")[2] for (path,) in asked}
 

@@ -88,8 +88,7 @@ def test_asking_twice_in_a_turn_is_redacted_twice(world):
     entries = agent.entries()
     for ident in ("answer1", "answer2"):
         assert entries[ident]["message"]["content"][0]["text"] == "Restored 00000003."
-    left = "SELECT count(*) FROM requests WHERE state = 'open'"
-    assert world.store._connection.execute(left).fetchone() == (0,)
+    assert world.store.requests.count_open() == 0
 
 
 def test_a_foreign_tool_of_that_name_is_untouched(world):
@@ -213,10 +212,11 @@ def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows
             assert left == []
 
     assert left == []
-    rows = sql(world, "SELECT state, why FROM requests WHERE action = 'redact'")
-    assert rows == [
-        ("lapsed", "the turn that made the request contains no whole answer from brainsurgeon")
-    ]
+    [event] = world.store.events.after(0, kinds=("lapse",))
+    assert event.facts == {
+        "action": "redact", "entry_id": "00000003",
+        "reason": "the turn that made the request contains no whole answer from brainsurgeon",
+    }  # fmt: skip
 
 
 def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
@@ -281,7 +281,7 @@ def test_an_answer_in_a_call_of_another_tool_leaves_that_call_alone(world):
 
 
 def open_requests(world):
-    return sql(world, "SELECT action, answer FROM requests WHERE state = 'open' ORDER BY id")
+    return sql(world, "SELECT action, answer FROM requests ORDER BY id")
 
 
 def test_a_call_that_its_provider_signed_stays(world):

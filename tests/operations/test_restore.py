@@ -242,11 +242,11 @@ def test_a_put_back_lapses_when_no_idle_moment_comes_in_time(
     close_turn(path, conversation, clock)
     clock.now = asked + patience
     world.scan(**settings)
-    [(how, why)] = sql(world, "SELECT state, why FROM requests")
+    [event] = world.store.events.after(0, kinds=("lapse",))
 
     assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
-    assert how == "lapsed"
-    assert why == "its session was not idle in time, or is excluded or gone"
+    assert world.store.requests.count_open() == 0
+    assert event.facts["reason"] == "its session was not idle in time, or is excluded or gone"
 
 
 def test_a_put_back_is_carried_out_until_just_before_it_lapses(
@@ -273,7 +273,7 @@ def test_asking_twice_while_the_turn_is_open_puts_back_once(
     close_turn(path, conversation, clock)
 
     assert len(world.scan().sessions[0].made.restorations) == 1
-    assert sql(world, "SELECT count(*) FROM requests WHERE state = 'open'") == [(0,)]
+    assert world.store.requests.count_open() == 0
     assert path.read_bytes().count(b"_restored") == 1
 
 
@@ -735,4 +735,4 @@ def test_restoring_what_is_back_says_since_when(world, conversation, pruned, pat
         assert told["keys_restored"] == [PATH]
     assert in_turn["content"] == {PATH: "x" * 2000}
     assert "content" not in again
-    assert sql(world, "SELECT count(*) FROM requests WHERE state = 'open'") == [(0,)]
+    assert world.store.requests.count_open() == 0

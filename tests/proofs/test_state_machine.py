@@ -525,7 +525,7 @@ class Agents(RuleBasedStateMachine):
         if pristine:
             self.pinned.clear()
         self._recovered()
-        asked = "SELECT DISTINCT session_id FROM requests WHERE state = 'open'"
+        asked = "SELECT DISTINCT session_id FROM requests"
         asked = {ident for (ident,) in self.world.store._connection.execute(asked)}
         waiting = {
             os.path.basename(one.path)

@@ -266,8 +266,8 @@ def test_what_is_asked_for_during_a_run_is_not_stepped_over(world):
     world.scan()
     say_more(path, talk)
     request = (
-        "INSERT INTO requests (session_id, entry_id, action, value, pristine, asked_at, state)"
-        " SELECT id, ?, 'set', 'false', 0, ?, 'open' FROM sessions"
+        "INSERT INTO requests (session_id, entry_id, action, value, asked_at)"
+        " SELECT id, ?, 'set', 'false', ? FROM sessions"
     )
     assert begins(world)
     scan(
@@ -275,7 +275,7 @@ def test_what_is_asked_for_during_a_run_is_not_stepped_over(world):
         watch=Watch(lambda _: sql(world, request, (talk.last, world.clock()))),
     )  # fmt: skip
 
-    assert sql(world, "SELECT count(*) FROM requests WHERE state = 'open'") == [(0,)]
+    assert world.store.requests.count_open() == 0
     assert b'"_extractable":false' in path.read_bytes().splitlines()[-1]
 
 

@@ -108,7 +108,7 @@ def record_look(
         return
     with store.transaction():
         record = record or note_within(store, session)
-        store.requests.end(plan.handled.requests, "nothing left to do")
+        store.requests.end(plan.handled.requests)
         store.placements.record(record.id, plan.met.here, plan.met.gone, plan.met.missing, now)
 
 

@@ -204,7 +204,7 @@ class Records(Struct, frozen=True):
     any session. They include all that this session contained when it was last read: `placed` are
     the ids of these. `fields` are our fields in the session, and fields that were set in other
     sessions on entries with the same ids. `restores` are the times at which entries were last
-    restored. `asked_until` is the id of the newest request, open or not, or 0. `rate` is in tokens
+    restored. `asked_until` is the id of the newest request, or 0. `rate` is in tokens
     per character.
     """
 

@@ -115,7 +115,7 @@ class ExtractedValues:
             written += self._put(removal)
             self._done += 1
         handled = self._change.plan.handled
-        if self._store.requests.newest(self._change.session_id) != handled.asked_until:
+        if self._store.requests.newest(self._change.session_id) > handled.asked_until:
             raise BusyError("another request for this session was recorded meanwhile; try again")
         self.stored += written
         return written

@@ -32,7 +32,7 @@ _PAGES = 1024
 _HELD = "e.blob_id IS NOT NULL AND e.journal_id IS NULL"
 # True if an extraction `e` is requested, or if an unfinished rewrite may restore it.
 _WANTED = """
-    EXISTS (SELECT 1 FROM requests w WHERE w.state = 'open' AND w.action = 'restore'
+    EXISTS (SELECT 1 FROM requests w WHERE w.action = 'restore'
             AND coalesce(w.entry_id, e.entry_id) = e.entry_id
             AND (w.session_id = e.session_id OR w.session_id IN
                 (SELECT session_id FROM placements WHERE extraction_id = e.id)))

@@ -187,7 +187,7 @@ class Runs(Table):
         return self._column(
             "SELECT id FROM runs WHERE at < ? AND id NOT IN"  # noqa: S608
             " (SELECT run_id FROM fields WHERE run_id IS NOT NULL"
-            " UNION SELECT rolls_back FROM requests WHERE rolls_back IS NOT NULL AND state = 'open'"
+            " UNION SELECT rolls_back FROM requests WHERE rolls_back IS NOT NULL"
             f" UNION SELECT {_RUN_OF} FROM journal WHERE {_RUN_OF} IS NOT NULL)"
             " AND NOT EXISTS (SELECT 1 FROM events WHERE run_id = runs.id)"
             " AND NOT EXISTS (SELECT 1 FROM extractions WHERE run_id = runs.id"
@@ -201,7 +201,6 @@ class Runs(Table):
         those = "IN (SELECT value FROM json_each(?))"
         self._execute(f"UPDATE extractions SET run_id = NULL WHERE run_id {those}", listed)  # noqa: S608
         self._execute(f"UPDATE archives SET run_id = NULL WHERE run_id {those}", listed)  # noqa: S608
-        self._execute(f"UPDATE requests SET rolls_back = NULL WHERE rolls_back {those}", listed)  # noqa: S608
         self._execute(f"DELETE FROM runs WHERE id {those}", listed)  # noqa: S608
 
     def drop_empty(self, journal_id: int) -> None:

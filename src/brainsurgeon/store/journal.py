@@ -32,8 +32,7 @@ class Requests(Table):
         """
         if asked.action in ("set", "relieve", "archive"):
             self._execute(
-                "UPDATE requests SET state = 'done', why = 'replaced by a newer one'"
-                " WHERE session_id = ? AND entry_id IS ? AND action = ? AND state = 'open'",
+                "DELETE FROM requests WHERE session_id = ? AND entry_id IS ? AND action = ?",
                 (asked.session_id, asked.entry_id, asked.action),
             )
         self._insert("requests", asdict(asked) | {
@@ -43,40 +42,33 @@ class Requests(Table):
         })  # fmt: skip
 
     def open_of(self, session_id: int) -> list[Request]:
-        open_ones = "requests WHERE session_id = ? AND state = 'open' ORDER BY id"
-        return [_request(row) for row in self._records(Request, open_ones, session_id)]
+        rows = self._records(Request, "requests WHERE session_id = ? ORDER BY id", session_id)
+        return [_request(row) for row in rows]
 
     def sessions_waiting(self) -> dict[str, float]:
         """Return the paths of sessions with open requests, each with the time of the newest one."""
         rows = self._execute(
             "SELECT s.path, max(w.asked_at) FROM requests w JOIN sessions s ON s.id = w.session_id"
-            " WHERE w.state = 'open' AND s.path IS NOT NULL GROUP BY s.path"
+            " WHERE s.path IS NOT NULL GROUP BY s.path"
         )
         return {os.fsdecode(path): at for path, at in rows}
 
-    def end(self, ids: Iterable[int], why: str) -> None:
-        self._executemany(
-            "UPDATE requests SET state = 'done', why = ? WHERE id = ?", ((why, row) for row in ids)
-        )
+    def end(self, ids: Iterable[int]) -> None:
+        self._executemany("DELETE FROM requests WHERE id = ?", ((ident,) for ident in ids))
 
     def cancel(self, ids: Iterable[int], why: str, now: float, run_id: int | None) -> None:
-        """Close requests as lapsed and record an event for each."""
-        for request in ids:
-            session, entry, action = self._execute(
-                "UPDATE requests SET state = 'lapsed', why = ? WHERE id = ?"
-                " RETURNING session_id, entry_id, action",
-                (why, request),
-            ).fetchone()
-            facts = {"action": action, "entry_id": entry, "reason": why}
-            Events(self._connection).add(now, "lapse", session, facts, run_id)
+        """Cancel requests and record an event for each."""
+        for ident in ids:
+            rows = self._execute(
+                "DELETE FROM requests WHERE id = ? RETURNING session_id, entry_id, action", (ident,)
+            ).fetchall()
+            for session, entry, action in rows:
+                facts = {"action": action, "entry_id": entry, "reason": why}
+                Events(self._connection).add(now, "lapse", session, facts, run_id)
 
     def lapse(self, now: float, run_id: int | None = None) -> None:
         """Cancel requests whose time is up."""
-        late = self._column(
-            "SELECT id FROM requests"
-            " WHERE state = 'open' AND lapses_at IS NOT NULL AND lapses_at <= ?",
-            now,
-        )
+        late = self._column("SELECT id FROM requests WHERE lapses_at <= ?", now)
         why = "its session was not idle in time, or is excluded or gone"
         self.cancel(late, why, now, run_id)
 
@@ -87,18 +79,18 @@ class Requests(Table):
         """
         missed = self._column(
             "SELECT w.id FROM requests w JOIN sessions s ON s.id = w.session_id"
-            " WHERE w.state = 'open' AND w.action = 'restore' AND s.missed_at <= ?",
+            " WHERE w.action = 'restore' AND s.missed_at <= ?",
             until,
         )
         why = "its session has been missing for so long that its values expire"
         self.cancel(missed, why, now, run_id)
 
     def newest(self, session_id: int) -> int:
-        """Return the id of the newest request of a session, open or closed; 0 if there is none."""
+        """Return the id of the newest open request of a session; 0 if there is none."""
         return self._first("SELECT max(id) FROM requests WHERE session_id = ?", session_id) or 0
 
     def count_open(self) -> int:
-        return int(self._first("SELECT count(*) FROM requests WHERE state = 'open'"))
+        return int(self._first("SELECT count(*) FROM requests"))
 
 
 def _request(row: Request) -> Request:
@@ -167,10 +159,7 @@ class Journal(Table):
         self._confirm_extractions(journal_id, session_id, confirmation.at)
         self._confirm_restores(session_id, confirmation)
         self._confirm_fields(journal_id, session_id, confirmation)
-        self._executemany(
-            "UPDATE requests SET state = 'done' WHERE id = ?",
-            ((row,) for row in confirmation.requests),
-        )
+        Requests(self._connection).end(confirmation.requests)
         self.update(journal_id, confirmed=True)
 
     def _record_events(

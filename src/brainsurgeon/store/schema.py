@@ -118,12 +118,10 @@ CREATE TABLE restores (
     PRIMARY KEY (session_id, entry_id)
 ) STRICT;
 
--- Requests that wait until their session is idle. `action`: restore, set, relieve, archive, redact.
--- `paths` limits a restore to some key paths (JSON; NULL: all), `value` is the value to set (JSON),
--- `answer` identifies our answer in the result of the call to redact (JSON), `rolls_back` is the
--- run that a restore undoes. `state`: open, done, lapsed.
+-- Requests that wait until their session is idle. `paths`, `value` and `answer` are JSON. Ids are
+-- never reused, so that a newer request always has a higher one.
 CREATE TABLE requests (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     session_id INTEGER NOT NULL REFERENCES sessions,
     entry_id TEXT,
     action TEXT NOT NULL,
@@ -133,12 +131,9 @@ CREATE TABLE requests (
     asked_at REAL NOT NULL,
     lapses_at REAL,
     answer BLOB,
-    rolls_back INTEGER REFERENCES runs,
-    state TEXT NOT NULL DEFAULT 'open',
-    why TEXT
+    rolls_back INTEGER REFERENCES runs
 ) STRICT;
-CREATE INDEX requests_open ON requests (session_id) WHERE state = 'open';
-CREATE INDEX requests_run ON requests (rolls_back) WHERE rolls_back IS NOT NULL;
+CREATE INDEX requests_session ON requests (session_id);
 
 -- Turns that were archived into their closing entries. Tokens are tokens sent to a model.
 CREATE TABLE archives (
