@@ -34,9 +34,17 @@ class Fingerprint(Struct, frozen=True):
         return self.device, self.inode
 
 
-# A file as last seen: device, inode, size, mtime, ctime, when something in it is due, the rules
-# under which a run may skip it until then (None: no run may), the rules of that scan, the outcome.
-SeenRow = tuple[int, int, int, int, int, float | None, str | None, str, str]
+class Judged(NamedTuple):
+    """The outcome of a scan. A run whose rules are `skipped_under` may skip the file."""
+
+    skipped_under: str | None
+    rules: str
+    outcome: str
+
+
+# A file as last seen: a hash of its fingerprint, when something in it is due, and the outcome. A
+# tree may have 100,000 files.
+SeenRow = tuple[int, float | None, Judged]
 
 
 class Listing(NamedTuple):

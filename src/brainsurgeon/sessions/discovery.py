@@ -113,13 +113,9 @@ def discover(
     met: set[tuple[int, int]] = set()
     for root in roots:
         top = os.path.realpath(root.path)
-        walk = _Walk(top, root, wanted, format_of, resting, met, recorded)
-        for item in walk.directory(top, None, 0):
-            if isinstance(item, SessionFile):
-                if item.fingerprint.place in met:
-                    continue
-                met.add(item.fingerprint.place)
-            yield item
+        yield from _Walk(top, root, wanted, format_of, resting, met, recorded).directory(
+            top, None, 0
+        )
 
 
 def discover_at(
@@ -162,6 +158,8 @@ def is_named(file: SessionFile) -> bool:
 
 
 class _Walk(Struct, frozen=True):
+    """`met` are the directories that were walked, and the files met that have several names."""
+
     top: str
     root: Root
     wanted: Callable[[str], bool]
@@ -188,6 +186,9 @@ class _Walk(Struct, frozen=True):
             yield Unreadable(self.top, shown, error.strerror or "cannot be opened")
             return
         try:
+            if listing.mark.place in self.met:  # it is below another root, too
+                return
+            self.met.add(listing.mark.place)
             for name in listing.links:
                 if self.recorded and self.recorded(f"{path}/{name}"):
                     yield Unreadable(self.top, f"{path}/{name}", LINK)
@@ -209,15 +210,16 @@ class _Walk(Struct, frozen=True):
         rules, now, met, names, awake = self.resting.rules, self.resting.now, self.met, [], []
         for name in listed:
             row = rows.get(name)
-            if row is not None and row[6] == rules and (row[5] is None or row[5] > now):
+            if row and row[2][0] == rules and (row[1] is None or row[1] > now):
                 try:
                     seen = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 except OSError:
                     seen = None
-                if seen and row[:5] == (
+                if seen and row[0] == hash((
                     seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns,
-                ):  # fmt: skip
-                    met.add(row[:2])
+                )):  # fmt: skip
+                    if seen.st_nlink > 1:
+                        met.add((seen.st_dev, seen.st_ino))
                     names.append(name)
                     continue
             awake.append(name)
@@ -239,6 +241,10 @@ class _Walk(Struct, frozen=True):
             return
         if stat.S_ISREG(status.st_mode):
             fingerprint = Fingerprint.of(status)
+            if status.st_nlink > 1:
+                if fingerprint.place in self.met:
+                    return
+                self.met.add(fingerprint.place)
             agent, home = self._owner(directory, name, descriptor, fingerprint)
             yield SessionFile(
                 self.top, directory, name, agent, home, self.root.format, fingerprint,

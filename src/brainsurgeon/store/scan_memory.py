@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from brainsurgeon.formats import UNKNOWN
 from brainsurgeon.model.plans import Plan
@@ -74,10 +74,9 @@ class FileMemory:
         }
 
     def rested(self, directory: str, names: list[str]) -> None:
-        """Count the unchanged files of a directory that are not due; once for each directory."""
-        if directory not in self._rested:
-            self._rested[directory] = names
-            self.resting += len(names)
+        """Count the unchanged files of a directory that are not due."""
+        self._rested[directory] = names
+        self.resting += len(names)
 
     def first_seen(self, file: SessionFile, now: float) -> float:
         """Return the time when this state of the file was first seen; `now` for a new one."""
@@ -172,8 +171,7 @@ class FileMemory:
             for at in self._in_database(path)
             for one, row in self._rows.get(at, {}).items()
         }
-        seen = (mark.device, mark.inode, mark.size, mark.mtime_ns, mark.ctime_ns)
-        same = row is not None and row[:5] == seen and row[7] == self.rules
+        same = row is not None and row[0] == hash(astuple(mark)) and row[2].rules == self.rules
         if same and all(self._rests(one, row, now) for one, row in inside.items()):
             self._met.update(inside)
             return list(inside)
@@ -197,7 +195,9 @@ class FileMemory:
         return [path, *self._ranked[slice(*below)]]  # "0" is the character after "/"
 
     def _rests(self, path: str, row: SeenRow, now: float) -> bool:
-        if row[7] != self.rules or row[8] == AGAIN or not (row[5] is None or row[5] > now):
+        _, due_at, judged = row
+        again = judged.rules != self.rules or judged.outcome == AGAIN
+        if again or not (due_at is None or due_at > now):
             return False
         asked_at = self._waiting.get(path)
         state = None if asked_at is None else self.state_of(path)

@@ -14,7 +14,7 @@ from msgspec.structs import asdict, astuple
 
 from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.reports import Bill
-from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow, SessionFile
+from brainsurgeon.model.sessions import Fingerprint, Judged, Listing, Resume, SeenRow, SessionFile
 from brainsurgeon.model.turns import Calibration, Fullness, Loads, Savings, Spent
 from brainsurgeon.store.database import Table, path_text, signed, storable, unsigned
 
@@ -316,6 +316,7 @@ class FileStates(Table):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._version: int | None = None
+        self._judged: dict[Judged, Judged] = {}
         self.directories: dict[str, dict[str, SeenRow]] = {}
         self.listings: Mapping[str, Listing] = {}
 
@@ -324,26 +325,25 @@ class FileStates(Table):
         version = self._first("PRAGMA data_version")
         if version == self._version:
             return
-        self.directories = {}
-        shared: dict[str, str] = {}
+        self.drop()
         for path, device, inode, *stat, due_at, rules, outcome in self._execute(
             f"SELECT {_OF_ROWS} FROM files"  # noqa: S608
         ):
             mark = (unsigned(device), unsigned(inode), *stat)
-            texts = shared.setdefault(rules, rules), shared.setdefault(outcome, outcome)
-            self._keep(os.fsdecode(path), mark, due_at, *texts)
+            self._keep(os.fsdecode(path), mark, due_at, rules, outcome)
         self._version = version
 
     def _keep(
         self, path: str, mark: tuple[int, ...], due_at: float | None, rules: str, outcome: str
     ) -> None:
         directory, _, name = path.rpartition("/")
-        row: Any = (*mark, due_at, None if outcome in _JUDGED else rules, rules, outcome)
+        judged = Judged(None if outcome in _JUDGED else rules, rules, outcome)
+        row = hash(mark), due_at, self._judged.setdefault(judged, judged)
         self.directories.setdefault(directory, {})[name] = row
 
     def drop(self) -> None:
-        """Forget the rows that were read, so that they are read again after a failed write."""
-        self._version, self.directories = None, {}
+        """Forget the rows that were read, so that they are read again."""
+        self._version, self._judged, self.directories = None, {}, {}
 
     def all(self) -> dict[str, FileState]:
         rows = self._execute(f"SELECT {_STATE}, path FROM files")  # noqa: S608
