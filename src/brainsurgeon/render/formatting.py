@@ -121,6 +121,12 @@ def table(
     )
 
 
+def first(lines: Sequence[str], most: int, others: str) -> list[str]:
+    """Return the first lines, and if there are more, the text `others` with their number."""
+    more = len(lines) - most
+    return [*lines[:most], others.format(more)] if more > 0 else [*lines]
+
+
 Column = tuple[str, float, Callable[..., str]]
 Columned = tuple[list[str], list[list[str]]]
 

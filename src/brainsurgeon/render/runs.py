@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from brainsurgeon import __version__
 from brainsurgeon.model import reports
-from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amounts, Outcome, Plan
 from brainsurgeon.model.text import about, ago, counted
 from brainsurgeon.model.text import readable as safe
@@ -18,15 +17,23 @@ from brainsurgeon.render.formatting import (
     DISABLED,
     SCHEMA,
     bytes_,
+    first,
     in_json,
     in_local_time,
     local,
     table,
 )
 from brainsurgeon.render.sessions import session_restored
-from brainsurgeon.render.turns import fullness_json, loads, removals_json, turns, verdict_json
+from brainsurgeon.render.turns import (
+    MOST_ROWS,
+    fullness_json,
+    loads,
+    removals,
+    removals_json,
+    turns,
+    verdict_json,
+)
 
-_MOST_ROWS = 8
 WHAT_STAYS = (
     "pruning a database saves context, not disk, and hides nothing: OpenClaw keeps whole copies of"
     " recent values beside it (its trajectory, up to 10 MiB), and the file shrinks only when"
@@ -119,20 +126,17 @@ def _outcome(outcome: Outcome, dry_run: bool, *, verbose: bool) -> list[str]:
     lines = [f"{name}: {'would be ' if dry_run else ''}{outcome.reason}, {sizes}{step}"]
     if outcome.plan:
         if dry_run:
-            lines += _explain(outcome.plan, len(outcome.plan.extracted) if verbose else _MOST_ROWS)
+            lines += _explain(outcome.plan, verbose=verbose)
         lines += [f"  warning: {safe(warning)}" for warning in outcome.plan.warnings[:3]]
         lines += [f"  {safe(entry)}: {safe(why)}" for entry, why in outcome.plan.handled.missed[:3]]
     return lines
 
 
-def _explain(plan: Plan, most: int) -> list[str]:
-    """Return the first `most` values that would be extracted, and why the others stay."""
-    lines = [
-        f"  - {safe(removal.entry_id)} {safe(dotted(removal.path))}: {safe(removal.reason)}"
-        for removal in plan.extracted[:most]
-    ]
-    if len(plan.extracted) > most:
-        lines.append(f"  - … and {len(plan.extracted) - most:,} more (--verbose names each)")
+def _explain(plan: Plan, *, verbose: bool) -> list[str]:
+    """Return the values that would be extracted, and why the others stay."""
+    lines = removals(plan.extracted)
+    if not verbose:
+        lines = first(lines, MOST_ROWS, "  - … and {:,} more (--verbose names each)")
     lines += turns(plan.turns)
     sums = Amounts()
     for kept in plan.kept:
@@ -370,10 +374,7 @@ def status(now: reports.Status, moment: float, troubles: Iterable[str] = ()) -> 
 
 
 def _some(lines: Iterable[str]) -> list[str]:
-    listed = list(lines)
-    if len(listed) <= _MOST:
-        return listed
-    return [*listed[:_MOST], f"  … and {len(listed) - _MOST} more, with --json"]
+    return first([*lines], _MOST, "  … and {} more, with --json")
 
 
 def _runs(last: float | None, following: float | None, now: float) -> str:

@@ -14,6 +14,7 @@ from brainsurgeon.render.formatting import (
     bytes_,
     columned,
     columns,
+    first,
     in_local_time,
     local,
     table,
@@ -35,36 +36,30 @@ _BY = {
 }
 
 
-def _present(**facts: Any) -> dict[str, Any]:
-    return {name: fact for name, fact in facts.items() if fact}
-
-
 def restored_json(answer: reports.RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
     """Return the answer as JSON, with the values if it delivers them or `content` is set."""
+    before, others = answer.previous is not None, answer.others
+    delivers = answer.delivers or content
     document: dict[str, Any] = {
-        "answer_id": answer.answer_id,
-        "restored": True,
-        "pending": answer.pending,
-        "entry_id": answer.entry_id,
-        "session": answer.session,
-        "keys_restored": list(answer.keys),
-        "sizes_bytes": answer.sizes,
-        "restored_at": iso(answer.at),
-        "redacted": answer.redacts,
-        **_present(already=answer.already),
+        "answer_id": answer.answer_id, "restored": True, "pending": answer.pending,
+        "entry_id": answer.entry_id, "session": answer.session,
+        "keys_restored": list(answer.keys), "sizes_bytes": answer.sizes,
+        "restored_at": iso(answer.at), "redacted": answer.redacts,
+    }  # fmt: skip
+    optional = {
+        "already": answer.already,
+        "values_restored": others and others + (0 if answer.already else len(answer.sizes)),
+        "previous_restored_at": before and iso(answer.previous or 0.0),
+        "suggestion": before and SUGGESTION,
+        "reason": answer.pending and answer.why_pending,
+        "restored_by": answer.pending and answer.restored_by,
+        "insertions_removed": list(answer.insertions_removed),
+        "missed": list(answer.missed),
+        "same_as": delivers and answer.same_as,
     }
-    if answer.others:
-        document["values_restored"] = answer.others + (0 if answer.already else len(answer.sizes))
-    if answer.previous is not None:
-        document |= {"previous_restored_at": iso(answer.previous), "suggestion": SUGGESTION}
-    if answer.pending:
-        document |= {"reason": answer.why_pending, "restored_by": answer.restored_by}
-    removed = list(answer.insertions_removed)
-    document |= _present(insertions_removed=removed, missed=list(answer.missed))
-    if answer.delivers or content:
-        # The content comes last, since it may be very long.
-        document |= {**_present(same_as=answer.same_as), "content": answer.content}
-    return document
+    document |= {name: fact for name, fact in optional.items() if fact}
+    # The content comes last, since it may be very long.
+    return document | ({"content": answer.content} if delivers else {})
 
 
 def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
@@ -111,8 +106,7 @@ def overfull(listed: Sequence[reports.OverfullSession]) -> str:
 
 
 def waiting(pending: Sequence[reports.SessionRestore]) -> str:
-    lines = [f"waiting for {safe(one.session)}: {safe(one.reason)}" for one in pending]
-    return "\n".join(lines)
+    return "\n".join(f"waiting for {safe(one.session)}: {safe(one.reason)}" for one in pending)
 
 
 def restored_all(done: Sequence[reports.SessionRestore]) -> str:
@@ -128,8 +122,15 @@ def restored_all(done: Sequence[reports.SessionRestore]) -> str:
             lines[-1] += f", {stay}: this kind of file is never changed"
         else:
             lines += [f"  a placeholder stays: {safe(item)}" for item in session.left]
-    lines.append(_restore_total(done))
-    return "\n".join(lines)
+    values = counted(sum(session.values for session in done), "value")
+    changed = counted(sum(session.state == "restored" for session in done), "session")
+    unfinished = sum(session.unfinished for session in done)
+    end = "no placeholder is left"
+    if unfinished:
+        pending = sum(session.state == "pending" for session in done)
+        waits = f", {pending} of them at work: add --wait" if pending else ""
+        end = f"placeholders are left in {counted(unfinished, 'session')}{waits}"
+    return "\n".join([*lines, f"{values} restored in {changed}; {end}"])
 
 
 def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str]:
@@ -142,18 +143,6 @@ def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str
         *(f"  undone: {safe(item)}" for item in answer.insertions_removed),
         *(f"  not done: {safe(item)}" for item in answer.missed),
     ]
-
-
-def _restore_total(done: Sequence[reports.SessionRestore]) -> str:
-    values = counted(sum(session.values for session in done), "value")
-    changed = counted(sum(session.state == "restored" for session in done), "session")
-    unfinished = sum(session.unfinished for session in done)
-    pending = sum(session.state == "pending" for session in done)
-    total = f"{values} restored in {changed}"
-    if not unfinished:
-        return f"{total}; no placeholder is left"
-    waits = f", {pending} of them at work: add --wait" if pending else ""
-    return f"{total}; placeholders are left in {counted(unfinished, 'session')}{waits}"
 
 
 def set_json(answer: reports.FieldAnswer) -> dict[str, Any]:
@@ -204,7 +193,7 @@ def sessions(listed: Sequence[reports.SessionSummary], now: float, *, chosen: bo
         f"{safe(one.session)}: {safe(in_local_time(one.reason))}"
         for one in listed if one.state != "idle" and one.format != "codex"
     ]  # fmt: skip
-    return "\n".join([*lines, *([""] if why else []), *why])
+    return "\n".join([*lines, *(["", *why] if why else [])])
 
 
 _COLUMNS: tuple[Column, ...] = (
@@ -218,17 +207,15 @@ _COLUMNS: tuple[Column, ...] = (
 
 
 def backup(done: reports.StoreCopy) -> str:
-    return f"{safe(done.path)}: {_holding(done.size, done.values)}, verified"
+    return f"{safe(done.path)}: {_holding(done)}, verified"
 
 
-def before_replacing(backup: reports.Replacement) -> str:
-    holding = f"{safe(backup.path)}: {_holding(backup.size, backup.values)}, verified"
-    return "\n".join([holding, *_newer(backup)])
+def before_replacing(done: reports.Replacement) -> str:
+    return "\n".join([backup(done), *_newer(done)])
 
 
 def replacement(done: reports.Replacement) -> str:
-    new = f"{safe(done.path)} is the store now: {_holding(done.size, done.values)}"
-    lines = [new, *_newer(done)]
+    lines = [f"{safe(done.path)} is the store now: {_holding(done)}", *_newer(done)]
     if done.kept:
         lines.append(f"the old store is kept as {safe(done.kept)}; remove it when all is well")
     return "\n".join(lines)
@@ -261,15 +248,13 @@ def _newer(backup: reports.Replacement) -> list[str]:
 
 def _listed(placeholders: Sequence[reports.PlaceholdersLeft]) -> list[str]:
     lines = []
-    for left in placeholders[:_MOST]:
+    for left in placeholders:
         number = counted(left.placeholders, "placeholder")
         what = number if left.sure else "there may be placeholders"
         note = f", {safe(left.note)}" if left.note else ""
         lines.append(f"  {safe(left.session)}: {what}{note}")
-    if len(placeholders) > _MOST:
-        lines.append(f"  … and {len(placeholders) - _MOST} more, with --json")
-    return lines
+    return first(lines, _MOST, "  … and {} more, with --json")
 
 
-def _holding(size: int, values: int) -> str:
-    return f"{bytes_(size)} with {counted(values, 'value')}"
+def _holding(copy: reports.StoreCopy) -> str:
+    return f"{bytes_(copy.size)} with {counted(copy.values, 'value')}"

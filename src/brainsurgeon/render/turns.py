@@ -20,12 +20,13 @@ from brainsurgeon.render.formatting import (
     bytes_,
     columned,
     columns,
+    first,
     in_local_time,
     local,
     table,
 )
 
-_MOST_ROWS = 8
+MOST_ROWS = 8
 _NAME = 11  # least width of a session's name, with the spaces around it
 _METHODS = {
     "session": "by {calls} of its own calls",
@@ -66,10 +67,8 @@ def archived(answer: reports.ArchiveAnswer) -> str:
 
 
 def turns(verdicts: Sequence[Verdict]) -> list[str]:
-    archiving = [verdict_text(verdict) for verdict in verdicts if verdict.archived]
-    lines = [f"  - {text}" for text in archiving[:_MOST_ROWS]]
-    if len(archiving) > _MOST_ROWS:
-        lines.append(f"  - … and {len(archiving) - _MOST_ROWS} more turns")
+    archiving = [f"  - {verdict_text(verdict)}" for verdict in verdicts if verdict.archived]
+    lines = first(archiving, MOST_ROWS, "  - … and {} more turns")
     kept = Counter(one.reason.partition(":")[0] for one in verdicts if not one.archived)
     return lines + [
         f"  = {counted(number, 'turn')} not archived: {safe(why)}"
@@ -220,8 +219,8 @@ def relief(done: reports.Relief, *, dry_run: bool) -> str:
     lines = [
         f"{name}: {would}{load}, step {after.step}: {fits}",
         f"  {counted(done.values, 'value')} out, {sizes}{signatures}",
-        *(_amount("went", amount) for amount in done.went[:_MOST_ROWS]),
-        *(_amount("stays", amount) for amount in done.stays[:_MOST_ROWS]),
+        *(_amount("went", amount) for amount in done.went[:MOST_ROWS]),
+        *(_amount("stays", amount) for amount in done.stays[:MOST_ROWS]),
     ]
     if done.protected_until is not None:
         until = local(done.protected_until)[11:16]
@@ -250,11 +249,18 @@ def _percent(share: float) -> str:
 _SHORTEST, _USUAL, _LONGEST = 8, 20, 60
 
 
-def removals_json(removals: Iterable[Removal]) -> list[dict[str, Any]]:
+def removals(listed: Iterable[Removal]) -> list[str]:
+    return [
+        f"  - {safe(removal.entry_id)} {safe(dotted(removal.path))}: {safe(removal.reason)}"
+        for removal in listed
+    ]
+
+
+def removals_json(listed: Iterable[Removal]) -> list[dict[str, Any]]:
     return [
         {"entry_id": removal.entry_id, "path": dotted(removal.path), "kind": removal.kind,
          "tool": removal.tool, "chars": removal.chars, "reason": removal.reason}
-        for removal in removals
+        for removal in listed
     ]  # fmt: skip
 
 
@@ -280,14 +286,13 @@ def context_json(context: reports.Context, extracted: list[dict[str, Any]]) -> d
     }  # fmt: skip
 
 
-def _extracted(value: dict[str, Any]) -> list[str]:
+def _extracted(value: dict[str, Any]) -> str:
     expires = f", expires {in_local_time(value['expires_at'])[:10]}" if value["expires_at"] else ""
     gone = ", expired" if value["expired"] else ""
     place = f"{value['tool'] or value['kind']}, {bytes_(value['size_bytes'])}"
-    lines = [f"  # {safe(value['entry_id'])} {safe(value['path'])}: {safe(place)}{expires}{gone}"]
-    if value.get("preview"):
-        lines.append(f"      {safe(value['preview'])[: WIDTH - 6]}")
-    return lines
+    preview = f"\n      {safe(value['preview'])[: WIDTH - 6]}" if value.get("preview") else ""
+    name = f"{safe(value['entry_id'])} {safe(value['path'])}"
+    return f"  # {name}: {safe(place)}{expires}{gone}{preview}"
 
 
 def _filling(listed: Sequence[reports.Filling]) -> list[str]:
@@ -331,9 +336,7 @@ def context(
         ),
     ]
     largest = sorted(extracted, key=lambda value: -value["size_bytes"])
-    lines += [line for value in largest[:_MOST_ROWS] for line in _extracted(value)]
-    if len(largest) > _MOST_ROWS:
-        lines.append(f"  … and {len(largest) - _MOST_ROWS} more, with --json")
+    lines += first([*map(_extracted, largest)], MOST_ROWS, "  … and {} more, with --json")
     if context.archives:
         lines.append(standing(context.archives))
     unsent = _unsent(context.plan)
@@ -346,10 +349,7 @@ def context(
     pays = "" if context.pays or not taken else ", too little to be worth a rewrite"
     values = counted(len(taken), "value")
     lines.append(f"the next scan would extract {values}, {bytes_(context.plan.gain)}{pays}")
-    lines += [f"  - {safe(removal.entry_id)} {safe(dotted(removal.path))}: {safe(removal.reason)}"
-              for removal in taken[:_MOST_ROWS]]  # fmt: skip
-    if len(taken) > _MOST_ROWS:
-        lines.append(f"  - … and {len(taken) - _MOST_ROWS} more")
+    lines += first(removals(taken), MOST_ROWS, "  - … and {} more")
     lines += turns(context.plan.turns)
     lines.append("and would keep")
     lines += [
