@@ -152,8 +152,7 @@ class _Daemon:
 
     def _check(self) -> None:
         """Raise StoppedError if the daemon is to end. Every step of the work calls this."""
-        if self._stop.is_set():
-            raise StoppedError
+        self._check_stop()
         self._beat()
 
     def _beat(self) -> None:
@@ -201,11 +200,9 @@ class _Daemon:
         for event, _ in signals:
             log.signalled(event)
         if signals and self._settings.signals.on_signal:
-            self._messenger.submit(
-                pass_on, self._settings, signals, self._check_messenger, self._failed
-            )
+            self._messenger.submit(pass_on, self._settings, signals, self._check_stop, self._failed)
 
-    def _check_messenger(self) -> None:
+    def _check_stop(self) -> None:
         if self._stop.is_set():
             raise StoppedError
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 
+# Seconds after which a scan also deletes expired values.
+RETENTION_INTERVAL = 6 * 3600
+
+
 def scan(
     # Existing crontabs pass --once.
     once: bool = Option(False, help="Has no effect: a scan is always one run."),  # noqa: ARG001
@@ -62,8 +66,10 @@ def scan(
             )  # fmt: skip
         if store and not dry_run:
             _pass_on(settings, store)
-        if store and not (dry_run or session) and _wants_retention(store):
-            retained = operations.retention.retention(settings, store, clock=time.time)
+        if store and not (dry_run or session):
+            last = store.facts.get("last_retention_run_at")
+            if last is None or not 0 <= time.time() - last < RETENTION_INTERVAL:
+                retained = operations.retention.retention(settings, store, clock=time.time)
     if settings.log_level == "debug":  # all other facts are in the report
         from brainsurgeon import log
 
@@ -82,12 +88,6 @@ def _pass_on(settings: Settings, store: Store) -> None:
         settings, [(event, render.runs.event_line(event)) for event in signals], lambda: None,
         lambda event, why: operations.signals.note_failure(store, event, why, time.time()),
     )  # fmt: skip
-
-
-def _wants_retention(store: Store) -> bool:
-    """Check whether no retention run was done in the last six hours."""
-    last = store.facts.get("last_retention_run_at")
-    return last is None or not 0 <= time.time() - last < 6 * 3600
 
 
 def _print_scan(report: ScanReport, retained: RetentionReport | None, *, verbose: bool) -> None:

@@ -12,14 +12,7 @@ from brainsurgeon.model.plans import Amount, Amounts, Outcome, Plan
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.text import counted
-from brainsurgeon.model.turns import (
-    ArchiveRecord,
-    Compaction,
-    Fullness,
-    Loads,
-    ModelCall,
-    Verdict,
-)
+from brainsurgeon.model.turns import ArchiveRecord, Compaction, Fullness, Loads, ModelCall, Verdict
 
 
 class DatabaseStatus(Struct, frozen=True):
@@ -35,9 +28,8 @@ class DatabaseStatus(Struct, frozen=True):
 class ScanReport(Struct, rename={"problems": "unreadable"}):
     """What a run over the sessions did; in a dry run, what it would do.
 
-    `problems` are places that could not be read, `recovered` interrupted rewrites that were
-    completed or undone first, `interrupted` those still open. `databases` are set in a dry run,
-    `homes` before the first run.
+    `recovered` are rewrites that were interrupted and completed or undone first, `interrupted`
+    those still open. `databases` are set in a dry run, `homes` before the first run.
     """
 
     dry_run: bool
@@ -123,8 +115,6 @@ class StoreCopy(Struct, frozen=True, rename={"size": "size_bytes", "values": "va
 
 
 class Recovery(Struct, frozen=True):
-    """One interrupted rewrite: the path of its session, and the outcome."""
-
     path: str
     what: str
 
@@ -132,10 +122,10 @@ class Recovery(Struct, frozen=True):
 class RestoreAnswer(Struct, frozen=True):
     """The answer to a restore of one entry; `previous` is the time of an earlier restore.
 
-    `already` is true if nothing was done because the values have been in place since `at`. If it
-    `redacts`, the agent's tool call will be shortened later; the random `answer_id` identifies its
-    answer in the session. `others` counts the restored values of other entries. `to_agent` means
-    that the caller runs inside Claude Code, which does not read its session again.
+    With `already`, the values have been in place since `at`. If it `redacts`, the agent's tool
+    call, whose result has the random `answer_id`, will be shortened later. `others` counts restored
+    values of other entries. `to_agent` means that the caller runs inside Claude Code, which does
+    not read its session again.
     """
 
     entry_id: str
@@ -172,9 +162,8 @@ PUT_AWAY = "archived by its agent"
 class Watch(Struct, frozen=True):
     """The functions through which a caller follows a command.
 
-    `progress` is called with each session, `check_stop` may raise StoppedError. A restore of all
-    values waits up to `patience` seconds for sessions that are not idle, and calls `waiting` with
-    their results whenever these change.
+    `check_stop` may raise StoppedError. A restore of all values waits up to `patience` seconds for
+    sessions that are not idle, and calls `waiting` with their results whenever these change.
     """
 
     progress: Callable[[SessionFile], None] = lambda _: None
@@ -187,8 +176,7 @@ class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
     """The result of `--all` for one session; `note` is about its signatures.
 
     `state` is restored, pending, nothing restored, nothing to undo, gone, failed or `PUT_AWAY`.
-    `missed` names changes that could not be undone, `left` the entries that still have a
-    placeholder.
+    `missed` changes could not be undone, the entries `left` still have a placeholder.
     """
 
     session: str
@@ -208,7 +196,7 @@ class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
 class OverfullSession(
     Struct, frozen=True, rename={"load": "load_tokens", "window": "window_tokens"}
 ):
-    """A session whose next request will exceed its window: the load and the window, in tokens."""
+    """A session whose next request will exceed its window."""
 
     session: str
     load: int
@@ -220,8 +208,7 @@ class SessionRollback(
 ):
     """What a rollback did with one session; `state` may also be `rolled back`.
 
-    `turns` counts the unarchived turns. `since` counts the values whose placeholders had
-    disappeared since the run, by reason.
+    `since` counts the values whose placeholders disappeared since the run, by reason.
     """
 
     turns: int = 0
@@ -233,7 +220,7 @@ class SessionRollback(
 
 
 class RollbackReport(Struct, frozen=True):
-    """The result of a rollback of the run `undone`; `made` is the new run, if any."""
+    """The rollback of the run `undone`; `made` is the new run, if any."""
 
     undone: Run
     made: int | None
@@ -246,12 +233,12 @@ class Relief(
 ):  # fmt: skip
     """What a relief did to a session, or would do; `reason` is why it is `pending`.
 
-    It `fits` if its load afterwards is at most `room` (tokens). `went` and `stays` are the values
-    that are sent to a model, `values` counts all that were extracted, and `signatures` the invalid
-    ones among them. If it misses its goal only because values were restored recently,
-    `protected_until` is when they may leave. `least` is the load that no step can reduce further,
-    if that is more than the room: then nothing is extracted. `refused` are the entries whose signed
-    thinking cannot be removed: the next prompt is refused, too.
+    It `fits` if its load is then at most `room` (tokens). `went` and `stays` are values that are
+    sent to a model; `values` counts all that were extracted, with the invalid `signatures`. If it
+    misses its goal only because of values that were just restored, these may leave at
+    `protected_until`. `least` is the load that no step can reduce, if it exceeds the room: then
+    nothing is extracted. The signed thinking of the entries `refused` cannot be removed: the next
+    prompt is refused, too.
     """
 
     session: str
@@ -277,10 +264,9 @@ class Relief(
 
 
 class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
-    """The prompts of some calls: tokens that were sent, of which `tokens_cached` were cached.
+    """The prompts of some calls; they cost as much as `tokens_paid` input tokens without a cache.
 
-    They cost as much as `tokens_paid` input tokens without a cache, and `dollars` if the price is
-    known.
+    `dollars` is None if a price is unknown.
     """
 
     tokens_sent: int = 0
@@ -313,7 +299,6 @@ class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars
     calls_unpriced: int = 0
 
     def plus(self, calls: int, usage: ModelCall, dollars: float | None) -> ModelCost:
-        """Return the sum with further calls; None is an unknown cost."""
         return ModelCost(
             self.model, self.turns, self.calls + calls, self.tokens_sent + usage.tokens,
             self.tokens_cached + usage.cached, self.tokens_answered + usage.output,
@@ -325,8 +310,8 @@ class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars
 class SessionCosts(Struct, frozen=True):
     """What a session and its `subagents` (their number) have cost so far, by model.
 
-    `warm_until` is when the provider's cache expires (seconds since 1970), None if no call used
-    one. `stated` is what the agent itself says that they cost, in dollars.
+    `warm_until` is when the provider's cache expires, None if no call used one. `stated` is what
+    they cost by the agent's own record, in dollars.
     """
 
     models: tuple[ModelCost, ...]
@@ -337,7 +322,7 @@ class SessionCosts(Struct, frozen=True):
 
 
 class SessionEstimate(Struct, frozen=True):
-    """The recorded calls of a session under each policy, by the names in `POLICIES`."""
+    """The recorded calls of a session under each of the `POLICIES`."""
 
     session: str
     path: str
@@ -350,7 +335,7 @@ POLICIES = ("raw", "configured", "lean", "cold", "always")
 
 
 class Estimate(Struct, frozen=True, rename={"left_out": "sessions_left_out"}):
-    """The estimates of sessions, and their sums. `left_out` counts the other sessions."""
+    """The estimates of sessions, and their sums; `left_out` counts the other sessions."""
 
     sessions: tuple[SessionEstimate, ...]
     calls: int
@@ -364,7 +349,7 @@ class FieldAnswer(
 ):  # fmt: skip
     """The answer to a request to set `_extractable`, or with None to remove it.
 
-    `extracted` counts the values of the entry that stay extracted.
+    `extracted` counts values of the entry that stay extracted.
     """
 
     entry_id: str
@@ -399,9 +384,8 @@ class Run(Struct, frozen=True):
     """One run of a command that changed something.
 
     `facts` are counts: `sessions`, `extracted`, `redacted`, `restored` and `expired` values,
-    `fields`, turns `archived` and `unarchived`, the `chars` that were extracted, and the `tokens`
-    by which the next requests became smaller. A rollback also has `rolls_back`, the id of the other
-    run.
+    `fields`, turns `archived` and `unarchived`, extracted `chars`, and the `tokens` that the next
+    requests save. A rollback also has `rolls_back`, the id of the other run.
     """
 
     id: int
@@ -426,8 +410,6 @@ class Tally(
 
 
 class ArchiveAnswer(Struct, frozen=True):
-    """The archived and the other turns; `reason` is why the request is `pending`."""
-
     session: str
     archived: tuple[Verdict, ...]
     kept: tuple[Verdict, ...]
@@ -452,10 +434,7 @@ LIMIT, LISTED = 65_536, 50
 
 
 class EvidenceReport(Struct, frozen=True, rename={"budget": "budget_bytes"}):
-    """The results of a session's tool calls: the `index` of all calls, and as many as fit.
-
-    `evidence` has at most `budget` bytes.
-    """
+    """The `index` of a session's tool calls, and at most `budget` bytes of their results."""
 
     session: str
     budget: int
@@ -482,7 +461,7 @@ class Hit(Struct, frozen=True, rename={"text": "preview"}):
 class ShownValues(Struct, frozen=True, omit_defaults=True):
     """The values of one entry by path, as the agent would read them; `missed` have expired.
 
-    `same_as` maps the path of a copy to the path of its value.
+    `same_as` has the path of the value for the path of each copy.
     """
 
     entry_id: str
@@ -520,8 +499,8 @@ class Filling(Amount, frozen=True):
 class Context(Struct, frozen=True):
     """The content of one session and the plan of its next scan; `pays` if it is worth a rewrite.
 
-    `state` is "idle" or the reason why the session would be deferred. `changed_at` is None if its
-    file is gone; `missed_at` is when a retention run first missed it.
+    `state` is "idle" or why the session would be deferred. `changed_at` is None if its file is
+    gone; `missed_at` is when a retention run first missed it.
     """
 
     session: str
@@ -554,9 +533,9 @@ class Context(Struct, frozen=True):
 
 
 class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):
-    """A backup that replaces the store, or is about to; `kept` is the path of the previous store.
+    """A backup that replaces the store, or is about to; the previous one is `kept` at a path.
 
-    `newer` are the sessions with placeholders that have no record in the backup.
+    `newer` sessions have placeholders without a record in the backup.
     """
 
     newer: tuple[PlaceholdersLeft, ...]
@@ -573,7 +552,7 @@ class Purge(Struct, frozen=True, rename={"directory": "store_path", "placeholder
 
 
 class Sum(Struct, frozen=True):
-    """The number of items in a group, their size and the savings, in bytes."""
+    """A group of items: their number, and size and savings in bytes."""
 
     name: str
     number: int
@@ -582,10 +561,9 @@ class Sum(Struct, frozen=True):
 
 
 class SessionPage(Struct, frozen=True):
-    """One session and its largest extracted values, with requested previews. `more` are left out.
+    """One session and its largest extracted values, with previews; `more` are left out.
 
-    `next_bytes` is None if the session was not read; `not_read` is the reason, if there is one.
-    `models` is the cost of the calls that scans read.
+    `next_bytes` is None if the session was not read, `not_read` the reason, if there is one.
     """
 
     about: SessionSummary
@@ -601,10 +579,9 @@ class SessionPage(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """The content of the page.
 
-    `days` has the number of each day since 1970, its values and their size. `unreached` are
-    copies of values in files from which nothing is extracted. `states` counts all sessions by
-    state. `smaller` is the sum of the sessions that are not in `sessions`. `estimate` is for the
-    largest sessions.
+    `days` has the number of each day since 1970, its values and their size. `unreached` files have
+    copies of values, but nothing is extracted from them. `states` counts all sessions by state.
+    `smaller` sums up the sessions that are not in `sessions`. `estimate` is for the largest ones.
     """
 
     made_at: float
@@ -632,10 +609,10 @@ class Finding(Struct, frozen=True):
 
 
 class PlaceholdersLeft(Struct, frozen=True, rename={"note": "reason", "entries": "left"}):
-    """The number of placeholders in one session, and of the `orphans` among them without a record.
+    """The placeholders in one session, and the `orphans` among them, which have no record.
 
-    `sure` is false if the place could not be read; `note` is then the reason. `entries` are the ids
-    of the entries with placeholders of an archive.
+    If the place could not be read, `sure` is false, and `note` the reason. `entries` are the ids of
+    an archive's entries with placeholders.
     """
 
     session: str
@@ -647,7 +624,7 @@ class PlaceholdersLeft(Struct, frozen=True, rename={"note": "reason", "entries":
 
 
 class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
-    """One root; `sessions` is a count, `protocol` the way in which files are replaced."""
+    """One root; `sessions` is a count, `protocol` how files are replaced."""
 
     path: str
     sessions: int
@@ -671,11 +648,10 @@ class Leaving(Struct, frozen=True):
 class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
     """The content of `status`.
 
-    `tokens_saved` is by how much the next requests are smaller, `saved_so_far` an estimate of the
-    tokens and costs that calls have saved. `models` is what the calls that scans read have cost.
-    `runs` are the newest runs. `failures` are the failed sessions and lapsed reliefs of the last
-    day, or since the oldest of these runs if that was earlier. Both lists have the newest last.
-    `blocked` has, by path, why sessions have waited for over a day.
+    `tokens_saved` is by how much the next requests are smaller, `saved_so_far` an estimate for past
+    calls. `models` is what the calls that scans read have cost. `failures` are failed sessions and
+    lapsed reliefs since the oldest of the `runs`, or of the last day if that is longer. The newest
+    are last. `blocked` has, by path, why sessions have waited for over a day.
     """
 
     enabled: bool
@@ -735,7 +711,7 @@ class FileStep(Struct, frozen=True):
 
 
 class CommandStep(Struct, frozen=True):
-    """Run a command of another program; `undo` reverses it. It depends on the file `path`.
+    """Run a command of another program, which depends on the file `path`.
 
     `server` is the command line in the configuration of an `agent`.
     """

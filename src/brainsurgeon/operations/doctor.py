@@ -27,16 +27,9 @@ from brainsurgeon.operations.status import describe_databases
 from brainsurgeon.planning.matching import ANOTHERS, NOBODYS, SEVERAL
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import Planner, examine_open
-from brainsurgeon.sessions import leases
+from brainsurgeon.sessions import leases, placeholders
 from brainsurgeon.sessions.discovery import LINK, AnyOpen, discover, moved_to_database, open_session
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
-from brainsurgeon.sessions.placeholders import (
-    archived,
-    entries_with_placeholders,
-    placeholders_in,
-    sessions_and_archives,
-    with_own_placeholders,
-)
 from brainsurgeon.sessions.reading import OpenSession, RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of_sight
 from brainsurgeon.store import Store, database
@@ -64,14 +57,14 @@ NO_ROOT = "its database is below no root: configure the directory of OpenClaw's 
 class SessionPlaceholders(Struct, frozen=True):
     """The placeholders of one session; `session_id` is its row, if it has one.
 
-    `standing` are the ids of their extractions, `expired` the number of these that are tombstones.
-    `orphans` are the entries with placeholders that no record can restore, each with the reason.
-    `unknown` counts the texts that only look like placeholders.
+    `standing` are the ids of their extractions, of which `expired` are tombstones. `orphans` are
+    the ids of entries with placeholders that no record can restore. `unknown` counts texts that
+    only look like placeholders.
     """
 
     standing: tuple[int, ...]
     expired: int
-    orphans: tuple[tuple[str, str], ...]
+    orphans: tuple[str, ...]
     unknown: int
     session_id: int | None = None
 
@@ -181,10 +174,7 @@ def _roots(settings: Settings) -> Iterator[Finding]:
 
 
 def _sessions(settings: Settings, store: Store | None, *, repair: bool) -> Iterator[Finding]:
-    """Look for placeholders without a value, leftover temporary files and migrated agents.
-
-    With `repair`, record the placeholders in the store.
-    """
+    """Look for placeholders without a value, leftover temporary files and migrated agents."""
     named = {rewrite.temporary for rewrite in store.journal.open_rewrites()} if store else set()
     standing = expired = unknown = 0
     migrated: set[str] = set()
@@ -208,7 +198,7 @@ def _sessions(settings: Settings, store: Store | None, *, repair: bool) -> Itera
                           NO_ROOT if unseen else "its files are not written any more")  # fmt: skip
         try:
             with open_session(item) as session:
-                placeholders = placeholders_of(settings, store, session)
+                seen = placeholders_of(settings, store, session)
                 mounted = isinstance(session, OpenSession) and session.mounted
                 obstacle = session.obstacle or mounted
         except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
@@ -216,15 +206,15 @@ def _sessions(settings: Settings, store: Store | None, *, repair: bool) -> Itera
         except OSError as error:
             yield Finding("error", f"{item.path}: {error.strerror}", _OWNER)
             continue
-        if repair and store and placeholders.standing and placeholders.session_id is not None:
+        if repair and store and seen.standing and seen.session_id is not None:
             with store.transaction():
-                store.placements.add(placeholders.session_id, placeholders.standing)
-        standing += len(placeholders.standing)
-        expired += placeholders.expired
-        unknown += placeholders.unknown + len(placeholders.orphans)
+                store.placements.add(seen.session_id, seen.standing)
+        standing += len(seen.standing)
+        expired += seen.expired
+        unknown += seen.unknown + len(seen.orphans)
         if obstacle:
             unwritable[item.agent, obstacle] += 1
-        yield from _without_value(item, placeholders)
+        yield from _without_value(item, seen)
     for (agent, why), number in unwritable.items():
         yield Finding("warning", f"{agent}: {number} of its sessions left alone: {why}")
     stand = counted(standing, "placeholder stands", "placeholders stand")
@@ -233,15 +223,15 @@ def _sessions(settings: Settings, store: Store | None, *, repair: bool) -> Itera
     yield Finding(level, f"{stand} in live files, {lead} to a value, {expired} to a tombstone")
 
 
-def _without_value(file: SessionFile, placeholders: SessionPlaceholders) -> Iterator[Finding]:
-    if placeholders.unknown:
+def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Finding]:
+    if seen.unknown:
         texts = counted(
-            placeholders.unknown, "text looks like a placeholder", "texts look like placeholders"
+            seen.unknown, "text looks like a placeholder", "texts look like placeholders"
         )
         yield Finding("warning", f"{file.title}: {texts}, unknown to the store",
                       "typed or pasted ones are harmless")  # fmt: skip
-    if orphans := placeholders.orphans:
-        names = ", ".join(entry for entry, _ in orphans[:_MOST])
+    if orphans := seen.orphans:
+        names = ", ".join(orphans[:_MOST])
         more = " …" if len(orphans) > _MOST else ""
         number = counted(len(orphans), "placeholder is an orphan", "placeholders are orphans")
         yield Finding("warning", f"{file.title}: {number}, in {names}{more}", ADVICE)
@@ -283,7 +273,7 @@ def placeholders_of(
     }  # fmt: skip
     standing = tuple(ident for ident in planned.met.here if ident in is_expired)
     orphans = tuple(
-        (entry, why) for entry, why in planned.handled.left if why in (NOBODYS, ANOTHERS, SEVERAL)
+        entry for entry, why in planned.handled.left if why in (NOBODYS, ANOTHERS, SEVERAL)
     )
     texts = sum(
         placeholder_in(value_at(entry, part.path)) is not None
@@ -314,7 +304,7 @@ def _left_in(settings: Settings, store: Store | None, session: Session) -> Place
         return _unsure(session.title, why_unseen) if why_unseen else None
     try:
         with open_session(session.file) as opened:
-            placeholders = placeholders_of(settings, store, opened)
+            seen = placeholders_of(settings, store, opened)
     except FileNotFoundError:
         return None
     except RefusedError as why:  # it is there and no longer understood
@@ -324,28 +314,28 @@ def _left_in(settings: Settings, store: Store | None, session: Session) -> Place
         return _unsure(session.title, "it is being written just now")
     except OSError as why:
         return _unsure(session.title, why.strerror or type(why).__name__)
-    orphans = len(placeholders.orphans)
-    number = len(placeholders.standing) + orphans
+    number, orphans = len(seen.standing) + len(seen.orphans), len(seen.orphans)
     return PlaceholdersLeft(session.title, number, orphans) if number else None
 
 
 def placeholders_in_archives(settings: Settings) -> Iterator[PlaceholdersLeft]:
     """Yield the agents' archives below the roots that have placeholders or cannot be read."""
-    for file in sessions_and_archives(settings.root_directories()):
+    for file in placeholders.sessions_and_archives(settings.root_directories()):
         if openclaw.is_session_name(file.name):
             continue
-        packed = file.name.endswith(".zst")
         try:
-            found = placeholders_in(file, carry_on) if packed else entries_with_placeholders(file)
-            yield from _in_archive(file.path, found)
+            if file.name.endswith(".zst"):
+                yield from _in_archive(file.path, placeholders.placeholders_in(file, carry_on))
+            else:
+                yield from _in_archive(file.path, placeholders.entries_with_placeholders(file))
         except RefusedError:
             continue
         except OSError as why:
             yield _unsure(file.path, why.strerror or type(why).__name__)
     for agent_database in databases_below(settings.root_directories()):
         try:
-            for session, lines in archived(agent_database):
-                entries = with_own_placeholders(lines, OpenClawRows())
+            for session, lines in placeholders.archived(agent_database):
+                entries = placeholders.with_own_placeholders(lines, OpenClawRows())
                 yield from _in_archive(f"{agent_database.path}/{session}", entries)
         except (OSError, RefusedError, BusyError) as why:
             yield _unsure(agent_database.path, f"its archives cannot be read ({why})")

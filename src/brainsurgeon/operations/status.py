@@ -9,23 +9,9 @@ from typing import Any
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
-from brainsurgeon.hosts.openclaw_database import (
-    NAME,
-    Database,
-    databases,
-    misplaced,
-    selected,
-    unwritable,
-)
+from brainsurgeon.hosts import openclaw_database as openclaw
 from brainsurgeon.lookup.sessions import Walk, walk
-from brainsurgeon.model.reports import (
-    Bill,
-    DatabaseStatus,
-    Leaving,
-    Metric,
-    RootStatus,
-    Status,
-)
+from brainsurgeon.model.reports import Bill, DatabaseStatus, Leaving, Metric, RootStatus, Status
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import counted, lasting
 from brainsurgeon.model.turns import Loads
@@ -50,11 +36,11 @@ _NEWEST = 3  # runs and failures shown
 
 def describe_databases(settings: Settings) -> list[DatabaseStatus]:
     """Return the status of every database below the roots. Leaves no files behind."""
-    items = (item for root in settings.root_directories() for item in databases(root.path))
+    items = (item for root in settings.root_directories() for item in openclaw.databases(root.path))
     return [status for item in items if (status := _describe(item, settings))]
 
 
-def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus | None:
+def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> DatabaseStatus | None:
     """Return the status of a database, None for one without tables for sessions."""
     if isinstance(item, Unreadable):
         agent = os.path.basename(os.path.dirname(os.path.dirname(item.path)))
@@ -65,13 +51,13 @@ def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus
             return None
         reasons = [
             'databases = "off"' if settings.databases == "off" else None,
-            schema.unknown, misplaced(item.path), unwritable(item.path),
+            schema.unknown, openclaw.misplaced(item.path), openclaw.unwritable(item.path),
         ]  # fmt: skip
     except (OSError, BusyError) as error:
         why = str(getattr(error, "strerror", None) or error)
         return DatabaseStatus(item.agent, item.path, None, None, why)
     if settings.databases == "auto":
-        chosen = selected(item.path)
+        chosen = openclaw.selected(item.path)
         reasons += [
             chosen.unreadable,
             chosen.engine and f"the context engine {chosen.engine} is selected",
@@ -165,18 +151,16 @@ def doubtful_roots(settings: Settings) -> list[Unreadable]:
 
 def _roots(settings: Settings, seen: Walk) -> list[RootStatus]:
     reasons: dict[str, list[str]] = defaultdict(list)
-    for problem in (*seen.problems, *doubtful_roots(settings)):
-        own = problem.path == problem.root
-        reasons[problem.root].append(problem.why if own else f"{problem.path}: {problem.why}")
-    problems = {}
-    for path, whys in reasons.items():
-        first, *others = dict.fromkeys(whys)
-        problems[path] = f"{first} (and {len(others)} more)" if others else first
+    for place in (*seen.problems, *doubtful_roots(settings)):
+        own = place.path == place.root
+        reasons[place.root].append(place.why if own else f"{place.path}: {place.why}")
     listed = []
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         files = [item.file for item in seen.sessions if item.file and item.file.root == path]
-        listed.append(RootStatus(path, len(files), _protocol(root, files), problems.get(path)))
+        first, *others = dict.fromkeys(reasons[path]) or [None]
+        problem = f"{first} (and {len(others)} more)" if others else first
+        listed.append(RootStatus(path, len(files), _protocol(root, files), problem))
     return listed
 
 
@@ -197,8 +181,8 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
 def check(now: Status, moment: float, *, max_age: float | None = None) -> list[str]:
     """Return the problems of a status; the last run must not be older than `max_age` seconds."""
     troubles = [] if now.enabled else ["nothing is extracted: enabled = false"]
-    if max_age is not None:
-        troubles += _too_old(now.last_run_at, moment, max_age)
+    if max_age is not None and (old := _too_old(now.last_run_at, moment, max_age)):
+        troubles.append(old)
     troubles += [
         f"{counted(number, 'session')} {state}"
         for state in ("failed", "unreadable")
@@ -219,34 +203,31 @@ def check(now: Status, moment: float, *, max_age: float | None = None) -> list[s
     return troubles
 
 
-def _too_old(last: float | None, moment: float, max_age: float) -> list[str]:
+def _too_old(last: float | None, moment: float, max_age: float) -> str | None:
     if last is None:
-        return ["no run was ever made"]
+        return "no run was ever made"
     if moment - last > max_age:
-        age = lasting(moment - last)
-        return [f"the last run was {age} ago, more than --max-age {lasting(max_age)}"]
+        return (
+            f"the last run was {lasting(moment - last)} ago, more than --max-age {lasting(max_age)}"
+        )
     if last - moment > max_age:
-        return [
-            f"the last run is noted {lasting(last - moment)} ahead: the clock was set back since"
-        ]
-    return []
+        return f"the last run is noted {lasting(last - moment)} ahead: the clock was set back since"
+    return None
 
 
 def metrics(settings: Settings, store: Store | None) -> list[Metric]:
     """Return the metrics of the store, its roots and the databases of agents."""
     databases = [
         problem for problem in list_rows(settings.root_directories())
-        if isinstance(problem, Unreadable) and os.path.basename(problem.path) == NAME
+        if isinstance(problem, Unreadable) and os.path.basename(problem.path) == openclaw.NAME
     ]  # fmt: skip
-    listed = [
+    return [
         Metric("enabled", "Whether anything may be extracted.", settings.enabled),
         Metric("doubtful_roots", "Roots that are empty, unreadable, missing or a symbolic link.",
                len(doubtful_roots(settings))),
         Metric("unreadable_databases", "Databases of agents that cannot be read.", len(databases)),
+        *(_of_store(store) if store else ()),
     ]  # fmt: skip
-    if store:
-        listed += _of_store(store)
-    return listed
 
 
 def _of_store(store: Store) -> list[Metric]:
@@ -257,7 +238,7 @@ def _of_store(store: Store) -> list[Metric]:
         if outcome != DATABASE:
             waits = outcome in (AGAIN, WAITS, IN_MEMORY)
             files["deferred" if waits else outcome] += number
-    listed = [
+    return [
         Metric("extractions_total", "Values that were ever extracted.", store.sums.ever(),
                "counter"),
         Metric("extracted_values", "Values that are currently extracted.", values),
@@ -274,13 +255,12 @@ def _of_store(store: Store) -> list[Metric]:
                interrupted),
         Metric("sessions", "Sessions by the result of the last scan of each.",
                dict(sorted(files.items()))),
+        *(
+            Metric(f"{name}_timestamp_seconds",
+                   f"When the last {what} was made, in seconds since 1970.", at)
+            for name, what, at in (
+                ("last_run", "run over all sessions", store.facts.last_run_at()),
+                ("last_retention", "retention run", store.facts.get("last_retention_run_at")),
+            ) if at is not None
+        ),
     ]  # fmt: skip
-    listed += [
-        Metric(f"{name}_timestamp_seconds",
-               f"When the last {what} was made, in seconds since 1970.", at)
-        for name, what, at in (
-            ("last_run", "run over all sessions", store.facts.last_run_at()),
-            ("last_retention", "retention run", store.facts.get("last_retention_run_at")),
-        ) if at is not None
-    ]  # fmt: skip
-    return listed

@@ -26,9 +26,9 @@ def back_up(settings: Settings, target: str, *, force: bool = False) -> StoreCop
 def replacing_store(
     settings: Settings, source: str
 ) -> Iterator[tuple[Replacement, Callable[[float], Replacement]]]:
-    """Check a backup and compare it with the sessions; yield it, and a function that uses it.
+    """Check a backup and compare it with the sessions; yield it.
 
-    The function replaces the store by the backup, at a time.
+    Also yield a function that replaces the store by it, at a time.
     """
     directory = settings.state_dir
     make_directory(directory)
@@ -49,20 +49,14 @@ def replacing_store(
         yield replacement, carry_out
 
 
-def _check_exists(settings: Settings) -> None:
-    if not os.path.lexists(database_path(settings.state_dir)):
-        raise UsageError(
-            f"{settings.state_dir}: there is no store yet; `brainsurgeon scan` makes one"
-        )
-
-
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
     """Remove the store, unless placeholders of it are left; with `even_so` also then.
 
     If the store cannot be opened, all placeholders count.
     """
-    _check_exists(settings)
     directory = settings.state_dir
+    if not os.path.lexists(database_path(directory)):
+        raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` makes one")
     with hold_store(directory):
         if not even_so:
             try:
