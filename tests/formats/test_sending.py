@@ -2,14 +2,15 @@
 
 import pytest
 
+from brainsurgeon.formats import FORMATS
+from brainsurgeon.formats.codex import Codex
 from brainsurgeon.formats.openclaw import EMPTIED
-from brainsurgeon.formats.weight import DIALECTS, codex_window, complaint, stated_limit, tokens_off
+from brainsurgeon.formats.weight import complaint, tokens_off
 from brainsurgeon.model.entries import placeholder_named, placeholder_token
 from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, Sent
 
-CLAW, CLAUDE, CODEX, GENERIC = (
-    DIALECTS[name] for name in ("openclaw", "claude-code", "codex", "generic")
-)
+CLAW, CLAUDE, GENERIC = (FORMATS[name] for name in ("openclaw", "claude-code", "generic"))
+CODEX = Codex()
 IMAGE = {"type": "image", "data": "A" * 9999, "mimeType": "image/png"}
 
 
@@ -100,7 +101,7 @@ def test_a_placeholder_takes_off_what_requests_carried(form, entry, path, block,
     token = EMPTIED if block is None else placeholder
     before = repr(entry)
 
-    assert tokens_off(form, entry, path, token, 0.5) == tokens
+    assert tokens_off(FORMATS[form], entry, path, token, 0.5) == tokens
     assert repr(entry) == before
 
 
@@ -138,9 +139,8 @@ def test_the_whole_prompt_counts_cached_or_not():
 def test_an_error_is_known_by_what_providers_say(text, about, limit):
     """A prompt too long and a signature that does not fit are told from all other errors."""
     assert complaint(text) == about
-    assert stated_limit(text) == limit
     error = claw(role="assistant", stopReason="error", content=[], errorMessage=text)
-    assert CLAW.call(error).complaint == about
+    assert (CLAW.call(error).complaint, CLAW.call(error).limit) == (about, limit)
     line = claude("assistant", [{"type": "text", "text": text}], isApiErrorMessage=True)
     assert CLAUDE.call(line).complaint == about
 
@@ -156,7 +156,7 @@ def test_an_answer_that_openclaw_repeats_is_no_call():
 def test_what_is_odd_in_an_entry_stops_nothing():
     """Values of other sorts than their keys promise count as nothing."""
     for odd in (None, 7, "x", [], [7], {"type": 7}, [{"type": ["x"], "text": 7}]):
-        for dialect in DIALECTS.values():
+        for dialect in (*FORMATS.values(), CODEX):
             for entry in (
                 {"type": "message", "message": odd}, {"type": "assistant", "uuid": "u",
                 "message": odd}, {"type": "response_item", "payload": odd},
@@ -167,7 +167,7 @@ def test_what_is_odd_in_an_entry_stops_nothing():
                 assert dialect.sent(entry).pictures == 0
                 call = dialect.call(entry)
                 assert call is None or call.tokens == 0
-    assert codex_window({"payload": {"model_context_window": "x"}}) is None
+    assert CODEX.window({"payload": {"model_context_window": "x"}}) is None
 
 
 def test_the_details_of_an_error_name_the_limit():

@@ -18,7 +18,7 @@ from brainsurgeon.model.entries import (
     value_at,
 )
 from brainsurgeon.model.sessions import Survey
-from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ToolCall, TurnStep
+from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ModelCall, Sent, ToolCall, TurnStep
 
 _MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024
@@ -115,6 +115,24 @@ class Format(Protocol):
                 text = value_at(entry, part.path)
                 if isinstance(text, str):
                     yield Answer(part.path, text, call_id)
+
+    def sent(self, entry: Entry) -> Sent:
+        """Return the size of the entry in requests."""
+
+    def call(self, entry: Entry) -> ModelCall | None:
+        """Return the model call that the entry answers, if any."""
+
+    def renews(self, entry: Entry) -> bool:  # noqa: ARG002
+        """Check whether the entry starts a new context."""
+        return False
+
+    def switches(self, entry: Entry) -> bool:  # noqa: ARG002
+        """Check whether the next call is to another model, which has its own cache."""
+        return False
+
+    def stated(self, entry: Entry) -> float | None:  # noqa: ARG002
+        """Return the costs of the session so far (dollars), as its agent recorded them."""
+        return None
 
 
 class ParsedLine(Struct, frozen=True):

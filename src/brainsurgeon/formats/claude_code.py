@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import (
     Format,
     Thoughts,
@@ -44,7 +45,7 @@ from brainsurgeon.model.entries import (
     value_at,
 )
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
-from brainsurgeon.model.turns import ToolCall, ToolResult, TurnStep
+from brainsurgeon.model.turns import NOTHING, ModelCall, Sent, ToolCall, ToolResult, TurnStep
 
 CHAINED = frozenset({"user", "assistant", "attachment", "system", "progress"})
 BOUNDARY = "compact_boundary"
@@ -748,3 +749,39 @@ class ClaudeCode(Format):
         for index, block in blocks_of(entry, "tool_result") if entry.get("type") == "user" else ():
             path = (*_CONTENT, index, "content")
             yield str_or_none(block.get("tool_use_id")), path, block.get("content")
+
+    def sent(self, entry: Entry) -> Sent:
+        if entry_id(entry) is None or entry.get("isVisibleInTranscriptOnly") is True:
+            return NOTHING
+        if entry["type"] == "attachment":
+            text = entry.get("rendered", dict_or_empty(entry.get("attachment")).get("content"))
+            return Sent(sum(part.chars for part in leaves(text, (), "custom", None)))
+        if entry["type"] not in ("user", "assistant") or entry.get("isApiErrorMessage") is True:
+            return NOTHING
+        return weight.content(message_of(entry).get("content"))
+
+    def call(self, entry: Entry) -> ModelCall | None:
+        if entry_id(entry) is None or entry["type"] != "assistant":
+            return None
+        message = message_of(entry)
+        if entry.get("isApiErrorMessage") is True:
+            texts = [str_or_empty(block.get("text")) for _, block in blocks_of(entry)]
+            texts += [str_or_empty(message.get("content")), str_or_empty(entry.get("errorDetails"))]
+            return weight.refused(entry, " ".join(texts), None)
+        model, ident = message.get("model"), str_or_empty(message.get("id"))
+        if model == "<synthetic>":
+            return None
+        name = f"{ident} {entry.get('requestId')}" if ident else None
+        return weight.recorded(entry, dict_or_empty(message.get("usage")), model, name)
+
+    def renews(self, entry: Entry) -> bool:
+        return entry.get("subtype") == BOUNDARY
+
+    def switches(self, entry: Entry) -> bool:
+        """Check whether an entry is what Claude Code prints after `/model`."""
+        content = entry.get("content", message_of(entry).get("content"))
+        return str_or_empty(content).startswith("<local-command-stdout>Set model to ")
+
+    def stated(self, entry: Entry) -> float | None:
+        states = entry.get("type") == "cost-state"
+        return weight.dollars(entry.get("totalCostUSD")) if states else None

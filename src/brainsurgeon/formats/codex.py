@@ -8,6 +8,11 @@ the conversation disappears from their lists (openai/codex, issues 43744, 35746 
 import json
 import re
 
+from brainsurgeon.formats import weight
+from brainsurgeon.formats.base import blocks_in, dict_or_empty, str_or_empty
+from brainsurgeon.model.entries import Entry
+from brainsurgeon.model.turns import NOTHING, ModelCall, Sent
+
 NAME = "codex"
 HEAD = 65_536
 """Number of bytes at the start of a file in which its working directory is searched for."""
@@ -25,3 +30,47 @@ def agent(head: bytes) -> str | None:
         return f"{NAME}:{re.sub('[^A-Za-z0-9]', '-', json.loads(found[1]))}" if found else None
     except ValueError:
         return None
+
+
+class Codex:
+    """The requests of Codex."""
+
+    def sent(self, entry: Entry) -> Sent:
+        payload = dict_or_empty(entry.get("payload"))
+        if entry.get("type") == "compacted":
+            history = payload.get("replacement_history")
+            if isinstance(history, list):
+                return sum((_codex_item(item) for _, item in blocks_in(history)), NOTHING)
+            return Sent(len(str_or_empty(payload.get("message"))))
+        return _codex_item(payload) if entry.get("type") == "response_item" else NOTHING
+
+    def call(self, entry: Entry) -> ModelCall | None:
+        payload = dict_or_empty(entry.get("payload"))
+        if entry.get("type") == "turn_context":
+            return weight.recorded(entry, {}, payload.get("model"))
+        info = payload.get("info")
+        if payload.get("type") != "token_count" or not isinstance(info, dict):
+            return None
+        usage, ident = dict_or_empty(info.get("last_token_usage")), info.get("total_token_usage")
+        return weight.recorded(entry, usage, None, json.dumps(ident))
+
+    def renews(self, entry: Entry) -> bool:
+        return entry.get("type") == "compacted"
+
+    def window(self, entry: Entry) -> int | None:
+        payload = dict_or_empty(entry.get("payload"))
+        stated = payload | dict_or_empty(payload.get("info"))
+        return weight.counts(stated, "model_context_window") or None
+
+
+def _codex_item(item: Entry) -> Sent:
+    kind = item.get("type")
+    if kind == "message":
+        return weight.content(item.get("content"))
+    if kind in ("function_call", "custom_tool_call"):
+        given = item.get("arguments", item.get("input"))
+        return Sent(len(str_or_empty(item.get("name"))) + len(str_or_empty(given)))
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        output = item.get("output")
+        return weight.content(output.get("content") if isinstance(output, dict) else output)
+    return NOTHING

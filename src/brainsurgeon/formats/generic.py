@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from brainsurgeon.formats import base
+from brainsurgeon.formats import base, weight
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
     FIELDS,
@@ -22,7 +22,7 @@ from brainsurgeon.model.entries import (
     value_at,
 )
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
-from brainsurgeon.model.turns import GAVE_UP, ToolCall, ToolResult, TurnStep
+from brainsurgeon.model.turns import GAVE_UP, ModelCall, Sent, ToolCall, ToolResult, TurnStep
 
 _STOPS = ("stopReason", "stop_reason", "finish_reason")
 _CUT_SHORT = ("length", "error", "aborted", "max_tokens")
@@ -165,6 +165,21 @@ class Generic(base.Format):
             text = value_at(entry, part.path)
             if isinstance(text, str):
                 yield base.Answer(part.path, text, call_id)
+
+    def sent(self, entry: Entry) -> Sent:
+        parts = list(self.parts(entry, NO_SURVEY, None))
+        chars = sum(part.chars for part in parts if not part.block)
+        return Sent(chars, sum(part.block for part in parts))
+
+    def call(self, entry: Entry) -> ModelCall | None:
+        holders = (entry, base.dict_or_empty(entry.get("message")))
+        usages = (holder.get("usage") for holder in holders)
+        usage = next((usage for usage in usages if isinstance(usage, dict)), None)
+        if usage is None:
+            return None
+        models = (holder.get("model") for holder in holders)
+        model = next((model for model in models if isinstance(model, str)), None)
+        return weight.recorded(entry, usage, model)
 
 
 def _unedited(value: Any, depth: int = 4) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import (
     Format,
     Thoughts,
@@ -48,7 +49,16 @@ from brainsurgeon.model.sessions import (
     OFF_BRANCH,
     Survey,
 )
-from brainsurgeon.model.turns import ArchiveForm, Role, ToolCall, ToolResult, TurnStep
+from brainsurgeon.model.turns import (
+    NOTHING,
+    ArchiveForm,
+    ModelCall,
+    Role,
+    Sent,
+    ToolCall,
+    ToolResult,
+    TurnStep,
+)
 
 # The entry types that move the leaf: openclaw's (transcript-tree, isCanonicalSessionEntryType), and
 # those of newer versions and of pi, in which every entry moves it.
@@ -452,6 +462,44 @@ class OpenClaw(Format):
         if _role(entry) == "toolResult":
             message = entry["message"]
             yield str_or_none(message.get("toolCallId")), _CONTENT, message.get("content")
+
+    def sent(self, entry: Entry) -> Sent:
+        kind, message = entry.get("type"), entry.get("message")
+        if kind == "custom_message":
+            return weight.content(entry.get("content"))
+        if kind in ("compaction", "branch_summary"):
+            return Sent(len(str_or_empty(entry.get("summary"))))
+        if kind != "message" or not isinstance(message, dict):
+            return NOTHING
+        role = message.get("role")
+        if role == "bashExecution":
+            if message.get("excludeFromContext") is True:
+                return NOTHING
+            return Sent(sum(len(str_or_empty(message.get(key))) for key in ("command", "output")))
+        if role == "assistant" and message.get("stopReason") in NOT_REPLAYED:
+            return NOTHING
+        return weight.content(message.get("content"))
+
+    def call(self, entry: Entry) -> ModelCall | None:
+        message = dict_or_empty(entry.get("message"))
+        if message.get("role") != "assistant":
+            return None
+        # OpenClaw repeats messages with new entry ids when it changes its branch. These names stay.
+        names = (message.get("responseId"), message.get("timestamp"))
+        ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
+        usage = dict_or_empty(message.get("usage"))
+        call = weight.recorded(entry, usage, message.get("model"), ident)
+        if message.get("stopReason") in NOT_REPLAYED:
+            refused = weight.refused(entry, str_or_empty(message.get("errorMessage")), call.model)
+            return replace(refused, ident=ident, dollars=call.dollars)
+        # After a failed run, openclaw 2026.7.35 repeats the answer with this `api`.
+        return None if message.get("api") == "cli" and not call.tokens else call
+
+    def renews(self, entry: Entry) -> bool:
+        return entry.get("type") == "compaction"
+
+    def switches(self, entry: Entry) -> bool:
+        return entry.get("type") == "model_change"
 
 
 def _result(message: Entry) -> ToolResult:

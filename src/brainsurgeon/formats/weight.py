@@ -1,4 +1,4 @@
-"""How much of each entry a request contains, and how many tokens each model call used.
+"""Sizes of entries in requests and usage of model calls, as far as all formats share them.
 
 Sources: the sessions under `tests/samples`, @earendil-works/pi-coding-agent 1.5.2
 (`dist/core/messages.js` decides what is sent), and the sources of the other modules in `formats`.
@@ -9,18 +9,10 @@ from many calls.
 import json
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from brainsurgeon.formats.base import blocks_in, dict_or_empty, leaves, str_or_empty
-from brainsurgeon.formats.claude_code import BOUNDARY, blocks_of, entry_id, message_of
-from brainsurgeon.formats.generic import Generic
-from brainsurgeon.formats.openclaw import NOT_REPLAYED
+from brainsurgeon.formats.base import Format, dict_or_empty, str_or_empty
 from brainsurgeon.model.entries import Entry, KeyPath, decode
-from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, ModelCall, Sent
 
@@ -50,27 +42,8 @@ _SIGNATURE = re.compile(
 _MOST = 1 << 40
 
 
-class Dialect(Struct, frozen=True):
-    """How to read requests in one format.
-
-    `renews` checks whether an entry starts a new context. `switches` checks whether the next call
-    is to another model, which has its own cache. `stated` returns the costs of the session so far
-    (dollars), as the agent recorded them.
-    """
-
-    sent: Callable[[Entry], Sent]
-    call: Callable[[Entry], ModelCall | None]
-    renews: Callable[[Entry], bool] = lambda _: False
-    switches: Callable[[Entry], bool] = lambda _: False
-    stated: Callable[[Entry], float | None] = lambda _: None
-
-
 def complaint(text: str) -> str | None:
     return TOO_LONG if _OVERFLOW.search(text) else SIGNATURE if _SIGNATURE.search(text) else None
-
-
-def stated_limit(text: str) -> int | None:
-    return _number(_LIMITS, text)
 
 
 def _number(stated: re.Pattern[str], text: str) -> int | None:
@@ -79,43 +52,48 @@ def _number(stated: re.Pattern[str], text: str) -> int | None:
     return int(digits) if digits and len(digits) < 12 else None  # noqa: PLR2004  no window is longer
 
 
-def _refused(text: str, model: str | None, at: float | None) -> ModelCall:
-    about = complaint(text)
+def refused(entry: Entry, text: str, model: str | None) -> ModelCall:
+    about, at = complaint(text), parse_time(entry.get("timestamp"))
     if about != TOO_LONG:
         return ModelCall(None, model, 0, at, about)
-    return ModelCall(None, model, _number(_PROMPTS, text) or 0, at, about, stated_limit(text))
+    return ModelCall(None, model, _number(_PROMPTS, text) or 0, at, about, _number(_LIMITS, text))
 
 
-def _counts(usage: Entry, *keys: str) -> int:
+def counts(usage: Entry, *keys: str) -> int:
     return sum(value for value in map(usage.get, keys) if type(value) is int and 0 < value < _MOST)
 
 
-def _dollars(value: object) -> float | None:
+def dollars(value: object) -> float | None:
     if isinstance(value, int | float) and value is not True and 0 < value < _MOST:
         return float(value)
     return None
 
 
-def _call(
-    ident: str | None, model: str | None, tokens: int, at: float | None, usage: Entry
-) -> ModelCall:  # fmt: skip
-    """Return a call with the figures in its `usage`. Each format has its own names for them."""
-    cached = _counts(usage, "cacheRead", "cache_read_input_tokens", "cached_input_tokens") or max(
-        _counts(dict_or_empty(usage.get(key)), "cached_tokens")
+def recorded(entry: Entry, usage: Entry, model: object, ident: str | None = None) -> ModelCall:
+    """Return the call that an entry answers, with the figures in its `usage`, by any of its names.
+
+    OpenAI counts cached tokens among those of the prompt, all others beside them.
+    """
+    theirs = "input_tokens" if "input_tokens" in usage else "input"
+    prompt = "prompt_tokens" if "prompt_tokens" in usage else theirs
+    beside = ("cacheRead", "cacheWrite", "cache_read_input_tokens", "cache_creation_input_tokens")
+    cached = counts(usage, "cacheRead", "cache_read_input_tokens", "cached_input_tokens") or max(
+        counts(dict_or_empty(usage.get(key)), "cached_tokens")
         for key in ("prompt_tokens_details", "input_tokens_details")
     )
-    hour = _counts(usage, "cacheWrite1h") or _counts(
+    hour = counts(usage, "cacheWrite1h") or counts(
         dict_or_empty(usage.get("cache_creation")), "ephemeral_1h_input_tokens"
     )
     costs = dict_or_empty(usage.get("cost"))
-    parts = [_dollars(costs.get(key)) for key in ("input", "cacheRead", "cacheWrite")]
+    parts = [dollars(costs.get(key)) for key in ("input", "cacheRead", "cacheWrite")]
     cost = math.fsum(filter(None, parts))
     return ModelCall(
-        ident, model, tokens, at, cached=cached, hour=bool(hour),
-        written=_counts(usage, "cacheWrite", "cache_creation_input_tokens"),
-        output=_counts(usage, "output", "output_tokens", "completion_tokens"), cost=cost or None,
+        ident, str_or_empty(model) or None, counts(usage, prompt, *beside),
+        parse_time(entry.get("timestamp")), cached=cached, hour=bool(hour),
+        written=counts(usage, "cacheWrite", "cache_creation_input_tokens"),
+        output=counts(usage, "output", "output_tokens", "completion_tokens"), cost=cost or None,
         # Agents record 0 where they know no price.
-        dollars=_dollars(costs.get("total")),
+        dollars=dollars(costs.get("total")),
     )  # fmt: skip
 
 
@@ -126,7 +104,7 @@ def _json(value: object) -> int:
         return 0
 
 
-def _content(value: Any, depth: int = 4) -> Sent:
+def content(value: Any, depth: int = 4) -> Sent:
     if isinstance(value, str):
         return Sent(len(value))
     sent = NOTHING
@@ -144,167 +122,16 @@ def _block(block: Entry, depth: int) -> Sent:
         given = block.get("input", block.get("arguments"))
         return Sent(len(str_or_empty(block.get("name"))) + _json(given))
     if kind == "tool_result":
-        return _content(block.get("content"), depth)
+        return content(block.get("content"), depth)
     return Sent(len(str_or_empty(block.get("thinking" if kind == "thinking" else "text"))))
 
 
-def _claw_sent(entry: Entry) -> Sent:
-    kind, message = entry.get("type"), entry.get("message")
-    if kind == "custom_message":
-        return _content(entry.get("content"))
-    if kind in ("compaction", "branch_summary"):
-        return Sent(len(str_or_empty(entry.get("summary"))))
-    if kind != "message" or not isinstance(message, dict):
-        return NOTHING
-    role = message.get("role")
-    if role == "bashExecution":
-        if message.get("excludeFromContext") is True:
-            return NOTHING
-        return Sent(sum(len(str_or_empty(message.get(key))) for key in ("command", "output")))
-    if role == "assistant" and message.get("stopReason") in NOT_REPLAYED:
-        return NOTHING
-    return _content(message.get("content"))
-
-
-def _claw_call(entry: Entry) -> ModelCall | None:
-    message = dict_or_empty(entry.get("message"))
-    if message.get("role") != "assistant":
-        return None
-    model = str_or_empty(message.get("model")) or None
-    at = parse_time(entry.get("timestamp"))
-    usage = dict_or_empty(message.get("usage"))
-    tokens = _counts(usage, "input", "cacheRead", "cacheWrite")
-    # OpenClaw repeats messages with new entry ids when it changes its branch. These names stay.
-    names = (message.get("responseId"), message.get("timestamp"))
-    ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
-    call = _call(ident, model, tokens, at, usage)
-    if message.get("stopReason") in NOT_REPLAYED:
-        refused = _refused(str_or_empty(message.get("errorMessage")), model, at)
-        return replace(refused, ident=ident, dollars=call.dollars)
-    # After a failed run, openclaw 2026.7.35 repeats the answer with this `api`.
-    repeated = message.get("api") == "cli" and not tokens
-    return None if repeated else call
-
-
-def _claude_sent(entry: Entry) -> Sent:
-    if entry_id(entry) is None or entry.get("isVisibleInTranscriptOnly") is True:
-        return NOTHING
-    if entry["type"] == "attachment":
-        text = entry.get("rendered", dict_or_empty(entry.get("attachment")).get("content"))
-        return Sent(sum(part.chars for part in leaves(text, (), "custom", None)))
-    if entry["type"] not in ("user", "assistant") or entry.get("isApiErrorMessage") is True:
-        return NOTHING
-    return _content(message_of(entry).get("content"))
-
-
-def _claude_call(entry: Entry) -> ModelCall | None:
-    if entry_id(entry) is None or entry["type"] != "assistant":
-        return None
-    message, at = message_of(entry), parse_time(entry.get("timestamp"))
-    if entry.get("isApiErrorMessage") is True:
-        texts = [str_or_empty(block.get("text")) for _, block in blocks_of(entry)]
-        texts += [str_or_empty(message.get("content")), str_or_empty(entry.get("errorDetails"))]
-        return _refused(" ".join(texts), None, at)
-    model, ident = str_or_empty(message.get("model")) or None, str_or_empty(message.get("id"))
-    if model == "<synthetic>":
-        return None
-    keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    usage, name = dict_or_empty(message.get("usage")), ident and f"{ident} {entry.get('requestId')}"
-    return _call(name or None, model, _counts(usage, *keys), at, usage)
-
-
-def _claude_stated(entry: Entry) -> float | None:
-    return _dollars(entry.get("totalCostUSD")) if entry.get("type") == "cost-state" else None
-
-
-def _claude_switches(entry: Entry) -> bool:
-    """Check whether an entry is what Claude Code prints after `/model`."""
-    content = entry.get("content", message_of(entry).get("content"))
-    return str_or_empty(content).startswith("<local-command-stdout>Set model to ")
-
-
-def _codex_sent(entry: Entry) -> Sent:
-    payload = dict_or_empty(entry.get("payload"))
-    if entry.get("type") == "compacted":
-        history = payload.get("replacement_history")
-        if isinstance(history, list):
-            return sum((_codex_item(item) for _, item in blocks_in(history)), NOTHING)
-        return Sent(len(str_or_empty(payload.get("message"))))
-    return _codex_item(payload) if entry.get("type") == "response_item" else NOTHING
-
-
-def _codex_item(item: Entry) -> Sent:
-    kind = item.get("type")
-    if kind == "message":
-        return _content(item.get("content"))
-    if kind in ("function_call", "custom_tool_call"):
-        given = item.get("arguments", item.get("input"))
-        return Sent(len(str_or_empty(item.get("name"))) + len(str_or_empty(given)))
-    if kind in ("function_call_output", "custom_tool_call_output"):
-        output = item.get("output")
-        return _content(output.get("content") if isinstance(output, dict) else output)
-    return NOTHING
-
-
-def _codex_call(entry: Entry) -> ModelCall | None:
-    payload = dict_or_empty(entry.get("payload"))
-    at = parse_time(entry.get("timestamp"))
-    if entry.get("type") == "turn_context":
-        return ModelCall(None, str_or_empty(payload.get("model")) or None, 0, at)
-    info = payload.get("info")
-    if payload.get("type") != "token_count" or not isinstance(info, dict):
-        return None
-    usage, ident = dict_or_empty(info.get("last_token_usage")), info.get("total_token_usage")
-    return _call(json.dumps(ident), None, _counts(usage, "input_tokens"), at, usage)
-
-
-def codex_window(entry: Entry) -> int | None:
-    payload, key = dict_or_empty(entry.get("payload")), "model_context_window"
-    return _counts(payload, key) or _counts(dict_or_empty(payload.get("info")), key) or None
-
-
-def _generic_sent(entry: Entry) -> Sent:
-    parts = list(Generic().parts(entry, NO_SURVEY, None))
-    chars = sum(part.chars for part in parts if not part.block)
-    return Sent(chars, sum(part.block for part in parts))
-
-
-def _generic_call(entry: Entry) -> ModelCall | None:
-    holders = (entry, dict_or_empty(entry.get("message")))
-    usages = (holder.get("usage") for holder in holders)
-    usage = next((usage for usage in usages if isinstance(usage, dict)), None)
-    if usage is None:
-        return None
-    models = (holder.get("model") for holder in holders)
-    model = next((model for model in models if isinstance(model, str)), None)
-    prompt = next((key for key in ("prompt_tokens", "input_tokens", "input") if key in usage), "")
-    cached = ("cacheRead", "cacheWrite", "cache_read_input_tokens", "cache_creation_input_tokens")
-    tokens = _counts(usage, prompt, *cached)
-    return _call(None, model, tokens, parse_time(entry.get("timestamp")), usage)
-
-
-# How to read requests, by format.
-DIALECTS = {
-    "openclaw": Dialect(
-        _claw_sent, _claw_call, lambda one: one.get("type") == "compaction",
-        lambda one: one.get("type") == "model_change",
-    ),
-    "claude-code": Dialect(
-        _claude_sent, _claude_call, lambda one: one.get("subtype") == BOUNDARY, _claude_switches,
-        stated=_claude_stated,
-    ),
-    "codex": Dialect(_codex_sent, _codex_call, lambda one: one.get("type") == "compacted"),
-    "generic": Dialect(_generic_sent, _generic_call),
-}  # fmt: skip
-
-
-def tokens_off(form: str, entry: Entry, path: KeyPath, token: bytes, rate: float) -> int:
+def tokens_off(form: Format, entry: Entry, path: KeyPath, token: bytes, rate: float) -> int:
     """Return how many tokens a request saves if the JSON `token` replaces the value at `path`.
 
     The entry is part of the request. `rate` is the number of tokens per character.
     """
-    sent = DIALECTS[form].sent
-    before, after = map(sent, _replaced(entry, path, decode(token)))
+    before, after = map(form.sent, _replaced(entry, path, decode(token)))
     return (before - after).tokens(rate)
 
 

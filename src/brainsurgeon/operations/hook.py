@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
-from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.rewrite.budget import fit_in, is_too_full, weigh
@@ -55,14 +54,13 @@ def _too_full(settings: Settings, session: OpenSession) -> ModelCall | None:
     Leaves out the lines of the session before the last compaction, and reads no more than needed.
     """
     last, form = None, session.format
-    dialect = DIALECTS[form.name]
     for line in parsed_lines(session.lines.backward(), form):
-        call = dialect.call(line.entry)
+        call = form.call(line.entry)
         if last is None and call and (call.tokens or call.complaint):
             last, load = call, call.tokens + call.output
             if not (call.complaint or is_too_full(settings, session, call.model, load)):
                 return None
-        if dialect.renews(line.entry):
+        if form.renews(line.entry):
             session.lines = session.lines_from(line.offset, 1)
             break
     return last

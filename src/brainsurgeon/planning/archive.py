@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats.base import WRITES, Format, ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import offsets_of
-from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.entries import OLD, KeyPath, placeholder_id, placeholder_in, value_at
 from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
@@ -504,7 +503,7 @@ class _Archiver:
         going = (part.chars for part in parts if part.kind in ("thinking", "tool_result")
                  and part.locked is None and not part.dead)  # fmt: skip
         live = dead is None and self._form.counts(entry)
-        return Weight(DIALECTS[self._form.name].sent(entry), sum(going), int(live))
+        return Weight(self._form.sent(entry), sum(going), int(live))
 
     def _add(self, turn: Turn, entry: TurnEntry, parsed: ParsedLine, dead: str | None) -> None:
         turn.entries += 1

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, parsed_lines
-from brainsurgeon.formats.weight import DIALECTS, codex_window
+from brainsurgeon.formats.codex import Codex
 from brainsurgeon.model.entries import Entry, Lines, parse
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules
@@ -63,7 +63,7 @@ class Measure(Struct, frozen=True):
 
 
 def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Measure:
-    walk, matcher = _Meter(form.name), Matcher(form, survey, records)
+    walk, matcher = _Meter(form), Matcher(form, survey, records)
     live = (line for line in lines if survey.dead(line.offset) is None)
     for parsed in parsed_lines(live, form):
         walk.look(
@@ -74,13 +74,14 @@ def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Mea
 
 def measure_codex(lines: Lines) -> Measure:
     """Measure a Codex session. Entries before a `compacted` entry are not sent any more."""
-    walk, window = _Meter("codex"), None
+    form, window = Codex(), None
+    walk = _Meter(form)
     for line in lines:
         if line.raw and (entry := parse(line.raw)) is not None:
-            if entry.get("type") == "compacted":
+            if form.renews(entry):
                 walk.begin_anew()
             walk.look(entry, (), counts=False)
-            window = codex_window(entry) or window
+            window = form.window(entry) or window
     return replace(walk.measure(), window=window)
 
 
@@ -94,8 +95,8 @@ def _extracted(standing: Iterable[Extraction]) -> Iterator[tuple[float, Sent]]:
 
 
 class _Meter:
-    def __init__(self, dialect: str) -> None:
-        self._dialect = DIALECTS[dialect]
+    def __init__(self, form: Format | Codex) -> None:
+        self._form = form
         self._calls: deque[Sample] = deque(maxlen=NEWEST)
         self._met: set[str | None] = set()
         self._messages = 0
@@ -109,11 +110,11 @@ class _Meter:
         self._calls.clear()
 
     def look(self, entry: Entry, extracted: Iterable[tuple[float, Sent]], *, counts: bool) -> None:
-        call = self._dialect.call(entry)
+        call = self._form.call(entry)
         if call is not None:
             self._call(call)
-        sent = self._dialect.sent(entry)
-        if self._dialect.renews(entry):
+        sent = self._form.sent(entry)
+        if self._form.renews(entry):
             self._calls.clear()
             self._sent -= Sent(self._summary.chars)  # only the last summary is sent
             self._summary = sent

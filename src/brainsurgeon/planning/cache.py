@@ -12,7 +12,6 @@ from statistics import median
 from msgspec import Struct
 
 from brainsurgeon.formats.base import Format, parsed_lines
-from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records
@@ -106,7 +105,7 @@ def read(
     changed_at: float,
 ) -> tuple[Cache, Break]:  # fmt: skip
     """Return the cache of a session and the effect of a plan."""
-    usage, dialect, rate, behind = Usage(), DIALECTS[form.name], records.rate, 0
+    usage, rate, behind = Usage(), records.rate, 0
     # Tokens in front of the change: all, and those that are not cached. The cache has the prompt of
     # the last call that came after all extractions from it, or that reported no cache writes,
     # unless a later call read nothing of it.
@@ -122,8 +121,8 @@ def read(
     closings = {removal.entry_id for removal in optional if removal.how == "archive"}
     prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}
     for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
-        call, step = dialect.call(parsed.entry), form.turn_step(parsed.entry)
-        if dialect.renews(parsed.entry) or dialect.switches(parsed.entry):
+        call, step = form.call(parsed.entry), form.turn_step(parsed.entry)
+        if form.renews(parsed.entry) or form.switches(parsed.entry):
             usage.forget()
         if step is not None and step.role == "prompt":
             usage.prompted()
@@ -137,7 +136,7 @@ def read(
             usage.called(call)
         changed = max(changed, taken.get(parsed.ident or "", 0.0))
         if in_front or end is None or parsed.offset < end:
-            tokens = dialect.sent(parsed.entry).tokens(rate)
+            tokens = form.sent(parsed.entry).tokens(rate)
             front, unkept = (front + tokens, unkept + tokens) if in_front else (front, unkept)
             behind += 0 if in_front else tokens
         if parsed.ident in prompts:

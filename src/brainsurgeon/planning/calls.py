@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, ParsedLine, dict_or_empty, is_made_up, parsed_lines
-from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.entries import Entry, Line, Lines
 from brainsurgeon.model.reports import ModelCost
 from brainsurgeon.model.rules import Price
@@ -45,18 +44,18 @@ class RecordedCalls:
 
     def read(self, lines: Lines, form: Format) -> None:
         """Add a session, newest lines first: only the last line of a message has full usage."""
-        dialect, found = DIALECTS[form.name], list[Compaction]()
+        found = list[Compaction]()
         models: set[str | None] = set()
         for parsed in parsed_lines(lines.backward(), form):
-            step, call = form.turn_step(parsed.entry), dialect.call(parsed.entry)
+            step, call = form.turn_step(parsed.entry), form.call(parsed.entry)
             if call is not None and counts(call) and call.ident not in self._met:
                 self._met.update({call.ident} - {None})
                 self._calls.append(call)
                 models.add(call.model)
                 if found and not found[-1].tokens:
                     found[-1] = replace(found[-1], tokens=call.tokens + call.output)
-            self.stated = self.stated or dialect.stated(parsed.entry)
-            if dialect.renews(parsed.entry):
+            self.stated = self.stated or form.stated(parsed.entry)
+            if form.renews(parsed.entry):
                 found.append(Compaction(parse_time(parsed.entry.get("timestamp"))))
             if step is not None and step.role == "prompt":
                 self._turns.update(models)
@@ -82,7 +81,7 @@ def named_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
     """
     if not (entry.get("usage") or dict_or_empty(entry.get("message")).get("usage")):
         return None
-    call = DIALECTS[form.name].call(entry)
+    call = form.call(entry)
     if call is None or not counts(call) or not (call.ident or call.at):
         return None
     ident = call.ident or f"{call.at} {call.model} {call.tokens} {call.output}"
@@ -144,9 +143,9 @@ def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCa
 
     Ends after SILENT calls without usage: its agent records none.
     """
-    dialect, met, silent = DIALECTS[form.name], set[str | None](), 0
+    met, silent = set[str | None](), 0
     for parsed in parsed_lines(newest_first, form):
-        call = dialect.call(parsed.entry)
+        call = form.call(parsed.entry)
         if call is not None and call.tokens and (call.ident is None or call.ident not in met):
             met.add(call.ident)
             yield call
@@ -154,7 +153,7 @@ def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCa
             silent = 0 if call.tokens else silent + 1
         if silent > SILENT:
             return
-        if dialect.renews(parsed.entry):
+        if form.renews(parsed.entry):
             yield Renewed(parse_time(parsed.entry.get("timestamp")))
 
 
@@ -239,9 +238,9 @@ def last_turn(
     newest_first: Iterable[ParsedLine], form: Format, prices: Prices
 ) -> tuple[str, float]:  # fmt: skip
     """Return the place of the last prompt, and the known cost (dollars) of the calls after it."""
-    met, dollars, call_of = set[str | None](), 0.0, DIALECTS[form.name].call
+    met, dollars = set[str | None](), 0.0
     for parsed in newest_first:
-        step, call = form.turn_step(parsed.entry), call_of(parsed.entry)
+        step, call = form.turn_step(parsed.entry), form.call(parsed.entry)
         if step and step.role == "prompt":
             return _place(parsed), dollars
         if call and counts(call) and call.ident not in met:

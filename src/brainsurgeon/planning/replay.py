@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, ParsedLine, parsed_lines
-from brainsurgeon.formats.weight import DIALECTS, tokens_off
+from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import OLD, Lines, placeholder_named, placeholder_token, value_at
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.reports import Bill
@@ -80,14 +80,14 @@ def history(
     The tokens of values are those by which the prompts grew, in proportion to their lengths.
     """
     events: list[Event] = []
-    dialect, matcher = DIALECTS[form.name], Matcher(form, survey, records)
+    matcher = Matcher(form, survey, records)
     messages, met = 0, set[str | None]()
     newer = _superseded(lines, form, survey) if rules.superseded else {}
     growths: list[_Growth] = []
     last, sent, since = None, 0, 0
     for parsed in _on_branch(lines, form, survey):
-        entry, step, call = parsed.entry, form.turn_step(parsed.entry), dialect.call(parsed.entry)
-        if dialect.renews(entry):
+        entry, step, call = parsed.entry, form.turn_step(parsed.entry), form.call(parsed.entry)
+        if form.renews(entry):
             events.append(Renewed())
             last = None
         if step is not None and step.role == "prompt":
@@ -103,7 +103,7 @@ def history(
                 ]))  # fmt: skip
             events.append(call)
             last, sent, since = call, 0, len(events)
-        sent += dialect.sent(entry).tokens(records.rate)
+        sent += form.sent(entry).tokens(records.rate)
         events += (
             Value(messages, rules.keep_recent, value.tokens, taken_at=value.extracted_at)
             for value in matcher.standing(parsed) if value.tokens
@@ -166,7 +166,7 @@ def _values(
         decision = extract(part, value_at(parsed.entry, part.path), state, rules, 0.0)
         if isinstance(decision, Extract) and not part.dead:
             token = part.instead or placeholder_token(_PLACEHOLDER, block=part.block)
-            tokens = tokens_off(form.name, parsed.entry, part.path, token, rate)
+            tokens = tokens_off(form, parsed.entry, part.path, token, rate)
             rule = rules.match(part)
             if tokens > 0:
                 keep = rule.keep_recent if rule else rules.keep_recent

@@ -6,7 +6,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format
-from brainsurgeon.formats.weight import DIALECTS
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
     OLD,
@@ -195,7 +194,7 @@ def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rat
             break
         if line.raw and survey.dead(line.offset) is None and (entry := parse(line.raw)) is not None:
             messages += form.counts(entry)
-            tokens += DIALECTS[form.name].sent(entry).tokens(rate)
+            tokens += form.sent(entry).tokens(rate)
     wider = [replace(rule, keep_recent=max(rule.keep_recent, messages)) for rule in rules.rules]
     kept = max(rules.keep_recent, messages)
     return replace(rules, rules=tuple(wider), keep_recent=kept, keep_recent_tokens=0)

@@ -212,12 +212,12 @@ class Gatherer:
     def weighed(self, parsed: ParsedLine, edits: Iterable[_AnyEdit]) -> Iterator[_AnyEdit]:
         """Yield the edits of a line, with the tokens of a request that each removal saves."""
         gone = parsed.offset in self._leaving or self._session.survey.dead(parsed.offset)
-        rate, name = self._session.records.rate, self._form.name
+        rate = self._session.records.rate
         for edit in edits:
             if gone or not isinstance(edit, Removal):
                 yield edit
             else:
-                less = tokens_off(name, parsed.entry, edit.path, edit.new, rate)
+                less = tokens_off(self._form, parsed.entry, edit.path, edit.new, rate)
                 yield replace(edit, tokens=edit.tokens + less)
 
     def unsent(self, parsed: ParsedLine, parts: Iterable[Part] | None = None) -> set[KeyPath]:
