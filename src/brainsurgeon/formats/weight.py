@@ -16,26 +16,23 @@ from brainsurgeon.model.entries import Entry, KeyPath, decode
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, ModelCall, Sent
 
-# How providers and agents say that a prompt is too long for its model.
-_OVERFLOW = re.compile(
-    r"context_length_exceeded|context[ _-]?(?:length|window) (?:is )?exceeded|context overflow"
+# How providers and agents say that a prompt is too long for its model. Few sessions need these
+# patterns, so they are compiled when they are first used.
+_OVERFLOW = (
+    r"(?i)context_length_exceeded|context[ _-]?(?:length|window) (?:is )?exceeded|context overflow"
     r"|exceeds? (?:the )?(?:model'?s? )?(?:maximum )?context|maximum context length"
     r"|prompt is too long|input is too long|prompt too (?:long|large)|too many tokens"
-    r"|tokens > [0-9,]+ maximum",
-    re.IGNORECASE,
+    r"|tokens > [0-9,]+ maximum"
 )
-_LIMITS = re.compile(
-    r"maximum context length (?:is|of) ([0-9,]+)|> ([0-9,]+) maximum|context window of ([0-9,]+)",
-    re.IGNORECASE,
+_LIMITS = (
+    r"(?i)maximum context length (?:is|of) ([0-9,]+)|> ([0-9,]+) maximum"
+    r"|context window of ([0-9,]+)"
 )
-_PROMPTS = re.compile(
-    r"([0-9,]+) tokens > [0-9,]+ maximum|(?:resulted in|requested) ([0-9,]+) tokens", re.IGNORECASE
-)
+_PROMPTS = r"(?i)([0-9,]+) tokens > [0-9,]+ maximum|(?:resulted in|requested) ([0-9,]+) tokens"
 # How a provider says that a signature is invalid for its content.
-_SIGNATURE = re.compile(
-    r"bound to a different conversation|invalid `?signature`? in `?thinking"
-    r"|thinking[^.]{0,80}cannot be modified|each thinking block must contain|thinking is required",
-    re.IGNORECASE,
+_SIGNATURE = (
+    r"(?i)bound to a different conversation|invalid `?signature`? in `?thinking"
+    r"|thinking[^.]{0,80}cannot be modified|each thinking block must contain|thinking is required"
 )
 
 # No call has so many tokens, or costs so many dollars.
@@ -43,11 +40,13 @@ _MOST = 1 << 40
 
 
 def complaint(text: str) -> str | None:
-    return TOO_LONG if _OVERFLOW.search(text) else SIGNATURE if _SIGNATURE.search(text) else None
+    if re.search(_OVERFLOW, text):
+        return TOO_LONG
+    return SIGNATURE if re.search(_SIGNATURE, text) else None
 
 
-def _number(stated: re.Pattern[str], text: str) -> int | None:
-    found = stated.search(text)
+def _number(stated: str, text: str) -> int | None:
+    found = re.search(stated, text)
     digits = next(filter(None, found.groups()), "").replace(",", "") if found else ""
     return int(digits) if digits and len(digits) < 12 else None  # noqa: PLR2004  no window is longer
 
