@@ -64,7 +64,7 @@ from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NOBODYS
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite.apply import carry_out
-from brainsurgeon.rewrite.inspect import Planner, examine, examine_quiet, examine_to_show
+from brainsurgeon.rewrite.inspect import Planner, examine_open, examine_quiet, examine_to_show
 from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished
 from brainsurgeon.sessions.discovery import current_state, is_archive, open_session
 from brainsurgeon.sessions.placeholders import sessions_and_archives
@@ -473,7 +473,8 @@ def _unknown(
 ) -> reports.SessionRestore | None:
     """Return the result for a session without a row, or None if something can be restored."""
     try:
-        with examine(settings, store, file, now, window=0) as examined:
+        with open_session(file) as opened:
+            examined = examine_open(settings, store, opened, now, window=0)
             records = replace(examined, asked=(EVERYTHING,)).records
             plan = Planner(examined, records, extract=False).plan()
     except RefusedError:

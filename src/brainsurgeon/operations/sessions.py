@@ -25,7 +25,13 @@ from brainsurgeon.planning.budget import calibrate, measure_codex
 from brainsurgeon.planning.calls import RecordedCalls
 from brainsurgeon.planning.retention import expires_at
 from brainsurgeon.rewrite.budget import fit_in, fullness, weigh
-from brainsurgeon.rewrite.inspect import Examination, Planner, examine, examine_to_show, excluded
+from brainsurgeon.rewrite.inspect import (
+    Examination,
+    Planner,
+    examine_open,
+    examine_to_show,
+    excluded,
+)
 from brainsurgeon.sessions.discovery import failing, open_session
 from brainsurgeon.sessions.reading import NotIdleError, RefusedError
 from brainsurgeon.store import Store
@@ -92,7 +98,8 @@ def _state(
     try:
         if reason := excluded(file, settings):
             return None, "skipped", reason
-        with examine(settings, store, file, now, window=0) as examined:
+        with open_session(file) as session:
+            examined = examine_open(settings, store, session, now, window=0)
             form = examined.format.name
             examined.check_idle()
             if held := examined.kept_in_memory():

@@ -11,7 +11,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
-from brainsurgeon.formats.base import Format, ParsedLine
+from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
     OLD,
@@ -53,13 +53,19 @@ class WindowTooSmallError(Exception):
         self.window = window
 
 
-class Counts:
-    """Counts of the values that stay, by kind, tool and reason, and of the values never sent."""
+class Judge:
+    """Decides about the parts of each entry, and counts those that stay or are never sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: Snapshot, rules: Rules, frontier: Frontier) -> None:
         self.due_at: float | None = None  # when a decision first changes by time alone
         self.protected: dict[str, float] = {}
+        self.warnings: list[str] = []
+        # Parts that stay unless their signature turns out to break, by offset and path.
+        self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
+        self.parts: Sequence[Part] = ()  # of the last entry
         self._kept, self.unsent = Amounts(), Amounts()
+        self._session, self._rules, self._frontier = session, rules, frontier
+        self._sets, self._pins = session.sets, session.records.pins
 
     def keep(self, part: Part | Removal, why: str) -> None:
         self._kept.add(part.kind, part.tool, why, chars=part.chars)
@@ -78,16 +84,6 @@ class Counts:
             KeptPart(kind, tool, values, chars, why)
             for (kind, tool, why), (values, chars) in self._kept.ranked()
         )
-
-
-class Judge:
-    def __init__(self, session: Snapshot, rules: Rules, frontier: Frontier) -> None:
-        self.tally, self.warnings = Counts(), list[str]()
-        # Parts that stay unless their signature turns out to break, by offset and path.
-        self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
-        self.parts: Sequence[Part] = ()  # of the last entry
-        self._session, self._rules, self._frontier = session, rules, frontier
-        self._sets, self._pins = session.sets, session.records.pins
 
     def judge(
         self, parsed: ParsedLine, standing: Iterable[Extraction],
@@ -111,9 +107,9 @@ class Judge:
         judged = []
         for part in parts:
             if part.dead or here.dead:
-                self.tally.unsent.add(part.kind, part.tool, chars=part.chars)
+                self.unsent.add(part.kind, part.tool, chars=part.chars)
             if part.path in taken:
-                self.tally.keep(part, "archived turn")
+                self.keep(part, "archived turn")
                 continue
             value = value_at(parsed.entry, part.path)
             decision = self._decide(part, value, self._superseding(parsed, part, here))
@@ -121,11 +117,11 @@ class Judge:
             if isinstance(decision, Keep) and part.path in signatures:
                 self.withheld[parsed.offset, part.path] = (part, decision, ident or "")
             elif isinstance(decision, Keep):
-                self.tally.keep(part, decision.reason)
+                self.keep(part, decision.reason)
             elif parsed.terminated:
                 going.append((part, decision))
             else:
-                self.tally.keep(part, "the last line has no newline yet")
+                self.keep(part, "the last line has no newline yet")
         self._frontier.judged(self._session, self._rules, parsed, here, judged)
         return going
 
@@ -143,7 +139,7 @@ class Judge:
     def _decide(self, part: Part, value: object, here: EntryState) -> Extract | Keep:
         decision = extract(part, value, here, self._rules, self._session.now)
         if isinstance(decision, Keep):
-            self.tally.protect(here.entry_id, decision.until)
+            self.protect(here.entry_id, decision.until)
         elif (here.entry_id, part.path) in self._rules.spared and not here.emptied:
             return Keep(FITS)
         elif self._rules.waits and not (decision.forced or part.dead or here.dead or here.emptied):
@@ -162,7 +158,7 @@ class Judge:
             raise WindowTooSmallError(override)
         dead, dies_at = self._session.survey.dead(parsed.offset), self._session.branches_die_at
         if dead == OFF_BRANCH and now < dies_at:  # it may be resumed at any moment
-            self.tally.due(dies_at)
+            self.due(dies_at)
             dead = None
         remembered = self._session.records.restores.get(ident) if ident else None
         latest = now + self._rules.keep_after_restore
@@ -174,31 +170,30 @@ class Judge:
             dead,
         )  # fmt: skip
 
+    def removals(self, parsed: ParsedLine, going: Going) -> Iterator[Removal]:
+        """Draft the removals of a line; a value whose removal saves nothing stays."""
+        form, ident = self._session.form, parsed.ident or ""
+        name, rest = placeholder_id(ident), form.rest(parsed.entry)
+        places = splice.places(parsed.raw, parsed.entry, [part.path for part, _ in going])
+        for part, decision in going:
+            start, end = places[part.path]
+            token = part.instead or placeholder_token(placeholder_named(name), block=part.block)
+            if not decision.forced and len(token) >= end - start:
+                self.keep(part, "no gain")
+                continue
+            yield Removal(
+                start + parsed.offset, end + parsed.offset, token, ident, name, part.path,
+                part.kind, part.tool, part.chars, part.block, decision.forced, decision.reason,
+                anchor=form.anchor(parsed.entry, part.path), rest=rest,
+                how="extract" if part.instead is None else "empty",
+            )  # fmt: skip
+
 
 def restorations(parsed: ParsedLine, back: list[Extraction]) -> Iterator[Restoration]:
     places = splice.offsets_of(parsed, [value.path for value in back]) if back else {}
     for value in back:
         place = places[value.path]
         yield Restoration(*place, value.id, value.entry_id, value.path, value.size, value.tokens)
-
-
-def removals(parsed: ParsedLine, going: Going, form: Format, tally: Counts) -> Iterator[Removal]:
-    """Draft the removals of a line; a value whose removal saves nothing stays and is counted."""
-    ident = parsed.ident or ""
-    name, rest = placeholder_id(ident), form.rest(parsed.entry)
-    places = splice.places(parsed.raw, parsed.entry, [part.path for part, _ in going])
-    for part, decision in going:
-        start, end = places[part.path]
-        token = part.instead or placeholder_token(placeholder_named(name), block=part.block)
-        if not decision.forced and len(token) >= end - start:
-            tally.keep(part, "no gain")
-            continue
-        yield Removal(
-            start + parsed.offset, end + parsed.offset, token, ident, name, part.path, part.kind,
-            part.tool, part.chars, part.block, decision.forced, decision.reason,
-            anchor=form.anchor(parsed.entry, part.path), rest=rest,
-            how="extract" if part.instead is None else "empty",
-        )  # fmt: skip
 
 
 class FieldRequests:
@@ -290,7 +285,6 @@ class FieldRequests:
         ]  # fmt: skip
 
     def _newest_undo(self, ident: str, run_id: int | None) -> float | None:
-        """Return the newness of the newest request that undoes the fields of an entry, or None."""
         undo = (
             _newness(request) for request in self._restores
             if request.pristine and request.paths is None and request.speaks_of(ident)

@@ -93,14 +93,13 @@ class _Planner:
         self._fields = FieldRequests(session)
         self._matcher = Matcher(self._form, session.survey, self._records)
         self._judge = Judge(session, rules, frontier)
-        self._tally = self._judge.tally
         self._signatures = Gatherer(session, rules, archivals.left)
         self._signatures.signatures.left = [0] * frontier.doubts
         # Marks of short lines that may change, or contain one of our placeholders or fields.
         self._concerned = {*own.answers, *self._matcher.redacted, *self._fields.entries}
         self._ours = re.compile("|".join(map(re.escape, (*_OURS, *own.calls))).encode())
         for verdict in archivals.verdicts:
-            self._tally.protect(verdict.closing_id, verdict.until)
+            self._judge.protect(verdict.closing_id, verdict.until)
 
     def run(self, shortest: int) -> Plan:
         """Plan all lines but most of those of up to `shortest` bytes."""
@@ -129,7 +128,7 @@ class _Planner:
         )
 
     def _plan(self) -> Plan:
-        twice, tally = self._ids.twice(), self._tally
+        twice, judged = self._ids.twice(), self._judge
         sure = [edit for edit in self._edits if self._is_sure(edit, twice)]
         verdict = self._judge_signatures(sure, twice)
         edits: tuple[Edit, ...] = ()
@@ -167,8 +166,8 @@ class _Planner:
             left=(*self._left(edits), *self._unexplained),
         )  # fmt: skip
         return Plan(
-            edits, tally.kept, tally.unsent.listed(), tally.due_at, tally.protected, met, handled,
-            tuple(self._judge.warnings), verdict.blocked, archives, self._archivals.verdicts,
+            edits, judged.kept, judged.unsent.listed(), judged.due_at, judged.protected, met,
+            handled, tuple(judged.warnings), verdict.blocked, archives, self._archivals.verdicts,
         )  # fmt: skip
 
     def _is_sure(self, edit: Edit, twice: frozenset[int]) -> bool:
@@ -180,7 +179,7 @@ class _Planner:
         if hash(ident) not in twice:
             return True
         if isinstance(edit, Removal):
-            self._tally.keep(edit, f"not extractable: {_TWICE}")
+            self._judge.keep(edit, f"not extractable: {_TWICE}")
         return False
 
     def _left(self, edits: tuple[Edit, ...]) -> list[tuple[str, str]]:
@@ -195,7 +194,7 @@ class _Planner:
         ]
 
     def _judge_signatures(self, edits: list[Edit], twice: frozenset[int]) -> SignatureVerdict:
-        signatures, tally = self._signatures.signatures, self._tally
+        signatures, judged = self._signatures.signatures, self._judge
         signatures.standing = [
             replace(one, stays=_TWICE) if hash(one.removal.entry_id) in twice else one
             for one in signatures.standing
@@ -207,13 +206,13 @@ class _Planner:
             pristine=self._restores.pristine,
         )  # fmt: skip
         leaving = {(removal.entry_id, removal.path) for removal in verdict.leave}
-        for part, decision, ident in self._judge.withheld.values():
+        for part, decision, ident in judged.withheld.values():
             if (ident, part.path) not in leaving:
-                tally.keep(part, decision.reason)
+                judged.keep(part, decision.reason)
         if verdict.blocked:
             for edit in edits:
                 if isinstance(edit, Removal) and edit.extracts:
-                    tally.keep(edit, "deferred: signatures")
+                    judged.keep(edit, "deferred: signatures")
         return verdict
 
     def _fulfils(self, request: Request, archived: set[str]) -> bool:
@@ -234,7 +233,7 @@ class _Planner:
                 if request.asked_at < session.changed_at or until <= session.now:
                     yield request.id
                 else:
-                    self._tally.due(until)
+                    self._judge.due(until)
 
     def _entry(self, parsed: ParsedLine, signatures: frozenset[KeyPath]) -> None:
         entry, ident = parsed.entry, parsed.ident
@@ -285,7 +284,7 @@ class _Planner:
         self, ident: str | None, back: list[Extraction], going: drafts.Going, why: str
     ) -> None:
         for part, _ in going:
-            self._tally.keep(part, f"not extractable: {why}")
+            self._judge.keep(part, f"not extractable: {why}")
         self._missed += [(value.entry_id, why) for value in back]
         if ident is not None and ident in self._fields.sets:
             self._missed.append((ident, why))
@@ -309,7 +308,7 @@ class _Planner:
         entry, ident, form, now = parsed.entry, parsed.ident, self._form, self._session.now
         edits: list[Edit] = list(drafts.restorations(parsed, back))
         if going and ident is not None:
-            edits += drafts.removals(parsed, going, form, self._tally)
+            edits += self._judge.removals(parsed, going)
         if archival and ident is not None:
             edits += archive.removals(parsed, archival, form, left, self._records.rate)
         edits += self._fields.edits(parsed, form.rest(entry), back, left, now)
@@ -320,7 +319,7 @@ class _Planner:
             request = self._fields.sets.get(ident or "")
             override = request.value if request else entry.get(EXTRACTABLE)
             # It may be extracted again: at once if forced, else after the protection.
-            self._tally.due(now + (0.0 if override is True else self._rules.keep_after_restore))
+            self._judge.due(now + (0.0 if override is True else self._rules.keep_after_restore))
         return edits
 
 

@@ -236,16 +236,6 @@ class Planner(Struct, frozen=True):
         )  # fmt: skip
 
 
-@contextmanager
-def examine(
-    settings: Settings, store: Store | None, file: SessionFile, now: float,
-    window: int | None = None,
-) -> Iterator[Examination]:  # fmt: skip
-    """Open and survey a session, idle or not."""
-    with open_session(file) as session:
-        yield examine_open(settings, store, session, now, window)
-
-
 def examine_open(
     settings: Settings, store: Store | None, session: AnyOpen, now: float,
     window: int | None = None,
@@ -291,7 +281,8 @@ def examine_to_show(
     now: float, asked: tuple[Request, ...] = (),
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session for a command that only reads; raise FailedError if that is impossible."""
-    with failing(file), examine(settings, store, file, now) as examined:
+    with failing(file), open_session(file) as session:
+        examined = examine_open(settings, store, session, now)
         yield replace(examined, record=record, asked=asked)
 
 

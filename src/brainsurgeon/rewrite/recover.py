@@ -269,16 +269,6 @@ class FileRewrite(Rewrite, frozen=True, kw_only=True):
         """
         return not finish_together([self], hurry=hurry)
 
-    def remove(self, deadline: float | None) -> None:
-        """Remove the old file, without syncing its directory or closing the rewrite.
-
-        Other processes may have it open until `deadline` (monotonic), by default for two seconds.
-        """
-        if deadline is None:
-            deadline = self.due - retire.LOOK_BACK + retire.LOOK_BACK_LONGEST
-        with noting_what_stays(self.store, self.journal_id):
-            retire.retire(self.pair, deadline=deadline, synced=False)
-
 
 def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> list[FileRewrite]:
     """Finish rewrites of one store. Return those that have to wait."""
@@ -300,10 +290,13 @@ def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> 
 
 
 def _remove(rewrites: Sequence[FileRewrite], deadline: float | None) -> list[FileRewrite]:
+    """Remove the old files, which others may have open until `deadline`, else for two seconds."""
     gone, directories = [], {}
     for rewrite in rewrites:
+        longest = rewrite.due - retire.LOOK_BACK + retire.LOOK_BACK_LONGEST
         with suppress(OSError, BrainsurgeonError):
-            rewrite.remove(deadline)
+            with noting_what_stays(rewrite.store, rewrite.journal_id):
+                retire.retire(rewrite.pair, deadline=deadline or longest, synced=False)
             status = os.fstat(rewrite.pair.directory)
             directories[status.st_dev, status.st_ino] = rewrite.pair.directory
             gone.append(rewrite)
