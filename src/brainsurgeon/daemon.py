@@ -158,8 +158,7 @@ class _Daemon:
     def _beat(self) -> None:
         """Send a message to systemd's watchdog, unless one was sent just now.
 
-        Every step of the work calls this, and a job does while there is no work: the messages show
-        that the worker advances and that jobs are started.
+        Every step of the work calls this, and a job does while there is no work.
         """
         if self._beat_interval and time.monotonic() - self._last_beat >= self._beat_interval / 2:
             self._last_beat = time.monotonic()
@@ -198,7 +197,10 @@ class _Daemon:
         """Start a thread that runs the command for each new signal, one after the other."""
         signals = [(event, event_line(event)) for event in self._store.events.take_signals()]
         for event, _ in signals:
-            log.signalled(event)
+            self._log.warning(
+                "signal", module="signals", session=event.session, signal=event.facts["signal"],
+                reason=event.facts["reason"],
+            )  # fmt: skip
         if signals and self._settings.signals.on_signal:
             self._messenger.submit(pass_on, self._settings, signals, self._check_stop, self._failed)
 
@@ -217,7 +219,8 @@ class _Daemon:
             log.retained(retention(
                 self._settings, self._store, clock=time.time, check_stop=self._check
             ))  # fmt: skip
-            log.blocked(self._store.files.blocked(time.time() - BLOCKED))
+            for path, why in self._store.files.blocked(time.time() - BLOCKED).items():
+                self._log.warning("session_blocked", module="retention", path=path, reason=why)
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("retention_failed", module="daemon", reason=log.reason(error))
         self._end_without_store()

@@ -18,7 +18,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Outcome, Plan
-from brainsurgeon.model.reports import Event, RestoreAnswer, RetentionReport, ScanReport
+from brainsurgeon.model.reports import DISABLED, RestoreAnswer, RetentionReport, ScanReport
 from brainsurgeon.model.text import readable
 
 
@@ -64,7 +64,7 @@ def scanned(report: ScanReport, reported: set[str] | None = None) -> None:
         _session(outcome, dry_run=report.dry_run)
     problems = {problem.path: problem.why for problem in report.problems}
     if not report.enabled:
-        problems["enabled"] = "nothing is extracted: enabled = false in the configuration"
+        problems["enabled"] = DISABLED
     known = set() if reported is None else reported
     texts = {f"{name}: {why}" for name, why in problems.items()}
     for name, why in problems.items():
@@ -88,7 +88,6 @@ def scanned(report: ScanReport, reported: set[str] | None = None) -> None:
 
 
 def _session(outcome: Outcome, *, dry_run: bool) -> None:
-    """Log a session's outcome: a failure as error, a change at info, anything else at debug."""
     log = structlog.get_logger()
     facts = {"module": "scan", "session": outcome.session, "reason": outcome.reason}
     if outcome.outcome == "failed":
@@ -117,15 +116,7 @@ def _entries(session: str, plan: Plan) -> None:
                   keys_restored=list(sizes), sizes_bytes=sizes, redacted=redacted)  # fmt: skip
 
 
-def signalled(event: Event) -> None:
-    structlog.get_logger().warning(
-        "signal", module="signals", session=event.session, signal=event.facts["signal"],
-        reason=event.facts["reason"],
-    )  # fmt: skip
-
-
 def retained(report: RetentionReport) -> None:
-    """Log a retention run: its counts, and each root where nothing was deleted."""
     log = structlog.get_logger()
     for root, why in report.held_back.items():
         log.warning("retention_held_back", module="retention", root=root, reason=why)
@@ -135,18 +126,9 @@ def retained(report: RetentionReport) -> None:
             advice="`brainsurgeon doctor` says what to do",
         )  # fmt: skip
     log.info(
-        "retention_finished",
-        module="retention",
-        values_held=report.values_held,
-        values_deleted=report.values_deleted,
-        bytes_deleted=report.bytes_deleted,
-    )
-
-
-def blocked(sessions: dict[str, str]) -> None:
-    """Log the sessions that have waited for more than a day, by path, with the reasons."""
-    for path, why in sessions.items():
-        structlog.get_logger().warning("session_blocked", module="retention", path=path, reason=why)
+        "retention_finished", module="retention", values_held=report.values_held,
+        values_deleted=report.values_deleted, bytes_deleted=report.bytes_deleted,
+    )  # fmt: skip
 
 
 def reason(error: Exception) -> str:

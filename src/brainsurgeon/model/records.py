@@ -13,10 +13,10 @@ from brainsurgeon.model.turns import LINK, RATE, ArchiveRecord
 
 
 class SessionRecord(Struct, frozen=True):
-    """A session in the catalogue: where its file was last seen, and its agent.
+    """A session in the catalogue; `identity` is the id in its file, if any.
 
-    `identity` is the id in the file, if any. A session is `displaced` while another one has its
-    path. `missed_at` is when a retention run first found no file there.
+    It is `displaced` while another one has its path. `missed_at` is when a retention run first
+    found no file there.
     """
 
     id: int
@@ -41,11 +41,9 @@ class Extraction(Struct, frozen=True):
     `name` is the id in its placeholder. `replacement` is the new JSON token if it is no
     placeholder: emptied thinking, a shortened restore call, or an archive. Then `name` is the id in
     the archive's text, or else the entry's id. `size` and `digest` are those of the value's bytes
-    in the line. `anchor` is the id of the value's tool call. For an archive's link, it is the
-    original parent id. `rest` is a digest of the rest of the line, None if entry ids are random.
-    `run_id` is the run that extracted it, `archive_id` the archive that it is a part of. The
-    extraction made the next request `tokens` smaller. `damaged` means that reading the stored value
-    failed.
+    in the line. `anchor` is the id of the value's tool call, or for an archive's link the original
+    parent id. `rest` is a digest of the rest of the line, None if entry ids are random. `tokens` is
+    what the next request saved. `damaged` means that reading the stored value failed.
 
     `state` is `standing` if a session contained the placeholder when it was last read, `restored`
     if none did. An `expired` extraction is a tombstone, and its `blob_id` is None.
@@ -77,7 +75,6 @@ class Extraction(Struct, frozen=True):
     damaged: bool = False
 
     def shows_in(self, entry: Entry) -> bool:
-        """Check whether an entry has exactly the placeholder or replacement of the value."""
         value = value_at(entry, self.path)
         if self.replacement is not None:
             return bool(value == json.loads(self.replacement))
@@ -109,7 +106,7 @@ class FieldRecord(Struct, frozen=True):
     """One of our fields that was set in a session.
 
     `before` is the original value as JSON, None if the field was absent. `after` are the bytes of
-    the field now, `value` is its new value as JSON. `rest` is as in `Removal`.
+    the field now, `value` is its new value as JSON. `rest` is as in `Extraction`.
     """
 
     id: int
@@ -126,8 +123,7 @@ class FieldRecord(Struct, frozen=True):
 class PrintedAnswer(Struct, frozen=True):
     """How to find the answer that a restore printed, in the result of a tool.
 
-    `ident` is the random id in the answer, `digest` a digest of the whole text. `before` is the
-    number of characters before the id, `length` the number of all characters.
+    `ident` is the random id in it, `before` the number of characters before that.
     """
 
     ident: str
@@ -141,7 +137,7 @@ class PrintedAnswer(Struct, frozen=True):
         return cls(ident, text.index(ident), len(text), _digest(text))
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the start and the end of each exact copy of this answer in a text."""
+        """Yield the start and the end of each exact copy of this answer."""
         at = text.find(self.ident)
         while at != -1:
             start = at - self.before
@@ -156,11 +152,11 @@ def _digest(text: str) -> str:
 
 
 class Request(Struct, frozen=True):
-    """A request that waits until its session is idle.
+    """A request that waits until its session is idle; without an `id`, it is carried out at once.
 
-    Without an `id` it is not recorded, but carried out at once. Without an `entry_id` it is for
-    every entry, without `paths` for every value of the entry. A `pristine` restore also removes our
-    fields. With `rolls_back`, a restore undoes only the values and fields of that run. `action` is:
+    Without an `entry_id` it is for every entry, without `paths` for every value of the entry. A
+    `pristine` restore also removes our fields, a restore with `rolls_back` undoes only that run.
+    `action` is:
 
     - `restore`
     - `set`: set the field `_extractable` to `value`
@@ -201,11 +197,10 @@ class Records(Struct, frozen=True):
 
     `own` is the id of the session's row, `alike` are the rows of sessions with the same id.
     `extractions` are the candidates for the placeholders and other replacements in the file, from
-    any session. They include all that this session contained when it was last read: `placed` are
-    the ids of these. `fields` are our fields in the session, and fields that were set in other
-    sessions on entries with the same ids. `restores` are the times at which entries were last
-    restored. `asked_until` is the id of the newest request, or 0. `rate` is in tokens
-    per character.
+    any session. They include all that this session contained when it was last read, with the ids
+    `placed`. `fields` are our fields in the session, and in other sessions on entries with the same
+    ids. `restores` are the times at which entries were last restored. `asked_until` is the id of
+    the newest request, or 0. `rate` is in tokens per character.
     """
 
     extractions: tuple[Extraction, ...] = ()
@@ -241,8 +236,8 @@ class Records(Struct, frozen=True):
 class FileState(Struct, frozen=True):
     """The result of the last scan of a file, with the fingerprint and the rules at that time.
 
-    `due_at` is when time alone may change the result. `first_seen` is when a run first saw this
-    fingerprint, `looked_at` when a scan last opened the file.
+    `due_at` is when time alone may change the result. A run saw this fingerprint at `first_seen`
+    first; a scan last opened the file at `looked_at`.
     """
 
     fingerprint: Fingerprint
@@ -258,10 +253,9 @@ class FileState(Struct, frozen=True):
 class Confirmation(Struct, frozen=True):
     """The facts to record when a rewrite has happened.
 
-    `restored_ids` are the restored extractions, `restored` the restored entries. `fields_gone` are
-    the field records that are no longer valid, `requests` the fulfilled requests. All are ids. `at`
-    is the time of the rewrite. `rows` are the events that it changes in a database, each with its
-    number and its hexadecimal digests before and after.
+    Ids: of extractions and entries that are restored, field records that are no longer valid,
+    fulfilled requests. `rows` are the events that it changes in a database, each with its number
+    and its hexadecimal digests before and after.
     """
 
     restored_ids: list[int] = field(default_factory=list)
@@ -276,11 +270,10 @@ class Confirmation(Struct, frozen=True):
 class OpenRewrite(Struct, frozen=True):
     """A rewrite under way, or interrupted, as recorded in the journal.
 
-    `new_inode` is None until the new file is complete. `ends` are the ends of the old and the new
-    file. `confirmed` means that only the old file remains to be removed. If lines were being moved
-    from one of the files to the other, `moving_to` is the inode of the receiving file. `stays` is
-    why the old file could not be removed, `ended_at` when it became certain that no retry can
-    remove it.
+    `new_inode` is None until the new file is complete. `ends` are those of the old and the new
+    file. If it is `confirmed`, only the old file remains to be removed. While lines are moved from
+    one file to the other, `moving_to` is the inode of the receiving one. `stays` is why the old
+    file could not be removed, `ended_at` when it became certain that no retry can remove it.
 
     A rewrite in a database has the database's path as `directory`, the session's id as `name`, and
     no `temporary` file.
@@ -318,9 +311,8 @@ class Held(Struct, frozen=True):
     """The times that decide when a stored value expires.
 
     `activity` is the last change of a session that contains its placeholder. `missed_at` is when a
-    run first missed a session or an entry with its placeholder. Both are None if no session
-    contains the placeholder any more. `unseen` means that the run could not see whether its
-    sessions still exist.
+    run first missed a session or an entry with it. Both are None if no session contains it any
+    more. `unseen` means that the run could not see whether its sessions still exist.
     """
 
     id: int

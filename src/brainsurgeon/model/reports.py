@@ -14,6 +14,8 @@ from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.turns import ArchiveRecord, Compaction, Fullness, Loads, ModelCall, Verdict
 
+DISABLED = "nothing is extracted: enabled = false in the configuration"
+
 
 class DatabaseStatus(Struct, frozen=True):
     """A database of an agent; `left_alone` is why nothing is extracted from it, or None."""

@@ -97,7 +97,6 @@ def mount(
 
 
 def _documents(data: bytes) -> list[bytes]:
-    """Return the data as one JSON document, or its lines."""
     try:
         json.loads(data)
     except (ValueError, RecursionError):
@@ -116,7 +115,6 @@ def _texts_of(store: Store, session: Session, ours: set[int], text: str) -> list
 
 
 def _token(store: Store | None, value: Extraction) -> bytes | None:
-    """Return the JSON of a value, or None if it expired or is damaged."""
     if store is None or value.blob_id is None:
         return None
     with suppress(DamagedError):

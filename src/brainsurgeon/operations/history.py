@@ -43,9 +43,9 @@ def follow(
 ) -> Iterator[list[Event]]:  # fmt: skip
     """Yield new events from now on, or from an id or a time on, each event once and in order.
 
-    The store is opened read-only for each read, and read again whenever `wait` returns True;
-    False ends the iteration. If the store is locked or does not exist yet, the next read yields
-    the events. Raises BusyError if another store took its place: that may use the same ids.
+    The store is read again whenever `wait` returns True; False ends the iteration. If it is locked
+    or does not exist yet, the next read yields the events. Raises BusyError if another store took
+    its place: that may use the same ids.
     """
     reader, followed, failed = _Reader(settings, session, kinds), None, 0
     seen = None
@@ -102,7 +102,6 @@ class _Reader:
 
 
 def _begin(store: Store | None, since: str) -> int:
-    """Return the id after which to read, from an id or a time."""
     if since.isascii() and since.isdigit() and len(since) < _LONGEST_ID:
         return int(since)
     moment = parse_time(since)

@@ -44,8 +44,7 @@ def sessions(
 ) -> list[SessionSummary]:  # fmt: skip
     """Return the sessions below the roots and those known only to the store.
 
-    `agent` and `state` filter. Sorted by size or savings (largest first), by age (oldest first), or
-    by name.
+    Sorted by size or savings (largest first), by age (oldest first), or by name.
     """
     listed = summaries(settings, store, all_sessions(settings, store), now)
     chosen = (
@@ -66,7 +65,7 @@ _ORDERS: dict[str, Callable[[SessionSummary], tuple[float, str]]] = {
 def summaries(
     settings: Settings, store: Store | None, known: Iterable[Session], now: float
 ) -> list[SessionSummary]:
-    """Return summaries of the given sessions, largest first."""
+    """Return summaries of sessions, largest first."""
     totals = store.extractions.totals() if store else {}
     states = store.files.all() if store else {}
     listed = []
@@ -189,7 +188,6 @@ def described(
     settings: Settings, store: Store | None, session: Context, value: Extraction, now: float,
     *, preview: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Describe one extracted value for JSON: its size, its expiry and, if asked, a preview."""
     held = Held(
         value.id, value.session_id, value.size, value.extracted_at, value.restored_at,
         activity=session.changed_at, missed_at=session.missed_at,

@@ -27,10 +27,9 @@ def set_extractable(
 ) -> FieldAnswer:  # fmt: skip
     """Record the request, which all plans respect from now on, and set the field if possible.
 
-    With None as the value, the field that was set is removed, and the rules decide again.
-    Raises UsageError for a window above LARGEST_WINDOW, NotFoundError or AmbiguousError if no
-    entry or several match, ChangedError if the entry cannot be edited, GuardedError if the agent
-    has moved its sessions elsewhere.
+    None as the value removes the field. Raises UsageError for a window above LARGEST_WINDOW,
+    NotFoundError or AmbiguousError if no entry or several match, ChangedError if the entry cannot
+    be edited, GuardedError if the agent has moved its sessions elsewhere.
     """
     if value is not None and value > LARGEST_WINDOW:
         raise errors.UsageError(

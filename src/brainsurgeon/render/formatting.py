@@ -18,7 +18,6 @@ from brainsurgeon.model.text import boundary, escape_surrogates, iso, parse_time
 # Raised whenever a name in the JSON of a command changes its meaning or is removed.
 SCHEMA = 1
 WIDTH = 80
-DISABLED = "nothing is extracted: enabled = false in the configuration"
 _NARROWEST = 8
 _MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z")
 
@@ -28,12 +27,10 @@ _VERBATIM = ("content", "lines", "reasons", "sizes_bytes")
 
 
 def document(value: Any) -> str:
-    """Return a report, or a dict with reports, as the JSON document of a command."""
     return as_json({"schema": SCHEMA, **in_json(value)})
 
 
 def as_json(value: Any) -> str:
-    """Return one JSON document; lone surrogates are escaped."""
     return json.dumps(value, indent=2)
 
 

@@ -14,7 +14,6 @@ from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
 from brainsurgeon.render.estimate import models_json, saved_so_far, total_cost
 from brainsurgeon.render.formatting import (
-    DISABLED,
     SCHEMA,
     bytes_,
     first,
@@ -83,7 +82,7 @@ def report(done: reports.ScanReport, *, verbose: bool = False) -> str:
             continue
         lines += _outcome(outcome, done.dry_run, verbose=verbose)
     if not done.enabled:
-        lines.append(DISABLED)
+        lines.append(reports.DISABLED)
     return "\n".join([*lines, summary(done), *homes(done.homes)])
 
 
