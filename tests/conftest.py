@@ -133,7 +133,6 @@ def short_look_back(monkeypatch):
 
 @pytest.fixture
 def world(tmp_path, request):
-    """Give an empty world, of the kind that the module names in `WORLD`."""
     one = getattr(request.module, "WORLD", World)(tmp_path)
     yield one
     one.close()

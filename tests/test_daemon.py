@@ -48,7 +48,6 @@ def soon(world):
 
 @pytest.fixture
 def daemon(world):
-    """Give a way to start daemons; none outlives the test."""
     begun = []
 
     def start(*words, **given):
@@ -61,7 +60,6 @@ def daemon(world):
 
 
 def command(world, *words):
-    """Run a command beside the daemon, with its configuration."""
     return subprocess.run(
         [*PROGRAM, *words, "--config", world.base / "config.toml"],
         capture_output=True, check=False, timeout=60,
@@ -333,7 +331,6 @@ def test_systemd_is_told_how_it_stands(world, daemon, tmp_path_factory, kind):
 
 
 def longest_silence(line, seconds):
-    """Give the first silence of so many seconds, or the longest of many."""
     longest, deadline = 0.0, time.monotonic() + 60
     while longest < seconds and time.monotonic() < deadline:
         begun = time.monotonic()
@@ -574,7 +571,6 @@ def in_process(world, **keys):
 
 @contextmanager
 def watched(world, monkeypatch, **keys):
-    """Let a daemon in this process watch; give the paths that it marks as due."""
     monkeypatch.setattr(daemons, "ROOTS_INTERVAL", 0.2)
     one = in_process(world, **keys)
     due = []

@@ -41,7 +41,6 @@ def logged(speak, *given):
 
 
 def named(logs, event):
-    """Give the events of one name, without it."""
     return [
         {key: value for key, value in entry.items() if key != "event"}
         for entry in logs if entry["event"] == event
@@ -50,7 +49,6 @@ def named(logs, event):
 
 @pytest.fixture
 def two_values(world, conversation):
-    """Put an idle session with an old entry of two values; give its file and the entry's id."""
     conversation.user()
     conversation.call()
     texts = ("x" * 1000, "ü" * 600)
@@ -306,7 +304,6 @@ def a_canary_everywhere(session="11111111-0000-4000-8000-000000000001"):
 
 @pytest.fixture
 def haunted(world):
-    """Put two sessions full of canaries, one of them with lines that are no JSON."""
     talk, ident = a_canary_everywhere()
     whole = talk.bytes()
     broken = f'{{"type":"message","id":"{CANARY[:4]}", "message": {VALUE}\n'.encode()

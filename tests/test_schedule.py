@@ -35,7 +35,6 @@ def local_zone():
 
 
 def fires(expression, count, after=SATURDAY):
-    """Give the next moments at which an expression fires, as the scheduler would ask for them."""
     trigger = cron_trigger(expression)
     moments, previous = [], None
     while len(moments) < count:

@@ -37,7 +37,6 @@ GROUPS = (
 
 
 def main():
-    """Measure and print; return the exit code, 1 if a count of instructions is above its bound."""
     parser = argparse.ArgumentParser(prog="bench.sh", description=__doc__.splitlines()[0])
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--runs", type=int, default=3, help="of which the medians are given")

@@ -42,7 +42,6 @@ def rows(place, wanted):
 
 
 def grow(agent, number):
-    """Let OpenClaw's agent do a turn long ago."""
     now, ids = int(WRITTEN * 1000), [f"{number:08x}-{place}" for place in range(4)]
     call = {"type": "toolCall", "id": f"c{number}", "name": "exec", "arguments": {}}
     text = "".join(f"row {number} line {line} ä {number * line}\n" for line in range(200))
@@ -61,7 +60,6 @@ def grow(agent, number):
 
 
 def timed(held, verb, config):
-    """Run a command of ours; give what each of its changes of rows cost."""
     held.unlink(missing_ok=True)
     words = [sys.executable, WORKERS / "timed.py", held, *verb, "--config", config]
     subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL, env=surroundings())

@@ -80,7 +80,6 @@ def filled(place, extractions):
 
 
 def server(config, runs):
-    """Measure how long an agent waits for the server, beside importing the SDK."""
     waits, imports = [], []
     for _ in range(runs + 1):
         imports.append(measure(limit("sdk")).wall)

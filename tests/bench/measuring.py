@@ -153,7 +153,6 @@ def timed(act):
 
 
 def write_config(place, root, **keys):
-    """Write a configuration for one root, with its store beside it, and give its path."""
     lines = {"state_dir": f"{place}/state", **keys}
     text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
     path = place / "config.toml"

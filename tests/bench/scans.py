@@ -31,7 +31,6 @@ def one_session(place, megabytes, runs):
     config = write_config(place, place / "agents")
 
     def fresh():
-        """Start with the original and an empty store, as after the very first run."""
         shutil.rmtree(place / "state", ignore_errors=True)
         session.unlink()
         run(ours("scan", "--once", config=config))
@@ -97,7 +96,6 @@ def many_sessions(place, count, runs):
 
 
 def synced(words, out):
-    """Count the syncs of a process with strace; None where there is none."""
     if shutil.which("strace") is None:
         return None
     calls = "fsync,fdatasync,sync_file_range,syncfs"

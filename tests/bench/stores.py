@@ -137,7 +137,6 @@ def record(store, root, number, values, now, chance):
 
 
 def write_header(path, moment):
-    """Write a session without any turn, last changed at a moment (seconds since 1970)."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     header = {"type": "session", "version": 3, "id": os.path.basename(path).partition(".")[0],
               "timestamp": "2026-11-01T10:00:00.000Z", "cwd": "/w"}  # fmt: skip

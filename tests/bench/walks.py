@@ -76,7 +76,6 @@ def one_path(place, paths, files, runs):
 
 
 def write(root, number):
-    """Write one small session with nothing to extract, and give its path."""
     directory = root / f"agent{number % AGENTS}" / "sessions"
     directory.mkdir(parents=True, exist_ok=True)
     talk = Conversation(f"{number:08x}-0000-4000-8000-000000000000")
@@ -98,7 +97,6 @@ def walk(directory):
 
 
 def elsewhere(place):
-    """Give the configuration of a tree without any file, that was looked at before."""
     other = place / "elsewhere"
     (other / "agents").mkdir(parents=True, exist_ok=True)
     return write_config(other, other / "agents", quiet_seconds=0)

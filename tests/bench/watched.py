@@ -52,7 +52,6 @@ class Daemon:
         return done
 
     def watching(self):
-        """Wait until it watches."""
         deadline = time.monotonic() + LONGEST
         while time.monotonic() < deadline:
             for name in os.listdir(f"/proc/{self.pid}/fdinfo"):
@@ -73,7 +72,6 @@ class Daemon:
         return Taken(cpu / 1e9, waits, read)
 
     def syncs(self, seconds, out):
-        """Count the syncs of some seconds with strace; None where there is none."""
         if shutil.which("strace") is None:
             return None
         calls = "trace=fsync,fdatasync,sync_file_range,syncfs"

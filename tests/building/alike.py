@@ -34,7 +34,6 @@ def generic_log(secret, **more):
 
 
 def talk(secret, session="11111111-0000-4000-8000-000000000001", **header):
-    """Return a conversation whose first result is long; all of them use the same entry ids."""
     one = Conversation(session, **header)
     one.turn(f"{secret}: " + "x" * 2000)
     one.turn("short")
@@ -51,14 +50,12 @@ def same_id(secret):
 
 
 def write(path, data):
-    """Write a session that was last changed long ago; return its path and its bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data if isinstance(data, bytes) else data.bytes())
     return aged(path), path.read_bytes()
 
 
 def aged(path):
-    """Set a file's last change to long ago; return its path."""
     os.utime(path, (time.time() - LONG_AGO,) * 2)
     return path
 
@@ -124,7 +121,6 @@ def agents_exchanged(world, files):
 
 
 def files_exchanged(_world, files):
-    """Exchange the names of two sessions of one agent."""
     one, two, *_ = files
     return exchanged(files, one, two)
 
@@ -182,7 +178,6 @@ def exchanged_by_links(_world, files):
 
 
 def inodes_exchanged(world, files):
-    """Let two sessions stay where they are, each with the inode of the other one."""
     return contents_exchanged(world, files_exchanged(world, files))
 
 
@@ -243,7 +238,6 @@ def copied_and_deleted(world, files):
 
 
 def copied_after_an_exchange(world, files):
-    """Copy sessions of two agents that exchanged their names, also to where others were before."""
     one, _, three = files
     files = agents_exchanged(world, files)
     here = world.directory / three.name
@@ -292,7 +286,6 @@ def fork_of_an_agent_renamed(world, files):
 
 
 def fork_renamed_with_its_agent(world, files):
-    """Rename the agent of a session and its fork, which names a path that is gone."""
     return agent_renamed(world, fork_beside(world, files))
 
 
@@ -302,7 +295,6 @@ def fork_alone_in_an_agent_renamed(world, files):
 
 
 def fork_in_another_agent(world, files):
-    """Move a fork into the directory of another agent, and delete its parent."""
     parent, *_ = files
     child, files = forked(files, parent)
     return deleted(renamed(files, child, world.root / "other" / "sessions" / child.name), parent)

@@ -43,7 +43,6 @@ class Browser:
             self.ask(f"{domain}.enable")
 
     def ask(self, method, **given):
-        """Call a method of the browser and give its answer; what it tells meanwhile is kept."""
         self._number += 1
         order = {"id": self._number, "method": method, "params": given}
         if self._session:
@@ -81,7 +80,6 @@ class Browser:
         return told["result"].get("value")
 
     def picture(self, path):
-        """Put a picture of the whole page into a file."""
         told = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(told["data"]))
 

@@ -46,7 +46,6 @@ class ClaudeConversation:
         return self.entry("assistant", message=inner, **fields)
 
     def call(self, call="toolu_1", tool="Bash", given=None, **fields):
-        """Add a line of a reply that asks for a tool."""
         block = {"type": "tool_use", "id": call, "name": tool, "input": given or {"command": "ls"}}
         return self.assistant(block, stop="tool_use", **fields)
 
@@ -59,7 +58,6 @@ class ClaudeConversation:
         return self.entry("user", message=message, toolUseResult=shown, **fields)
 
     def turn(self, text="x" * 2000, call=None, **fields):
-        """Add a whole turn: prompt, call, result, reply; give the uuid of the result."""
         call = call or f"toolu_{next(self._ids)}"
         self.user(**fields)
         self.call(call)
@@ -89,11 +87,9 @@ class ClaudeWorld(World):
         self.records.mkdir()
 
     def copy_samples(self):
-        """Copy the sessions that 2.1.330 wrote, as it lays them out."""
         copy_tree(SAMPLES / "claude-code" / "projects", self.root)
 
     def files(self):
-        """Give the bytes and the modification time of every file below the root."""
         return {
             path.relative_to(self.root): (path.read_bytes(), path.stat().st_mtime_ns)
             for path in sorted(self.root.rglob("*"))

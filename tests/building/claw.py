@@ -68,7 +68,6 @@ class Claw:
         )
 
     def contents(self):
-        """Name every file beside the database, with a digest of what it holds."""
         return {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(self.path.parent.iterdir())
@@ -97,7 +96,6 @@ class Claw:
             ).fetchall()
 
     def sound(self):
-        """Check the database as SQLite can, and give what is wrong with it."""
         with sqlite.opened(str(self.path), "rw") as connection:
             integrity = [row[0] for row in connection.execute("PRAGMA integrity_check")]
             return (integrity if integrity != ["ok"] else []) + connection.execute(
@@ -106,7 +104,6 @@ class Claw:
 
 
 def unpack(name, path):
-    """Unpack a sample to its place, with the modes that OpenClaw gives."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     packed = (SAMPLES / f"{name}.sqlite.zst").read_bytes()
     path.write_bytes(zstandard.ZstdDecompressor().decompress(packed))
@@ -149,7 +146,6 @@ class ClawWorld(World):
         self.clock = Clock(LATER)
 
     def settings(self, **keys):
-        """Give settings for this world, with the quiet time that there is by default."""
         return super().settings(**{"quiet_seconds": 30, **keys})
 
     def outcome(self, session, **keys):

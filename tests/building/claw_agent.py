@@ -42,7 +42,6 @@ def begin(agent, template, session, now):
 
 
 def append(agent, session, text, now, *, packed=False):
-    """Append one event at the end of the branch; give its number."""
     entry = json.loads(text)
     last, events, messages = agent.execute(
         "SELECT indexed_seq, active_event_count, active_message_count"
@@ -127,7 +126,6 @@ def fork(agent, session, other, now):
 
 
 def delete(agent, session, now, *, archived):
-    """Delete a session, and keep it, compressed, where that is wanted."""
     if archived:
         lines = b"".join(text + b"\n" for _, text in texts(agent, session))
         agent.execute(

@@ -28,7 +28,6 @@ REWRITE = "os.O_WRONLY | os.O_CREAT | os.O_TRUNC"
 
 @pytest.fixture
 def path(tmp_path):
-    """Give a session file in a directory of its own."""
     directory = tmp_path / "sessions"
     directory.mkdir()
     path = directory / NAME
@@ -85,7 +84,6 @@ def settle(session, done, patience=0.0, ledger=None):
 
 
 def names(path):
-    """Name what stands beside the session, the session included."""
     return sorted(os.listdir(path.parent))
 
 

@@ -72,7 +72,6 @@ def run(
     *words, ordinary=False, stdout=subprocess.PIPE, fresh=False, limit=None, program=PROGRAM,
     **environment,
 ):  # fmt: skip
-    """Run the program as a process of its own; no traceback may ever reach a person."""
     words, surroundings = [*map(str, words)], {**os.environ, **environment}
     if fresh or limit or stdout != subprocess.PIPE:
         done = subprocess.run(
@@ -164,7 +163,6 @@ class Process:
         return self.wait_for("daemon_started")["pid"]
 
     def watching(self):
-        """Wait until it watches."""
         pid = self.started()
 
         def has_watches():
@@ -180,7 +178,6 @@ class Process:
         wait_until(has_watches)
 
     def stop(self, number=signal.SIGTERM):
-        """Tell it to end; give how long that took and the exit code."""
         pid = self.started()
         begun = time.monotonic()
         os.kill(pid, number)
@@ -188,7 +185,6 @@ class Process:
         return time.monotonic() - begun, code
 
     def kill(self):
-        """Kill it the hard way, if it still runs."""
         if self.process.poll() is None:
             for one in self.logged("daemon_started"):
                 os.kill(one["pid"], signal.SIGKILL)
@@ -259,7 +255,6 @@ class Puppet:
         return self.hear()
 
     def start(self, code):
-        """Begin to run some lines of code; `hear` tells when they are done."""
         self.say(f"exec({inspect.cleandoc(code)!r}, globals())")
 
     def kill(self):
@@ -269,7 +264,6 @@ class Puppet:
 
 
 def wait_until(happened, patience=PATIENCE):
-    """Wait until something is the case."""
     deadline = time.monotonic() + patience
     while not happened():
         if time.monotonic() > deadline:

@@ -12,7 +12,6 @@ WINDOW = 3
 
 @contextlib.contextmanager
 def opened(data):
-    """Open a real file that holds these bytes, and give its lines."""
     with tempfile.TemporaryFile() as handle:
         handle.write(data)
         handle.flush()

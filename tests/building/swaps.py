@@ -9,7 +9,6 @@ EMPTY = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
 
 
 def parse(line):
-    """Parse a line with the standard parser alone, numbers as they are written."""
     try:
         return json.loads(line.decode(), parse_int=str, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError):

@@ -28,14 +28,12 @@ class Agent:
         self.written = b""
 
     def write(self, age=3600):
-        """Write the conversation as it is now, last changed `age` seconds ago."""
         self.written = self.talk.bytes()
         self.path.write_bytes(self.written)
         os.utime(self.path, (time.time() - age,) * 2)
         return self
 
     def append(self, *, since):
-        """Append what was said since so many lines, as an agent does."""
         said = b"".join(dump(line) for line in self.talk.lines[since:])
         with open(self.path, "ab") as file:
             file.write(said)
@@ -45,8 +43,6 @@ class Agent:
         return {one.get("id"): one for one in map(json.loads, self.path.read_bytes().splitlines())}
 
     def call(self, **arguments):
-        """Call the tool; give whether it is an error, and the text."""
-
         async def talk():
             server = mcp_server.server_of(self.world.settings(**self.settings), self.scope)
             async with Client(server) as client:
@@ -57,13 +53,11 @@ class Agent:
         return result.is_error, block.text
 
     def told(self, **arguments):
-        """Call the tool and read its answer, which is no error."""
         failed, text = self.call(**arguments)
         assert not failed, text
         return json.loads(text)
 
     def refused(self, **arguments):
-        """Call the tool and give the words of its error."""
         failed, text = self.call(**arguments)
         assert failed, text
         return text

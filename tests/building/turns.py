@@ -35,7 +35,6 @@ def long_turn(talk, question="fix it", answer="It is fixed.", calls=5, text="x" 
 
 
 def turns(count, **fields):
-    """Give a conversation of so many large turns, and the ids of their ends."""
     talk = Conversation(**fields)
     return talk, [long_turn(talk, answer=f"Number {number} is done.") for number in range(count)]
 

@@ -60,12 +60,10 @@ class World:
         return path
 
     def copy(self, *parts, name=None, age=LONG_AGO):
-        """Copy a sample into the sessions directory, last changed `age` seconds ago."""
         source = SAMPLES.joinpath(*parts)
         return self.put(name or source.name, source.read_bytes(), age=age)
 
     def put(self, name, data, age=LONG_AGO):
-        """Write a session file, last changed `age` seconds ago."""
         path = self.directory / name
         path.write_bytes(data)
         moment = time.time_ns() - int(age * 1e9)
@@ -74,7 +72,6 @@ class World:
 
     @property
     def store(self):
-        """The store of this world, opened for writing once."""
         if not self._stores:
             self._stores.append(open_store(str(self.state)))
         return self._stores[0]
@@ -103,7 +100,6 @@ class World:
         )  # fmt: skip
 
     def leftovers(self):
-        """Name everything of ours that stands below the root."""
         return sorted(path.name for path in self.root.rglob(".brainsurgeon*"))
 
     def close(self):
@@ -161,7 +157,6 @@ class Conversation:
         return ident
 
     def bytes(self):
-        """Give the file, as JSON.stringify would write it."""
         return b"".join(dump(line) for line in self.lines)
 
 
@@ -170,7 +165,6 @@ def dump(line):
 
 
 def copy_tree(source, target):
-    """Copy a directory of samples with times long ago."""
     shutil.copytree(source, target, dirs_exist_ok=True)
     moment = time.time_ns() - LONG_AGO * 10**9
     for path in Path(target).rglob("*.jsonl"):
@@ -214,13 +208,11 @@ def text_of(path, entry_id):
 
 
 def last_changed(path, moment):
-    """Set when a file was last changed, to a whole second."""
     os.utime(path, (int(moment), int(moment)))
     return int(moment)
 
 
 def entry_text(path, entry_id):
-    """Read the text of an entry in a file whose last line may be torn."""
     line = next(line for line in path.read_bytes().split(b"\n") if f'"{entry_id}"'.encode() in line)
     return value_at(line, "message", "content", 0, "text")
 

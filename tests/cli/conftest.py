@@ -7,7 +7,6 @@ from building.processes import bound
 
 @pytest.fixture
 def cli(world):
-    """Give the program for this world: called with words, it runs as a process of its own."""
     return bound(world)
 
 

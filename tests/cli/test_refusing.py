@@ -263,7 +263,6 @@ def no_database(path):
 
 
 def newer(path):
-    """Let a version to come have written the store."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("PRAGMA user_version = 999")
 
@@ -384,7 +383,6 @@ def test_the_doctor_sees_a_full_disk(world, cli, where):
 
 @contextmanager
 def small_disk(directory, size):
-    """Mount a small file system; say whether that was allowed."""
     directory.mkdir(exist_ok=True)
     words = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(directory)]
     allowed = ROOT and subprocess.run(words, capture_output=True, check=False).returncode == 0

@@ -80,7 +80,6 @@ class Newcomer:
             path.chmod(0o755)
 
     def types(self, *words, **environment):
-        """Run `init` with some words, where nobody can be asked."""
         path = f"{self.tools}:/usr/bin:/bin"
         return run("init", *words, PATH=path, XDG_RUNTIME_DIR="/nowhere", **environment)
 
@@ -108,7 +107,6 @@ class Newcomer:
         return [one for one in listed if one[2][:3] != "is-"]
 
     def files(self):
-        """Give every file of the home but for the log of calls, with its bytes and mode."""
         return {
             path.relative_to(self.home): (path.read_bytes() if path.is_file() else None,
                                           path.lstat().st_mode)

@@ -34,7 +34,6 @@ def shell(world):
 
 @pytest.fixture
 def many(world):
-    """Fill the world with sessions, so that a list of them is longer than any buffer."""
     conversation = Conversation()
     conversation.turn("x" * 4000)
     for number in range(400):

@@ -30,8 +30,6 @@ DAY = 86_400
 
 @pytest.fixture
 def loaded(tmp_path):
-    """Give a loader of a configuration file with this text."""
-
     def build(text):
         path = tmp_path / "config.toml"
         path.write_text(text)
@@ -44,8 +42,6 @@ def loaded(tmp_path):
 
 @pytest.fixture
 def problems(tmp_path):
-    """Give what is wrong with a configuration file of this text."""
-
     def build(text=""):
         path = tmp_path / "config.toml"
         path.write_text(text)

@@ -32,7 +32,6 @@ path = "/more"
 
 @pytest.fixture
 def shown(tmp_path):
-    """Give what is shown of a configuration file with this text, by its keys."""
     path = tmp_path / "config.toml"
 
     def show(text):

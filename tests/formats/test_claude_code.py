@@ -32,7 +32,6 @@ def sample(number):
 
 
 def dead(data):
-    """Map the uuid of each dead entry to why it is dead."""
     look = survey(FORM, data)
     said = {offset: entry.get("uuid") for offset, _, _, entry in entries(data)}
     return {said[offset]: why for offset, why in look.dead_entries.items()}
@@ -49,7 +48,6 @@ def parts(data, uuid=None, window=3):
 
 
 def places(data):
-    """Map the uuid of each entry to its position."""
     look = survey(FORM, data, 10**9)
     return {entry.get("uuid"): look.position(offset) for offset, _, _, entry in entries(data)}
 

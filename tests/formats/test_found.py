@@ -25,7 +25,6 @@ tokens = st.one_of(
 
 
 def joined(marks, items):
-    """Write items between two marks, as an agent does or with space between them."""
     space = st.sampled_from(("", "", "", " "))
     return st.builds(
         lambda listed, space: marks[0] + f",{space}".join(listed) + marks[1],
@@ -34,7 +33,6 @@ def joined(marks, items):
 
 
 def members(inner):
-    """Write members of an object, in which a key may stand twice."""
     return st.builds(lambda key, value: f"{json.dumps(key)}:{value}", keys, inner)
 
 

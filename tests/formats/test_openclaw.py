@@ -411,7 +411,6 @@ def says(role, **fields):
 
 
 def adds(kind, **fields):
-    """Give a step that adds an entry of another type."""
     return lambda conversation: conversation.entry(kind, **fields)
 
 

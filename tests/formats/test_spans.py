@@ -87,7 +87,6 @@ class Writer:
         self.line += b"]"
 
     def string(self, text):
-        """Write a string: each character raw, by its short escape or by its number."""
         self.line += b'"'
         for char in text:
             plain = char not in SHORT and char >= " " and char != "\ud800"
@@ -96,7 +95,6 @@ class Writer:
         self.line += b'"'
 
     def escaped(self, char):
-        """Escape one character in one of the ways that JSON knows."""
         if char in SHORT and self.mood.random() < 0.5:
             return SHORT[char]
         if char == "/" and self.mood.random() < 0.5:

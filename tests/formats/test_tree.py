@@ -20,7 +20,6 @@ SIGNED = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
 
 
 def positions(lines, window=WINDOW):
-    """Give the position of every entry by its id; None for what is old."""
     data = b"".join(dump(line) for line in lines)
     look = survey(OPENCLAW, data, window)
     return {
@@ -31,7 +30,6 @@ def positions(lines, window=WINDOW):
 
 
 def node(ident, parent, kind="message", **fields):
-    """Give an entry of the tree: a user message, or of another type."""
     body = {"message": {"role": "user", "content": "x"}} if kind == "message" else {}
     return {"type": kind, "id": ident, "parentId": parent, **body, **fields}
 

@@ -29,7 +29,6 @@ def home(tmp_path):
 
 @pytest.fixture
 def process():
-    """Give a process that lives until the test is over."""
     one = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield one
     one.kill()
@@ -44,7 +43,6 @@ def gone():
 
 
 def start_of(pid):
-    """Give field 22 of /proc/<pid>/stat, as Claude Code records it."""
     with open(f"/proc/{pid}/stat") as handle:
         return handle.read().rsplit(")", 1)[1].split()[19]
 

@@ -31,7 +31,6 @@ QUIET = 30.0
 
 
 def ask(claw, session=GATEWAY, now=LATER, own=None, quiet=QUIET):
-    """Ask the whole gate about one session; give the error that says no."""
     path = f"{claw.path}/{session}"
     (file,) = list_rows_at([Root(str(claw.root))], path, {path: own})
     with open_rows(file) as opened:

@@ -42,7 +42,6 @@ def lease(claw, *row):
 
 
 def ask(claw):
-    """Ask who is at work on the agent's database."""
     return openclaw_database.presence(str(claw.path))
 
 

@@ -23,8 +23,6 @@ def store(tmp_path):
 
 @pytest.fixture
 def write(root):
-    """Write a session with an id, or none; return its path."""
-
     def writing(name, identity, agent="main"):
         path = root / agent / "sessions" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,6 @@ class Talk(ClaudeConversation):
         return entries_of(self.path)[uuid]["message"]["content"][0]["content"]
 
     def append(self, *lines, age=0):
-        """Append lines as Claude Code does, so many seconds ago."""
         fresh = b"".join(map(dump, lines))
         with open(self.path, "ab") as file:
             file.write(fresh)
@@ -69,8 +68,6 @@ class Talk(ClaudeConversation):
 
 
 def call(world, scope=None, **arguments):
-    """Call the tool; give the text of its answer, which is no error."""
-
     async def talk():
         server = mcp_server.server_of(world.settings(), scope or Scope())
         async with Client(server) as client:

@@ -9,7 +9,6 @@ from building.world import Clock
 
 @pytest.fixture
 def clock(world):
-    """Give the world a clock that stands still at a whole second."""
     world.clock = Clock(int(time.time()))
     return world.clock
 

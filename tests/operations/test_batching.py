@@ -28,7 +28,6 @@ def paths(world):
 
 
 def put(world, number, name=None, **header):
-    """Put a session with a value of its own into the world."""
     conversation = Conversation(f"22222222-0000-4000-8000-{number:012}", **header)
     conversation.turn(f"{number} " + "x" * 4000)
     return world.put(name or f"{number:04}.jsonl", conversation.bytes())

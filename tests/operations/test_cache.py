@@ -29,7 +29,6 @@ def warm(world, clock, *, details=None, kept_chars=90_000, **keys):
 
 
 def outcome(report):
-    """Give the only session of a report, as result and reason."""
     [session] = report.sessions
     return session.outcome, session.reason
 

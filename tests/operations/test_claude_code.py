@@ -54,7 +54,6 @@ def content(path, uuid):
 
 
 def outcome(report):
-    """Give the outcome of the only session of a run, and its reason."""
     [one] = report.sessions
     return one.outcome, one.reason
 

@@ -31,7 +31,6 @@ def cost(world, name="main/s", **keys):
 
 
 def spend(talk, dollars, model="claude-opus-4-5", **fields):
-    """Let the agent record an answer and its cost."""
     talk.assistant(**fields)
     talk.lines[-1]["message"] |= {"model": model, "usage": {
         "input": 1_000, "output": 100, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 1_100,

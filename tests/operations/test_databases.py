@@ -860,7 +860,6 @@ def _results(world, session=GATEWAY):
 
 
 def _all_but_the_index(world):
-    """Name every file beside the database but the index of its log, which readers change."""
     return {name: told for name, told in world.claw.contents().items() if not name.endswith("-shm")}
 
 
@@ -891,7 +890,6 @@ def _delete(world, session):
 
 
 def _fork(world, session, fork):
-    """Let the agent copy a session to a new one, rows and all, as its fork does."""
     key = f"agent:main:dashboard:{fork}"
     tables = {
         "session_nodes": ("session_key LIKE '%' || ?", {

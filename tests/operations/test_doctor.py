@@ -56,7 +56,6 @@ def doctor(world, monkeypatch, capsys):
 
 
 def fitting(findings, pattern):
-    """Give the level and the advice of the one finding that fits a pattern."""
     (found,) = [one for one in findings if re.search(pattern, one[1])]
     return found[0], found[2]
 

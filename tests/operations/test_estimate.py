@@ -13,7 +13,6 @@ from building.world import SAMPLES, state
 
 
 def estimated(world, *names, **keys):
-    """Estimate sessions, without a store."""
     return estimate(world.settings(**keys), None, names, world.clock())
 
 

@@ -146,7 +146,6 @@ def test_keys_narrow_a_restore(world, conversation, path, clock, keys, paths):
 
 
 def strip(path):
-    """Read a file without the marks of restores."""
     return b"\n".join(
         line.split(b',"_restored"')[0] + b"}" if b',"_restored"' in line else line
         for line in path.read_bytes().split(b"\n")

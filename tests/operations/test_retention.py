@@ -98,7 +98,6 @@ def result_of(one):
 
 
 def put(directory, name, one, age=3 * DAY):
-    """Write a conversation as a session last changed `age` seconds ago."""
     path = directory / f"{name}.jsonl"
     path.write_bytes(one if isinstance(one, bytes) else one.bytes())
     os.utime(path, (time.time() - age,) * 2)
@@ -121,7 +120,6 @@ def run(world, dry_run=False, store=None, **settings):
 
 
 def done(report):
-    """Give how many values a run deleted, and under which rules."""
     return report.values_deleted, report.reasons
 
 
@@ -361,7 +359,6 @@ def test_a_pending_request_holds_nothing_else(world, company, clock):
 
 
 def fork(world, path, clock):
-    """Let the agent fork a session, placeholders and all; give the fork."""
     lines = path.read_bytes().split(b"\n")
     header = json.loads(lines[0])
     header.update(id="22222222-0000-4000-8000-000000000002", parentSession=str(path))

@@ -27,7 +27,6 @@ def talk(world, clock):
 
 
 def call(world, path, talk, clock, read, tokens):
-    """Let the agent make one call after a minute, whose prompt has so many tokens."""
     before = len(talk.lines)
     clock.now += 60
     talk.at = clock.now

@@ -362,7 +362,6 @@ def test_requests_and_cuts_are_carried_out_in_one_rewrite(world, conversation, c
 
 
 def reasons(report):
-    """Give why the values of the one session stay, with their counts."""
     return {kept.reason: kept.values for kept in only(report).plan.kept}
 
 
@@ -530,7 +529,6 @@ def test_the_end_of_a_protection_makes_an_unchanged_file_due(world, session, clo
 
 
 def reasons_of_context(world):
-    """Give why the values of the session stay, as `context` says it."""
     one = context(world.settings(), world.store, "main/s", world.clock())
     return {kept.reason: kept.values for kept in one.plan.kept}
 

@@ -17,7 +17,6 @@ ON = ArchiveRules(enabled=True)
 
 
 def planned(talk, archiving):
-    """Plan what is archived of a conversation; nothing else goes."""
     with opened(talk.bytes()) as lines:
         rules = Rules((), max_messages=archiving.most)
         survey = FORM.survey(lines, max(WINDOW, rules.window))

@@ -58,7 +58,6 @@ def straight(number, rate=0.3, fixed=1000):
 
 
 def claw(*messages):
-    """Give a session of OpenClaw's dialect with these messages."""
     header = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-11-01T10:00:00Z"}
     lines, last = [header], None
     for number, message in enumerate(messages, 1):

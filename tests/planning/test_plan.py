@@ -144,8 +144,6 @@ def test_values_found_by_their_bytes_make_the_very_plan_of_the_walk(turns):
 
 @pytest.fixture
 def planned(tmp_path):
-    """Give a planner for a file with these bytes."""
-
     def build(data, rules=RULES):
         path = tmp_path / "session.jsonl"
         path.write_bytes(data)

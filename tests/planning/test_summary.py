@@ -7,7 +7,6 @@ from brainsurgeon.planning.archive import Calls, archive_text, outcome_in, outco
 
 
 def summary_of(closing, note=None):
-    """Return the summary of a turn without calls."""
     return Calls().summary(closing, note)
 
 

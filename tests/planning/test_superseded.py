@@ -101,7 +101,6 @@ def test_claude_code_names_its_files_otherwise():
 
 
 def attached(talk, text, **said):
-    """Attach a file, as Claude Code does after a compaction."""
     file = {"filePath": "/w/a", "content": text, "numLines": 9, "totalLines": 9, **said}
     return talk.entry(
         "attachment", attachment={"type": "file", "filename": "/w/a", "content": {"file": file}},

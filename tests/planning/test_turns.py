@@ -19,7 +19,6 @@ SMALL = replace(LARGE, size=replace(LARGE.size, tokens=8000, calls=4))
 
 
 def verdict(turn, rules=ON, *, cut_short=False, **changed):
-    """Decide about a turn that was changed in some ways."""
     closing = turn.closing._replace(step=replace(turn.closing.step, cut_short=cut_short))
     values = {"closing": closing}
     for name, part in (("size", turn.size), ("stays", Stays())):

@@ -118,7 +118,6 @@ def _install(place, packages, patience, unpacked=()):
 
 
 def _npm(words, fresh, patience):
-    """Run npm; give why it failed, or nothing."""
     try:
         done = subprocess.run(
             list(map(str, words)), capture_output=True, timeout=patience, check=False, cwd=fresh,

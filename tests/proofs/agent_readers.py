@@ -20,7 +20,6 @@ AGENTS = [
 
 
 def reader(script, agent, directory):
-    """Give a way to let an agent's program read a session with these bytes, as a script asks it."""
     place = {
         "pi": lambda: package(PI),
         "pi-now": lambda: package(PI_NOW) / "@earendil-works" / "pi-coding-agent",

@@ -14,7 +14,6 @@ from building.world import Clock
 
 @pytest.fixture
 def clock(world, monkeypatch):
-    """Give the world clocks that go only when told."""
     world.clock = Clock(int(time.time()))
     monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", lambda: world.clock.now)
     return world.clock
@@ -22,7 +21,6 @@ def clock(world, monkeypatch):
 
 @pytest.fixture
 def start(tmp_path):
-    """Give a way to start processes that are gone at the end."""
     with ExitStack() as stack:
 
         def begin(words, environment, log):

@@ -24,7 +24,6 @@ IMAGE = {"type": "image", "data": "iVBORw0KGgo" * 200, "mimeType": "image/png"}
 
 @pytest.fixture
 def look(tmp_path):
-    """Give pi's view of a session with these bytes."""
     return reader(LOOK, "pi", tmp_path)
 
 

@@ -48,7 +48,6 @@ class Life:
             self.world.scan(**ROWS)
 
     def step(self, what, at):
-        """Do one thing; what cannot be done then is refused, and changes nothing."""
         world, later = self.world, self.world.clock.now - 7200
         os.utime(self.path, (later, later))
         closing = self.ends[at % len(self.ends)][1]
@@ -72,7 +71,6 @@ class Life:
         world.clock.now += 700 * (at % 3)
 
     def check(self):
-        """Check what holds after every step."""
         written = self.talk.bytes()
         whole = b"".join(cat(self.world.settings(), self.world.store, str(self.path), 0.0))
         assert OURS.sub(b"", whole) == written

@@ -20,7 +20,6 @@ ANY_SIZE = {"archive": {"enabled": True, "token_threshold": 0}}
 
 @pytest.fixture(params=AGENTS)
 def look(request, tmp_path):
-    """Give an agent's view of a session with these bytes."""
     return reader(LOOK, request.param, tmp_path)
 
 

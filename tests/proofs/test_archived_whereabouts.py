@@ -69,7 +69,6 @@ def archives(path):
 
 
 def with_new_ids(data):
-    """Return a session with other entry ids, as its agent writes it from memory."""
     lines = [json.loads(line) for line in data.splitlines()]
     for number, line in enumerate(lines[1:]):
         line.update(id=f"new-{number}", parentId=f"new-{number - 1}" if number else None)

@@ -130,7 +130,6 @@ class Image:
         )  # fmt: skip
 
     def copy(self, words, stages):
-        """Copy files of the project, or of an earlier stage, into it."""
         *sources, target = words.split()
         above = TOP
         if sources[0].startswith("--from="):

@@ -52,7 +52,6 @@ def test_a_temporary_file_that_cannot_be_removed_stays_named(
 
 @pytest.fixture
 def late(monkeypatch):
-    """Give a way to start a process at the first exchange, which waits for the lease by then."""
     started, leased = [], []
 
     def start(code, *words):

@@ -83,7 +83,6 @@ STYLES = (
 
 
 def worker(name, *arguments):
-    """Start one of the other processes; it comes to its end when its input does."""
     with_python = (sys.executable, "-I", "-S")
     program = with_python if name.endswith(".py") else (node_binary(),)
     return subprocess.Popen(

@@ -156,7 +156,6 @@ def at_work(originals, transactions):
 
 
 def begun(name, *words):
-    """Start one of the workers, and wait until it works."""
     process = subprocess.Popen(
         [sys.executable, str(WORKERS / name), *map(str, words)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -166,7 +165,6 @@ def begun(name, *words):
 
 
 def judged(claw, appended, originals):
-    """Compare every appended row with what stands there now."""
     with closing(plain_connection(claw.path)) as agent:
         agent.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     texts = {json.loads(text)["id"]: text for text in claw.texts(GATEWAY)}

@@ -65,7 +65,6 @@ class Striker:
         return json.loads(self._process.stdout.readline())
 
     def points(self, base, verb):
-        """Do it whole; give every call that changes something, as (kind, number)."""
         pid, code = self.do(base, verb)
         assert code == 0
         counts = self.calls(pid)

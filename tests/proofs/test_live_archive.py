@@ -54,7 +54,6 @@ class OfPi(Pi):
         return self.tool, {"command": f"brainsurgeon restore --values {ident}"}
 
     def fork(self, path, rounds):
-        """Do a turn in a fork of a session; give the fork's path and the requests."""
         requests = self.turn(*rounds, session=("--fork", str(path)))
         return self.path, requests
 
@@ -111,14 +110,12 @@ def _key(path):
 
 
 def printing(agent, tag, lines=60):
-    """Give a call that prints that many lines, and says at length why: that is never cut."""
     why = f": '{tag} has to be printed, as was said before' ; " * 20
     command = f"{why}yes 'this is a line of {tag}, which says nothing' | head -{lines}"
     return agent.tool, {"command": command}
 
 
 def restoring(agent, ident):
-    """Give a call that brings a turn back by the program."""
     return agent.tool, {"command": f"brainsurgeon restore {ident}"}
 
 

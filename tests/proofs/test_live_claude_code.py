@@ -123,7 +123,6 @@ def check(path):
 
 @pytest.fixture
 def running(tmp_path):
-    """Give a way to start the daemon, which is gone at the end."""
     with ExitStack() as stack:
 
         def start(claude):
@@ -212,7 +211,6 @@ def _first(claude):
 
 
 def _restore_by_the_shell(claude):
-    """Let the model ask for a value by its Bash tool."""
     wait("the turn is pruned", lambda: _all_cut(claude.path))
     ident = _first(claude)
     look = f"stat -c '%i %s %y %z' {claude.path}"
@@ -294,7 +292,6 @@ def _one_process_for_several_turns(claude):
 
 
 def _sub_agent(claude):
-    """Let a sub-agent work; give its file, pruned after its end."""
     number, prompt = claude.model.script([printing("the sub-agent")])
     del number
     tools = {"description": "sub work", "subagent_type": "general-purpose", "prompt": prompt}

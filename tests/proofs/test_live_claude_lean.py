@@ -22,7 +22,6 @@ RULE = "Remember this rule of the project, whatever you do.\n" * 20
 
 
 def ours(claude, *words, keys):
-    """Run our program with these keys of the configuration."""
     (claude.base / "config.toml").write_text(
         f'{keys}\nstate_dir = "{claude.base}/state"\nquiet_seconds = 0\nmin_reclaim = 0\n'
         f'abandoned_after_seconds = 0\n[[roots]]\npath = "{claude.config}/projects"\n'
@@ -34,12 +33,10 @@ def ours(claude, *words, keys):
 
 
 def extracted(text):
-    """Name the placeholders in a text."""
     return set(re.findall(r"\[\[extracted-[0-9a-f-]{36}\]\]", text))
 
 
 def asked(claude, before="", *, fork=False):
-    """Do one turn whose prompt begins with further words; give its requests."""
     number, prompt = claude.model.script(closing="more")
     claude.runs(before + prompt, claude._session(claude.session, fork=fork))
     assert claude.model.refused == []

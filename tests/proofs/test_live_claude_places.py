@@ -27,7 +27,6 @@ def text_of(content):
 
 
 def results(path):
-    """Give what the results of a session say, by uuid, in order."""
     said = {}
     for line in map(json.loads, path.read_bytes().splitlines()):
         content = line.get("message", {}).get("content")
@@ -73,7 +72,6 @@ def sub_agent(claude, rounds):
 
 
 def clear(claude, rounds):
-    """Ask in the session that `/clear` begins: the one before it holds the values."""
     requests = claude.types(["/clear", "\r"], *rounds)
     assert "[plan 1]" not in json.dumps(requests[0])
     assert len(list(claude.project.glob("*.jsonl"))) == 2

@@ -84,7 +84,6 @@ class OfDatabases(OfOpenClaw):
     release = OPENCLAW_NOW
 
     def asks(self, name, given):
-        """Give a call of a tool that this release names to the model, and does not describe."""
         return "tool_call", {"id": name, "args": given}
 
 

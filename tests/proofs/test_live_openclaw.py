@@ -38,7 +38,6 @@ def writing(path, tag):
 
 
 def placeholders(request):
-    """Name the placeholders that the model was shown as tool results."""
     shown = [one["content"] for one in request["messages"] if one["role"] == "tool"]
     return set(PLACEHOLDER.findall(json.dumps(shown)))
 
@@ -163,7 +162,6 @@ def _just_work(claw):
 
 
 def _by_exec(claw, option=""):
-    """Ask by the shell, with something printed before and the log among it."""
     ident = _placeholders_standing(claw)[0]
     command = f"echo looking; date; brainsurgeon restore{option} {ident}; echo done"
     requests = claw.turn([running(command), printing(f"turn {claw.turns}")])
@@ -186,7 +184,6 @@ def _by_mcp(claw):
 
 
 def _by_a_person(claw):
-    """Ask from another shell while the agent is in the middle of a turn."""
     said, command = [], f"sleep 4; echo the turn after {claw.turns}"
 
     def person():

@@ -180,7 +180,6 @@ def _shown_and_asked_for_in_a_turn(life, session, pruned):
 
 
 def _undo(life):
-    """Put everything back, also into the files that OpenClaw archived."""
     told = json.loads(life.brainsurgeon("restore", "--all", "--pristine", "--json"))
     assert not any(each["left"] for each in told["sessions"])
     archives = [each for each in told["sessions"] if ".jsonl.imported-" in each["session"]]

@@ -47,7 +47,6 @@ class Account:
         agent.environment["PATH"] = path
 
     def types(self, *lines, cwd=TOP):
-        """Type lines into a shell; give what is printed."""
         done = subprocess.run(
             ["sh", "-e"], input="\n".join(lines), text=True, capture_output=True, cwd=cwd,
             timeout=120, env=self.agent.environment, check=False,
@@ -60,7 +59,6 @@ class Account:
         return next(one["value"] for one in settings if one["key"] == "roots")
 
     def waits(self):
-        """Wait until the newest session is idle."""
         time.sleep(max(0, QUIET - (time.time() - self.agent.path.stat().st_mtime)))
 
 
@@ -70,7 +68,6 @@ def typed(page, title):
 
 
 def printing(number):
-    """Give a call by which pi prints a long value."""
     return "bash", {"command": f"yes '{LINE.format(number)}' | head -60"}
 
 

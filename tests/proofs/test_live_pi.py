@@ -22,7 +22,6 @@ PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 
 @contextmanager
 def daemon(pi, settings=""):
-    """Let our daemon scan every second, as eagerly as it can be told to."""
     (pi.base / "config.toml").write_text(
         f'state_dir = "{pi.base}/state"\nquiet_seconds = 0\nkeep_recent = 2\nmin_reclaim = 0\n'
         f"scan_interval_seconds = 1\nkeep_after_restore_seconds = 4\n{settings}\n"
@@ -51,7 +50,6 @@ def entries(path):
 
 
 def pruned(path):
-    """Name the entries of a session whose text is a placeholder."""
     return set(PLACEHOLDER.findall(path.read_text()))
 
 
@@ -60,7 +58,6 @@ def shown(request):
 
 
 def longest(path):
-    """Name the entry of a session whose line is the longest."""
     return max((json.loads(line) for line in path.read_bytes().splitlines()),
                key=lambda entry: len(json.dumps(entry)))["id"]  # fmt: skip
 
@@ -74,7 +71,6 @@ def assistant_texts(request):
 
 
 def thoughts(request):
-    """Count the signed thoughts that the model is shown."""
     return json.dumps(request["messages"]).count('"signature"')
 
 

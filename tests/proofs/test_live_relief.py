@@ -49,7 +49,6 @@ class Person:
         return str(one.path) if isinstance(one, Pi) else one.session
 
     def printing(self, tag, lines=200):
-        """Give a call that prints that many lines of some forty characters."""
         command = lines_of(tag, lines)
         return self.tool, {"command": command, "description": "print"}
 

@@ -35,7 +35,6 @@ def text(node):
 
 
 def messages():
-    """Yield the place and the message of each error that is raised."""
     for path in sorted(ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:

@@ -97,7 +97,6 @@ def agent_linked(world):
 
 
 def directory_linked(world):
-    """Move only its directory of sessions."""
     return linked(world.directory, world.base / "disk")
 
 

@@ -63,7 +63,6 @@ def strangers(world):
 
 
 def linked(world, path):
-    """Make a hard link in the other agent's directory."""
     os.link(path, strangers(world) / path.name)
 
 
@@ -73,7 +72,6 @@ def linked_twice(world, path):
 
 
 def linked_directory(world, path):
-    """Make hard links of all files of the owner in a directory of the other agent."""
     shutil.copytree(path.parent, strangers(world), copy_function=os.link, dirs_exist_ok=True)
 
 
@@ -290,7 +288,6 @@ def test_a_turn_with_values_of_two_agents_is_not_shown_to_one(world):
 
 
 def random_ids(secret):
-    """Return an OpenClaw session whose entry ids are random, as its agent makes them."""
     dice = random.Random(secret)
     ids = {}
     text = own_id(secret).decode()

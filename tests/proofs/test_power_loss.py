@@ -316,7 +316,6 @@ def hurry(monkeypatch):
 
 
 def violations(one, states):
-    """Check some states; give what is wrong in how many of them."""
     found = {}
     for state in states:
         if why := one.verdict(state):

@@ -24,7 +24,6 @@ def script(name):
 
 @pytest.fixture(scope="module")
 def man():
-    """Give what makes the man page and the help in the reference (deploy/man.py)."""
     return script("man")
 
 

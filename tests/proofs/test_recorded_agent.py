@@ -42,7 +42,6 @@ class Recorded:
         return told
 
     def entries(self):
-        """Read the session, as whoever reads it between two writes."""
         return [json.loads(line) for line in self.path.read_bytes().splitlines()]
 
 

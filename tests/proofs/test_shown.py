@@ -21,7 +21,6 @@ LEFT_OUT = "…"
 
 
 def block(words):
-    """Give the lines of the block that shows what a command prints."""
     [found] = [one for one in SHOWN if f"$ brainsurgeon {words}" in one]
     return found.splitlines()
 

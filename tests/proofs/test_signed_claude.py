@@ -42,7 +42,6 @@ def put(world, turns, refused=False):
 
 
 def standing(path):
-    """Count the thoughts that stand, and those that left."""
     text = path.read_text()
     return text.count('"sig-'), text.count(f'"content":{NO_CONTENT.decode()}')
 

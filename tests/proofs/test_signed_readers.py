@@ -24,7 +24,6 @@ NAME = "11111111-0000-4000-8000-000000000001.jsonl"
 
 @pytest.fixture(params=AGENTS)
 def converted(request, tmp_path):
-    """Give a converter: the messages of the request that would be sent of a session."""
     return reader(CONVERTED, request.param, tmp_path)
 
 
@@ -44,7 +43,6 @@ def thought(tag, hollow=False, redacted=False):
 
 
 def turn(conversation, tag, model=SIGNS, **odd):
-    """Add a turn: a question, a call with its result, an answer, both after some thought."""
     conversation.user(f"question {tag}")
     block = {"type": "toolCall", "id": f"call_{tag}", "name": "exec",
              "arguments": {"command": f"echo {tag}"}}  # fmt: skip
@@ -68,7 +66,6 @@ def signed(converted, data):
 
 
 def without_signatures(messages):
-    """Give messages with the signatures themselves, which name their own digest, out of sight."""
     return [
         {**message, "content": [
             {**block, "signature": _bare(block["signature"])} if "signature" in block else

@@ -15,7 +15,6 @@ EMPTY = {"type": "thinking", "thinking": "", "thinkingSignature": ""}
 
 
 def said(talk, content, stop="stop", model=SIGNS, **more):
-    """Add an answer of a model on Anthropic's interface."""
     return talk.entry(message={
         "role": "assistant", "content": content, "api": "anthropic-messages", "provider": "p",
         "model": model, "stopReason": stop, **more,

@@ -19,7 +19,6 @@ PICTURES = ("image", "input_image", "image_url")
 
 @pytest.fixture(params=AGENTS)
 def look(request, tmp_path):
-    """Give an agent's view of a session with these bytes."""
     return reader(LOOK, request.param, tmp_path)
 
 
@@ -115,7 +114,6 @@ def test_a_turn_archived_in_place_counts_what_its_requests_lose(tmp_path, keys):
 
 
 def request(path):
-    """Give the messages that Claude Code sends of a file without branches."""
     return [json.loads(line)["message"]["content"] for line in path.read_bytes().splitlines()]
 
 

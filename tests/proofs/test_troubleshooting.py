@@ -36,7 +36,6 @@ runpy.run_module("brainsurgeon", run_name="__main__")
 
 @pytest.fixture
 def cli(world):
-    """Give the program for this world: called with words, it runs as a process of its own."""
     return bound(world)
 
 

@@ -74,7 +74,6 @@ def units(tmp_path):
 
 
 def analyze(*words, runtime):
-    """Ask systemd about a unit, without a running one."""
     return subprocess.run(
         ["systemd-analyze", *words], capture_output=True, check=False, text=True, timeout=60,
         env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "SYSTEMD_COLORS": "0"},
@@ -155,7 +154,6 @@ def test_a_service_starts_commands_that_exist(name):
 
 
 def assert_understood(words):
-    """Check that the program knows a command and its options."""
     done = subprocess.run(
         [sys.executable, "-m", "brainsurgeon", *words, "--help"], capture_output=True, check=False,
         timeout=60,
@@ -253,7 +251,6 @@ def sets_of_calls():
 
 
 def members(name):
-    """Give every system call of a set, those of sets inside it too."""
     if not name.startswith("@"):
         return {name}
     return {call for inner in sets_of_calls()[name] for call in members(inner)}

@@ -76,7 +76,6 @@ class Account:
         path.chmod(0o755)
 
     def types(self, text):
-        """Type some lines into a shell, one after the other; give what is shown."""
         done = subprocess.run(
             ["sh"], input=text, text=True, capture_output=True, cwd=self.clone, timeout=900,
             env=self.environment, check=False,

@@ -66,7 +66,6 @@ SHORT = {"retention": "1s", "retention_standing": "30d"}
 
 
 def extract(world, **settings):
-    """Scan; return how many values were extracted."""
     return world.scan(**{**SHORT, **settings}).values_extracted
 
 
@@ -356,7 +355,6 @@ def two_secrets():
 
 
 def written_anew(path, data):
-    """Let the agent write a session anew, as another file under its name."""
     before = path.stat().st_ino
     fresh, _ = write(path.with_suffix(".writing"), data)
     fresh.rename(path)
@@ -364,7 +362,6 @@ def written_anew(path, data):
 
 
 def with_new_ids(data):
-    """Return a session with other entry ids, as its agent writes it from memory."""
     lines = [json.loads(line) for line in data.splitlines()]
     last = None
     for number, line in enumerate(lines[1:]):
@@ -541,7 +538,6 @@ def has_everything(lines, *more):
 
 @pytest.fixture
 def everything(world):
-    """Let a session hold everything that we ever set; return its agent."""
     agent = Agent(world)
     thinking(agent.talk, "a long thought " * 100)
     agent.talk.turn("a value: " + "x" * 2000)
@@ -1001,7 +997,6 @@ def killed(*arguments, **keywords):
 
 
 def moved_alone(world, files):
-    """Move the sessions into the directory of another agent, and leave everything else."""
     place = world.root / "other" / "sessions"
     for path in list(files):
         files = renamed(files, path, place / path.name)
@@ -1009,7 +1004,6 @@ def moved_alone(world, files):
 
 
 def moved_and_exchanged(world, files):
-    """Move the sessions, and then let the two directories exchange their names."""
     return agents_exchanged(world, moved_alone(world, files))
 
 

@@ -26,7 +26,6 @@ class Memory:
 
 @pytest.fixture
 def root(tmp_path):
-    """Give a root with two agents, which was left alone for longer than times are counted in."""
     for agent in ("a", "b"):
         (tmp_path / "root" / agent / "sessions").mkdir(parents=True)
         for name in ("1.jsonl", "2.jsonl"):
@@ -77,7 +76,6 @@ def test_only_the_directory_that_changed_is_listed_again(root, listed):
 
 
 def replaced(at):
-    """Let another directory stand under the name of one."""
     os.rename(at / "a", at.parent / "away")
     (at / "a").mkdir()
     (at / "a" / "9.jsonl").write_text("{}\n")

@@ -29,7 +29,6 @@ def root(tmp_path):
 
 
 def put(directory, *names):
-    """Write sessions into a directory, made where it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in names:
         with open(os.path.join(directory, name), "wb") as handle:
@@ -37,7 +36,6 @@ def put(directory, *names):
 
 
 def paths(*roots, **keywords):
-    """Walk roots and give the paths found, in order."""
     return [one.path for one in discover([Root(str(r), **keywords) for r in roots])]
 
 
@@ -280,7 +278,6 @@ def open_place():
 
 @pytest.fixture
 def ordinary():
-    """Give a process of an ordinary user's, whoever runs the tests."""
     puppet = Puppet(
         "globals().update(walk=__import__('brainsurgeon.sessions.discovery', fromlist=['x']))"
     )

@@ -59,7 +59,6 @@ def rewrite(path, data):
 
 
 def turn_into_link(path):
-    """Put a symbolic link to the very file in its place."""
     moved = str(path) + ".moved"
     os.rename(path, moved)
     os.symlink(moved, path)

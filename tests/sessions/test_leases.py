@@ -31,7 +31,6 @@ def path(tmp_path):
 
 @pytest.fixture
 def descriptor(path):
-    """Give the file's one read-only descriptor."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     yield descriptor
     os.close(descriptor)

@@ -26,7 +26,6 @@ CONTENT = st.lists(
 
 
 def in_memory(data):
-    """Open bytes as a file without a name."""
     descriptor = os.memfd_create("lines")
     os.write(descriptor, data)
     return descriptor

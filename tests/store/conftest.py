@@ -9,7 +9,6 @@ from building.rows import OPEN
 
 @pytest.fixture
 def directory(tmp_path):
-    """Give the place of a store that does not exist yet."""
     return str(tmp_path / "state")
 
 
@@ -22,7 +21,6 @@ def store(directory):
 
 @pytest.fixture
 def neighbour(directory, store):
-    """Give another process that has the same store open."""
     one = Puppet(*(step.format(directory=directory) for step in OPEN))
     yield one
     one.kill()

@@ -7,7 +7,6 @@ from building.rows import begin, confirm, cut, session
 
 @pytest.fixture
 def row(store):
-    """Give a session with two extracted values, 1 and 2."""
     row = session(store)
     confirm(store, row, begin(store, row, [cut("e1"), cut("e2")]))
     return row

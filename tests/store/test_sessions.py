@@ -9,8 +9,6 @@ from brainsurgeon.model.sessions import Fingerprint, SessionFile
 
 @pytest.fixture
 def file(tmp_path):
-    """Give a way to write a session file of an agent; its bytes do not matter here."""
-
     def writing(name="a", agent="main"):
         home = tmp_path / "agents" / agent
         path = home / "sessions" / f"{name}.jsonl"

@@ -16,7 +16,6 @@ import uuid
 
 
 def main():
-    """Append, one message after the other."""
     path, session, rows, pause = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     agent = sqlite3.connect(path, isolation_level=None, timeout=5)
     agent.create_function("octet_length", 1, lambda v: v and len(v), deterministic=True)
@@ -33,7 +32,6 @@ def main():
 
 
 def append(agent, session, number):
-    """Append one message; give its id and the text of its event."""
     agent.execute("BEGIN IMMEDIATE")
     last, leaf, events, messages = agent.execute(
         "SELECT indexed_seq, leaf_event_id, active_event_count, active_message_count"

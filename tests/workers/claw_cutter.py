@@ -31,7 +31,6 @@ AT_ONCE, NEWEST = 128, 2000
 
 
 def main():
-    """Extract until told to stop."""
     path, directory, *sessions = sys.argv[1:]
     told = {"cut": 0, "transactions": 0, "refused": 0, "held": []}
     print("cutting", flush=True)

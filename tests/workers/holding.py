@@ -16,7 +16,6 @@ from brainsurgeon.sessions.row_writing import RowEdit
 
 
 def main():
-    """Hold the lock for a moment; frozen meanwhile, it becomes a long one."""
     path, session = sys.argv[1:]
     with open_rows(row_session(path, session)) as opened:
         place = opened.lines.index[6]

@@ -170,13 +170,11 @@ def pin(world, store):
 
 
 def restored(world, store):
-    """Put one value back, with the field that says so; it may be back already."""
     restore(world.settings, store, "00000003", clock=clock, session="0")
     return {"failed": False, "changed": 1}
 
 
 def let_go(world, store):
-    """Let retention delete what was restored; the files have nothing to do with it."""
     later = NOW + 1.5 * DAY
     with _clocks_at(later):
         report = retention(world.settings, store, clock=lambda: later)
@@ -512,7 +510,6 @@ def forked(act, *arguments):
 
 
 def run(world, scenario, fault, at, dying):
-    """Do the operation, stopped at a point; in a fork."""
     os.close(dying[0])
     hurry()
     shim = Shim(fault, at)
@@ -694,7 +691,6 @@ def _prepare(world, prepare):
 
 
 def bytes_of(texts):
-    """Turn texts that went through JSON into bytes again."""
     return {name: text.encode() for name, text in texts.items()}
 
 
@@ -746,7 +742,6 @@ def chosen(points, first, extent):
 
 
 def main(base, scenario, fault, extent):
-    """Stop at one point after the other; print what was found."""
     world = World(base)
     gc.disable()
     gc.freeze()

@@ -135,7 +135,6 @@ def prepare():
 
 
 def run(world, scenario, fault, at):
-    """Do the operation, stopped at a point; in a fork."""
     prepare()
     shim = RowShim(fault, at)
     shim.install()
@@ -215,7 +214,6 @@ def _plain(text):
 
 
 def main(base, scenario, fault, extent):
-    """Stop at one point after the other; print what was found."""
     world = World(base)
     gc.disable()
     gc.freeze()

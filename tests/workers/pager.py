@@ -18,7 +18,6 @@ def over(seconds):
 
 
 def main(session, *_):
-    """Open what has just lost its name, again and again; print how often."""
     opened = 0
     while not over(0.2):
         found = os.open(session, os.O_PATH)

@@ -41,7 +41,6 @@ def wrong(history, seen, kind):
 
 
 def main(session, kind):
-    """Take snapshots; print how many, and what was wrong with some of them."""
     taken, bad, history = 0, [], []
     while not select.select([sys.stdin], [], [], 0.02)[0]:
         try:

@@ -85,7 +85,6 @@ class Talk:
         return True
 
     def runs(self, *words):
-        """Run our program; give what it printed."""
         done = subprocess.run(
             [sys.executable, "-m", "brainsurgeon", *words], env=self.agent.environment,
             capture_output=True, timeout=120, check=False,

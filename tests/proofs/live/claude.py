@@ -95,7 +95,6 @@ class ClaudeCode:
         return self._asked(number, rounds)
 
     def fork(self, *rounds):
-        """Do one turn in a fork of the session; give the fork's id and the requests."""
         number, prompt = self.model.script(*rounds)
         said = self._run(prompt, self.session, fork=True)
         assert self.model.plans[number][1] in str(said.get("result")), said
@@ -112,7 +111,6 @@ class ClaudeCode:
         return requests
 
     def tries(self, *rounds):
-        """Do one turn; tell whether it ended well."""
         _, prompt = self.model.script(*rounds)
         return self._end(prompt, self.session).returncode == 0
 
@@ -130,7 +128,6 @@ class ClaudeCode:
         return self.runs(prompt, self._session(session, fork=fork))
 
     def runs(self, prompt, options):
-        """Run the program to its end with further options; give how it ended."""
         began = time.monotonic()
         done = subprocess.run(
             [*self.words, "-p", "--output-format", "json", *self._options(), *options],

@@ -25,7 +25,6 @@ class OnMessages(OpenClaw):
         path.write_text(json.dumps(said))
 
     def turn(self, *plan):
-        """Do one turn through the gateway; give its requests."""
         self.turns += 1
         number, prompt = self.model.script(*plan)
         done = subprocess.run(

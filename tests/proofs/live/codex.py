@@ -56,7 +56,6 @@ class Codex:
         return max(self.config.rglob("rollout-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
 
     def turn(self, *rounds):
-        """Do one turn, in the newest session where there is one; give its requests."""
         number, prompt = self.model.script(*rounds)
         known = list(self.config.rglob("rollout-*.jsonl"))
         words = ["resume", "--last"] if known else []

@@ -53,7 +53,6 @@ class Databases(OpenClaw):
         self.gateway = None
 
     def open(self):
-        """Start the gateway and wait until it answers."""
         self.gateway = super().open()
         return self.gateway
 
@@ -79,7 +78,6 @@ class Databases(OpenClaw):
         )  # fmt: skip
 
     def ask(self, session, *calls, local=False):
-        """Do one turn, which ends as it should; give its requests."""
         began = time.monotonic()
         tag, asking = self.begin(session, *calls, local=local)
         told, wrong = asking.communicate(timeout=960)
@@ -98,7 +96,6 @@ class Databases(OpenClaw):
         ))  # fmt: skip
 
     def run(self, *words):
-        """Run OpenClaw's program; give what it prints."""
         done = subprocess.run(
             [*self.program, *words], env=self.environment, cwd=self.base / "workspace",
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
@@ -188,7 +185,6 @@ def said(message):
 
 
 def placeholders(request):
-    """Name the placeholders that the model was shown as tool results."""
     shown = [one["content"] for one in request["messages"] if one["role"] == "tool"]
     return set(PLACEHOLDER.findall(json.dumps(shown)))
 

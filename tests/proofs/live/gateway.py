@@ -68,7 +68,6 @@ class OpenClaw:
         }
 
     def open(self):
-        """Start the gateway and wait until it answers."""
         words = [*self.program, "gateway", "run", "--port", str(self.port), "--bind", "loopback",
                  "--token", "only-here"]  # fmt: skip
         gateway = self._start(words, self.environment, "gateway.log")

@@ -202,7 +202,6 @@ class _Handler(Streaming, BaseHTTPRequestHandler):
         self.whole({"type": "error", "error": {"type": "not_found_error", "message": "no"}}, 404)
 
     def do_POST(self):
-        """Answer, as a stream where that was asked for."""
         body = self.body()
         if not self.path.startswith("/v1/messages"):
             return self.do_GET()

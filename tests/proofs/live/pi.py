@@ -76,7 +76,6 @@ class Pi:
         return max(self.sessions.rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
 
     def turn(self, *rounds, session=("--session-id", "s1"), more=()):
-        """Do one turn in a process of its own; give its requests."""
         number, prompt = self._next(rounds)
         done = subprocess.run(
             self.words("-p", "--mode", "json", *session, *more, prompt), env=self.environment,

@@ -8,7 +8,6 @@ DEADLINE = 300
 
 
 def ours(agent, *words, code=0):
-    """Run our program as the agent's user does; return what it printed."""
     done = subprocess.run(
         [sys.executable, "-m", "brainsurgeon", *words], env=agent.environment,
         capture_output=True, timeout=120, check=False,
@@ -18,7 +17,6 @@ def ours(agent, *words, code=0):
 
 
 def wait(what, until, deadline=DEADLINE):
-    """Wait until something holds, and return it."""
     end = time.monotonic() + deadline
     while not (found := until()):
         assert time.monotonic() < end, f"not within {deadline} s: {what}"
@@ -27,5 +25,4 @@ def wait(what, until, deadline=DEADLINE):
 
 
 def lines_of(tag, lines=80):
-    """Return a shell command that prints so many lines of some forty characters."""
     return f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"

@@ -80,7 +80,6 @@ class Agent:
         os.rename(temporary, self.registry)
 
     def state(self):
-        """Give what the fence compares; None without a file."""
         try:
             status = os.stat(self.path)
         except FileNotFoundError:
@@ -109,7 +108,6 @@ class Agent:
         self.fence = state
 
     def add(self, kind, **fields):
-        """Add an entry in memory and, once the session stands on disk, append it."""
         entry = {"type": kind, "id": f"{self.random.getrandbits(32):08x}",
                  "parentId": self.entries[-1]["id"] if len(self.entries) > 1 else None,
                  "timestamp": iso(), **fields}  # fmt: skip
@@ -131,7 +129,6 @@ class Agent:
         self.add("message", message={"role": role, **fields, "timestamp": now()})
 
     def rewrite(self):
-        """Write the whole file again, in place, from memory."""
         self.check()
         data = b"".join(line(entry) for entry in self.entries)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -259,7 +256,6 @@ def iso():
 
 
 def now():
-    """Give the time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 

@@ -16,7 +16,6 @@ from brainsurgeon.store import open_store
 
 
 def main():
-    """Scan until SIGTERM."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     settings, _ = config.load(sys.argv[1])

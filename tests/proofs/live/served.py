@@ -36,13 +36,11 @@ class Scripted(Served):
         self._numbers = itertools.count(1)
 
     def script(self, *rounds, closing="done."):
-        """Script one turn; give its number and the prompt that asks for it."""
         number = next(self._numbers)
         self.plans[number] = (rounds, f"{closing} [{number}]")
         return number, f"Please do the next step. [plan {number}]"
 
     def of(self, number):
-        """Give the requests that were made for one turn, in order."""
         return [request for plan, request in self.requests if plan == number]
 
 

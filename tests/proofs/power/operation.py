@@ -58,7 +58,6 @@ def cut(settings, store, clock):
 
 
 def archive(settings, store, clock):
-    """Archive every turn into its last answer, and cut everything that may be extracted."""
     archiving = ArchiveTable(enabled=True, token_threshold=0, keep_turns=0)
     scan(settings.model_copy(update={"archive": archiving}), store, clock=clock)
 

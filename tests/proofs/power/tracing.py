@@ -28,7 +28,6 @@ _HERE = re.compile(r"^(?P<number>AT_FDCWD)<(?P<path>(?:\\x[0-9a-f]{2})*)>")
 
 
 def why_not():
-    """Say why nothing can be traced here, or None."""
     if shutil.which("strace") is None:
         return "strace is not installed (Debian: apt-get install strace)"
     tried = ["strace", "-o", os.devnull, sys.executable, "-c", ""]
@@ -220,7 +219,6 @@ class Disk:
                 writes[number].append((kind, *told[1:]))
 
     def content(self, number, count, half):
-        """Give the bytes of a file with so many of its writes."""
         key = number, count, half
         if key not in self._contents:
             data = bytearray(self._before.get(number, b""))
