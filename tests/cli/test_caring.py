@@ -45,12 +45,3 @@ def test_a_purge_names_what_it_would_lose(world, session, cli):
     assert b"main/s: 1 placeholder" in kept.stdout
     assert (told["removed"], [one["session"] for one in told["in_the_way"]]) == (False, ["main/s"])
     assert (gone.returncode, world.state.exists()) == (0, False)
-
-
-def test_each_of_them_explains_itself_with_an_example(cli):
-    """`--help` of each has an example that calls it, within 80 columns."""
-    names = ("backup", "restore", "purge")
-    for words, done in together(cli, [("store", name, "--help") for name in names]).items():
-        assert done.returncode == 0
-        assert f"brainsurgeon store {words[1]}".encode() in done.stdout
-        assert max(map(len, done.stdout.decode().splitlines())) <= 80

@@ -213,14 +213,16 @@ def test_cat_as_json_holds_every_byte(world, session, cli):
     assert said["session"] == "main/s"
 
 
-def test_a_broken_configuration_lists_every_problem(world, session):
+def test_a_broken_configuration_lists_every_problem(world, session, monkeypatch):
     """All problems come at once, each with its place, and no command does anything."""
+    monkeypatch.setenv("BRAINSURGEON_LOG_LEVEL", "loud")
     world.config_file()
     config = world.base / "broken.toml"
     config.write_text(
         f'state_dir = "{world.base}/fresh"\nkeep_recent = "three"\nretention = "1 day"\n'
         'trigger_types = ["thinking", "nonsense"]\nno_such_key = 1\nmin_reclaim = "lots"\n'
         f'[[roots]]\npath = "{world.root}"\nformat = "word"\n'
+        '[[rules]]\nkind = "tool_result"\n[[roots]]\nname = "main"\n'
     )
     before = state(world.base)
     commands = [("scan", "--once"), ("restore", "--all"), ("sessions",), ("show", "main/s")]
@@ -233,10 +235,11 @@ def test_a_broken_configuration_lists_every_problem(world, session):
         assert "nothing was run" in said.splitlines()[0]
         for place in (
             "keep_recent", "retention", "trigger_types[1]", "no_such_key", "min_reclaim",
-            "roots[0].format",
+            "roots[0].format", "roots[1].path", "roots[1].name", "rules and trigger_types",
+            "BRAINSURGEON_LOG_LEVEL",
         ):  # fmt: skip
             assert f"  {place}: " in said
-        assert len(said.splitlines()) == 7
+        assert len(said.splitlines()) == 11
     assert state(world.base) == before
 
 

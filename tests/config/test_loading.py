@@ -403,30 +403,6 @@ def test_every_key_is_tried():
     assert {key for key, *_ in BAD} == {*keys, "keep_resent"}
 
 
-def test_all_problems_are_told_at_once(problems, monkeypatch):
-    """Bad values, unknown keys, nested ones and the environment's come in one go; nothing runs."""
-    monkeypatch.setenv("BRAINSURGEON_LOG_LEVEL", "loud")
-
-    found = problems("""
-keep_recent = -1
-retention = "soon"
-colour = "blue"
-trigger_types = ["thinking", "thoughts"]
-[[rules]]
-kind = "tool_result"
-[[roots]]
-path = "agents"
-[[roots]]
-format = "auto"
-name = "main"
-""")
-
-    assert sorted(problem.partition(":")[0] for problem in found) == [
-        "BRAINSURGEON_LOG_LEVEL", "colour", "keep_recent", "retention", "roots[0].path",
-        "roots[1].name", "roots[1].path", "rules and trigger_types", "trigger_types[1]",
-    ]  # fmt: skip
-
-
 def test_a_problem_shows_what_was_given_but_no_secret(problems):
     """The value is shown, shortened; what stands under a key that is not ours may be a secret."""
     found = problems(f'log_level = "{"loud" * 50}"\napi_key = "hunter2"\n')

@@ -60,19 +60,6 @@ def test_looking_for_a_session_makes_no_row(store, write, look):
     assert list(store.sessions.all()) == []
 
 
-def test_a_row_follows_its_session_to_another_path(store, write, look):
-    """Where the old path is gone, the same session id at a new path is the same session."""
-    path = write("a", "one")
-    row = look(path)
-    path.unlink()
-    moved = write("b", "one", agent="other")
-
-    assert look(moved, find_record).id == row.id
-    after = look(moved, update_record)
-    assert (after.id, after.path, after.title) == (row.id, str(moved), "other/b")
-    assert [one.id for one in store.sessions.all()] == [row.id]
-
-
 def test_a_copy_gets_a_row_of_its_own(store, write, look):
     """While a file with the id stands at the old path, a second one is another session."""
     first, second = look(write("a", "one")), look(write("b", "one"))
@@ -97,22 +84,6 @@ def test_the_rows_of_exchanged_files_follow_at_the_first_look(write, look, first
     assert found == noted == {"a": rows["b"], "b": rows["a"]}
 
 
-@pytest.mark.parametrize("first", ["main", "other"])
-def test_the_rows_of_exchanged_agents_follow_at_the_first_look(root, write, look, first):
-    """Two agents' directories that were exchanged: each session belongs to its new agent."""
-    paths = {agent: write("s", f"of {agent}", agent) for agent in ("main", "other")}
-    rows = {agent: look(path).id for agent, path in paths.items()}
-    exchange(root / "main", root / "other")
-    second = "other" if first == "main" else "main"
-
-    noted = {agent: look(paths[agent], update_record) for agent in (first, second)}
-
-    assert {agent: row.id for agent, row in noted.items()} == {
-        "main": rows["other"], "other": rows["main"],
-    }  # fmt: skip
-    assert {agent: row.agent for agent, row in noted.items()} == {"main": "main", "other": "other"}
-
-
 def test_a_displaced_session_is_found_again_wherever_it_comes_up(store, write, look):
     """Its path belongs to another session, so that the row follows the id."""
     first = look(write("a", "one"))
@@ -121,15 +92,6 @@ def test_a_displaced_session_is_found_again_wherever_it_comes_up(store, write, l
 
     assert (again.id, again.displaced, again.name) == (first.id, False, "b")
     assert len(list(store.sessions.all())) == 2
-
-
-def test_a_session_behind_a_link_is_not_where_it_was(root, write, look):
-    """A directory that was moved and linked to: the row follows to where the file really is."""
-    row = look(write("a", "one"))
-    (root / "main").rename(root / "moved")
-    (root / "main").symlink_to(root / "moved")
-
-    assert look(root / "moved" / "sessions" / "a.jsonl").id == row.id
 
 
 def test_a_session_that_cannot_be_read_keeps_its_row(write, look):

@@ -8,7 +8,7 @@ import pytest
 
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.render import formatting
-from building.tool import SESSION, VALUE, Agent, answered, asking, fence, pruned, said_twice
+from building.tool import SESSION, VALUE, Agent, asking, fence, pruned, said_twice
 
 # --- the actions ---------------------------------------------------------------------------------
 
@@ -83,24 +83,6 @@ def test_what_will_be_next_is_told(world):
     assert told["would_extract_total"] == 2
     assert "tool_result" in told["would_extract"][0]["reason"]
     assert told["gain_bytes"] > 1500
-
-
-def test_set_extractable_pins_an_entry_from_its_call_on(world):
-    """A pin asked for in the middle of a turn is noted, binds, and is set when the turn is over."""
-    agent = pruned(world)
-    call = {"action": "set_extractable", "entry": "0000000b", "value": False}
-    before = asking(agent, call)
-    untouched = fence(agent.path)
-
-    told = agent.told(**call)
-
-    assert told["set"] is True
-    assert told["pending"] is True
-    assert told["extractable"] is False
-    assert fence(agent.path) == untouched
-    answered(agent, before, json.dumps(told))
-    world.scan(keep_recent=0)
-    assert agent.entries()["0000000b"]["_extractable"] is False
 
 
 @pytest.mark.parametrize(

@@ -42,15 +42,6 @@ def test_get_context_lists_archives_apart_from_values(agent):
     assert {one["kind"] for one in told["extracted"]} == {"tool_result"}
 
 
-def test_restore_brings_the_turn_back(agent):
-    """After a restore the answer stands again, and the entry is protected."""
-    closing = agent.ends[0][1]
-
-    agent.told(action="restore", entry=closing, session=SESSION)
-
-    assert texts(agent.path.read_bytes(), closing) == ["Number 0 is done."]
-
-
 def test_search_finds_what_was_cut_out_and_what_stands(agent):
     """A text is found in held values and in the session, whatever its case."""
     held = agent.told(action="search", text="X" * 50, session=SESSION)["hits"]

@@ -1,9 +1,6 @@
 """Whose values a server gives: one agent's, one session's, and nobody else's."""
 
-import json
-
 import anyio
-import pytest
 from mcp import Client
 
 from brainsurgeon.lookup.scope import Scope
@@ -226,17 +223,3 @@ def test_only_those_that_hold_the_entry_are_candidates(world):
     assert SESSION in words
     assert OTHER in words
     assert "33333333" not in words
-
-
-@pytest.mark.parametrize("name", [SESSION, SESSION[:6], f"main/{SESSION}", "agent:main:main", None])
-def test_a_session_is_named_in_every_way(world, name):
-    """By id, its beginning, agent and id, session key, or path."""
-    agent = pruned(world)
-    pruned(world, "main", OTHER)
-    (agent.path.parent / "sessions.json").write_text(
-        json.dumps({"agent:main:main": {"sessionId": SESSION}})
-    )
-
-    told = agent.told(action="show", entry="00000003", session=name or str(agent.path))
-
-    assert told["session"] == f"main/{SESSION}"

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 from msgspec.structs import replace
 
-from brainsurgeon.errors import FailedError, GoneError, NotFoundError
+from brainsurgeon.errors import FailedError, GoneError
 from brainsurgeon.lookup.sessions import file_of, session_named
 from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.turns import Calibration
@@ -445,12 +445,6 @@ def test_a_look_changes_nothing(world, clock):
     assert done.values == 7
     assert path.read_bytes() == before
     assert not world.state.exists()
-
-
-def test_nothing_is_relieved_that_is_not_there(world):
-    """A name that fits no session is said to."""
-    with pytest.raises(NotFoundError):
-        lift(world, "none")
 
 
 def test_what_is_excluded_is_not_relieved_either(world):

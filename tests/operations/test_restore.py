@@ -229,9 +229,12 @@ def test_a_request_that_was_carried_out_protects_from_that_moment(
     assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
 
 
-@pytest.mark.parametrize(("protection", "patience"), [(600, 600), (30, 600), (1200, 1200)])
+@pytest.mark.parametrize(
+    ("protection", "waited", "lapsed"),
+    [(600, 599, False), (600, 600, True), (30, 600, True), (1200, 1200, True)],
+)
 def test_a_put_back_lapses_when_no_idle_moment_comes_in_time(
-    world, conversation, pruned, path, clock, protection, patience
+    world, conversation, pruned, path, clock, protection, waited, lapsed
 ):
     """After the larger of the protection and ten minutes the request is over, with its reason."""
     settings = {"keep_after_restore_seconds": protection}
@@ -239,27 +242,13 @@ def test_a_put_back_lapses_when_no_idle_moment_comes_in_time(
     asked = clock.now
     world.restore(pruned, **settings)
     close_turn(path, conversation, clock)
-    clock.now = asked + patience
+    clock.now = asked + waited
     world.scan(**settings)
-    [event] = world.store.events.after(0, kinds=("lapse",))
+    reasons = [event.facts["reason"] for event in world.store.events.after(0, kinds=("lapse",))]
 
-    assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
+    assert text_of(path, pruned) == (f"[[extracted-{pruned}]]" if lapsed else "x" * 2000)
     assert world.store.requests.count_open() == 0
-    assert event.facts["reason"] == "its session was not idle in time, or is excluded or gone"
-
-
-def test_a_put_back_is_carried_out_until_just_before_it_lapses(
-    world, conversation, pruned, path, clock
-):
-    """One second before the end of its patience a request still counts."""
-    open_turn(path, conversation, clock)
-    asked = clock.now
-    world.restore(pruned)
-    close_turn(path, conversation, clock)
-    clock.now = asked + 599
-    world.scan()
-
-    assert text_of(path, pruned) == "x" * 2000
+    assert reasons == ["its session was not idle in time, or is excluded or gone"] * lapsed
 
 
 def test_asking_twice_while_the_turn_is_open_puts_back_once(

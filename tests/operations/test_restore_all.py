@@ -44,7 +44,8 @@ def test_everything_but_the_expired_comes_back(world, conversation, path):
     [done] = world.restore_all()
 
     assert (done.state, done.values) == ("restored", 2)
-    assert done.missed == (f"{ident}: expired",)
+    assert done.missed == done.left == (f"{ident}: expired",)
+    assert done.unfinished
     assert entry(path, ident)["message"]["details"]["aggregated"] == f"[[extracted-{ident}]]"
 
 

@@ -857,18 +857,6 @@ def test_a_text_that_looks_like_a_placeholder_is_nobodys(world):
     is_undone(world, {path: said})
 
 
-def test_what_expired_is_named(world):
-    """A placeholder that leads to a tombstone stays, and undoing everything is not done."""
-    path, _ = write(world.directory / "s.jsonl", talk("secret"))
-    assert extract(world) == 1
-    sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0")
-    [done] = world.restore_all()
-
-    assert done.unfinished
-    assert done.left == ("00000003: expired",)
-    assert b"[[extracted-00000003]]" in path.read_bytes()
-
-
 @pytest.mark.parametrize("how", ["reset", "deleted"])
 def test_an_archive_that_is_a_file_is_restored(world, how):
     """What its agent put away gets its values back, byte for byte, like a session."""
@@ -898,15 +886,6 @@ def test_an_archive_that_its_agent_packed_is_named(world):
     assert away.read_bytes() == before
     assert [one.session for one in done if one.unfinished] == [str(away)]
     assert expire(world) == 0
-
-
-def test_a_session_that_is_at_work_is_not_done(world):
-    """A session that is not idle gets its values later: until then placeholders stand in it."""
-    write(world.directory / "s.jsonl", talk("secret"))
-    assert extract(world) == 1
-    [done] = world.restore_all(quiet_seconds=10**9)
-
-    assert (done.state, done.unfinished) == ("pending", True)
 
 
 def test_a_deleted_session_leaves_nothing_to_undo(world):

@@ -309,18 +309,6 @@ def test_an_unreadable_directory_is_named_and_stops_nothing(open_place, ordinary
     ]
 
 
-def test_an_unreadable_root_is_named(open_place, ordinary):
-    """A root that an ordinary user cannot open is reported with the reason."""
-    put(open_place / "root", "1.jsonl")
-    (open_place / "root").chmod(0o000)
-    place = f"{open_place}/root"
-    listed = ordinary.ask(
-        f"[(one.path, one.why, one.failed) for one in walk.discover([walk.Root({place!r})])]"
-    )
-
-    assert ast.literal_eval(listed) == [(place, "Permission denied", True)]
-
-
 @pytest.mark.parametrize(
     "name",
     ["two\nlines.jsonl", "\x1b[2Jcls.jsonl", os.fsdecode(b"caf\xe9.jsonl"), "a'b\"c;--.jsonl"],

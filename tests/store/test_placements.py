@@ -68,29 +68,12 @@ def test_a_value_that_is_gone_from_one_session_may_stand_in_another(store, row, 
     assert (unplaced(store), state(store)) == ([30.0, None], ["restored"])
 
 
-def test_since_when_a_value_stands_nowhere_is_written_once(store, row):
-    """Later looks that do not find it either change nothing."""
-    record(store, row, gone=[1], now=20.0)
-    record(store, row, gone=[1], now=30.0)
-
-    assert unplaced(store) == [20.0, None]
-
-
 def test_a_value_that_stands_again_is_not_about_to_expire(store, row):
     """Its agent wrote the placeholder back."""
     record(store, row, gone=[1])
     record(store, row, standing=[1, 2])
 
     assert (unplaced(store), state(store)) == ([None, None], ["standing"])
-
-
-def test_since_when_an_entry_is_missed_is_written_once(store, row):
-    """A value whose entry is not found keeps its placement, with the first moment."""
-    record(store, row, standing=[1], missed=[2], now=20.0)
-    record(store, row, standing=[1], missed=[2], now=30.0)
-
-    assert missed(store) == [(row.id, 1, None), (row.id, 2, 20.0)]
-    assert unplaced(store) == [None, None]
 
 
 def test_an_entry_that_is_found_again_was_never_missed(store, row):
