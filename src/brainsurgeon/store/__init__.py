@@ -36,10 +36,7 @@ from brainsurgeon.store.sessions import (
 
 
 class Store:
-    """An open store. As a context manager it closes itself and translates SQLite errors.
-
-    Its tables take and return values and do not expose the connection.
-    """
+    """An open store. As a context manager it closes itself and translates SQLite errors."""
 
     def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
         self.directory = directory
@@ -112,8 +109,8 @@ class Store:
     def transaction(self) -> Iterator[None]:
         """Run a block as one transaction that is durable when the block ends.
 
-        A process that replaces the database locks it meanwhile. So once the transaction has begun,
-        the file in the directory shows whether this database is still the store.
+        A process that replaces or upgrades the store locks it meanwhile. So once the transaction
+        has begun, it is certain whether this database is still the store.
         """
         with database.translated(self.directory):
             self._connection.execute("BEGIN IMMEDIATE")
@@ -131,10 +128,7 @@ class Store:
         self, session_id: int, patience: float = database.PATIENCE,
         check_stop: Callable[[], None] = lambda: None,
     ) -> AbstractContextManager[None]:  # fmt: skip
-        """Hold the writer lock of one session; raise BusyError after `patience` seconds.
-
-        `check_stop` may raise an exception to end the wait.
-        """
+        """Hold the writer lock of one session; raise BusyError after `patience` seconds."""
         if self._locks is None:
             raise StoreUnusableError(
                 f"{self.directory}: the store was opened for reading only; nothing was changed"

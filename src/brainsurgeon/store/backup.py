@@ -36,10 +36,8 @@ _OWN = ("locks", "daemon.lock", "last_run", "report.html")
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
-    """Copy the store of a directory to a file and check the copy; on failure leave no file behind.
+    """Copy the store of a directory, without a rewrite in progress, to a file; check the copy.
 
-    The copy is of a moment without a rewrite in progress. An existing file is replaced only with
-    `force`. Other processes may write to the store meanwhile; they wait for a moment at most.
     Raises BusyError if rewrites of sessions do not end within a minute.
     """
     _refuse_target(directory, target, force=force)
@@ -64,11 +62,7 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
 
 
 def take_copy(source: str, path: str) -> int:
-    """Copy a backup to a new file and return the number of its values.
-
-    Raises UsageError if the file does not exist, StoreUnusableError if it is damaged, not a store
-    or of another version.
-    """
+    """Copy a backup to a new file, check it, and return the number of its values."""
     if not os.path.isfile(source):
         raise UsageError(f"{source}: no such file; name another")
     try:
@@ -132,18 +126,13 @@ def _copy_database(source: str, path: str, at_rest: AbstractContextManager[None]
 
 def _copy_values(copy: sqlite3.Connection) -> None:
     """Copy the values that are newer than the newest value in the copy."""
-    newest = copy.execute("SELECT coalesce(max(id), 0) FROM blobs").fetchone()[0]
-    while True:
-        row = copy.execute(
-            "SELECT max(id) FROM (SELECT id FROM old.blobs WHERE id > ? ORDER BY id LIMIT ?)",
-            (newest, _TOGETHER),
-        ).fetchone()
-        if row[0] is None:
-            return
-        copy.execute(
-            "INSERT INTO blobs SELECT * FROM old.blobs WHERE id > ? AND id <= ?", (newest, row[0])
-        )
-        newest = row[0]
+    added = _TOGETHER
+    while added == _TOGETHER:
+        added = copy.execute(
+            "INSERT INTO blobs SELECT * FROM old.blobs"
+            " WHERE id > (SELECT coalesce(max(id), 0) FROM main.blobs) ORDER BY id LIMIT ?",
+            (_TOGETHER,),
+        ).rowcount
 
 
 def check_copy(path: str) -> int:
@@ -182,10 +171,7 @@ def _refuse_target(directory: str, target: str, *, force: bool) -> None:
 
 
 def refuse_without_room(directory: str, needed: int) -> None:
-    """Raise StoreFullError if fewer than `needed` bytes are free on the disk of a directory.
-
-    Raise UsageError if the directory cannot be written.
-    """
+    """Raise StoreFullError if fewer than `needed` bytes are free on the disk of a directory."""
     if not os.access(directory, os.W_OK | os.X_OK):
         raise UsageError(f"{directory}: cannot be written by this user; name another directory")
     left = free(directory)

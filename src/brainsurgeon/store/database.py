@@ -36,8 +36,7 @@ PATIENCE = 10.0
 
 # The base class of SQLite's errors.
 DatabaseError = sqlite3.Error
-# Bytes. Values of some kilobytes leave part of a page unused: with 8192, a store of 40 KB values
-# was 7 % larger, a store of 8 KB values 12 %. Deleting took longer, scans took the same time.
+# Bytes. With 8192, a store of 40 KB values was 7 % larger, a store of 8 KB values 12 %.
 PAGE = 4096
 
 ADVICE = (
@@ -116,9 +115,9 @@ def make_directory(directory: str) -> None:
 
 
 def open_database(directory: str, locks: int | None = None) -> sqlite3.Connection:
-    """Open the database for writing if `locks`, a descriptor of the lock file, is given.
+    """Open the database for reading or, with a descriptor of the lock file, for writing.
 
-    Otherwise open it for reading. Opening for writing creates a missing database.
+    Opening it for writing creates a missing one.
     """
     path = database_path(directory)
     while True:
@@ -215,11 +214,7 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
 
 
 def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
-    """Raise StoreUnusableError if a database is not a store, or of another version.
-
-    Called again in every transaction: another process may have upgraded the store while this one
-    had it open.
-    """
+    """Raise StoreUnusableError if a database is not a store, or of another version."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID:
         raise StoreUnusableError(
@@ -244,10 +239,9 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
 def _refuse_foreign(path: str) -> None:
     """Raise StoreUnusableError if a database is not a store, without changing it.
 
-    A normal connection would move another program's write-ahead log into its database. This one
-    takes no lock and changes nothing. If it cannot read the database, the normal connection reports
-    why. The file is not opened without SQLite: closing that descriptor would release the locks of
-    all connections of this process.
+    A normal connection would move another program's write-ahead log into its database, and reports
+    why this one cannot read it. The file is not opened without SQLite: closing that descriptor
+    would release the locks of all connections of this process.
     """
     uri = f"{address(path, 'ro')}&immutable=1"
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -340,10 +334,7 @@ def hold_store(directory: str) -> Iterator[None]:
 
 @contextmanager
 def hold_sessions(directory: str, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold the writer locks of all sessions, so that no rewrite is under way in the store.
-
-    Raises BusyError if one is still under way after `patience` seconds.
-    """
+    """Hold the writer locks of all sessions; raise BusyError after `patience` seconds."""
     descriptor = open_locks(directory, "locks")
     try:
         busy = "another brainsurgeon is rewriting a session; try again"
@@ -358,10 +349,9 @@ def hold_bytes(
     descriptor: int, start: int, length: int, busy: str, patience: float,
     check_stop: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:  # fmt: skip
-    """Lock bytes of the lock file; raise BusyError after `patience` seconds.
+    """Lock bytes of the lock file, one for each session; raise BusyError after `patience` seconds.
 
-    Each session has one byte; length 0 means up to the end. The kernel releases the lock when its
-    holder dies.
+    Length 0 means up to the end. The kernel releases the lock when its holder dies.
     """
     deadline = time.monotonic() + patience
     while not _lock_bytes(descriptor, start, length, fcntl.F_WRLCK):
@@ -409,24 +399,18 @@ class Table:
         return [row[0] for row in self._execute(statement, values)]
 
     def _records(self, kind: type[_Record], source: str, *values: object) -> list[_Record]:
-        """Return rows as records, whose fields are named like the columns.
-
-        `source` is the part of the statement after FROM.
-        """
+        """Return rows as records; `source` is the part of the statement after FROM."""
         statement = f"SELECT {', '.join(kind.__struct_fields__)} FROM {source}"  # noqa: S608
         return [kind(*row) for row in self._execute(statement, values)]
 
     def _decoded(self, kind: type[_Record], source: str, *values: object) -> Iterator[_Record]:
-        """Yield records stored as MessagePack, without those that an earlier version wrote.
-
-        `source` is a column, FROM, and the rest of the statement.
-        """
+        """Yield records stored as MessagePack, without those that an earlier version wrote."""
         for text in self._column(f"SELECT {source}", *values):
             with suppress(msgspec.DecodeError):
                 yield msgspec.msgpack.decode(text, type=kind)
 
     def _insert(self, table: str, row: Mapping[str, object], or_else: str = "") -> int:
-        """Insert a row, given as values by column, and return its id."""
+        """Insert a row and return its id."""
         places = ", ".join("?" * len(row))
         cursor = self._execute(
             f"INSERT {or_else} INTO {table} ({', '.join(row)}) VALUES ({places})",  # noqa: S608

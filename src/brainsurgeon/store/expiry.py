@@ -41,10 +41,9 @@ _WANTED = """
 
 
 class Sight(NamedTuple):
-    """A session as a run found it; times are seconds since 1970 (UTC).
+    """A session as a run found it: when it last changed, or when it was first missing.
 
-    `activity` is the time of its last change, `missed_at` the time it was first missing. Both are
-    None if this run cannot see the session.
+    Both are None if this run cannot see the session.
     """
 
     session_id: int
@@ -65,9 +64,8 @@ class Expiry(Table):
     ) -> tuple[int, float] | None:
         """Count the stored values that went missing from all their sessions before a time.
 
-        Returns the count and the time when the first of them went missing, or None without any. A
-        missing session counts like one without the value. Requested values and values below a root
-        in `held_back` are not counted. Times are seconds since 1970 (UTC).
+        Returns the count and the time when the first of them went missing, or None without any.
+        Requested values and values below a root in `held_back` are not counted.
         """
         count, first = self._execute(
             "SELECT count(*), min(missed) FROM"  # noqa: S608
@@ -86,8 +84,7 @@ class Expiry(Table):
     def delete(self, expired: Iterable[tuple[int, str]], now: float) -> int:
         """Turn extractions into tombstones, with the reasons; return the number of deleted values.
 
-        A value is deleted with the last extraction that refers to it. Part of the caller's
-        transaction.
+        A value is deleted with the last extraction that refers to it.
         """
         values, entries = set(), set()
         for ident, why in expired:

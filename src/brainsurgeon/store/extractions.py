@@ -76,14 +76,11 @@ class Blobs(Table):
 
     def release(self, ids: Iterable[int]) -> int:
         """Delete values that no extraction refers to; return how many."""
-        return sum(
-            self._execute(
-                "DELETE FROM blobs WHERE id = ? AND NOT EXISTS"
-                " (SELECT 1 FROM extractions WHERE extractions.blob_id = blobs.id)",
-                (row,),
-            ).rowcount
-            for row in ids
-        )
+        return self._executemany(
+            "DELETE FROM blobs WHERE id = ? AND NOT EXISTS"
+            " (SELECT 1 FROM extractions WHERE extractions.blob_id = blobs.id)",
+            ((ident,) for ident in ids),
+        ).rowcount
 
     def check(self, check_stop: Callable[[], None]) -> tuple[int, list[int]]:
         """Check the values that are known to be damaged, and some that extractions refer to.
@@ -141,13 +138,11 @@ class Blobs(Table):
         return len(rows), [ident for ident, name in rows if not self._is_sound(ident, name)]
 
 
-_COLUMNS = (
-    "e.id, e.session_id, e.entry_id, e.name, e.path, e.kind, e.tool, e.block, e.replacement,"
-    " e.anchor, e.rest, e.chars, e.size, e.digest, e.blob_id, e.run_id, e.archive_id,"
-    " e.tokens, e.extracted_at, e.restored_at, e.expired_at, e.expired_why,"
-    " CASE WHEN e.blob_id IS NULL THEN 'expired' WHEN EXISTS (SELECT 1 FROM placements p"
+_STATE = (
+    "CASE WHEN e.blob_id IS NULL THEN 'expired' WHEN EXISTS (SELECT 1 FROM placements p"
     " WHERE p.extraction_id = e.id) THEN 'standing' ELSE 'restored' END"
 )
+_COLUMNS = ", ".join([*(f"e.{name}" for name in Extraction.__struct_fields__[:-2]), _STATE])
 # True if a session contains the name of an extraction: in a placeholder or an archive's text.
 _NAMES = "(replacement IS NULL OR archive_id IS NOT NULL)"
 # Key of a fact: the least number for a new placeholder, if sessions may share the entry's id.
@@ -171,10 +166,7 @@ class Extractions(Table):
         )
 
     def named(self, names: Iterable[str]) -> list[Extraction]:
-        """Return the extractions with these ids in their placeholders; oldest first.
-
-        The cost grows with the number of names, not with the size of the store.
-        """
+        """Return the extractions with these ids in their placeholders; oldest first."""
         listed = json.dumps(sorted(set(names)))
         return self._extractions("e.name IN (SELECT value FROM json_each(?))", listed)
 
@@ -191,8 +183,7 @@ class Extractions(Table):
     def of_entry(self, reference: str) -> list[Extraction]:
         """Return the extractions of an entry, by its id or by a placeholder.
 
-        The bare id of an entry finds the extractions of all its placeholders. A whole placeholder,
-        or an id with a number, finds only those of that placeholder.
+        A whole placeholder, or an id with a number, finds only those of that placeholder.
         """
         name = id_named(reference) if is_placeholder(reference) else reference
         if storable(name) != name:  # it contains characters that no id has
@@ -208,13 +199,11 @@ class Extractions(Table):
         """Return the ids of the entries whose placeholders have an id that begins like this."""
         if not beginning or storable(beginning) != beginning:
             return []
-        rows = self._execute(
+        return self._column(
             "SELECT DISTINCT entry_id FROM extractions"
             " WHERE name >= ?1 AND name < ?1 || char(1114111) AND journal_id IS NULL"
-            " ORDER BY entry_id",
-            (beginning,),
-        )
-        return [ident for (ident,) in rows]
+            " ORDER BY entry_id", beginning,
+        )  # fmt: skip
 
     def _extractions(self, where: str, value: object) -> list[Extraction]:
         rows = self._execute(
@@ -228,10 +217,7 @@ class Extractions(Table):
         ]
 
     def add(self, edit: Removal, **columns: object) -> None:
-        """Record a removal that a rewrite will make. It counts once the rewrite is confirmed.
-
-        `columns` are those that the plan does not know, such as the ids of value and rewrite.
-        """
+        """Record a removal that a rewrite will make; `columns` are those that it does not know."""
         before = edit.takes_over and self._first(
             "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
         )
@@ -290,7 +276,7 @@ class Extractions(Table):
 
 class Fields(Table):
     def add(self, record: FieldRecord, journal_id: int) -> None:
-        """Record a field that a rewrite is about to set. The record has no id yet."""
+        """Record a field that a rewrite is about to set."""
         row = asdict(record) | {"id": None, "state": "pending", "journal_id": journal_id}
         self._insert("fields", row)
 
@@ -323,8 +309,6 @@ class Fields(Table):
 
 
 class Placeholders(Table):
-    """The ids in placeholders. Records are never deleted, so they tell which ids are used."""
-
     def name(
         self, ident: str, path: KeyPath, value: tuple[int, bytes],
         taken: Container[str] = frozenset(), *, reused: bool = False,
@@ -332,9 +316,8 @@ class Placeholders(Table):
         """Return the id for the placeholder of a value: `ident`, or `ident~2`, `ident~3`, ...
 
         `value` is the id of the stored value and its digest. Equal bytes at the same path share a
-        placeholder. `taken` are texts that the file already contains with another meaning; they are
-        not used. `reused` means that the id is not random: other sessions may have it. The cost
-        does not grow with the number of times an id was used.
+        placeholder. `taken` are texts that the file already contains with another meaning. `reused`
+        means that the id is not random: other sessions may have it.
         """
         place = key_path_text(path)
         for name in self._known(ident, place, *value):
@@ -378,10 +361,10 @@ class Placeholders(Table):
 
 
 def renumber(connection: sqlite3.Connection) -> None:
-    """Prevent a store from a backup from reusing placeholders of the store that it replaces.
+    """Prevent a store from a backup from reusing placeholders that were made after the backup.
 
-    Placeholders made after the backup are still in files. Ids that are not random could get the
-    same placeholders again. So their numbers continue from a random one, larger than all used ones.
+    They are still in files, and ids that are not random could get them again. So their numbers
+    continue from a random one, larger than all used ones.
     """
     Facts(connection).put(_LEAST_NUMBER, secrets.randbelow(10**9) + 10**6)
 
@@ -398,10 +381,11 @@ class Placements(Table):
 
     def sessions_of(self, extraction_ids: Iterable[int]) -> frozenset[int]:
         """Return the ids of the sessions that contain any of these extractions."""
-        statement = "SELECT session_id FROM placements WHERE extraction_id = ?"
-        return frozenset(
-            session for ident in extraction_ids for session in self._column(statement, ident)
-        )
+        return frozenset(self._column(
+            "SELECT session_id FROM placements"
+            " WHERE extraction_id IN (SELECT value FROM json_each(?))",
+            json.dumps(list(extraction_ids)),
+        ))  # fmt: skip
 
     def of_run(self, run_id: int) -> Iterator[tuple[int, int]]:
         """Yield the placements of a run's extractions, as ids of session and extraction."""
@@ -486,12 +470,9 @@ class Archives(Table):
         return self._records(ArchiveRecord, f"archives WHERE {where} ORDER BY id", *values)
 
     def add(
-        self,
-        session_id: int,
-        archives: Iterable[PlannedArchive],
-        now: float,
+        self, session_id: int, archives: Iterable[PlannedArchive], now: float,
         run_id: int | None = None,
-    ) -> dict[str, int]:
+    ) -> dict[str, int]:  # fmt: skip
         """Record archives that a rewrite is about to make; return their ids by entry."""
         more = {"session_id": session_id, "run_id": run_id, "made_at": now}
         ids = {}

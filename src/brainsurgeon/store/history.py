@@ -1,11 +1,7 @@
 """Runs, events, totals and single facts.
 
 A run of a command gets its row in the first transaction that needs its number, so a run that
-changes nothing writes nothing:
-
-    with store.runs.run("scan", now):          # around a whole run
-        with store.transaction():
-            ident = store.runs.number()        # where a row refers to its run
+changes nothing writes nothing.
 """
 
 from __future__ import annotations
@@ -93,7 +89,6 @@ class Events(Table):
         return [_with_facts(Event, row) for row in rows]
 
     def newest(self) -> int:
-        """Return the id of the newest event, or 0."""
         return self._first("SELECT max(id) FROM events") or 0
 
     def before(self, moment: float) -> int:
@@ -113,7 +108,6 @@ class Events(Table):
 
 
 def _with_facts(kind: type[_Kind], row: tuple[Any, ...]) -> _Kind:
-    """Return an event or a run; its facts are the last column."""
     return kind(*[*row[:-1], json.loads(row[-1])])
 
 
@@ -196,7 +190,6 @@ class Runs(Table):
         )  # fmt: skip
 
     def drop(self, ids: Collection[int]) -> None:
-        """Delete runs, and all references to them."""
         listed = (json.dumps(list(ids)),)
         those = "IN (SELECT value FROM json_each(?))"
         self._execute(f"UPDATE extractions SET run_id = NULL WHERE run_id {those}", listed)  # noqa: S608
@@ -221,7 +214,7 @@ class Sums(Table):
     """Totals of extracted values; sizes are bytes of the values as they were in their lines."""
 
     def by_day(self) -> list[tuple[int, int, int]]:
-        """Return the number and size of extracted values by day (days since 1970, UTC)."""
+        """Return days since 1970 (UTC), and the number and size of the values extracted on each."""
         return self._execute(
             f"SELECT CAST(e.extracted_at / 86400 AS INTEGER), count(*), sum(e.size){_STANDING}"
             " GROUP BY 1 ORDER BY 1"
@@ -280,7 +273,6 @@ class Facts(Table):
         return None if text is None else json.loads(text)
 
     def note_run(self, now: float) -> None:
-        """Record the time of a run over all sessions."""
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         if self.get("last_run_at") is None:
             self.put("last_run_at", now)  # and no new file, but an earlier store may have left one

@@ -1,8 +1,7 @@
 """Work to be done: pending requests, and unfinished rewrites with their confirmation.
 
-A request is carried out as soon as its session is idle. A rewrite is open from the commit that
-stores the originals until the old file is gone. A process that finds an open row and gets its
-session's lock knows that the writer died.
+A rewrite is open from the commit that stores the originals until the old file is gone. A process
+that finds an open row and gets its session's lock knows that the writer died.
 """
 
 import json
@@ -26,10 +25,7 @@ LEAST_WAIT = 600.0
 
 class Requests(Table):
     def add(self, asked: Request) -> None:
-        """Record a request.
-
-        A request to set, relieve or archive replaces the open one for the same entry.
-        """
+        """Record a request. One to set, relieve or archive replaces one for the same entry."""
         if asked.action in ("set", "relieve", "archive"):
             self._execute(
                 "DELETE FROM requests WHERE session_id = ? AND entry_id IS ? AND action = ?",
@@ -152,38 +148,36 @@ class Journal(Table):
         Called by the command itself, or after a crash by the command that finishes the rewrite. The
         rewrite stays open until the old file is gone (`close`).
         """
-        archives = Archives(self._connection)
-        made = archives.of_rewrite(journal_id)
-        undone = archives.undone_by(confirmation.restored_ids)
-        self._record_events(journal_id, session_id, confirmation, (made, undone))
+        self._record_events(journal_id, session_id, confirmation)
         self._confirm_extractions(journal_id, session_id, confirmation.at)
         self._confirm_restores(session_id, confirmation)
         self._confirm_fields(journal_id, session_id, confirmation)
         Requests(self._connection).end(confirmation.requests)
         self.update(journal_id, confirmed=True)
 
-    def _record_events(
-        self, journal_id: int, session_id: int, note: Confirmation,
-        archives: tuple[Sequence[int], Sequence[int]],
-    ) -> None:  # fmt: skip
-        """Write the events of a rewrite that is being confirmed, and add it to its run's totals.
-
-        `archives` are the ids of the archives that it makes and of the archives that it undoes.
-        """
-        runs, events = Runs(self._connection), Events(self._connection)
-        if note.run_id is not None and runs.named(note.run_id) is None:
-            note = replace(note, run_id=None)  # the run was lost with a damaged store
+    def _record_events(self, journal_id: int, session_id: int, note: Confirmation) -> None:
+        """Write the events of a rewrite that is being confirmed, and add it to its run's totals."""
+        runs, archives = Runs(self._connection), Archives(self._connection)
+        run = None if note.run_id is None else runs.named(note.run_id)
+        run_id = run.id if run else None  # it may be lost with a damaged store
+        requests = self._execute(
+            "SELECT action, rolls_back FROM requests WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(note.requests),),
+        ).fetchall()
+        relieves = "relieve" in [run and run.command, *(action for action, _ in requests)]
+        rolled_back = run and run.facts.get("rolls_back")
+        rolled_back = rolled_back or max((of for _, of in requests if of), default=None)
         removed = self._facts("journal_id = ?", journal_id)
         extracted = self._facts(f"journal_id = ? AND NOT {_REDACTED}", journal_id)
         redacted = self._facts(f"journal_id = ? AND {_REDACTED}", journal_id)
         listed = json.dumps(note.restored_ids)
         restored = self._facts("id IN (SELECT value FROM json_each(?))", listed)
-        rolled_back = self._rolled_back(note)
-        archived, unarchived = (self._archive_facts(ids) for ids in archives)
+        archived = self._archive_facts(archives.of_rewrite(journal_id))
+        unarchived = self._archive_facts(archives.undone_by(note.restored_ids))
         fields = self._first("SELECT count(*) FROM fields WHERE journal_id = ?", journal_id)
         known = self._first(
             "SELECT 1 FROM events WHERE run_id = ? AND session_id = ? LIMIT 1",
-            note.run_id, session_id,
+            run_id, session_id,
         )  # fmt: skip
         tokens = self._first(  # an archive includes the tokens of those that it replaces
             "SELECT coalesce(sum(n.tokens - coalesce("
@@ -193,7 +187,7 @@ class Journal(Table):
             " FROM extractions n WHERE n.journal_id = ?", journal_id,
         )  # fmt: skip
         runs.add(
-            note.run_id, sessions=not known, tokens=tokens,
+            run_id, sessions=not known, tokens=tokens,
             extracted=extracted["values"], chars=extracted["chars"],
             redacted=redacted["values"], restored=restored["values"],
             fields=fields + len(note.fields_gone),
@@ -204,17 +198,17 @@ class Journal(Table):
         )  # fmt: skip
 
         def add(kind: EventKind, facts: dict[str, Any]) -> None:
-            events.add(note.at, kind, session_id, facts, note.run_id)
+            Events(self._connection).add(note.at, kind, session_id, facts, run_id)
 
         if extracted["values"]:
             add("extraction", extracted)
         if archived:
             add("archive", archived)
-        if (removed["values"] or archived) and self._relieves(note):
+        if (removed["values"] or archived) and relieves:
             add("relief", removed)
         if redacted["values"]:
             add("redaction", redacted)
-        if rolled_back is not None:
+        if rolled_back is not None and (note.restored_ids or note.fields_gone):
             more = {"rolls_back": rolled_back, "fields_changed": len(note.fields_gone)}
             add("rollback", restored | more)
         elif restored["values"]:
@@ -247,31 +241,10 @@ class Journal(Table):
         names = ("archives", "entries", "tokens_before", "tokens_after", "turns_held")
         row = self._execute(
             "SELECT count(*), total(entries), total(tokens_before), total(tokens_after),"
-            " total(coalesce(turns, 1)) FROM archives WHERE id IN (SELECT value FROM json_each(?))",
+            " total(turns) FROM archives WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(ids),),
         ).fetchone()
         return {name: int(number) for name, number in zip(names, row, strict=True)}
-
-    def _rolled_back(self, note: Confirmation) -> int | None:
-        """Return the run that a rewrite rolls back: its own run or a request names it."""
-        if not (note.restored_ids or note.fields_gone):
-            return None
-        run: int | None = self._first(
-            "SELECT coalesce((SELECT json_extract(facts, '$.rolls_back') FROM runs WHERE id = ?),"
-            " (SELECT max(rolls_back) FROM requests"
-            " WHERE id IN (SELECT value FROM json_each(?))))",
-            note.run_id, json.dumps(note.requests),
-        )  # fmt: skip
-        return run
-
-    def _relieves(self, note: Confirmation) -> bool:
-        """Check whether a rewrite was made by `relieve`, or fulfils a request to relieve."""
-        return bool(self._first(
-            "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ? AND command = 'relieve')"
-            " OR EXISTS (SELECT 1 FROM requests WHERE action = 'relieve'"
-            " AND id IN (SELECT value FROM json_each(?)))",
-            note.run_id, json.dumps(note.requests),
-        ))  # fmt: skip
 
     def _confirm_extractions(self, journal_id: int, session_id: int, now: float) -> None:
         """Confirm new extractions and replace or displace earlier ones at the same key paths.

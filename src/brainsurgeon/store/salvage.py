@@ -72,9 +72,9 @@ def by_number(
 
 
 def highest_row_id(old: sqlite3.Connection, table: str, references: Iterable[_Row] = ()) -> int:
-    """Return an upper bound of the row ids of a table, from every place that mentions them.
+    """Return an upper bound of the row ids of a table, from every readable mention of them.
 
-    Unreadable places are left out. `references` are the rows of _REFERENCES.
+    `references` are the rows of _REFERENCES.
     """
     sources = [("rowid", table), *((row[1], row[0]) for row in references if row[2] == table)]
     known = [sequences(old).get(table, 0)]
@@ -88,10 +88,7 @@ def highest_row_id(old: sqlite3.Connection, table: str, references: Iterable[_Ro
 
 
 def by_index(old: sqlite3.Connection, column: str) -> dict[int, bytes]:
-    """Return the readable values of a column of `sessions`, by row id, from its index alone.
-
-    They are the rows before the first damaged page and after the last.
-    """
+    """Return the values of a column of `sessions`, by row id, from both ends of its index."""
     values: dict[int, bytes] = {}
     for direction in ("ASC", "DESC"):
         query = (
@@ -119,8 +116,7 @@ def sequences(connection: sqlite3.Connection) -> dict[str, int]:
 class Salvaged(Struct):
     """Counts of a salvage: copied rows by table, and stored values.
 
-    `unread` are the tables with missing rows, `sessions_made` counts the sessions whose rows were
-    lost and re-created.
+    `unread` are the tables with missing rows, `sessions_made` counts the re-created sessions.
     """
 
     rows: dict[str, int] = field(default_factory=dict)

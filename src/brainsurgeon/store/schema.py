@@ -8,10 +8,8 @@ them. `PRAGMA user_version` is VERSION; a store of any other version is refused.
 VERSION = 6
 
 SCHEMA = """
--- The catalogue of sessions: one row per path. `path` is NULL if another session took over the
--- path; `last_path` is where the session was last seen. `identity` is the id that the agent gave
--- the session, NULL if its file contains none. `missed_at` is when a retention run first found
--- nothing at the path; NULL while something is there.
+-- The catalogue of sessions: one SessionRecord per path. `path` is NULL if another session took it
+-- over; `last_path` is where the session was last seen.
 CREATE TABLE sessions (
     id INTEGER PRIMARY KEY,
     agent TEXT NOT NULL,
@@ -37,15 +35,11 @@ CREATE TABLE blobs (
 ) STRICT;
 CREATE INDEX blobs_digest ON blobs (substr(digest, 1, 8));
 
--- A value that was extracted from an entry of a session. A pair of placeholder text and key path
--- means one value, for ever: rows of completed rewrites are never deleted, unless an equal one
--- takes their place. `name` is the id in its placeholder, which may end in ~2, ~3, and so on, or
--- the entry's id if a JSON token (`replacement`) was put there instead. `path` is the value's key
--- path in the entry: JSON, or in short t0 for message.content.0.text and c0 for
--- message.content.0.content. `anchor` is the id of the tool call that the value belongs to. `rest`
--- is a digest of the rest of its line, kept if entry ids may be used twice. `journal_id` is
--- set until the rewrite is confirmed. It made the next request `tokens` smaller. `unplaced_at` is
--- when a scan first found its placeholder in no session. A row without `blob_id` is a tombstone.
+-- Extracted values, as in Extraction. A pair of placeholder text and key path means one value, for
+-- ever: rows of completed rewrites are never deleted, unless an equal one takes their place. `path`
+-- is JSON, or in short t0 for message.content.0.text and c0 for message.content.0.content.
+-- `journal_id` is set until the rewrite is confirmed. `unplaced_at` is when a scan first found the
+-- placeholder in no session.
 CREATE TABLE extractions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -91,9 +85,8 @@ CREATE TABLE placements (
 CREATE INDEX placements_extraction ON placements (extraction_id);
 CREATE INDEX placements_missed ON placements (missed_at) WHERE missed_at IS NOT NULL;
 
--- A field that brainsurgeon wrote to a file: `before` is the token that was there (NULL: none),
--- `after` the bytes that are there now, with comma and key if the field was absent. `rest` is as in
--- extractions. `state`: pending, standing, undone (a fork may still contain it).
+-- Fields that brainsurgeon wrote to files, as in FieldRecord. `state`: pending, standing, undone (a
+-- fork may still contain it).
 CREATE TABLE fields (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,

@@ -1,7 +1,4 @@
-"""The catalogue of sessions and agents, and cached facts about single sessions and their files.
-
-Each row is for one path. Which value a placeholder stands for does not depend on these rows.
-"""
+"""The catalogue of sessions, and cached facts about single sessions and their files."""
 
 from __future__ import annotations
 
@@ -51,8 +48,7 @@ class Sessions(Table):
     ) -> SessionRecord:  # fmt: skip
         """Record the path of a session in its row, or in a new one.
 
-        `record` is the row to update if it has another path. If the path was that of a session with
-        another id, the row of that session loses it (it is displaced).
+        `record` is the row to update if it has another path. Another row with the path loses it.
         """
         record, holder = record or self.fitting(file.path, identity), self.at(file.path)
         if holder and (record is None or holder.id != record.id):
@@ -86,7 +82,6 @@ class Sessions(Table):
         return [*map(_session, rows)]
 
     def alike(self, identity: str | None) -> frozenset[int]:
-        """Return the row ids of the sessions with this id; none for a file without an id."""
         return frozenset(self._column("SELECT id FROM sessions WHERE identity = ?", identity))
 
     def miss(self, missed: Iterable[tuple[int, float | None]]) -> None:
@@ -171,7 +166,6 @@ class Spending(Table):
         self._new: dict[str, tuple[list[int], list[Spent]]] = {}
 
     def has(self, ident: int) -> bool:
-        """Check whether a call is counted in any session."""
         return ident in self._ids or self._is_stored(ident)
 
     def has_session(self, path: str) -> bool:
@@ -207,13 +201,11 @@ class Spending(Table):
         self._ids, self._new = set(), {}
 
     def of(self, path: str) -> list[Spent]:
-        """Return the calls of one session, those in memory included."""
         _, new = self._new.get(path, ([], []))
         stored = self._records(Spent, "spending WHERE path = ? AND calls > 0", os.fsencode(path))
         return [*stored, *new]
 
     def total(self) -> list[Spent]:
-        """Return the calls of all sessions, by model."""
         model, priced, *sums = Spent.__struct_fields__
         rows = self._execute(
             f"SELECT {model}, {priced}, {', '.join(f'sum({name})' for name in sums)}"  # noqa: S608
@@ -233,20 +225,18 @@ class Rows(Table):
     """Data about sessions in databases: original columns of changed events, our last writes."""
 
     def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
-        """Store the columns of an event whose text has this digest."""
+        """Store the columns that an agent wrote for an event whose text has this digest."""
         row = {"session_id": session_id, "entry_id": entry_id, "digest": digest}
         named = dict(zip(("packed", "size", "navigation"), columns, strict=True))
         self._insert("row_columns", row | named, "OR IGNORE")
 
     def columns(self, digest: bytes) -> Columns | None:
-        """Return the columns that an agent wrote for a text, in any session."""
         row: Columns | None = self._execute(
             "SELECT packed, size, navigation FROM row_columns WHERE digest = ? LIMIT 1", (digest,)
         ).fetchone()
         return row
 
     def wrote(self, session_id: int, noted_ms: int) -> None:
-        """Record the modification time (milliseconds) that our last write set for a session."""
         row = {"session_id": session_id, "noted_ms": noted_ms}
         self._insert("row_writes", row, "OR REPLACE")
 
@@ -282,16 +272,12 @@ class Rows(Table):
         )
 
 
-# Outcomes of scans. A deferred file, which every run tries again:
-AGAIN = "again"
-# One that waits until its database changes:
-WAITS = "waits"
-# A session that waits until no process has it in memory, or probably reads it again:
-IN_MEMORY = "in memory"
-# A file that failed, which is tried again after a pause:
-FAILED = "failed"
-# A database, which has its own row in addition to the rows of its sessions:
-DATABASE = "database"
+# Outcomes of scans.
+AGAIN = "again"  # deferred; every run tries it again
+WAITS = "waits"  # until its database changes
+IN_MEMORY = "in memory"  # waits until no process has it in memory, or probably reads it again
+FAILED = "failed"  # is tried again after a pause
+DATABASE = "database"  # which has a row in addition to the rows of its sessions
 _JUDGED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
 
 
@@ -309,8 +295,8 @@ def _fingerprint(row: tuple[Any, ...]) -> Fingerprint:
 class FileStates(Table):
     """The last state of each file.
 
-    `directories` has the rows of all files by directory and name, once they were read. `listings`
-    are the directory listings that this process last read; they are not stored.
+    `directories` has all rows by directory and name, once they were read. `listings` are the
+    directory listings that this process last read; they are not stored.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
