@@ -5,6 +5,7 @@ python timed.py FILE COMMAND …
 
 import json
 import sys
+import time
 
 from brainsurgeon.__main__ import main
 from brainsurgeon.sessions.row_writing import RowWriter
@@ -12,9 +13,17 @@ from brainsurgeon.sessions.row_writing import RowWriter
 change = RowWriter.change
 
 
-def timed(self, session, edits, *arguments, **keywords):
-    done = change(self, session, edits, *arguments, **keywords)
-    told = {"session": session, "rows": len(edits), "waited": done.waited, "held": done.held}
+def timed(self, session, edits, gate, **keywords):
+    times = [time.monotonic()]
+
+    def locked(database):
+        times.append(time.monotonic())
+        return gate(database)
+
+    done = change(self, session, edits, locked, **keywords)
+    begun, taken = times
+    told = {"session": session, "rows": len(edits), "waited": taken - begun,
+            "held": time.monotonic() - taken}  # fmt: skip
     with open(place, "a") as file:
         print(json.dumps(told), file=file)
     return done

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -102,17 +101,14 @@ class ExtractedValues:
     def put(self, room: int = sys.maxsize) -> int:
         """Store values until `room` bytes are written. Return the number of bytes written.
 
-        The first call records that the rewrite begins. Runs inside the caller's transaction. If
-        that fails, this object must not be used again. Raise BusyError if another process changed
-        what the plan was built on.
+        Runs inside the caller's transaction. If that fails, this object must not be used again.
+        Raise BusyError if another process changed what the plan was built on.
         """
         if not self.journal_id:
             self._begin()
         written = 0
-        for removal in islice(self._removals, self._done, None):
-            if written >= room:
-                break
-            written += self._put(removal)
+        while self._done < len(self._removals) and written < room:
+            written += self._put(self._removals[self._done])
             self._done += 1
         handled = self._change.plan.handled
         if self._store.requests.newest(self._change.session_id) > handled.asked_until:
@@ -216,10 +212,7 @@ class Attempt:
         self.result: Rewrite | Exception | None = None
 
     def lock(self, patience: float) -> None:
-        """Take the session's lock.
-
-        Raise RefusedError if its file is open or an earlier rewrite of it is not finished.
-        """
+        """Take the session's lock. Raise RefusedError if its file may not be replaced now."""
         ident, session = self.change.session_id, self.session
         self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
@@ -289,8 +282,7 @@ def apply(
     """Carry out plans. Return for each session its rewrite, or the error if there is none.
 
     RefusedError means that the session is untouched, BusyError that another process of ours holds
-    it. After any other error the rewrite is finished or undone as after a crash: the session
-    decides whether it happened.
+    it. After any other error the rewrite is finished or undone as after a crash.
 
     Files share their commits. Sessions in databases are carried out one by one. So are files whose
     lock another process holds, and all files if the store refuses them together.
@@ -374,7 +366,6 @@ def _lock(attempts: list[Attempt]) -> list[Attempt]:
 
 
 def _store_values(store: Store, going: list[Attempt], *, alone: bool) -> bool:
-    """Store the extracted values and their records."""
     try:
         left = going
         while left:
@@ -456,8 +447,7 @@ class _RowsAttempt:
     """The attempt to change a session in a database, a few rows at a time.
 
     The order of the commits is the same as for files. Each step is a rewrite with its own journal
-    entry: one that is refused in the middle leaves a valid session and true records. The last step
-    ends the requests.
+    entry: one that is refused in the middle leaves a valid session and true records.
     """
 
     def __init__(
@@ -546,7 +536,7 @@ class _RowsAttempt:
         self._stored += extracted.stored
 
     def _original(self, text: bytes) -> Payload | None:
-        """Return the columns in which the agent itself kept a text, if we still have them."""
+        """Return the columns in which the agent itself kept a text, if they are known."""
         columns = self._store.rows.columns(digest(text))
         return columns and Payload(text if columns[0] is None else None, *columns)
 
@@ -609,10 +599,7 @@ _LONGEST = 0.5  # seconds that a session waits at most, unless examining the nex
 
 
 class Planned(Change, frozen=True):
-    """A session of a scan that is to be changed. It stays open until `held` is closed.
-
-    `begin` is the resume point of the session; nothing before it is changed.
-    """
+    """A session to be changed, open until `held` is closed. Nothing before `begin` is changed."""
 
     outcome: Outcome
     held: ExitStack
@@ -624,10 +611,7 @@ class Planned(Change, frozen=True):
 
 
 class Batch:
-    """Planned sessions of a run that wait to be carried out together.
-
-    They stay open, so only small ones wait, and not for long.
-    """
+    """Planned sessions that wait to be carried out together: small ones, for they stay open."""
 
     def __init__(self) -> None:
         self._waiting: list[Planned] = []
@@ -645,7 +629,7 @@ class Batch:
         )
 
     def leaves_room(self, file: SessionFile) -> bool:
-        """Check whether a session is small enough that others may wait while it is examined."""
+        """Check whether others may wait while a session is examined."""
         return not self._waiting or file.fingerprint.size < _MOST_BYTES
 
     def add(self, planned: Planned) -> None:
@@ -672,7 +656,7 @@ KEPT = "the configuration keeps such calls"
 
 
 def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite | None:
-    """Carry out the whole plan of a session that is idle; return None if it has no edits.
+    """Carry out the whole plan of an idle session; return None if it has no edits.
 
     Raise NotIdleError if not all of it can be carried out now. The finished part is recorded.
     """

@@ -106,7 +106,7 @@ def begin_anew(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | Non
 
 
 def _rules(examined: Examination, rules: str) -> str:
-    """Return a text of everything that decides about a session besides its file."""
+    """Return all that decides about a session besides its file."""
     habits, settings = examined.habits, examined.settings
     own = settings.rules_fingerprint() if settings.has_profiles else ""
     return f"{rules}{own} {VERSION} {habits.drops_blocks:d}{habits.remembers:d}"

@@ -66,15 +66,10 @@ class RowEdit(Struct, frozen=True):
 
 
 class Written(Struct, frozen=True):
-    """A committed change: the time and the generation that it gave the session.
-
-    `waited` is the time until the lock was taken, `held` the time under it, in seconds.
-    """
+    """A committed change: the time (milliseconds) and generation that it gave the session."""
 
     at: int
     generation: str
-    waited: float
-    held: float
 
 
 class RowWriter:
@@ -89,10 +84,9 @@ class RowWriter:
         """Change some rows of a session in one transaction, or none of them.
 
         `gate` is called under the lock; if it returns a reason, RefusedError is raised with that.
-        `compressing` is true if events may be stored compressed, in additional columns. A removal
-        need not be `durable`: if its commit is lost, the old row is back. A restoration must be,
-        since the stored value may be deleted afterwards. Raises BusyError if the agent keeps the
-        lock for longer than PATIENCE.
+        A removal need not be `durable`: if its commit is lost, the old row is back. A restoration
+        must be, since the stored value may be deleted afterwards. Raises BusyError if the agent
+        keeps the lock for longer than PATIENCE.
         """
         # Everything is prepared first, so that nothing is read, hashed or decoded under the lock.
         update = _UPDATE if compressing else _UPDATE_PLAIN
@@ -104,7 +98,6 @@ class RowWriter:
         generation = uuid.uuid4().hex
         with _explained(self.path):
             self.database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            begun = boot_clock()
             self.database.execute("BEGIN IMMEDIATE")
             locked = boot_clock()
             try:
@@ -121,7 +114,7 @@ class RowWriter:
                 if self.database.in_transaction:
                     self.database.execute("ROLLBACK")
             self.database.execute("PRAGMA shrink_memory")
-        return Written(at, generation, locked - begun, boot_clock() - locked)
+        return Written(at, generation)
 
 
 @contextmanager
@@ -215,8 +208,7 @@ def rewritten(
 ) -> RowEdit:  # fmt: skip
     """Return the edit of one row.
 
-    `original` returns the columns in which the agent itself stored a text, if they are known; they
-    are then used again. `compressing` is true if events may be stored compressed.
+    `original` returns the columns in which the agent itself stored a text, which are used again.
     """
     text = row.text_after(before.event(), value_of)
     known = original(text)
