@@ -121,10 +121,7 @@ def discover(
 def discover_at(
     roots: Iterable[Root], path: str, format_of: FormatOf | None = None
 ) -> SessionFile | Unreadable | None:
-    """Return the item that `discover` would yield for one path, or None.
-
-    A missing root is returned as unreadable if the path is below it.
-    """
+    """Return the item that `discover` would yield for one path, also if its root is missing."""
     directory, name = os.path.split(path)
     for root in roots:
         top = os.path.realpath(root.path)
@@ -293,7 +290,6 @@ def open_session(
 
 
 def moved_to_database(file: SessionFile) -> bool:
-    """Check whether the agent of a session file now keeps its sessions in a database."""
     return not file.in_database and openclaw.migrated(file.agent_directory)
 
 
@@ -331,7 +327,7 @@ def current_state(file: SessionFile) -> SessionFile:
 
 @contextmanager
 def failing(file: SessionFile) -> Iterator[None]:
-    """Raise FailedError with the session's title if the block cannot open or read its file."""
+    """Raise FailedError with the session's title if its file cannot be read in the block."""
     try:
         yield
     except RefusedError as why:

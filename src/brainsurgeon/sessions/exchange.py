@@ -73,10 +73,9 @@ class Exchange(Struct, frozen=True):
 class Successor(Struct):
     """A durable file with the new content of a session, which is to get the session's name.
 
-    `descriptor` is open on the new file; `ends` are the ends of the old and the new file.
-    `signs` of the agent's work are read before the lease and only compared under it. `ledger`
-    records which bytes are moved. `result` is None until the exchange was tried. `leased_at` is a
-    time before the leases were taken, `exchanged_at` one after the exchange (seconds, monotonic).
+    `descriptor` is open on the new file; `ends` are the ends of the old and the new file. `result`
+    is None until the exchange was tried. `leased_at` is a time before the leases were taken,
+    `exchanged_at` one after the exchange (seconds, monotonic).
     """
 
     session: OpenSession
@@ -96,7 +95,6 @@ class Successor(Struct):
 
     @property
     def pair(self) -> FilePair:
-        """The old and the new file, once they have exchanged their names."""
         file, directory = self.session.file, self.session.directory
         return FilePair(directory, file.name, self.temporary, self.ends, self.inode, self.ledger)
 
@@ -110,7 +108,6 @@ class Successor(Struct):
         leases.drop(self.descriptor)
 
     def exchanged(self) -> None:
-        """Set the result: the new file has the session's name."""
         now = Fingerprint.of(os.fstat(self.descriptor))
         now = msgspec.structs.replace(now, size=self.ends[1].size)
         self.result = Exchange(self.pair, now, time.monotonic())
@@ -124,7 +121,7 @@ class Successor(Struct):
             self.result = error
 
     def may_begin(self) -> bool:
-        """Read the signs of the agent; this may take time, and no process waits for it yet."""
+        """Read the signs of the agent, which may take time: no process waits for it yet."""
         try:
             refuse_if(self.signs.read())
             # A container may have been given the file since the last check: no lease shows that.
@@ -268,7 +265,7 @@ def prepare(
 ) -> Successor:
     """Write the spliced content to a new file beside the session; remove it after an error.
 
-    `splices` are in order of offset and do not overlap. The caller closes the successor.
+    `splices` are in order of offset. The caller closes the successor.
     """
     new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
     try:
@@ -296,10 +293,7 @@ def _discard(session: OpenSession, temporary: str, new: int) -> None:
 def fill(
     session: OpenSession, new: int, splices: Iterable[Splice]
 ) -> tuple[list[Replacement], End]:
-    """Write the new content, copy mode, owner and times of the old file, and sync it.
-
-    Returns the replaced places and the end of the new file.
-    """
+    """Write and sync the new file. Returns the replaced places, and the end of the file."""
     done, replaced = 0, list[Replacement]()
     for start, end, token in splices:
         if start < done:
@@ -354,10 +348,9 @@ def _copy_by_kernel(session: OpenSession, new: int, start: int, end: int) -> int
 
 
 def check_closed(session: OpenSession) -> None:
-    """Raise RefusedError if another process has the session open.
+    """Raise RefusedError if another process has the session open, or that cannot be known.
 
-    Also if leases are not supported, unless the root is `exclusive`. This only avoids useless
-    writes: the lease of the exchange decides.
+    This only avoids useless writes: the lease of the exchange decides.
     """
     try:
         refuse_if(_OPEN if leases.open_elsewhere(session.descriptor) else "")
@@ -432,7 +425,7 @@ def _handle_late_openers(successors: Sequence[Successor]) -> None:
 def await_openers(successors: Sequence[Successor]) -> list[Successor]:
     """Hold the leases until no late opener can come; return the successors that had one.
 
-    Late openers are let through to the old file. The leases of all other successors are released.
+    Late openers are let through to the old file. The leases of all other successors are dropped.
     """
     waiting, late = list(successors), []
     while waiting:
@@ -464,9 +457,7 @@ def leases_work(directory: str) -> bool:
     path = os.path.join(directory, new_temporary_name())
     descriptor = os.open(path, _TEMPORARY, 0o600)
     try:
-        return leases.take(descriptor)
-    except leases.LeaseUnsupportedError:
-        return False
+        return leases.supported(descriptor)
     finally:
         os.close(descriptor)
         os.unlink(path)

@@ -54,9 +54,8 @@ class RolledBackError(RefusedError):
 class NotIdleError(Exception):
     """The session may not be touched now, but perhaps by a later run.
 
-    `until` is when time alone may change that (seconds since 1970), None if unknown. With
-    `in_database`, only a change of the session's database can change it earlier. With `given_up`,
-    no run waits for such a change.
+    `until` is when time alone may change that (seconds since 1970). With `in_database`, only a
+    change of the session's database can change it earlier. With `given_up`, no run waits for that.
     """
 
     def __init__(
@@ -184,10 +183,7 @@ class OpenSession(Opened):
         return attributes.lost(self.descriptor, self.directory)
 
     def differs(self) -> str | None:
-        """Return how the file changed since it was opened, or None.
-
-        The session was idle then, so a change means a new turn.
-        """
+        """Return how the file changed since it was opened: it was idle, so this is a new turn."""
         try:
             status = os.stat(self.file.name, dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -282,19 +278,13 @@ def mark_at(directory: int, name: str, seen: Fingerprint, offset: int) -> bytes 
 
 
 def mark_as_seen(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
-    """Return the mark of an open file, or None if it changed since it was seen.
-
-    Offsets of lines may be wrong after a change. A mark of the changed file would confirm them.
-    """
+    """Return the mark of an open file, None if it changed: offsets of lines may be wrong then."""
     mark = mark_of(descriptor, offset, seen.size)
     return mark if Fingerprint.of(os.fstat(descriptor)) == seen else None
 
 
 class FileLines:
-    """The lines of the first `size` bytes of an open file, from either end.
-
-    `start` is the offset of the first line, `number` is its line number.
-    """
+    """The lines of the first `size` bytes of an open file, from line `number` at `start` on."""
 
     def __init__(
         self, descriptor: int, size: int, check_stop: Callable[[], None] = carry_on,

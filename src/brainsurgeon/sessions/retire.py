@@ -83,10 +83,9 @@ class StaysError(OSError):
 
 
 class Ledger:
-    """A record of moved bytes, so that after a crash none is moved twice.
+    """A record of moved bytes, so that after a crash none is moved twice. This one is empty.
 
-    This base class records nothing. `begun` is the inode of the file to which lines were being
-    moved before a crash.
+    `begun` is the inode of the file to which lines were being moved before a crash.
     """
 
     begun: int | None = None
@@ -96,10 +95,9 @@ class Ledger:
 
 
 class FilePair(Struct, frozen=True):
-    """Two files of a directory that have exchanged their names.
+    """Two files of a directory that have exchanged their names: the old one has the temporary.
 
-    The old file has the temporary name. `ends` are the ends of the old file and of the file with
-    the session's name. `mate` is the inode of the file that `ends[1]` describes.
+    `ends` are the ends of the old file and of the other; `mate` is the inode of the other.
     """
 
     directory: int
@@ -214,7 +212,6 @@ class _Merge(Struct):
     turned: bool = False
 
     def move_tail(self) -> None:
-        """Move late lines to the session, or give the old file its name back."""
         rewritten = not goes_on(self.old, self.ends[0])
         late = b"" if rewritten else tail_of(self.old, self.ends[0])
         if not (rewritten or late):
@@ -262,7 +259,6 @@ class _Merge(Struct):
         self.ends = self.note(named, len(late))
 
     def _lease(self, named: int, deadline: float) -> bool:
-        """Keep all other processes away from the named file; return whether that worked."""
         try:
             while not leases.take(named):
                 if time.monotonic() > deadline:

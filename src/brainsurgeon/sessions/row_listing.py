@@ -42,7 +42,7 @@ UNTRIED = "SQLite's locks were not tried on this filesystem ({}), and its root i
 
 
 class RowPlace(NamedTuple):
-    """The place of one event: its number in the session, and the offset and size of its line."""
+    """The number of an event in its session, and the offset and size of its line."""
 
     seq: int
     offset: int
@@ -124,10 +124,7 @@ class RowLines:
 def split(
     items: Iterable[_Item], weight_of: Callable[[_Item], int], most: int, heaviest: int
 ) -> Iterator[list[_Item]]:
-    """Split items into lists of at most `most` items and `heaviest` weight.
-
-    A list of one item may weigh more.
-    """
+    """Split into lists of at most `most` items; only one alone may weigh more than `heaviest`."""
     part: list[_Item] = []
     weight = 0
     for item in items:
@@ -204,10 +201,7 @@ def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
 
 
 def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
-    """Return a function that checks whether an agent uses a database that is below no root.
-
-    The function takes the directory of the agent.
-    """
+    """Return a function of an agent's directory: whether its database is below no root."""
     seen = {database.agent_directory for database in databases_below(roots)}
 
     @cache
@@ -223,10 +217,7 @@ def open_database(path: str) -> AbstractContextManager[sqlite3.Connection]:
 
 
 def layout_of(database: Database) -> Schema:
-    """Return the layout of a database.
-
-    Raises OSError or BusyError if it, or the list of its sessions, cannot be read.
-    """
+    """Return the layout of a database. Raises if it or the list of its sessions is unreadable."""
     with open_database(database.path) as opened:
         schema = openclaw_database.examine(opened)
         if not (schema.empty or schema.unknown):
@@ -280,8 +271,8 @@ def _sessions(
 def fingerprint(path: str, window: Window, size: int, own: int | None) -> Fingerprint:
     """Return a fingerprint that differs for any two states of a session.
 
-    Its inode is unique in the database. Its modification time is that of the newest activity. Its
-    change time is the generation, which every rewrite of the session's events replaces.
+    Its modification time is that of the newest activity. Its change time is the generation, which
+    every rewrite of the session's events replaces.
     """
     status = os.stat(path, follow_symlinks=False)
     changed = 0
@@ -292,10 +283,7 @@ def fingerprint(path: str, window: Window, size: int, own: int | None) -> Finger
 
 
 class OpenRows(Opened):
-    """A session in a database that is open for reading.
-
-    `presence` tells which processes use the database.
-    """
+    """A session in a database that is open for reading, and who uses the database."""
 
     in_layout = True
     known: ClassVar[dict[str, Format]] = {"openclaw": OpenClawRows()}
@@ -378,7 +366,7 @@ class OpenRows(Opened):
         return "the last turn is open: no answer from the assistant" if left is None else left
 
     def release(self) -> None:
-        """Close the database, so that it may be opened for writing. Lines can no longer be read.
+        """Close the database, so that it may be opened for writing.
 
         Raises BusyError if its agent began to use it while it was read without locks.
         """
