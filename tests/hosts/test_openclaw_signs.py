@@ -48,7 +48,7 @@ class Place:
         (self.path / "sessions.json").write_text(text)
 
     def busy(self, abandoned=HOUR):
-        return openclaw.agent_busy(self.descriptor, NAME, LATER, abandoned)
+        return openclaw.signs(self.descriptor, NAME, lambda: LATER, abandoned).read()
 
 
 @pytest.fixture

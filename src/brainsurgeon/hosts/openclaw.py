@@ -86,12 +86,20 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 def signs(directory: int, name: str, clock: Callable[[], float], abandoned: float) -> Signs:
     """Return the signs of a busy session: its agent's lock and its entry in the registry."""
-    names = (f"{name}.lock", REGISTRY)
+
+    def busy() -> str | None:
+        now = clock()
+        return (
+            lock_held(directory, name, now)
+            or _marked_running(directory, name, now, abandoned)
+            or lock_held(directory, name, now)
+        )
+
+    marks = [f"{name}.lock", REGISTRY]
     return Signs(
-        "its agent's lock file or sessions.json",
-        lambda: agent_busy(directory, name, clock(), abandoned),
-        lambda: [_mark(directory, each) for each in names],
-    )
+        "its agent's lock file or sessions.json", busy,
+        lambda: [_mark(directory, each) for each in marks],
+    )  # fmt: skip
 
 
 def _mark(directory: int, name: str) -> object:
@@ -99,14 +107,6 @@ def _mark(directory: int, name: str) -> object:
         return Fingerprint.of(os.stat(name, dir_fd=directory, follow_symlinks=False))
     except OSError as error:
         return error.errno
-
-
-def agent_busy(directory: int, name: str, now: float, abandoned: float) -> str | None:
-    return (
-        lock_held(directory, name, now)
-        or _marked_running(directory, name, now, abandoned)
-        or lock_held(directory, name, now)
-    )
 
 
 def lock_held(directory: int, name: str, now: float) -> str | None:

@@ -20,7 +20,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -67,21 +67,10 @@ def _translated() -> Iterator[None]:
 
 
 class _Cursor(sqlite3.Cursor):
-    def execute(self, *arguments: Any) -> Self:
-        with _translated():
-            return super().execute(*arguments)
-
-    def fetchone(self) -> Any:
-        with _translated():
-            return super().fetchone()
-
-    def fetchall(self) -> list[Any]:
-        with _translated():
-            return super().fetchall()
-
-    def __next__(self) -> Any:
-        with _translated():
-            return super().__next__()
+    execute = _translated()(sqlite3.Cursor.execute)
+    fetchone = _translated()(sqlite3.Cursor.fetchone)
+    fetchall = _translated()(sqlite3.Cursor.fetchall)
+    __next__ = _translated()(sqlite3.Cursor.__next__)
 
 
 class _Connection(sqlite3.Connection):

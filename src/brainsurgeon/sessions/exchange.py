@@ -457,7 +457,9 @@ def leases_work(directory: str) -> bool:
     path = os.path.join(directory, new_temporary_name())
     descriptor = os.open(path, _TEMPORARY, 0o600)
     try:
-        return leases.supported(descriptor)
+        return leases.take(descriptor)
+    except leases.LeaseUnsupportedError:
+        return False
     finally:
         os.close(descriptor)
         os.unlink(path)
