@@ -25,8 +25,8 @@ UNKNOWN = "unknown"
 class Beginning(NamedTuple):
     """The facts in the first lines of a file.
 
-    Without a `form`, `reason` is why the file is left alone. `name` is the name of its format, also
-    if that is only read.
+    Without a `form`, `reason` is why the file is left alone; `name` is also that of a format that
+    is only read.
     """
 
     form: Format | None
@@ -66,7 +66,6 @@ def recognise(
 
 
 def _name(entries: Sequence[Entry]) -> str:
-    """Return the name of a file's format, also if the file is left alone."""
     header = entries[0]
     if header.get("type") == "session_meta" and "id" in dict_or_empty(header.get("payload")):
         return codex.NAME

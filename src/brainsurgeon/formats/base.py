@@ -37,10 +37,9 @@ class Answer(Struct, frozen=True):
 class Thoughts(Struct, frozen=True):
     """The signed or redacted thinking of one message, and the names of its model.
 
-    `blocks` are the paths of the blocks with their lengths in characters. `instead` is the token
-    that replaces a block: the agent leaves it out of its requests. With `alone`, nothing else of
-    the message is sent, so the blocks have to stay. With `asked_to_drop`, the request for this
-    message asked the provider to drop blocks with invalid signatures.
+    `blocks` are the paths of the blocks with their lengths in characters, `instead` the token that
+    replaces one. With `alone`, nothing else of the message is sent, so the blocks have to stay.
+    With `asked_to_drop`, the request asked the provider to drop blocks with invalid signatures.
     """
 
     models: tuple[str, ...]
@@ -53,9 +52,8 @@ class Thoughts(Struct, frozen=True):
 class Format(Protocol):
     """One agent's dialect: its entries, and which of their values may be extracted.
 
-    All methods are pure. `version` increases whenever a result changes for the same bytes. Then
-    files that an older version has read are read again. `archives` is how a finished turn is
-    archived, None if it cannot be. Methods that may return None do so by default.
+    `version` increases whenever a result changes for the same bytes: then files are read again.
+    `archives` is how a finished turn is archived, None if it cannot be.
     """
 
     name: str
@@ -136,7 +134,7 @@ class Format(Protocol):
 
 
 class ParsedLine(Struct, frozen=True):
-    """A line that is an entry: its offset, bytes and value, and the id of the entry."""
+    """A line that is an entry, with the id of the entry."""
 
     offset: int
     raw: bytes
@@ -166,7 +164,6 @@ def usable_id(value: object) -> str | None:
 
 
 def is_made_up(entry_id: str) -> bool:
-    """Check whether an id has the form of one made from a line number and a digest."""
     return _MADE_UP.fullmatch(entry_id) is not None
 
 
@@ -283,10 +280,7 @@ def reply_step(
     message: Entry, linked: tuple[str | None, tuple[str, ...]], calls: Iterable[ToolCall], *,
     stopped: bool, cut_short: bool,
 ) -> TurnStep:  # fmt: skip
-    """Return a reply as a step of its turn.
-
-    `linked` is the id of its parent and the other ids that it refers to.
-    """
+    """Return a reply as a step of its turn; `linked` are its parent and the other ids it names."""
     path, text = last_text(message.get("content"), ("message", "content"))
     made = tuple(calls)
     return TurnStep(

@@ -1,10 +1,9 @@
 """Claude Code: one JSON object a line, chained by `uuid` and `parentUuid`.
 
-Chained lines have a `uuid` and name their parent. Of all others (titles, modes, queued prompts,
-snapshots, unknown types) only the records of requests are edited: a hash identifies them, and no
-version reads anything else in them. The shapes were seen in files that versions 2.0.64 to 2.1.330
-wrote, and read in @anthropic-ai/claude-code 2.0.76 and 2.1.112 (`cli.js`) and in 2.1.330. The place
-of the file and the processes that use it are not known here.
+Of all other lines (titles, modes, queued prompts, snapshots, unknown types) only the records of
+requests are edited: a hash identifies them, and no version reads anything else in them. The shapes
+were seen in files that versions 2.0.64 to 2.1.330 wrote, and read in @anthropic-ai/claude-code
+2.0.76 and 2.1.112 (`cli.js`) and in 2.1.330.
 """
 
 import re
@@ -52,11 +51,10 @@ BOUNDARY = "compact_boundary"
 
 
 class Node(Struct, frozen=True):
-    """The facts about one line that the chain needs.
+    """A line of the chain.
 
-    `kind` is the entry's type, or its subtype if it is the boundary of a compaction. `message` is
-    the id of the API message that the line belongs to. `asks` and `answers` are the ids of the tool
-    calls made and answered. `side` means that the line is a sub-agent's.
+    `kind` is the type, or BOUNDARY. `message` is the id of the API message of a reply. `asks` and
+    `answers` are the ids of tool calls. `side` means that the line is a sub-agent's.
     """
 
     offset: int
@@ -98,7 +96,6 @@ def message_of(entry: Entry) -> Entry:
 
 
 def blocks_of(entry: Entry, *types: str) -> Iterator[tuple[int, Entry]]:
-    """Yield index and value of the blocks of an entry's message: all, or those of some types."""
     return blocks_in(message_of(entry).get("content"), *types)
 
 
@@ -114,9 +111,7 @@ def _named(entry: Entry, kind: str, key: str) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str))
 
 
-# Lines are chained by `uuid` and `parentUuid`, and the next request contains the chain from the
-# newest leaf. Read in @anthropic-ai/claude-code 2.1.112 (`cli.js`, the loader of transcripts) and
-# seen in files that versions 2.0.64 to 2.1.330 wrote:
+# The next request contains the chain from the newest leaf, as the loader of transcripts reads it:
 #
 # - One API message is split into one line for each block. If it calls several tools, the parent of
 #   each result's line is the line of its call, so the chain is a tree. The loader adds all lines of
@@ -154,7 +149,6 @@ class Chain:
         self._live = sorted(live)
 
     def _climb(self, at: int | None, live: set[int]) -> None:
-        """Add the line at this index and its ancestors to the live ones."""
         met: set[int] = set()
         while at is not None and at not in live:
             met.add(at)
@@ -249,7 +243,6 @@ class Chain:
 
 
 def _strings(holder: object, *keys: str) -> list[str]:
-    """Return the strings at these keys, single ones and lists."""
     values = (dict_or_empty(holder).get(key) for key in keys)
     listed = (value if isinstance(value, list) else [value] for value in values)
     return [text for texts in listed for text in texts if isinstance(text, str)]
@@ -353,8 +346,8 @@ READ_CACHE_GONE = (2, 1, 112)
 class ClaudeSurvey(Survey, frozen=True):
     """The survey of a Claude Code session; `tools` maps the ids of calls to the names of tools.
 
-    `cached` are the ids of calls from which the agent fills its read cache. `replaced` are the ids
-    of calls whose result the agent replaces by a short text when it reads the session.
+    The agent fills its read cache from the calls `cached`, and sends a short text in place of the
+    results of the calls `replaced`.
     """
 
     tools: Mapping[str, str] = field(default_factory=dict)
@@ -375,7 +368,6 @@ class _Calls:
         self._version: tuple[int, ...] = ()
 
     def look(self, entry: Entry) -> None:
-        """Note the calls in one entry. Has to be called in file order."""
         if entry.get("type") == "content-replacement":
             replacements = (
                 block.get("toolUseId") for _, block in blocks_in(entry.get("replacements"))
@@ -395,7 +387,7 @@ class _Calls:
 
     @property
     def cached(self) -> frozenset[str]:
-        """The ids of the newest reads and writes of the files in the read cache."""
+        """The newest reads and writes of the files in the read cache."""
         if self._version >= READ_CACHE_GONE:
             return frozenset()
         return frozenset(list(self._files.values())[-READ_CACHE:])
@@ -423,10 +415,7 @@ def _tool_result(block: Entry, took: int | None) -> ToolResult:
 
 # What a resume accepts was tried with versions 2.0.76 to 2.1.330. String values may change
 # anywhere, and images may become text blocks. The shape of `toolUseResult` has to stay, since the
-# interactive screen reads its fields. Never extracted: identifiers and links (ids, names, roles),
-# `structuredPatch`, paths (the agent opens them), the prompt snapshot that is sent again, and
-# results that Claude Code has shortened itself.
-
+# interactive screen reads its fields.
 
 # Keys whose value is never a part: the agent reads it to interpret the object.
 NEVER = re.compile(
@@ -482,10 +471,7 @@ def _assistant(entry: Entry, survey: ClaudeSurvey, *, before_last_user: bool) ->
 
 
 def _thinking(entry: Entry) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
-    """Return what replaces thinking, and the path and the characters of each block of it.
-
-    Most blocks have only a signature.
-    """
+    """Return what replaces thinking, and the path and characters of each block of it."""
     content = message_of(entry).get("content")
     alone = isinstance(content, list) and len(content) <= 1
     return NO_CONTENT if alone else LEFT_OUT, tuple(
@@ -593,8 +579,6 @@ _TYPES = ("summary", "file-history-snapshot", "queue-operation", "progress")
 
 
 class ClaudeCode(Format):
-    """The dialect of Claude Code. Its ids are random."""
-
     name = "claude-code"
     version = 3
 
@@ -656,12 +640,11 @@ class ClaudeCode(Format):
         return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
 
     def rest(self, entry: Entry) -> bytes | None:
-        """Return the hash of a record of a request; None for all other entries: ids are random."""
+        """Return the hash of a record of a request; the ids of all other entries are random."""
         digest = entry.get(_RECORDS.get(str_or_empty(entry.get("type")), ("", ""))[0])
         return digest.encode() if isinstance(digest, str) and _HASH.fullmatch(digest) else None
 
     def counts(self, entry: Entry) -> bool:
-        """Check whether the line is a prompt, result or reply; a reply's lines are one message."""
         return entry_id(entry) is not None and counts(entry)
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
@@ -720,7 +703,6 @@ class ClaudeCode(Format):
         return Thoughts((model,) if model else (), blocks, instead)
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
-        """Return a line as a step of its turn; None if it is off the chain, or a sub-agent's."""
         if entry_id(entry) is None or entry.get("isSidechain") is True:
             return None
         linked = (str_or_none(entry.get("parentUuid")), references(entry))

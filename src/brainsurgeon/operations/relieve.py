@@ -115,7 +115,7 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
 
 
 def _live(examined: inspect.Examination) -> Iterator[tuple[object, Part]]:
-    """Yield each value that requests carry, with its place."""
+    """Yield the values that requests carry, with their places."""
     form, survey = examined.format, examined.survey
     live = (line for line in examined.session.lines if not survey.dead(line.offset))
     for parsed in parsed_lines(live, form):

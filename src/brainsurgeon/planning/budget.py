@@ -73,7 +73,7 @@ def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Mea
 
 
 def measure_codex(lines: Lines) -> Measure:
-    """Measure a Codex session. Entries before a `compacted` entry are not sent any more."""
+    """Measure a Codex session; what is before a `compacted` entry is not sent any more."""
     form, window = Codex(), None
     walk = _Meter(form)
     for line in lines:
@@ -193,7 +193,6 @@ Rung = tuple[int, ...]
 
 
 def rungs(steps: Rung) -> list[Rung]:
-    """Return the rungs of some steps, from none of them to all."""
     return [steps[:count] for count in range(len(steps) + 1)]
 
 

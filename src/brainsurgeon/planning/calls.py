@@ -95,7 +95,6 @@ def counts(call: ModelCall) -> bool:
 
 
 def spent_on(calls: Iterable[ModelCall]) -> list[Spent]:
-    """Sum the usage of calls by model; calls with recorded cost are summed separately."""
     sums: dict[tuple[str, bool], Spent] = {}
     for call in calls:
         key = call.model or "", call.dollars is not None
@@ -229,8 +228,8 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
 
 
 def _place(parsed: ParsedLine) -> str:
-    """Return the id of an entry, without the line number if the id is made up."""
-    ident = parsed.ident or ""  # read from the end, lines have no numbers
+    """Return the id of an entry; a made-up one without the line number, which no tail knows."""
+    ident = parsed.ident or ""
     return ident.rpartition("-")[2] if is_made_up(ident) else ident
 
 

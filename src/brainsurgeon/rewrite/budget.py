@@ -138,7 +138,6 @@ class Ladder:
         return replace(fitting, room=room)
 
     def least(self) -> Fitting:
-        """Plan all steps, for the least load that a relief could reach."""
         return self.plan((0, *LINKED), half=1, protect=False)
 
     def plan(
@@ -232,7 +231,7 @@ def asked_relief(records: Records) -> Wanted | None:
 
 
 def fit_in(planner: Planner) -> Fitting:
-    """Plan all edits that are due in a session, and further extractions that make it fit."""
+    """Plan all edits that are due in a session, and extractions that make it fit."""
     settings, asked = planner.examined.settings, asked_relief(planner.records)
     form = planner.examined.format
     rules = settings.decision_rules()
