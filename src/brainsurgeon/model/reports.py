@@ -582,8 +582,8 @@ class Report(Struct, frozen=True):
     """The content of the page.
 
     `days` has the number of each day since 1970, its values and their size. `unreached` files have
-    copies of values, but nothing is extracted from them. `states` counts all sessions by state.
-    `smaller` sums up the sessions that are not in `sessions`. `estimate` is for the largest ones.
+    copies of values, but nothing is extracted from them. `sessions` are the largest ones,
+    those of the `estimate` the largest of them.
     """
 
     made_at: float
@@ -592,9 +592,7 @@ class Report(Struct, frozen=True):
     agents: tuple[Sum, ...]
     kinds: tuple[Sum, ...]
     tools: tuple[Sum, ...]
-    states: tuple[tuple[str, int], ...]
     sessions: tuple[SessionPage, ...]
-    smaller: Sum
     waiting: tuple[SessionSummary, ...]
     unreached: tuple[Sum, ...]
     previews: bool

@@ -1,7 +1,7 @@
 """The data of the report page: savings, sizes, next extractions, and sessions that wait."""
 
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
@@ -62,16 +62,13 @@ def report(
         )
         models = costs_of(store.spending.of(about.path), settings.price_rules()) if store else ()
         pages.append(replace(page, values=shown, more=len(ranked) - len(shown), models=models))
-    rest = listed[LISTED:]
-    smaller = Sum("", len(rest), sum(item.size for item in rest), sum(item.saved for item in rest))
     kinds = store.sums.by_kind() if store else []
     return Report(
         now, status(settings, store, now), tuple(store.sums.by_day() if store else ()),
         _added((summary.agent, 1, summary.size, summary.saved) for summary in listed),
         _added((kind, number, size, 0) for kind, _, number, size in kinds),
         _added((tool or f"({kind})", number, size, 0) for kind, tool, number, size in kinds),
-        tuple(Counter(summary.state for summary in listed).most_common()), tuple(pages),
-        smaller,
+        tuple(pages),
         tuple(summary for summary in listed if _waits(summary, by_path[summary.path], settings)),
         _largest(_unreached(known)), previews,
         estimate(settings, store, [by_path[about.path] for about in listed[:MOST_READ]], now),

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, timedelta
 from html import escape
@@ -234,6 +235,7 @@ def _figures(report: Report) -> str:
     net = now.bytes_saved - now.store_bytes
     size = sum(agent.size for agent in report.agents)
     share = 100 * now.bytes_saved / (size + now.bytes_saved) if size + now.bytes_saved else 0
+    states = Counter(now.sessions_by_state).most_common()
     coming = [page.next_bytes for page in report.sessions if page.next_bytes is not None]
     rows = (
         ("Cost so far", estimate.cost(estimate.total(now.models)) if now.models else "unknown",
@@ -242,7 +244,7 @@ def _figures(report: Report) -> str:
          "less in the next requests of all sessions together"),
         ("Saved in sessions", bytes_(now.bytes_saved), f"{share:.0f} % of what they held"),
         ("Sessions now", bytes_(size),
-         ", ".join(f"{number:,} {state}" for state, number in report.states) or "none"),
+         ", ".join(f"{number:,} {state}" for state, number in states) or "none"),
         ("Next scan takes", bytes_(sum(coming)), f"of the {len(coming)} largest sessions"),
         ("Store", bytes_(now.store_bytes),
          f"{bytes_(net)} less on disk in all" if net >= 0 else f"{bytes_(-net)} more in all"),
@@ -318,13 +320,16 @@ def _unreached(report: Report) -> str:
 
 
 def _left_out(report: Report) -> str:
-    rest = report.smaller
-    if not rest.number:
+    listed = [page.about for page in report.sessions]
+    left_out = sum(agent.number for agent in report.agents) - len(listed)
+    if not left_out:
         return ""
+    size = sum(agent.size for agent in report.agents) - sum(one.size for one in listed)
+    saved = sum(agent.saved for agent in report.agents) - sum(one.saved for one in listed)
     return (
         f"These are the {len(report.sessions):,} largest. "
-        f"{counted(rest.number, 'smaller session')} ({bytes_(rest.size)}, "
-        f"{bytes_(rest.saved)} saved) would make the page too long: "
+        f"{counted(left_out, 'smaller session')} ({bytes_(size)}, {bytes_(saved)} saved) "
+        "would make the page too long: "
         "<code>brainsurgeon sessions</code> lists all, <code>brainsurgeon sessions SESSION</code> "
         "shows what is in one. All figures above count them."
     )
