@@ -10,8 +10,8 @@
         answer = api.restore(settings, store, "4f9d2a11", clock=time.time)
         print(answer.pending, answer.content)
 
-`open_store` creates a missing store. `open_to_read` returns None instead, which every function that
-only reads accepts. `recover` finishes rewrites that a crash interrupted; call it before every
+`open_store` creates a missing store. `open_to_read` returns an empty one instead, for functions
+that only read. `recover` finishes rewrites that a crash interrupted; call it before every
 function that writes. Sessions and entries are named as on the command line. Nothing prints or logs.
 
 Results are classes of `reports`. Errors are classes of `errors`, subclasses of BrainsurgeonError:

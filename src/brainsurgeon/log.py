@@ -141,7 +141,7 @@ def reason(error: Exception) -> str:
 def restored(answer: RestoreAnswer) -> None:
     structlog.get_logger().debug(
         "restoration", module="restoration", entry_id=answer.entry_id, session=answer.session,
-        keys_restored=list(answer.keys), sizes_bytes=answer.sizes, pending=answer.pending,
+        keys_restored=list(answer.sizes), sizes_bytes=answer.sizes, pending=answer.pending,
         redacted=answer.redacts,
     )  # fmt: skip
 

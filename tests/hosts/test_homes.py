@@ -14,6 +14,7 @@ from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs
 from brainsurgeon.render import runs as standing
+from brainsurgeon.store import open_to_read
 from building.claude import ClaudeConversation
 from building.world import dump
 
@@ -68,7 +69,7 @@ def test_what_a_root_covers_is_not_named(everywhere):
 
 def test_nothing_but_openclaw_is_walked_without_being_asked_for(everywhere, settings):
     """The sessions of the others are named by nobody, and read by nobody."""
-    assert sessions(settings, None, time.time()) == []
+    assert sessions(settings, open_to_read(settings.state_dir), time.time()) == []
 
 
 def test_the_lines_that_are_given_add_a_home_and_keep_what_was_walked(
@@ -83,14 +84,18 @@ def test_the_lines_that_are_given_add_a_home_and_keep_what_was_walked(
     assert [root.path for root in fresh.root_directories()] == [
         str(everywhere / ".openclaw/agents"), claude.path,
     ]  # fmt: skip
-    assert [one.session for one in sessions(fresh, None, time.time())] == ["claude-code:-w/s"]
+    assert [one.session for one in sessions(fresh, open_to_read(fresh.state_dir), time.time())] == [
+        "claude-code:-w/s"
+    ]
     assert [one.agent for one in unused_homes(fresh)] == ["pi", "Codex"]
     assert unused_homes(fresh)[0].config == f'[[roots]]\npath = "{pi.path}"'
 
 
 def test_status_and_the_first_dry_run_name_them(everywhere, settings, world):
     """Afterwards `status` alone does."""
-    said = standing.status(status(settings, None, time.time()), time.time())
+    said = standing.status(
+        status(settings, open_to_read(settings.state_dir), time.time()), time.time()
+    )
     first = scan(settings, None, dry_run=True)
 
     for text in (said, runs.report(first)):
@@ -109,7 +114,7 @@ def test_codex_is_recognised_sized_and_explained(everywhere, settings, tmp_path)
     codex = unused_homes(settings)[2]
     (tmp_path / "config.toml").write_text(codex.config)
     fresh, _ = load(str(tmp_path / "config.toml"))
-    [one] = sessions(fresh, None, time.time())
+    [one] = sessions(fresh, open_to_read(fresh.state_dir), time.time())
 
     assert (one.session, one.format, one.state) == ("codex:-w/rollout-1", "codex", "skipped")
     assert one.size == len(dump(META))
@@ -125,7 +130,7 @@ def test_a_session_of_codex_is_named_by_its_working_directory(everywhere):
     config.write_text(f'[[roots]]\npath = "{everywhere}/.codex/sessions"\n')
     settings, _ = load(str(config))
 
-    assert [one.session for one in sessions(settings, None, time.time())] == [
-        "codex:-home-dev-demo/rollout-1"
-    ]
-    assert report(settings, None, time.time()).waiting == ()
+    assert [
+        one.session for one in sessions(settings, open_to_read(settings.state_dir), time.time())
+    ] == ["codex:-home-dev-demo/rollout-1"]
+    assert report(settings, open_to_read(settings.state_dir), time.time()).waiting == ()

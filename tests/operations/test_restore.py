@@ -139,7 +139,7 @@ def test_keys_narrow_a_restore(world, conversation, path, clock, keys, paths):
     answer = world.restore(ident, keys=keys)
     placeholders = len(swaps(conversation.bytes(), strip(path)))
 
-    assert set(answer.keys) == paths
+    assert set(answer.sizes) == paths
     assert placeholders == 3 - len(paths)
     assert entry(path, ident)["_restored"] == iso(clock.now)
     assert world.scan().sessions_changed == 0
@@ -428,7 +428,7 @@ def test_a_fork_gets_the_values_of_its_parent(world, pruned, path, clock, scanne
     before = path.read_bytes()
 
     assert show(world, pruned, OTHER) == {PATH: "x" * 2000}
-    assert world.restore(pruned, session=OTHER).keys == (PATH,)
+    assert world.restore(pruned, session=OTHER).sizes.keys() == {PATH}
     assert text_of(copy, pruned) == "x" * 2000
     assert path.read_bytes() == before
 
@@ -450,7 +450,7 @@ def test_a_fork_that_was_pinned_first_gets_its_values(world, conversation, prune
     rows = sql(world, "SELECT name, format FROM sessions ORDER BY name DESC")
 
     assert rows == [("s", "openclaw"), (OTHER, "openclaw")]
-    assert world.restore(pruned, session=OTHER).keys == (PATH,)
+    assert world.restore(pruned, session=OTHER).sizes.keys() == {PATH}
     assert text_of(copy, pruned) == "x" * 2000
 
 

@@ -42,8 +42,11 @@ def test_opening_again_changes_nothing(directory, store):
 
 
 def test_reading_where_nothing_is_makes_nothing(directory):
-    """Opening for reading gives nothing where there is no store, and leaves it so."""
-    assert room.open_to_read(directory) is None
+    """Opening for reading gives an empty store where there is none, and leaves it so."""
+    with room.open_to_read(directory) as empty:
+        assert (empty.exists, empty.size, list(empty.sessions.all())) == (False, 0, [])
+        with pytest.raises(StoreUnusableError), empty.transaction():
+            empty.facts.put("last_run_at", 1.0)
     assert not os.path.exists(directory)
 
 

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import wraps
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,8 +56,8 @@ def session_titles(incomplete: str) -> list[str]:
         from brainsurgeon.config import load
 
         with store_to_read(load(given.config)[0]) as store:
-            records = store.sessions.all() if store else ()
-            return sorted(one.title for one in records if one.title.startswith(incomplete))
+            titles = (record.title for record in store.sessions.all())
+            return sorted(title for title in titles if title.startswith(incomplete))
     except Exception:  # noqa: BLE001  a shell that completes shows no error
         return []
 
@@ -151,15 +151,15 @@ def recovered_store(settings: Settings) -> Iterator[Store]:
         yield store
 
 
-def store_to_read(settings: Settings) -> AbstractContextManager[Store | None]:
-    """Open the store for a command that neither creates nor changes it; None if there is none."""
+def store_to_read(settings: Settings) -> Store:
+    """Open the store for a command that neither creates nor changes it."""
     from brainsurgeon.store import open_to_read
 
-    return open_to_read(settings.state_dir) or nullcontext()
+    return open_to_read(settings.state_dir)
 
 
 @contextmanager
-def reading() -> Iterator[tuple[Settings, Store | None]]:
+def reading() -> Iterator[tuple[Settings, Store]]:
     """Return the settings and the store of a command that changes nothing."""
     settings = load_settings()
     with store_to_read(settings) as store:
@@ -226,14 +226,14 @@ def progress_bar(
         yield step
 
 
-def ahead_of_scan(settings: Settings, store: Store | None, only: Collection[str] = ()) -> list[int]:
+def ahead_of_scan(settings: Settings, store: Store, only: Collection[str] = ()) -> list[int]:
     """Return the sizes of the sessions that a run will read: changed, or to be read again."""
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.sessions.discovery import discover
     from brainsurgeon.sessions.row_listing import list_rows
 
     roots, rules = settings.root_directories(), settings.rules_fingerprint()
-    known = store.files.all() if store else {}
+    known = store.files.all()
 
     def rests(file: SessionFile) -> bool:
         state = known.get(file.path)

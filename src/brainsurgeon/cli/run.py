@@ -64,9 +64,9 @@ def scan(
                 settings, store, clock=time.time, dry_run=dry_run, watch=Watch(progress),
                 only=operations.scan.Chosen(only, named=bool(only)),
             )  # fmt: skip
-        if store and not dry_run:
+        if not dry_run:
             _pass_on(settings, store)
-        if store and not (dry_run or session):
+        if not (dry_run or session):
             last = store.facts.get("last_retention_run_at")
             if last is None or not 0 <= time.time() - last < RETENTION_INTERVAL:
                 retained = operations.retention.retention(settings, store, clock=time.time)
@@ -154,7 +154,7 @@ def _retain(settings: Settings, *, dry_run: bool) -> None:
     """Delete expired values. Without a terminal, print the report only if anything happened."""
     with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         done = RetentionReport(dry_run)
-        if store:
+        if store.exists:
             done = operations.retention.retention(settings, store, clock=time.time, dry_run=dry_run)
     if options.given.json:
         options.print_json(done)

@@ -163,9 +163,7 @@ def show(
         options.print_bytes([text.encode("utf-8", "surrogatepass")])
 
 
-def _print_session(
-    settings: Settings, store: Store | None, name: str, no_entry: NotFoundError
-) -> None:
+def _print_session(settings: Settings, store: Store, name: str, no_entry: NotFoundError) -> None:
     """Print a whole session; raise `no_entry` if there is no such session."""
     from brainsurgeon.lookup.sessions import session_named
 

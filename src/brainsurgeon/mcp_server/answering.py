@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -38,7 +37,7 @@ def answer(
         call = parse_call(arguments)
         asked = _Asked(settings, Caller(scope, arguments, clock), call)
         if read := _READ.get(call.action):
-            with open_to_read(settings.state_dir) or nullcontext() as found:
+            with open_to_read(settings.state_dir) as found:
                 text = read(asked, found, asked.session(found))
         else:
             with open_store(settings.state_dir) as store:
@@ -74,7 +73,7 @@ class _Asked(NamedTuple):
     def entry(self) -> str:
         return self.call.entry or ""
 
-    def session(self, store: Store | None) -> Session:
+    def session(self, store: Store) -> Session:
         """Return the named session, else the calling one, else the only one with the entry.
 
         If the calling session does not have the entry: the one of its parent or agent that does.
@@ -85,7 +84,7 @@ class _Asked(NamedTuple):
 
         def has_entry(session: Session) -> bool:
             if self.call.action == "set_extractable":
-                return store is not None and stands_in(store, session, self.entry)
+                return stands_in(store, session, self.entry)
             try:
                 entry_named(self.settings, store, self.entry, session, to_show=True)
             except errors.NotFoundError:
@@ -100,7 +99,7 @@ class _Asked(NamedTuple):
             self.settings, store, self.caller, self.call.session,
             has_entry if self.call.entry else any_session,
         )  # fmt: skip
-        if store is None or not self.call.entry or self.call.session:
+        if not self.call.entry or self.call.session:
             return session
 
         def has_entry_itself(session: Session) -> bool:  # and not just a call that mentions it
@@ -125,7 +124,7 @@ class _Asked(NamedTuple):
         }
 
 
-def _get_context(asked: _Asked, store: Store | None, session: Session) -> str:
+def _get_context(asked: _Asked, store: Store, session: Session) -> str:
     now, settings = asked.caller.clock(), asked.settings
     content = context(settings, store, session, now)
     start, most = asked.call.offset or 0, asked.call.limit or LISTED
@@ -148,7 +147,7 @@ def _get_context(asked: _Asked, store: Store | None, session: Session) -> str:
     })  # fmt: skip
 
 
-def _show(asked: _Asked, store: Store | None, session: Session) -> str:
+def _show(asked: _Asked, store: Store, session: Session) -> str:
     named = asked.settings, store, asked.entry, session
     turn = None if asked.call.keys else show_turn(*named, asked.caller.clock())
     if turn is not None:
@@ -191,11 +190,11 @@ def _done(asked: _Asked, store: Store, session: Session) -> str:
     return _text({"noted": True, "session": session.title, "prompt_id": prompt})
 
 
-def _search(asked: _Asked, store: Store | None, session: Session) -> str:
+def _search(asked: _Asked, store: Store, session: Session) -> str:
     return _text({"hits": search(asked.settings, store, asked.call.text or "", session)})
 
 
-def _evidence(asked: _Asked, store: Store | None, session: Session) -> str:
+def _evidence(asked: _Asked, store: Store, session: Session) -> str:
     call, now = asked.call, asked.caller.clock()
     budget = call.budget or BUDGET
     return turns.evidence(
@@ -203,7 +202,7 @@ def _evidence(asked: _Asked, store: Store | None, session: Session) -> str:
     )
 
 
-_READ: dict[str, Callable[[_Asked, Store | None, Session], str]] = {
+_READ: dict[str, Callable[[_Asked, Store, Session], str]] = {
     "get_context": _get_context, "show": _show, "search": _search, "evidence": _evidence,
 }  # fmt: skip
 _WRITE: dict[str, Callable[[_Asked, Store, Session], str]] = {

@@ -134,7 +134,6 @@ class RestoreAnswer(Struct, frozen=True):
     session: str
     session_id: int
     pending: bool
-    keys: tuple[str, ...]
     sizes: dict[str, int]
     at: float
     previous: float | None

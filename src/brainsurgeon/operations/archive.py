@@ -62,7 +62,7 @@ def archive(
 
 
 def would_archive(
-    settings: Settings, store: Store | None, session: str | Session, now: float,
+    settings: Settings, store: Store, session: str | Session, now: float,
     turns: tuple[int, int] | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
     """Return the result that `archive` would have. Writes nothing."""
@@ -80,7 +80,7 @@ def _answer(title: str, verdicts: list[Verdict], *, made: bool = True) -> Archiv
 
 @contextmanager
 def _live_turns(
-    settings: Settings, store: Store | None, session: Session, now: float,
+    settings: Settings, store: Store, session: Session, now: float,
     numbers: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Examination, list[Verdict]]]:  # fmt: skip
     """Examine a session; yield a verdict for each live turn, as if all had been requested.
@@ -143,11 +143,9 @@ def done(
 
 
 def archives(
-    settings: Settings, store: Store | None, session: str | Session | None = None
+    settings: Settings, store: Store, session: str | Session | None = None
 ) -> list[StandingArchive]:
     """List the archives in a session, or in all, oldest first."""
-    if store is None:
-        return []
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     return [
         StandingArchive(item.title, record)

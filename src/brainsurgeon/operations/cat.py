@@ -13,9 +13,7 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 
-def cat(
-    settings: Settings, store: Store | None, name: str | Session, now: float
-) -> Iterator[bytes]:
+def cat(settings: Settings, store: Store, name: str | Session, now: float) -> Iterator[bytes]:
     """Yield the bytes of a session with its placeholders replaced by their values.
 
     Fields of brainsurgeon are kept. A session of an unknown format is yielded unchanged.
@@ -28,7 +26,7 @@ def cat(
             is_known = session.format is not None
         except RefusedError:
             is_known = False
-        if store and is_known:
+        if is_known:
             examined = examine_open(settings, store, session, now, window=0)
             records = replace(examined, record=chosen.record).records
             records = replace(records, requests=(EVERYTHING,))

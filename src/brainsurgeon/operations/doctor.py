@@ -69,7 +69,7 @@ class SessionPlaceholders(Struct, frozen=True):
     session_id: int | None = None
 
 
-def doctor(settings: Settings, store: Store | None, *, repair: bool = False) -> list[Finding]:
+def doctor(settings: Settings, store: Store, *, repair: bool = False) -> list[Finding]:
     """Check everything; with `repair` (needs a writable store) also repair what is safe."""
     findings = [*_state_directory(settings), *_disks(settings)]
     if not settings.enabled:
@@ -77,7 +77,7 @@ def doctor(settings: Settings, store: Store | None, *, repair: bool = False) -> 
             "note", "nothing is extracted: enabled = false",
             "set enabled = true in the configuration, or leave out the key",
         ))  # fmt: skip
-    if store is not None:
+    if store.exists:
         if damage := store.damage():  # no repairs, and no check of the values of placeholders
             return [*findings, Finding("error", damage, database.ADVICE), *_roots(settings)]
         if repair:
@@ -173,18 +173,17 @@ def _roots(settings: Settings) -> Iterator[Finding]:
                 yield Finding("warning", f"{path}: leases do not work here", _EXCLUSIVE)
 
 
-def _sessions(settings: Settings, store: Store | None, *, repair: bool) -> Iterator[Finding]:
+def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Finding]:
     """Look for placeholders without a value, leftover temporary files and migrated agents."""
-    named = {rewrite.temporary for rewrite in store.journal.open_rewrites()} if store else set()
+    named = {rewrite.temporary for rewrite in store.journal.open_rewrites()}
     standing = expired = unknown = 0
     migrated: set[str] = set()
     unwritable: Counter[tuple[str, str]] = Counter()
     roots = settings.root_directories()
     hidden = out_of_sight(roots)
     yield from _databases(settings)
-    recorded = store.sessions.is_below if store else None
     files = discover(
-        roots, recorded=recorded,
+        roots, recorded=store.sessions.is_below,
         wanted=lambda name: openclaw.is_session_name(name) or bool(TEMPORARY.fullmatch(name)),
     )  # fmt: skip
     for item in (*files, *list_rows(roots)):
@@ -206,7 +205,7 @@ def _sessions(settings: Settings, store: Store | None, *, repair: bool) -> Itera
         except OSError as error:
             yield Finding("error", f"{item.path}: {error.strerror}", _OWNER)
             continue
-        if repair and store and seen.standing and seen.session_id is not None:
+        if repair and seen.standing and seen.session_id is not None:
             with store.transaction():
                 store.placements.add(seen.session_id, seen.standing)
         standing += len(seen.standing)
@@ -258,12 +257,10 @@ def _databases(settings: Settings) -> Iterator[Finding]:
             yield Finding("ok", f"{layout.path}: the layout is known ({made})")
 
 
-def placeholders_of(
-    settings: Settings, store: Store | None, session: AnyOpen
-) -> SessionPlaceholders:
+def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> SessionPlaceholders:
     """Return the placeholders of a session, from the plan of a restore of all of them."""
     form = session.format
-    record = find_record(store, session) if store else None
+    record = find_record(store, session)
     examined = examine_open(settings, store, session, 0.0, window=0)
     records = replace(examined, record=record, asked=(EVERYTHING,)).records
     planned = Planner(examined, records, extract=False).plan()
@@ -287,7 +284,7 @@ def placeholders_of(
     )  # fmt: skip
 
 
-def placeholders_left(settings: Settings, store: Store | None) -> Iterator[PlaceholdersLeft]:
+def placeholders_left(settings: Settings, store: Store) -> Iterator[PlaceholdersLeft]:
     seen = walk(settings, store, beyond=True)
     for problem in seen.problems:
         if problem.failed:
@@ -297,10 +294,10 @@ def placeholders_left(settings: Settings, store: Store | None) -> Iterator[Place
             yield left
 
 
-def _left_in(settings: Settings, store: Store | None, session: Session) -> PlaceholdersLeft | None:
+def _left_in(settings: Settings, store: Store, session: Session) -> PlaceholdersLeft | None:
     record = session.record
     if session.file is None:
-        why_unseen = why_hidden(store, session) if store else ""
+        why_unseen = why_hidden(store, session)
         return _unsure(session.title, why_unseen) if why_unseen else None
     try:
         with open_session(session.file) as opened:
@@ -308,7 +305,7 @@ def _left_in(settings: Settings, store: Store | None, session: Session) -> Place
     except FileNotFoundError:
         return None
     except RefusedError as why:  # it is there and no longer understood
-        placed = record and store and store.placements.of_session(record.id)
+        placed = record and store.placements.of_session(record.id)
         return _unsure(session.title, str(why)) if placed else None
     except (BlockingIOError, BusyError):
         return _unsure(session.title, "it is being written just now")

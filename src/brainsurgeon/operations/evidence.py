@@ -29,7 +29,7 @@ LAST = "last"
 
 
 def evidence(
-    settings: Settings, store: Store | None, session: str | Session, now: float, *,
+    settings: Settings, store: Store, session: str | Session, now: float, *,
     budget: int = BUDGET, turn: str | None = None,
 ) -> EvidenceReport:  # fmt: skip
     """Return the results of a session's tool calls, extracted or not, in at most `budget` bytes.
@@ -42,9 +42,8 @@ def evidence(
     file = file_of(chosen)
     with examine_to_show(settings, store, file, chosen.record, now) as examined:
         records, opened = examined.records, examined.session
-        if store:
-            visible = tuple(owned(store, chosen, records.extractions))
-            records = replace(records, extractions=visible)
+        visible = tuple(owned(store, chosen, records.extractions))
+        records = replace(records, extractions=visible)
         reader = _EntryReader(store, opened, records)
         between = reader.turn(None if turn == LAST else turn) if turn else None
         calls = planned.gather(opened.format, reader.entries(between))
@@ -55,7 +54,7 @@ def evidence(
 
 
 def mount(
-    settings: Settings, store: Store | None, data: bytes, scope: Scope, budget: int = BUDGET
+    settings: Settings, store: Store, data: bytes, scope: Scope, budget: int = BUDGET
 ) -> bytes:
     """Return a request (JSON) or lines of a session with their placeholders filled.
 
@@ -66,8 +65,6 @@ def mount(
     listed = sessions_in(settings, store, scope)
     if not listed:
         raise NotFoundError("no session is known in this scope; name another agent or session")
-    if store is None:
-        return data
     ours = {session.record.id for session in listed if session.record}
     of_text = cache(lambda text: _texts_of(store, listed[0], ours, text))
     documents, mounted = _documents(data), list[tuple[int, planned.MountPoint, bytes, bytes]]()
@@ -114,8 +111,8 @@ def _texts_of(store: Store, session: Session, ours: set[int], text: str) -> list
     ]  # fmt: skip
 
 
-def _token(store: Store | None, value: Extraction) -> bytes | None:
-    if store is None or value.blob_id is None:
+def _token(store: Store, value: Extraction) -> bytes | None:
+    if value.blob_id is None:
         return None
     with suppress(DamagedError):
         return store.blobs.get(value.blob_id, value.digest)
@@ -125,7 +122,7 @@ def _token(store: Store | None, value: Extraction) -> bytes | None:
 class _EntryReader:
     """Reads the entries of an open session with their values filled in."""
 
-    def __init__(self, store: Store | None, session: AnyOpen, records: Records) -> None:
+    def __init__(self, store: Store, session: AnyOpen, records: Records) -> None:
         self._store, self._session, self._records = store, session, records
         self._form = session.format
         where = claude_code.place(session.file.path)

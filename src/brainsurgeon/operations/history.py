@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import nullcontext
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, StoreUnusableError, UsageError
@@ -19,13 +18,13 @@ _LONGEST_ID = 19
 _NOBODYS = -1  # stands for the id of a session without a row
 
 
-def runs(store: Store | None, *, most: int | None = LISTED_RUNS) -> list[Run]:
+def runs(store: Store, *, most: int | None = LISTED_RUNS) -> list[Run]:
     """Return the newest runs, newest last; all if `most` is None."""
-    return store.runs.newest(most) if store else []
+    return store.runs.newest(most)
 
 
 def events(
-    settings: Settings, store: Store | None, *, since: str | None = None,
+    settings: Settings, store: Store, *, since: str | None = None,
     session: str | None = None, kinds: Collection[str] = (), everything: bool = False,
 ) -> list[Event]:  # fmt: skip
     """Return the events after an id or since a time, else all or the newest, newest last.
@@ -53,9 +52,8 @@ def follow(
         fresh: list[Event] = []
         identity = followed
         try:
-            with open_to_read(settings.state_dir) or nullcontext() as store:
-                identity = store.identity if store else None
-                newest = store.events.newest() if store else 0
+            with open_to_read(settings.state_dir) as store:
+                identity, newest = store.identity, store.events.newest()
                 if seen is None:
                     seen = newest if since is None else _begin(store, since)
                 if followed in (None, identity):
@@ -87,27 +85,25 @@ class _Reader:
         self._path: str | None = None
         self._session_id: int | None = None
 
-    def after(self, store: Store | None, seen: int, until: int | None = None) -> list[Event]:
+    def after(self, store: Store, seen: int, until: int | None = None) -> list[Event]:
         if self._name is not None and self._session_id is None:
             if self._path is None:
                 session = session_named(self._settings, store, self._name, beyond=True)
                 self._path, record = session.path, session.record
             else:
-                record = store.sessions.at(self._path) if store else None
+                record = store.sessions.at(self._path)
             self._session_id = record.id if record else None
-        if store is None:
-            return []
         ident = None if self._name is None else self._session_id or _NOBODYS
         return store.events.after(seen, kinds=self._kinds, session_id=ident, until=until)
 
 
-def _begin(store: Store | None, since: str) -> int:
+def _begin(store: Store, since: str) -> int:
     if since.isascii() and since.isdigit() and len(since) < _LONGEST_ID:
         return int(since)
     moment = parse_time(since)
     if moment is None:
         raise UsageError(f"--since {since!r}: expects an event number or a time in ISO 8601")
-    return store.events.before(moment) if store else 0
+    return store.events.before(moment)
 
 
 def counts(listed: Iterable[Event]) -> list[Tally]:

@@ -16,7 +16,7 @@ from brainsurgeon.store import Store
 
 
 def advice(
-    settings: Settings, store: Store | None, path: str, now: float, *, resumed: bool = False
+    settings: Settings, store: Store, path: str, now: float, *, resumed: bool = False
 ) -> str | None:
     """Return how full a session's context is, and how full after a scan and a resume.
 
@@ -34,8 +34,7 @@ def advice(
         examined = examine_open(settings, store, session, now)
         # The turn is over, though its last line may not be written yet.
         survey = replace(examined.survey, open_turn=None)
-        record = store.sessions.at(file.path) if store else None
-        closed = replace(examined, survey=survey, record=record)
+        closed = replace(examined, survey=survey, record=store.sessions.at(file.path))
         planner = Planner(closed, closed.records)
         _, full = weigh(planner)
         load = full.load if resumed else max(full.load, last.tokens + last.output)

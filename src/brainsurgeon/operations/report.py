@@ -30,9 +30,7 @@ _PLACES = 50  # places with copies
 _SIDE = ("tool-results", "file-history")
 
 
-def report(
-    settings: Settings, store: Store | None, now: float, *, previews: bool = False
-) -> Report:
+def report(settings: Settings, store: Store, now: float, *, previews: bool = False) -> Report:
     """Return the report. Writes nothing; the report has session content only with `previews`."""
     known = all_sessions(settings, store)
     listed = summaries(settings, store, known, now)
@@ -50,7 +48,7 @@ def report(
                 page = SessionPage(about, not_read=reason)
             else:
                 page, values = _page(about, content), content.extracted
-        if page.next_bytes is None and store and session.record:
+        if page.next_bytes is None and session.record:
             values = (
                 value for value in store.extractions.held_in(session.record.id)
                 if value.archive_id is None
@@ -60,11 +58,11 @@ def report(
         shown = tuple(
             (value, preview_of(store, value) if previews else None) for value in ranked[:_VALUES]
         )
-        models = costs_of(store.spending.of(about.path), settings.price_rules()) if store else ()
+        models = costs_of(store.spending.of(about.path), settings.price_rules())
         pages.append(replace(page, values=shown, more=len(ranked) - len(shown), models=models))
-    kinds = store.sums.by_kind() if store else []
+    kinds = store.sums.by_kind()
     return Report(
-        now, status(settings, store, now), tuple(store.sums.by_day() if store else ()),
+        now, status(settings, store, now), tuple(store.sums.by_day()),
         _added((summary.agent, 1, summary.size, summary.saved) for summary in listed),
         _added((kind, number, size, 0) for kind, _, number, size in kinds),
         _added((tool or f"({kind})", number, size, 0) for kind, tool, number, size in kinds),

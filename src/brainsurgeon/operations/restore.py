@@ -126,7 +126,6 @@ def restore(
     previous = store.extractions.restores(record.id).get(named.entry_id)
     answer = reports.RestoreAnswer(
         named.entry_id, record.title, record.id, pending=False,
-        keys=tuple(dotted(value.path) for value in values),
         sizes={dotted(value.path): value.size for value in values},
         at=now, previous=previous, content=content, same_as=same_as,
         answer_id=secrets.token_hex(8), asked_at=now, to_agent=calling_session() is not None,
@@ -211,7 +210,7 @@ def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAn
         if edit.entry_id == entry_id and edit.name == RESTORED and edit.before and not edit.undoes
     )  # fmt: skip
     return replace(
-        answer, keys=tuple(sizes), sizes=sizes, previous=next(stamps, None) or answer.previous,
+        answer, sizes=sizes, previous=next(stamps, None) or answer.previous,
         insertions_removed=plan.insertions_removed,
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ AROUND = 120  # characters of text returned with a hit
 
 
 def search(
-    settings: Settings, store: Store | None, text: str, session: str | Session | None = None,
+    settings: Settings, store: Store, text: str, session: str | Session | None = None,
     *, regex: bool = False,
 ) -> list[Hit]:  # fmt: skip
     """Return the first matches of a text, ignoring case, in one session or in all.
@@ -58,9 +58,9 @@ def search(
 _Text = tuple[str, KeyPath, str, bool]
 
 
-def _texts(store: Store | None, session: Session) -> Iterator[_Text]:
+def _texts(store: Store, session: Session) -> Iterator[_Text]:
     yield from _in_file(session)
-    if store is None or session.record is None:
+    if session.record is None:
         return
     held = store.extractions.held_in(session.record.id)
     for extraction in owned(store, session, held):

@@ -39,7 +39,7 @@ from brainsurgeon.store.sessions import FAILED
 
 
 def sessions(
-    settings: Settings, store: Store | None, now: float, *,
+    settings: Settings, store: Store, now: float, *,
     agent: str | None = None, state: str | None = None, sort: str = "size",
 ) -> list[SessionSummary]:  # fmt: skip
     """Return the sessions below the roots and those known only to the store.
@@ -63,11 +63,10 @@ _ORDERS: dict[str, Callable[[SessionSummary], tuple[float, str]]] = {
 
 
 def summaries(
-    settings: Settings, store: Store | None, known: Iterable[Session], now: float
+    settings: Settings, store: Store, known: Iterable[Session], now: float
 ) -> list[SessionSummary]:
     """Return summaries of sessions, largest first."""
-    totals = store.extractions.totals() if store else {}
-    states = store.files.all() if store else {}
+    totals, states = store.extractions.totals(), store.files.all()
     listed = []
     for session in known:
         record = session.record
@@ -90,7 +89,7 @@ def summaries(
 
 
 def _state(
-    settings: Settings, store: Store | None, file: SessionFile, seen: FileState | None, now: float
+    settings: Settings, store: Store, file: SessionFile, seen: FileState | None, now: float
 ) -> tuple[str | None, str, str]:
     """Return the format, the state and its reason, as the next scan would see a file."""
     form = None
@@ -117,13 +116,13 @@ def _state(
 PREVIEW = 80  # characters
 
 
-def context(settings: Settings, store: Store | None, session: str | Session, now: float) -> Context:
+def context(settings: Settings, store: Store, session: str | Session, now: float) -> Context:
     """Return the content of a session, or the stored values if its file is gone. Writes nothing."""
     chosen = session_named(settings, store, session)
     record = chosen.record
     if chosen.file is None:
         values = (
-            value for value in (store.extractions.of_session(record.id) if store and record else ())
+            value for value in (store.extractions.of_session(record.id) if record else ())
             if value.blob_id is not None and value.archive_id is None
             and (not value.replacement or value.kind == "thinking")
         )  # fmt: skip
@@ -148,12 +147,12 @@ def context(settings: Settings, store: Store | None, session: str | Session, now
         return Context(
             chosen.title, chosen.path, examined.format.name, fingerprint.size,
             state=not_idle(examined) or "idle",
-            extracted=tuple(owned(store, chosen, extracted) if store else ()),
+            extracted=tuple(owned(store, chosen, extracted)),
             plan=replace(planned, deferred=planned.deferred or fitting.rules.waits or None),
             pays=planned.forced or fitting.rules.pays(planned, fingerprint.size),
             changed_at=fingerprint.mtime_ns / 1e9,
             full=full,
-            archives=tuple(store.archives.standing(record.id) if store and record else ()),
+            archives=tuple(store.archives.standing(record.id) if record else ()),
         )  # fmt: skip
 
 
@@ -185,7 +184,7 @@ def not_idle(examined: Examination) -> str:
 
 
 def described(
-    settings: Settings, store: Store | None, session: Context, value: Extraction, now: float,
+    settings: Settings, store: Store, session: Context, value: Extraction, now: float,
     *, preview: bool,
 ) -> dict[str, Any]:  # fmt: skip
     held = Held(
@@ -209,9 +208,9 @@ def described(
     return description | ({"preview": preview_of(store, value)} if preview else {})
 
 
-def preview_of(store: Store | None, value: Extraction) -> str | None:
+def preview_of(store: Store, value: Extraction) -> str | None:
     """Return the beginning of a value in one line; None if it has expired or is damaged."""
-    if store is None or value.blob_id is None:
+    if value.blob_id is None:
         return None
     try:
         content = decode(store.blobs.get(value.blob_id, value.digest))
@@ -222,7 +221,7 @@ def preview_of(store: Store | None, value: Extraction) -> str | None:
     return short if len(short) <= PREVIEW else short[: PREVIEW - 1] + "…"
 
 
-def session_costs(settings: Settings, store: Store | None, name: str) -> SessionCosts:
+def session_costs(settings: Settings, store: Store, name: str) -> SessionCosts:
     """Return the costs of a session, without those of files that cannot be read.
 
     Raises NotFoundError or AmbiguousError for the session.

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def show_turn(
-    settings: Settings, store: Store | None, entry: str, session: str | Session | None, now: float
+    settings: Settings, store: Store, entry: str, session: str | Session | None, now: float
 ) -> ArchivedTurn | None:
     """Return the turn that is archived in an entry, as its agent wrote it, or None.
 
     Raises the errors of `show`, and GoneError if the session is gone.
     """
     named = entries.entry_named(settings, store, entry, session, to_show=True)
-    if store is None or entries.archive_in(named) is None:
+    if entries.archive_in(named) is None:
         return None
     from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  rarely needed
 
@@ -32,7 +32,7 @@ def show_turn(
 
 
 def show(
-    settings: Settings, store: Store | None, entry: str,
+    settings: Settings, store: Store, entry: str,
     session: str | Session | None = None, keys: Iterable[str] = (),
 ) -> ShownValues:  # fmt: skip
     """Return the values of an entry; raise NotFoundError, AmbiguousError or ExpiredError."""
@@ -40,7 +40,7 @@ def show(
     wanted = list(keys)
     values = entries.choose(named, wanted)
     sent = entries.as_sent(values, wanted)
-    shown, same_as = entries.contents(sent, entries.tokens_of(store, sent) if store else {})
+    shown, same_as = entries.contents(sent, entries.tokens_of(store, sent))
     missed = tuple(
         f"{dotted(value.path)}: expired" for value in entries.chosen(named.values, wanted)
         if value.blob_id is None

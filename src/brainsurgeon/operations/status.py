@@ -11,10 +11,9 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import openclaw_database as openclaw
 from brainsurgeon.lookup.sessions import Walk, walk
-from brainsurgeon.model.reports import Bill, DatabaseStatus, Leaving, Metric, RootStatus, Status
+from brainsurgeon.model.reports import DatabaseStatus, Leaving, Metric, RootStatus, Status
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import counted, lasting
-from brainsurgeon.model.turns import Loads
 from brainsurgeon.operations.init import unused_homes
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.planning.calls import costs_of
@@ -66,26 +65,23 @@ def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> Datab
     return DatabaseStatus(item.agent, item.path, schema.program, schema.version, reason)
 
 
-def status(settings: Settings, store: Store | None, now: float) -> Status:
+def status(settings: Settings, store: Store, now: float) -> Status:
     """Return the status. Writes nothing."""
     seen = walk(settings, store)
     listed = summaries(settings, store, seen.sessions, now)
-    last = store.facts.last_run_at() if store else None
-    kept = (store.facts.get("retention") if store else None) or {}
-    held_back = dict(kept.get("held_back", {}))
+    last = store.facts.last_run_at()
+    held_back = dict((store.facts.get("retention") or {}).get("held_back", {}))
     pid = daemon_holder(settings.state_dir)
-    rewrites = store.journal.open_rewrites() if store else []
-    runs = store.runs.newest(_NEWEST) if store else []
+    rewrites, runs = store.journal.open_rewrites(), store.runs.newest(_NEWEST)
     since = min([now - _DAY, *(run.at for run in runs)])
-    _, _, archives, tokens = store.sums.standing() if store else (0, 0, 0, 0)
-    log = store.events if store else None
-    logged = log.after(log.before(since), kinds=("failure", "lapse")) if log else ()
+    _, _, archives, tokens = store.sums.standing()
+    logged = store.events.after(store.events.before(since), kinds=("failure", "lapse"))
     failures = [
         event for event in logged
         if event.kind == "failure" or event.facts.get("action") == "relieve"
     ]  # fmt: skip
     leaving, standing = None, settings.retention_standing
-    if store and standing is not None:
+    if standing is not None:
         missing = store.expiry.out_of_sight(now + NOTICE - standing, held_back)
         leaving = missing and Leaving(missing[0], missing[1] + standing)
     retention = cron_trigger(settings.retention_cron) if pid and settings.retention_cron else None
@@ -94,7 +90,7 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         daemon_pid=pid,
         last_run_at=last,
         next_run_at=_next(scan_trigger(settings), last, now) if pid else None,
-        last_retention_run_at=store.facts.get("last_retention_run_at") if store else None,
+        last_retention_run_at=store.facts.get("last_retention_run_at"),
         next_retention_run_at=_next(retention, None, now) if retention else None,
         sessions_by_state=dict(Counter(item.state for item in listed)),
         reasons=dict(
@@ -105,24 +101,24 @@ def status(settings: Settings, store: Store | None, now: float) -> Status:
         values_extracted=sum(item.extracted for item in listed),
         bytes_saved=sum(item.saved for item in listed),
         store_path=settings.state_dir,
-        store_bytes=store.size if store else 0,
+        store_bytes=store.size,
         leaving=leaving,
-        requests_open=store.requests.count_open() if store else 0,
+        requests_open=store.requests.count_open(),
         interrupted=tuple(rewrite.path for rewrite in rewrites if not rewrite.stays),
         kept_beside={rewrite.beside: rewrite.stays for rewrite in rewrites if rewrite.stays},
         roots=tuple(_roots(settings, seen)),
         held_back=held_back,
         databases=tuple(describe_databases(settings)),
         homes=tuple(unused_homes(settings)),
-        loads=store.calibrations.loads() if store else Loads(),
+        loads=store.calibrations.loads(),
         tokens_saved=tokens,
-        saved_so_far=store.savings.total() if store else Bill(),
-        models=costs_of(store.spending.total(), settings.price_rules()) if store else (),
+        saved_so_far=store.savings.total(),
+        models=costs_of(store.spending.total(), settings.price_rules()),
         turns_archived=archives,
         runs=tuple(runs),
         failures=tuple(failures[-_NEWEST:]),
-        values_damaged=store.blobs.count_damaged() if store else 0,
-        blocked=store.files.blocked(now - BLOCKED) if store else {},
+        values_damaged=store.blobs.count_damaged(),
+        blocked=store.files.blocked(now - BLOCKED),
     )
 
 
@@ -215,7 +211,7 @@ def _too_old(last: float | None, moment: float, max_age: float) -> str | None:
     return None
 
 
-def metrics(settings: Settings, store: Store | None) -> list[Metric]:
+def metrics(settings: Settings, store: Store) -> list[Metric]:
     """Return the metrics of the store, its roots and the databases of agents."""
     databases = [
         problem for problem in list_rows(settings.root_directories())
@@ -226,7 +222,7 @@ def metrics(settings: Settings, store: Store | None) -> list[Metric]:
         Metric("doubtful_roots", "Roots that are empty, unreadable, missing or a symbolic link.",
                len(doubtful_roots(settings))),
         Metric("unreadable_databases", "Databases of agents that cannot be read.", len(databases)),
-        *(_of_store(store) if store else ()),
+        *(_of_store(store) if store.exists else ()),
     ]  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -13,8 +13,8 @@ from brainsurgeon.errors import StoreDamagedError, StoreUnusableError, UsageErro
 from brainsurgeon.model.reports import Finding, Level, Purge, Replacement, StoreCopy
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.doctor import placeholders_in_archives, placeholders_left
-from brainsurgeon.store import backup, open_to_read
-from brainsurgeon.store.database import database_path, hold_store, make_directory
+from brainsurgeon.store import Store, backup, open_to_read
+from brainsurgeon.store.database import database_path, empty_database, hold_store, make_directory
 from brainsurgeon.store.salvage import Salvaged, salvage
 
 
@@ -35,7 +35,7 @@ def replacing_store(
     with hold_store(directory), backup.staging(directory) as place:
         path = database_path(place)
         values = backup.take_copy(os.path.abspath(source), path)
-        with open_to_read(place) or nullcontext() as store:
+        with open_to_read(place) as store:
             newer = tuple(
                 session for session in placeholders_left(settings, store)
                 if session.orphans or not session.sure
@@ -62,8 +62,8 @@ def purge(settings: Settings, *, even_so: bool = False) -> Purge:
             try:
                 opened = open_to_read(directory)
             except StoreUnusableError:
-                opened = None
-            with opened or nullcontext() as store:
+                opened = Store(empty_database(), directory, None)
+            with opened as store:
                 left = *placeholders_left(settings, store), *placeholders_in_archives(settings)
             if left:
                 return Purge(directory, left)
@@ -91,8 +91,8 @@ def rescue(settings: Settings, now: float) -> Rescue | None:
     """Replace a damaged store by a new one with its readable rows; None if it is not damaged."""
     directory = settings.state_dir
     try:
-        with open_to_read(directory) or nullcontext() as store:
-            if store is None or store.damage() is None:
+        with open_to_read(directory) as store:
+            if store.damage() is None:
                 return None
     except StoreUnusableError as why:
         if not isinstance(why, StoreDamagedError):

@@ -26,12 +26,12 @@ _MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})
 _VERBATIM = ("content", "lines", "reasons", "sizes_bytes")
 
 
-def document(value: Any) -> str:
-    return as_json({"schema": SCHEMA, **in_json(value)})
+def document(value: Any, indent: int | None = 2) -> str:
+    return as_json({"schema": SCHEMA, **in_json(value)}, indent)
 
 
-def as_json(value: Any) -> str:
-    return json.dumps(value, indent=2)
+def as_json(value: Any, indent: int | None = 2) -> str:
+    return json.dumps(value, indent=indent)
 
 
 def in_json(value: Any) -> Any:

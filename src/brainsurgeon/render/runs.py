@@ -1,6 +1,5 @@
 """Runs, retention runs, rollbacks, events, findings and the status as text and JSON; metrics."""
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,8 +13,8 @@ from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
 from brainsurgeon.render.estimate import models_json, saved_so_far, total_cost
 from brainsurgeon.render.formatting import (
-    SCHEMA,
     bytes_,
+    document,
     first,
     in_json,
     in_local_time,
@@ -244,7 +243,10 @@ def rollback_json(done: reports.RollbackReport) -> dict[str, Any]:
 
 
 def rollback(done: reports.RollbackReport) -> str:
-    lines = [line for session in done.sessions for line in _session(session)]
+    lines = []
+    for session in done.sessions:
+        lines += session_restored(session, session.turns)
+        lines += [f"  {counted(n, 'value')}: {safe(why)}" for why, n in session.since.items()]
     pending = sum(session.state == "pending" for session in done.sessions)
     changed = sum(session.state == "rolled back" for session in done.sessions)
     lines.append(
@@ -255,13 +257,8 @@ def rollback(done: reports.RollbackReport) -> str:
     return "\n".join(lines)
 
 
-def _session(answer: reports.SessionRollback) -> list[str]:
-    since = (f"  {counted(number, 'value')}: {safe(why)}" for why, number in answer.since.items())
-    return [*session_restored(answer, answer.turns), *since]
-
-
 def event_line(event: reports.Event) -> str:
-    return json.dumps({"schema": SCHEMA, **in_json(event_json(event))})
+    return document(event_json(event), indent=None)
 
 
 def event_json(event: reports.Event) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def restored_json(answer: reports.RestoreAnswer, *, content: bool = False) -> di
     document: dict[str, Any] = {
         "answer_id": answer.answer_id, "restored": True, "pending": answer.pending,
         "entry_id": answer.entry_id, "session": answer.session,
-        "keys_restored": list(answer.keys), "sizes_bytes": answer.sizes,
+        "keys_restored": list(answer.sizes), "sizes_bytes": answer.sizes,
         "restored_at": iso(answer.at), "redacted": answer.redacts,
     }  # fmt: skip
     optional = {

@@ -95,7 +95,14 @@ class Store:
         return len(self._connection.execute("PRAGMA foreign_key_check").fetchall())
 
     @property
+    def exists(self) -> bool:
+        """Whether it is in its directory; otherwise it is empty."""
+        return self.identity is not None
+
+    @property
     def size(self) -> int:
+        if not self.exists:
+            return 0
         counts = ("page_count", "page_size")
         pages, page = (self._connection.execute(f"PRAGMA {of}").fetchone()[0] for of in counts)
         return int(pages * page)
@@ -154,7 +161,7 @@ def open_store(directory: str) -> Store:
         raise
 
 
-def open_to_read(directory: str) -> Store | None:
-    """Open the store without writing to it; return None if there is none."""
-    connection = database.read_database(directory)
-    return Store(connection, directory, None) if connection else None
+def open_to_read(directory: str) -> Store:
+    """Open the store without writing to it; an empty one in memory if there is none."""
+    connection = database.read_database(directory) or database.empty_database()
+    return Store(connection, directory, None)

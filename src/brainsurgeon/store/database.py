@@ -147,6 +147,13 @@ def read_database(directory: str) -> sqlite3.Connection | None:
     return open_database(directory) if os.path.exists(database_path(directory)) else None
 
 
+def empty_database() -> sqlite3.Connection:
+    """Return an empty database in memory, which cannot be written."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.executescript(f"{SCHEMA} PRAGMA query_only = ON;")
+    return connection
+
+
 def _create(directory: str, path: str, locks: int) -> None:
     """Create the database under another name and rename it, so it never has half a schema."""
     fcntl.flock(locks, fcntl.LOCK_EX)
