@@ -50,9 +50,8 @@ def entry_named(
 ) -> EntryValues:  # fmt: skip
     """Return the extracted values of an entry, named by its id or by a whole pasted placeholder.
 
-    The beginning of an id is enough if no other entry has it. `session` limits the lookup to one
-    session. With `to_show`, several sessions may hold the values if these are equal. Raises
-    NotFoundError, or AmbiguousError with the candidates.
+    The beginning of an id is enough if no other entry has it. With `to_show`, several sessions may
+    hold the values if these are equal. Raises NotFoundError or AmbiguousError.
     """
     wanted = id_named(reference)
     if store is None:
@@ -209,10 +208,7 @@ def _placeholders_in(session: Session) -> frozenset[bytes]:
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Return the values that `keys` name: a whole path, or one step of it.
-
-    Raises NoSuchKeyError if none matches, ExpiredError if all that match have expired.
-    """
+    """Like `chosen`; raise NoSuchKeyError if none matches, ExpiredError if all have expired."""
     wanted = chosen(named.values, keys)
     if not wanted:
         paths = ", ".join(dotted(value.path) for value in named.values)
@@ -257,10 +253,7 @@ def chosen(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extractio
 
 
 def as_sent(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Drop values for the agent's screen, unless `keys` are given or there are no others.
-
-    Entries often contain a result twice: once for the model and once for the user.
-    """
+    """Drop values for the agent's screen, unless `keys` are given or there are no others."""
     sent = tuple(value for value in values if SCREEN.isdisjoint(value.path))
     return values if list(keys) else sent or values
 
@@ -284,8 +277,7 @@ def contents(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the distinct values by path, and for the path of each copy the path of its original.
 
-    The original is the value that the model got, if possible. Values are strings, or objects for
-    whole blocks.
+    The original is the value that the model got, if possible.
     """
     by_path: dict[str, Any] = {}
     same_as: dict[str, str] = {}

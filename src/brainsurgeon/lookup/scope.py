@@ -32,8 +32,8 @@ class Scope(Struct, frozen=True):
     """One agent, one session, or, with neither, every session.
 
     `agent` is a name, the agent's own directory, or the working directory of a Claude Code
-    project. `session` is a path, an id or `agent/id`. A prefix of an id is not enough: it could
-    match another session later.
+    project. `session` is a path, an id or `agent/id`, but no prefix: it could match another session
+    later.
     """
 
     agent: str | None = None
@@ -51,8 +51,7 @@ class Caller(Struct, frozen=True):
 def bound(settings: Settings, store: Store | None, scope: Scope) -> tuple[Scope, str | None]:
     """Return a scope with its names resolved to paths, and a warning if one matches nothing.
 
-    Raises AmbiguousError if a name matches several agents or sessions. Only the user who starts a
-    server sees this error, agents do not.
+    Raises AmbiguousError if a name matches several agents or sessions.
     """
     listed = _of_agent(all_sessions(settings, store), scope.agent)
     directories = sorted({session.agent_directory for session in listed})
@@ -109,11 +108,10 @@ def session_for(
     settings: Settings, store: Store | None, caller: Caller, name: str | None,
     holds: Callable[[Session], bool] | None = None,
 ) -> Session:  # fmt: skip
-    """Return the session that is named, or that made the call, or that has the entry.
+    """Return the session that is named, or that made the call, or that `holds` the entry.
 
-    `holds` checks whether a session has the entry that the call names. Waits for calls that Claude
-    Code has not written yet. Raises NotFoundError for a session that does not exist or is out of
-    scope, UntoldError if no name is given and several sessions are possible.
+    Waits for calls that Claude Code has not written yet. Raises NotFoundError for a session that
+    does not exist or is out of scope, UntoldError if several sessions are possible.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
     if name:

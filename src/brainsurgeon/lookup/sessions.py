@@ -29,15 +29,14 @@ from brainsurgeon.store.database import path_text
 
 
 def find_record(store: Store, session: AnyOpen) -> SessionRecord | None:
-    """Return the row of an open session, or None. Writes nothing."""
     return find_row(store, session.file, session.identity)
 
 
 def find_row(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
     """Return the row of a session file, or None. Writes nothing.
 
-    That is the row with this path, unless its session id differs; else a row with the same session
-    id whose session is no longer at its last known path.
+    That is the row with this path, unless its session id differs; else one with the same session id
+    whose session is no longer at its last known path.
     """
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:
@@ -85,7 +84,6 @@ def note_within(store: Store, session: AnyOpen) -> SessionRecord:
 
 
 def is_current(record: SessionRecord, file: SessionFile, identity: str | None) -> bool:
-    """Check whether a row has the current path, agent and id of a session file."""
     return (
         not record.displaced
         and (record.path, record.root) == (file.path, file.root)
@@ -98,10 +96,7 @@ def is_current(record: SessionRecord, file: SessionFile, identity: str | None) -
 def record_look(
     store: Store, session: AnyOpen, record: SessionRecord | None, plan: Plan, now: float
 ) -> None:
-    """Record the placeholders seen in an idle session, and end requests that need no edit.
-
-    A session with placeholders gets a row. Writes nothing if the store is up to date.
-    """
+    """Record the placeholders seen in an idle session, and end requests that need no edit."""
     placed = store.placements.of_session(record.id) if record else frozenset()
     is_new = any(ident not in placed for ident in plan.met.here)
     if not (is_new or (record and (plan.met.gone or plan.met.missing or plan.handled.requests))):
@@ -122,8 +117,8 @@ _AFTER_TIME = (
 class Session(Struct, frozen=True):
     """A session: `file` if it is on disk, `record` if it has a row in the store.
 
-    `unseen` is the reason why the existence of its file is unknown. With `only_owned`, the caller
-    may see only values that were extracted from sessions of the same agent.
+    `unseen` is why it is unknown whether its file exists. With `only_owned`, the caller may see
+    only values that were extracted from sessions of the same agent.
     """
 
     title: str
@@ -143,7 +138,6 @@ class Session(Struct, frozen=True):
 
     @property
     def identity(self) -> str | None:
-        """The id of its conversation, as stored."""
         return self.record.identity if self.record else None
 
     @property
@@ -154,8 +148,6 @@ class Session(Struct, frozen=True):
 
 
 class Walk(Struct, frozen=True):
-    """All known sessions, and the places below the roots that could not be read."""
-
     sessions: tuple[Session, ...]
     problems: tuple[Unreadable, ...]
 
@@ -239,7 +231,7 @@ def session_named(
 ) -> Session:
     """Return a session by path, id or prefix of it (also after `agent/`), or session key.
 
-    A Session is returned unchanged. Raises NotFoundError or AmbiguousError.
+    Raises NotFoundError or AmbiguousError.
     """
     if isinstance(name, Session):
         return name
@@ -323,7 +315,6 @@ def _begins_with(session: Session, name: str) -> bool:
 
 
 def _ids_in(name: str) -> list[str]:
-    """Return a file name, and the id after its start time."""
     after = re.fullmatch(_AFTER_TIME, name, re.DOTALL)
     return [name, after[1] or after[2]] if after else [name]
 
@@ -338,8 +329,7 @@ def _names(session: Session, ids: list[str]) -> set[str]:
 def noted(store: Store, session: Session) -> Session:
     """Return the session with its own row, updated or created.
 
-    Sessions that swapped paths have each other's rows until their files are read. Raises
-    FailedError if it has no row and its file cannot be read.
+    Raises FailedError if it has no row and its file cannot be read.
     """
     file = session.file
     if file is None:

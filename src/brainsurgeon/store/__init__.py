@@ -146,14 +146,7 @@ class Store:
 
 def open_store(directory: str) -> Store:
     """Open the store for writing; create it if there is none."""
-    database.make_directory(directory)
-    try:
-        locks = database.open_locks(directory, "locks")
-    except OSError as error:
-        raise StoreUnusableError(
-            f"{directory}: the state directory cannot be written: {error.strerror}; nothing was "
-            "touched. Make it writable for this user, or set state_dir"
-        ) from error
+    locks = database.open_locks(directory, "locks")
     try:
         return Store(database.open_database(directory, locks), directory, locks)
     except BaseException:

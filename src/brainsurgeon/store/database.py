@@ -289,14 +289,21 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
 
 
 def open_locks(directory: str, name: str) -> int:
+    """Open a file of locks in the state directory; create both if there are none."""
+    make_directory(directory)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(os.path.join(directory, name), flags, 0o600)
+    try:
+        return os.open(os.path.join(directory, name), flags, 0o600)
+    except OSError as error:
+        raise StoreUnusableError(
+            f"{directory}: the state directory cannot be written: {error.strerror}; nothing was "
+            "touched. Make it writable for this user, or set state_dir"
+        ) from error
 
 
 @contextmanager
 def hold_daemon_lock(directory: str) -> Iterator[None]:
     """Hold the daemon's lock; raise BusyError with the pid of the process that has it."""
-    make_directory(directory)
     descriptor = open_locks(directory, "daemon.lock")
     try:
         if not _lock_bytes(descriptor, 0, 0, fcntl.F_WRLCK):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from typing import NamedTuple, Self
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from brainsurgeon.model.records import Held
 from brainsurgeon.store.database import Table
@@ -53,8 +53,21 @@ class Sight(NamedTuple):
 
 
 class Expiry(Table):
-    def candidates(self) -> Candidates:
-        return Candidates(self._connection)
+    @contextmanager
+    def candidates(self) -> Iterator[Candidates]:
+        """Create temporary tables of the values that a retention run decides about."""
+        drop = "DROP TABLE IF EXISTS temp.due; DROP TABLE IF EXISTS temp.sight;"
+        self._connection.executescript(
+            f"PRAGMA cache_size = {-_CACHE}; {drop}"
+            "CREATE TEMP TABLE due (id INTEGER PRIMARY KEY, name TEXT);"
+            "CREATE TEMP TABLE sight (session_id INTEGER PRIMARY KEY, root TEXT NOT NULL,"
+            " activity REAL, missed_at REAL);"
+        )
+        try:
+            yield Candidates(self._connection)
+        finally:
+            with suppress(sqlite3.Error):  # other statements report a failing store
+                self._connection.executescript(f"PRAGMA cache_size = {-_USUAL_CACHE}; {drop}")
 
     def count_held(self) -> int:
         return int(self._first(f"SELECT count(*) FROM extractions e WHERE {_HELD}"))  # noqa: S608
@@ -110,23 +123,7 @@ class Expiry(Table):
 
 
 class Candidates(Table):
-    """Context manager: temporary tables of the values that a retention run decides about."""
-
-    def __enter__(self) -> Self:
-        self._connection.executescript(
-            f"PRAGMA cache_size = {-_CACHE};"
-            "DROP TABLE IF EXISTS temp.due; DROP TABLE IF EXISTS temp.sight;"
-            "CREATE TEMP TABLE due (id INTEGER PRIMARY KEY, name TEXT);"
-            "CREATE TEMP TABLE sight (session_id INTEGER PRIMARY KEY, root TEXT NOT NULL,"
-            " activity REAL, missed_at REAL);"
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(sqlite3.Error):  # other statements report a failing store
-            self._connection.executescript(
-                f"PRAGMA cache_size = {-_USUAL_CACHE}; DROP TABLE temp.due; DROP TABLE temp.sight;"
-            )
+    """The values that a retention run decides about, in temporary tables."""
 
     def gather(
         self, sights: Iterable[Sight], now: float, retention: float | None, standing: float | None

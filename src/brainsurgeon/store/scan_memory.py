@@ -26,9 +26,8 @@ _UNTIL_MOVED = frozenset({WAITS, "deferred", "skipped"})
 class FileMemory:
     """The states of all files in one run, stored once, at its end.
 
-    A `whole` run reads all rows at once, or has them from the last run of the same process. A run
-    over some paths reads only the rows of these paths, and also their deferred files if a user
-    `named` them.
+    A `whole` run reads all rows at once. A run over some paths reads only the rows of these paths,
+    and also their deferred files if a user `named` them.
     """
 
     def __init__(
@@ -84,21 +83,16 @@ class FileMemory:
         return state.first_seen if state and state.fingerprint == file.fingerprint else now
 
     def format_of(self, path: str, fingerprint: Fingerprint) -> str | None:
-        """Return the known format of an unchanged file; None for others.
-
-        A file that was deferred before it was read has no known format yet.
-        """
+        """Return the known format of an unchanged file; None for others."""
         state = self._still_true(path, fingerprint)
         if state is None or (state.format is None and state.outcome == FAILED):
             return None
         return state.format or UNKNOWN
 
     def recorded(self, path: str) -> bool:
-        """Check whether a session was last seen at a path, or somewhere below it."""
         return self._store is not None and self._store.sessions.is_below(path)
 
     def failed_before(self, path: str) -> str | None:
-        """Return why a file failed when it was last read, or None."""
         state = self.state_of(path)
         return state.reason if state is not None and state.outcome == FAILED else None
 
@@ -160,15 +154,17 @@ class FileMemory:
     def idle(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
         """Return the paths of the sessions in a database if none has to be read, else None.
 
-        The new state of a changed database is stored after the run has read all of it, unless the
-        change is so recent that a further change could have the same modification time.
+        The new state of a changed database is stored at the end, unless the change is so recent
+        that a further one could have the same modification time.
         """
         self._met.add(path)
         directory, _, name = path.rpartition("/")
         row = self._rows.get(directory, {}).get(name)
+        # The id of a session may contain a slash; "0" is the character after it.
+        below = bisect_left(self._ranked, f"{path}/"), bisect_left(self._ranked, f"{path}0")
         inside = {
             f"{at}/{one}": row
-            for at in self._in_database(path)
+            for at in (path, *self._ranked[slice(*below)])
             for one, row in self._rows.get(at, {}).items()
         }
         same = row is not None and row[0] == hash(astuple(mark)) and row[2].rules == self.rules
@@ -186,14 +182,6 @@ class FileMemory:
     def _ranked(self) -> list[str]:
         return sorted(self._rows)
 
-    def _in_database(self, path: str) -> list[str]:
-        """Return the directories under which the sessions in a database are stored.
-
-        These are its own path, and paths below it if the id of a session contains a slash.
-        """
-        below = bisect_left(self._ranked, f"{path}/"), bisect_left(self._ranked, f"{path}0")
-        return [path, *self._ranked[slice(*below)]]  # "0" is the character after "/"
-
     def _rests(self, path: str, row: SeenRow, now: float) -> bool:
         _, due_at, judged = row
         again = judged.rules != self.rules or judged.outcome == AGAIN
@@ -204,7 +192,6 @@ class FileMemory:
         return asked_at is None or (state is not None and asked_at <= state.looked_at)
 
     def _gone(self) -> Iterator[str]:
-        """Yield the known files that a whole run did not find."""
         for directory, rows in self._rows.items():
             rested = self._rested.get(directory, [])
             if len(rested) == len(rows):
