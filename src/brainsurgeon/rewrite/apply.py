@@ -56,7 +56,7 @@ from brainsurgeon.sessions.reading import (
     RolledBackError,
 )
 from brainsurgeon.sessions.row_listing import OpenRows, fingerprint
-from brainsurgeon.sessions.row_writing import RowPlan, by_row, chunks, digests, rewritten
+from brainsurgeon.sessions.row_writing import RowPlan, by_row, chunks, rewritten
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import PATIENCE
 
@@ -562,10 +562,7 @@ class _RowsAttempt:
             raise
         except BaseException:
             with suppress(Exception):
-                rewrite = self._store.journal.rewrite(journal_id)
-                seqs = [seq for seq, _, _ in rewrite.confirmation.rows]
-                now = digests(self._writer.database, rewrite.name, seqs)
-                recover.settle(self._store, rewrite, now)
+                recover.resolve(self._store, self._store.journal.rewrite(journal_id))
             raise
 
 

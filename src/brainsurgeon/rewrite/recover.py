@@ -25,7 +25,7 @@ from brainsurgeon.model.sessions import End, Fingerprint
 from brainsurgeon.sessions import retire
 from brainsurgeon.sessions.reading import open_below, plain_file, recognise_at
 from brainsurgeon.sessions.retire import FilePair, Ledger, StaysError, inode
-from brainsurgeon.sessions.row_writing import Digests, digests_at
+from brainsurgeon.sessions.row_writing import Digests, digests
 from brainsurgeon.store import Store
 
 _WAIT = 2.0  # seconds to wait, once, for a process that has the old file open
@@ -120,7 +120,7 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
         return "its database is gone; what was extracted stays in the store"
     seqs = [seq for seq, _, _ in rewrite.confirmation.rows]
     try:
-        now = digests_at(path, rewrite.name, seqs)
+        now = digests(path, rewrite.name, seqs)
     except OSError as error:
         return f"its database cannot be read now ({error.strerror}); left for the next run"
     return "finished" if settle(store, rewrite, now) else "undone"

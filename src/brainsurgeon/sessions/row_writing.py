@@ -13,7 +13,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -235,23 +235,20 @@ def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
 Digests = dict[int, str]
 
 
-def digests(database: sqlite3.Connection, session: str, seqs: Iterable[int]) -> Digests:
-    """Return the current digests of some rows; deleted rows are left out."""
-    schema = openclaw_database.examine(database)
+def digests(path: str, session: str, seqs: Iterable[int]) -> Digests:
+    """Return the current digests of some rows; deleted rows are left out.
+
+    Raises OSError if the database at `path` cannot be read.
+    """
     current: Digests = {}
-    for seq in seqs:
-        for _, payload in openclaw_database.payloads(database, schema, session, seq, seq):
-            try:
-                current[seq] = payload.digest.hex()
-            except openclaw_database.UnreadableEventError:
-                current[seq] = ""
-    return current
-
-
-def digests_at(path: str, session: str, seqs: Iterable[int]) -> Digests:
-    """Like `digests`, for the database at `path`. Raises OSError if it cannot be read."""
     try:
         with open_database(path) as database:
-            return digests(database, session, seqs)
+            schema = openclaw_database.examine(database)
+            for seq in seqs:
+                for _, payload in openclaw_database.payloads(database, schema, session, seq, seq):
+                    current[seq] = ""
+                    with suppress(openclaw_database.UnreadableEventError):
+                        current[seq] = payload.digest.hex()
     except BusyError as error:
         raise OSError(errno.EBUSY, "its agent is using it") from error
+    return current
