@@ -9,7 +9,7 @@ from brainsurgeon.errors import BusyError, StoppedError
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite.recover import TOGETHER, waiting
-from brainsurgeon.sessions import leases
+from brainsurgeon.sessions import exchange, leases
 from brainsurgeon.store import Store
 from brainsurgeon.store.extractions import Blobs
 from building.processes import wait_until
@@ -85,7 +85,7 @@ def test_one_that_is_held_open_leaves_the_others_alone(
     """A session that somebody opens, behind the first look or before, is deferred as it is."""
     before = paths[3].read_bytes()
     if meanwhile:
-        monkeypatch.setattr(leases, "open_elsewhere", lambda _: False)
+        monkeypatch.setattr(exchange, "check_closed", lambda _: None)
     puppet.ask(f"globals().update(fd=os.open({str(paths[3])!r}, os.O_RDONLY))")
     report = world.scan(keep_recent=0)
 
@@ -98,7 +98,7 @@ def test_one_that_is_held_open_leaves_the_others_alone(
 def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, puppet, monkeypatch):
     """Only the session that somebody comes late to waits; the late line has its place there."""
     monkeypatch.setattr("brainsurgeon.sessions.exchange.WAIT_FOR_CLOSING", 20.0)
-    exchange, take, leased, late = leases.exchange, leases.take, [], b'{"late":1}\n'
+    swap, take, leased, late = leases.exchange, leases.take, [], b'{"late":1}\n'
     opening = []
 
     def taking(descriptor):
@@ -114,7 +114,7 @@ def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, puppet, monkeyp
                 f"os.write(fd, {late!r})", "os.close(fd)",
             )  # fmt: skip
             wait_until(lambda: not leases.held(held))
-        exchange(directory, one, other)
+        swap(directory, one, other)
 
     monkeypatch.setattr(leases, "take", taking)
     monkeypatch.setattr(leases, "exchange", exchanging)

@@ -28,7 +28,7 @@ from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning import retention as decide
 from brainsurgeon.planning.retention import MISSING, SILENT, UNPLACED
-from brainsurgeon.sessions import leases
+from brainsurgeon.sessions import exchange
 from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_archives
 from brainsurgeon.sessions.reading import CHUNK, carry_on
 from brainsurgeon.store import journal, open_store, open_to_read
@@ -829,7 +829,7 @@ def test_a_shared_value_stays_until_both_sessions_are_gone(world, company, clock
 def opened_meanwhile(world, path, monkeypatch):
     """Do a run in which somebody opens a session between the first look and the exchange."""
     with open(path, "rb"), monkeypatch.context() as patch:
-        patch.setattr(leases, "open_elsewhere", lambda _: False)
+        patch.setattr(exchange, "check_closed", lambda _: None)
         return world.scan()
 
 

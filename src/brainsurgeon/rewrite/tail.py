@@ -7,7 +7,7 @@ again. Its bytes are right even if the digest is misleading.
 
 import re
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ from brainsurgeon.rewrite.inspect import (
 from brainsurgeon.rewrite.recover import FileRewrite, Rewrite
 from brainsurgeon.rewrite.signals import notice
 from brainsurgeon.sessions.discovery import is_named
-from brainsurgeon.sessions.reading import OpenSession, mark_at, stands_before
+from brainsurgeon.sessions.reading import OpenSession, mark_as_seen, plain_file, stands_before
 from brainsurgeon.store import Store
 from brainsurgeon.store.scan_memory import FileMemory
 
@@ -97,12 +97,11 @@ def begin_anew(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | Non
     begin, record = planned.begin, store.sessions.at(planned.file.path)
     if begin is None or record is None or not isinstance(rewrite, FileRewrite):
         return None
-    mark = mark_at(rewrite.pair.directory, rewrite.name, rewrite.fingerprint, begin.offset)
-    if mark is None:
-        return None
-    return replace(
-        begin, fingerprint=rewrite.fingerprint, mark=mark, session_id=record.id, placeholders=True
-    )
+    seen, ident = rewrite.fingerprint, record.id
+    with suppress(OSError), plain_file(rewrite.name, rewrite.pair.directory) as file:
+        if mark := mark_as_seen(file, begin.offset, seen):
+            return replace(begin, fingerprint=seen, mark=mark, session_id=ident, placeholders=True)
+    return None
 
 
 def _rules(examined: Examination, rules: str) -> str:

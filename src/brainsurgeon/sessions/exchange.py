@@ -353,7 +353,9 @@ def check_closed(session: OpenSession) -> None:
     This only avoids useless writes: the lease of the exchange decides.
     """
     try:
-        refuse_if(_OPEN if leases.open_elsewhere(session.descriptor) else "")
+        taken = leases.take(session.descriptor)
+        leases.drop(session.descriptor)
+        refuse_if("" if taken else _OPEN)
     except leases.LeaseUnsupportedError as why:
         refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
 

@@ -51,14 +51,6 @@ def _take(descriptor: int, kind: int) -> bool:
     return True
 
 
-def open_elsewhere(descriptor: int) -> bool:
-    """Check whether another process has the file open, by taking a write lease for an instant."""
-    if not take(descriptor):
-        return True
-    drop(descriptor)
-    return False
-
-
 def no_writers(descriptor: int) -> bool:
     """Take a lease which proves that no other process can write the file; return False if refused.
 

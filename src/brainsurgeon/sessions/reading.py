@@ -9,7 +9,7 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from itertools import islice
 from typing import ClassVar
@@ -268,13 +268,6 @@ def mark_of(descriptor: int, offset: int, size: int) -> bytes:
     for end in (offset, size):
         digest.update(os.pread(descriptor, min(end, MARK), max(0, end - MARK)))
     return digest.digest()
-
-
-def mark_at(directory: int, name: str, seen: Fingerprint, offset: int) -> bytes | None:
-    """Like `mark_as_seen`, for a file that may be gone."""
-    with suppress(OSError), plain_file(name, directory) as descriptor:
-        return mark_as_seen(descriptor, offset, seen)
-    return None
 
 
 def mark_as_seen(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
