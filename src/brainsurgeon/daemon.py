@@ -170,7 +170,7 @@ class _Daemon:
         try:
             report = scan(
                 self._settings, self._store, clock=time.time, only=Chosen(only),
-                watch=Watch(check_stop=self._check),
+                watch=Watch(check_stop=self._check, ended=log.session),
             )  # fmt: skip
             if not only:
                 report.problems += doubtful_roots(self._settings)

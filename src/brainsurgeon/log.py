@@ -61,7 +61,7 @@ def scanned(report: ScanReport, reported: set[str] | None = None) -> None:
     """
     log = structlog.get_logger()
     for outcome in report.sessions:
-        _session(outcome, dry_run=report.dry_run)
+        session(outcome, dry_run=report.dry_run)
     problems = {problem.path: problem.why for problem in report.problems}
     if not report.enabled:
         problems["enabled"] = DISABLED
@@ -87,7 +87,7 @@ def scanned(report: ScanReport, reported: set[str] | None = None) -> None:
     )  # fmt: skip
 
 
-def _session(outcome: Outcome, *, dry_run: bool) -> None:
+def session(outcome: Outcome, *, dry_run: bool = False) -> None:
     log = structlog.get_logger()
     facts = {"module": "scan", "session": outcome.session, "reason": outcome.reason}
     if outcome.outcome == "failed":

@@ -143,3 +143,16 @@ def test_the_reference_explains_every_name(documents):
 
     assert found.keys() - explained == set()
     assert explained - found.keys() <= {"insertions_removed", "interrupted", "command"}
+
+
+def test_a_run_over_many_sessions_reports_and_records_each(world):
+    """Records are stored and outcomes packed by the thousand: none is lost between two of these."""
+    for number in range(2100):
+        world.put(f"{number:04}.jsonl", b"no session\n")
+    first, again = (
+        document(run("scan", "--once", "--json", "--config", world.config_file())) for _ in "12"
+    )
+
+    assert [one["session"] for one in first["sessions"]] == [f"main/{n:04}" for n in range(2100)]
+    assert {one["outcome"] for one in first["sessions"]} == {"skipped"}
+    assert (again["sessions"], again["files_unchanged"]) == ([], 2100)

@@ -98,7 +98,7 @@ def test_status_and_the_first_dry_run_name_them(everywhere, settings, world):
     )
     first = scan(settings, None, dry_run=True)
 
-    for text in (said, runs.report(first)):
+    for text in (said, "\n".join(runs.report(first))):
         assert f"Claude Code keeps sessions in {everywhere}/.claude/projects" in text
         assert f'  path = "{everywhere}/.claude/projects"' in text
         assert "its sessions are shown, never changed" in text

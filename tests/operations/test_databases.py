@@ -160,7 +160,7 @@ class TestScanning:
         done = every_world.scan(dry_run=True)
 
         assert every_world.claw.contents() == before
-        told = render.report(done)
+        told = "\n".join(render.report(done))
         assert f"database of main {every_world.claw.path} (OpenClaw 2026." in told
         assert "its sessions are pruned" in told
         assert "saves context, not disk, and hides nothing" in told

@@ -529,7 +529,8 @@ def counters(report):
     said = report_json(report)
     for key in ("duration_seconds", "dry_run", "bytes_stored", "values_restored"):
         del said[key]
-    said["sessions"] = [{key: one[key] for key in SESSION_KEYS} for one in said["sessions"]]
+    listed = sorted(said["sessions"], key=lambda one: one["path"])  # each has its own order
+    said["sessions"] = [{key: one[key] for key in SESSION_KEYS} for one in listed]
     return said
 
 

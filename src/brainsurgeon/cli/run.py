@@ -6,6 +6,8 @@ import gc
 import os
 import sys
 import time
+import zlib
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from typer import Option
 from brainsurgeon import operations, render
 from brainsurgeon.cli import options
 from brainsurgeon.errors import UsageError
+from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.reports import RetentionReport, ScanReport, Watch
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from brainsurgeon.lookup.scope import Scope
     from brainsurgeon.store import Store
 
-
+_TOGETHER = 1000  # texts that are compressed together
 # Seconds after which a scan also deletes expired values.
 RETENTION_INTERVAL = 6 * 3600
 
@@ -57,11 +60,13 @@ def scan(
     retained: RetentionReport | None = None
     with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         only = {session_named(settings, store, name).path for name in session or ()}
+        ended = _Ended(settings, dry_run=dry_run, verbose=verbose)
         ahead = partial(options.ahead_of_scan, settings, store, only)
         gc.freeze()  # loaded modules are never garbage: collections skip them
         with options.progress_bar("looking at", ahead, quiet=options.given.json) as progress:
             report = operations.scan.scan(
-                settings, store, clock=time.time, dry_run=dry_run, watch=Watch(progress),
+                settings, store, clock=time.time, dry_run=dry_run,
+                watch=Watch(progress, ended=ended.add),
                 only=operations.scan.Chosen(only, named=bool(only)),
             )  # fmt: skip
         if not dry_run:
@@ -70,12 +75,9 @@ def scan(
             last = store.facts.get("last_retention_run_at")
             if last is None or not 0 <= time.time() - last < RETENTION_INTERVAL:
                 retained = operations.retention.retention(settings, store, clock=time.time)
-    if settings.log_level == "debug":  # all other facts are in the report
-        from brainsurgeon import log
-
-        log.set_up(settings)
-        log.scanned(report)
-    _print_scan(report, retained, verbose=verbose)
+    if ended.log:
+        ended.log.scanned(report)
+    _print_scan(report, ended, retained)
     raise typer.Exit(1 if report.failed else 0)
 
 
@@ -90,15 +92,53 @@ def _pass_on(settings: Settings, store: Store) -> None:
     )  # fmt: skip
 
 
-def _print_scan(report: ScanReport, retained: RetentionReport | None, *, verbose: bool) -> None:
+class _Ended:
+    """The outcomes of a run as they will be printed, compressed: it may change 100,000 sessions."""
+
+    def __init__(self, settings: Settings, *, dry_run: bool, verbose: bool) -> None:
+        self._dry_run, self._verbose = dry_run, verbose
+        self._texts, self._packed = list[str](), list[bytes]()
+        self.log = None
+        if settings.log_level == "debug":  # all other facts are in the report
+            from brainsurgeon import log
+
+            log.set_up(settings)
+            self.log = log
+
+    def add(self, outcome: Outcome) -> None:
+        if options.given.json:
+            in_json = render.runs.outcome_json(outcome, self._dry_run)
+            self._texts.append(render.formatting.as_json(in_json))
+        else:
+            self._texts += render.runs.outcome_lines(outcome, self._dry_run, verbose=self._verbose)
+        if len(self._texts) >= _TOGETHER:
+            self._packed.append(zlib.compress("\0".join(self._texts).encode()))
+            self._texts = []
+        if self.log:
+            self.log.session(outcome, dry_run=self._dry_run)
+
+    def __iter__(self) -> Iterator[str]:
+        for block in self._packed:
+            yield from zlib.decompress(block).decode().split("\0")
+        yield from self._texts
+
+
+def _print_scan(report: ScanReport, ended: _Ended, retained: RetentionReport | None) -> None:
     """Print the report of a run; nothing if nothing happened and no terminal is attached."""
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
     if options.given.json:
-        answer = render.runs.report_json(report)
-        options.print_json(answer | {"retention": retained} if retained else answer)
+        answer = render.runs.report_json(report) | ({"retention": retained} if retained else {})
+        before, after = render.formatting.document(answer).split('"sessions": []', 1)
+        print(before, end='"sessions": [')
+        comma = ""
+        for text in ended:
+            print(comma + "\n    " + text.replace("\n", "\n    "), end="")
+            comma = ","
+        print(("\n  ]" if comma else "]") + after)
         return
     if happened or sys.stdout.isatty():
-        options.say(render.runs.report(report, verbose=verbose))
+        for line in render.runs.report(report, sessions=ended):
+            options.say(line)
     if retained and (retained.held_back or retained.values_deleted):
         options.say(render.runs.retention(retained))
 

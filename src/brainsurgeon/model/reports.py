@@ -73,8 +73,6 @@ class ScanReport(Struct, rename={"problems": "unreadable"}):
             self.bytes_before += outcome.bytes_before
             self.bytes_after += outcome.bytes_after
             self.bytes_stored += outcome.bytes_stored
-        if outcome.outcome != "unchanged":
-            self.sessions.append(outcome)
 
 
 class Home(Struct, frozen=True):
@@ -163,12 +161,15 @@ PUT_AWAY = "archived by its agent"
 class Watch(Struct, frozen=True):
     """The functions through which a caller follows a command.
 
-    `check_stop` may raise StoppedError. A restore of all values waits up to `patience` seconds for
-    sessions that are not idle, and calls `waiting` with their results whenever these change.
+    `check_stop` may raise StoppedError. `ended` is called with the outcome of each session of a
+    scan that is not simply unchanged; without it, the report keeps them. A restore of all values
+    waits up to `patience` seconds for sessions that are not idle, and calls `waiting` with their
+    results whenever these change.
     """
 
     progress: Callable[[SessionFile], None] = lambda _: None
     check_stop: Callable[[], None] = lambda: None
+    ended: Callable[[Outcome], None] | None = None
     waiting: Callable[[list[SessionRestore]], None] = lambda _: None
     patience: float = 0.0
 

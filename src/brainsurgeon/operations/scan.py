@@ -102,12 +102,13 @@ class _Scan:
     ) -> None:  # fmt: skip
         self._settings, self._store, self._clock = settings, store, clock
         self._report, self._progress, self._check = report, watch.progress, watch.check_stop
+        self._ended = watch.ended or report.sessions.append
         self._only, rules = only.paths, settings.rules_fingerprint()
         self._memory = FileMemory(store, rules, clock(), whole=not only.paths, named=only.named)
         self._unfinished, self._batch = Unfinished(), Batch()
-        self._looked_at: list[str] = []
         self._resting = 0  # unchanged sessions, which `_sessions` does not yield
         self._full: dict[str, Fullness] = {}
+        self._failed: list[Outcome] = []
 
     def run(self) -> None:
         self._memory.insist(self._only)
@@ -122,6 +123,8 @@ class _Scan:
                     self._file(item)
                     if self._batch.full:
                         self._carry_out()
+                    if self._memory.full:
+                        self._write_down()
                     self._interrupted(self._unfinished.finish_due())
             self._carry_out()
             whole = not self._only
@@ -130,9 +133,7 @@ class _Scan:
         finally:
             self._batch.close()
             self._interrupted(self._unfinished.finish_all(hurry=self._report.stopped))
-            self._write_down(whole=whole)
-            places = {path: number for number, path in enumerate(self._looked_at)}
-            self._report.sessions.sort(key=lambda seen: places[seen.path])
+            self._write_down(ended=True, whole=whole)
 
     def _interrupted(self, rewrites: Iterable[Rewrite]) -> None:
         self._report.interrupted += [rewrite.name for rewrite in rewrites]
@@ -177,8 +178,7 @@ class _Scan:
         why = self._store and explain(error, self._store.directory)
         if not isinstance(why, errors.BusyError):
             raise error
-        self._looked_at.append(file.path)
-        self._report.count(_unchanged(file, None, "deferred", str(why)))
+        self._count(_unchanged(file, None, "deferred", str(why)))
 
     def _look_at(self, file: SessionFile) -> None:
         now = self._clock()
@@ -188,11 +188,9 @@ class _Scan:
                 self._report.files_unchanged += 1
                 return
             if inspect.is_held(self._settings, file, now):
-                self._looked_at.append(file.path)
-                self._report.count(_unchanged(file, state.format, "deferred", state.reason))
+                self._count(_unchanged(file, state.format, "deferred", state.reason))
                 return
         self._progress(file)
-        self._looked_at.append(file.path)
         if not self._batch.leaves_room(file):
             self._carry_out()
         self._record(file, now, partial(self._change, file, now))
@@ -212,12 +210,21 @@ class _Scan:
         if look.planned:
             self._batch.add(look.planned)
             return
-        self._report.count(look.outcome)
+        self._count(look.outcome)
         self._memory.note(file, FileState(
             look.fingerprint, self._memory.rules, look.format,
             look.again or look.outcome.outcome, look.outcome.reason,
             self._memory.first_seen(file, now), look.due_at, now,
         ))  # fmt: skip
+
+    def _count(self, outcome: Outcome) -> None:
+        self._report.count(outcome)
+        if outcome.outcome != "unchanged":
+            self._ended(outcome)
+        # A failure is an event once for as long as the reason is the same.
+        before = self._memory.failed_before(outcome.path) if outcome.outcome == "failed" else None
+        if outcome.outcome == "failed" and before != outcome.reason:
+            self._failed.append(outcome)
 
     def _unchanged_by(
         self, error: Exception, file: SessionFile, result: Result, reason: str
@@ -327,17 +334,25 @@ class _Scan:
         again = AGAIN if result.left else None
         return Look(outcome, fingerprint, form, planned.plan.due_at, again)
 
-    def _write_down(self, *, whole: bool) -> None:
-        """Record the results; a `whole` run without errors also forgets files that are gone."""
+    def _write_down(self, *, ended: bool = False, whole: bool = False) -> None:
+        """Record the results so far; a `whole` run without errors also forgets gone files."""
         if self._store is None or self._report.dry_run:
+            self._memory.clear()
             return
         now = self._clock()
         try:
             with self._store.transaction():
-                self._memory.write_down(self._store, forget=whole and not self._report.problems)
-                self._store.requests.lapse(now, self._store.runs.so_far)
-                self._record_failures(self._store, now)
+                self._memory.write_down(self._store)
+                for outcome in self._failed:
+                    record = self._store.sessions.at(outcome.path)
+                    facts = {"session": outcome.session, "reason": outcome.reason}
+                    ident = record.id if record else None
+                    self._store.events.add(now, "failure", ident, facts, self._store.runs.so_far)
                 remember(self._store, self._full)
+                if whole and not self._report.problems:
+                    self._memory.forget_missing(self._store)
+                if ended:
+                    self._store.requests.lapse(now, self._store.runs.so_far)
                 if whole:
                     self._store.facts.note_run(now)
         except BaseException as why:
@@ -347,16 +362,8 @@ class _Scan:
             # The loss of these records costs time, nothing else.
             at = self._store.directory
             self._report.problems.append(Unreadable(at, at, str(why)))
-
-    def _record_failures(self, store: Store, now: float) -> None:
-        """Record failed sessions as events, each once for as long as the reason is the same."""
-        for outcome in self._report.sessions:
-            path, reason = outcome.path, outcome.reason
-            if outcome.outcome == "failed" and self._memory.failed_before(path) != reason:
-                record = store.sessions.at(path)
-                facts = {"session": outcome.session, "reason": reason}
-                ident = record.id if record else None
-                store.events.add(now, "failure", ident, facts, store.runs.so_far)
+        self._memory.clear()
+        self._full, self._failed = {}, []
 
 
 def _unchanged(file: SessionFile, form: str | None, result: Result, reason: str) -> Outcome:

@@ -39,7 +39,7 @@ def found(
 def totals(report: ScanReport, *, verbose: bool) -> str:
     """Return what a first run would do: the sessions, largest gain first, and the sum."""
     if verbose:
-        return runs.report(report, verbose=True)
+        return "\n".join(runs.report(report, verbose=True))
     changed = sorted(
         (outcome for outcome in report.sessions if outcome.outcome == "changed"),
         key=lambda outcome: outcome.bytes_after - outcome.bytes_before,

@@ -1,6 +1,6 @@
 """Runs, retention runs, rollbacks, events, findings and the status as text and JSON; metrics."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -41,11 +41,11 @@ _OUTCOME_KEYS = ("session", "path", "format", "outcome", "reason", "bytes_before
 
 
 def report_json(report: reports.ScanReport) -> dict[str, Any]:
-    sessions = [_outcome_json(outcome, report.dry_run) for outcome in report.sessions]
-    return {**in_json(replace(report, sessions=[])), "sessions": in_json(sessions)}
+    sessions = [outcome_json(outcome, report.dry_run) for outcome in report.sessions]
+    return {**in_json(replace(report, sessions=[])), "sessions": sessions}
 
 
-def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
+def outcome_json(outcome: Outcome, dry_run: bool) -> Any:
     answer: dict[str, Any] = {key: getattr(outcome, key) for key in _OUTCOME_KEYS}
     answer["entries_extracted"] = outcome.made.entries
     answer["values_extracted"] = len(outcome.made.extracted)
@@ -61,13 +61,16 @@ def _outcome_json(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
                 answer["turns"] = [verdict_json(verdict) for verdict in outcome.plan.turns]
         if outcome.plan.archives:
             answer["archived"] = [archive.entry_id for archive in outcome.plan.archives]
-    return answer
+    return in_json(answer)
 
 
-def report(done: reports.ScanReport, *, verbose: bool = False) -> str:
-    """Return a run as text: sessions that changed or failed, then the figures.
+def report(
+    done: reports.ScanReport, *, verbose: bool = False, sessions: Iterable[str] = ()
+) -> Iterator[str]:
+    """Yield the parts of a run as text: sessions that changed or failed, then the figures.
 
-    For a dry run, include the first values of each session, or all with `verbose`.
+    For a dry run, include the first values of each session, or all with `verbose`. `sessions` are
+    the texts of those that the report does not have.
     """
     lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
     lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]
@@ -75,14 +78,13 @@ def report(done: reports.ScanReport, *, verbose: bool = False) -> str:
         f"{safe(problem.path)}: {safe(problem.why)}; nothing there was touched"
         for problem in done.problems
     ]
-    lines += databases(done.databases)
+    yield from [*lines, *databases(done.databases)]
+    yield from sessions
     for outcome in done.sessions:
-        if (outcome.format, outcome.outcome) == ("codex", "skipped"):  # these are never changed
-            continue
-        lines += _outcome(outcome, done.dry_run, verbose=verbose)
+        yield from outcome_lines(outcome, done.dry_run, verbose=verbose)
     if not done.enabled:
-        lines.append(reports.DISABLED)
-    return "\n".join([*lines, summary(done), *homes(done.homes)])
+        yield reports.DISABLED
+    yield from [summary(done), *homes(done.homes)]
 
 
 def homes(unused: Sequence[reports.UnusedHome]) -> list[str]:
@@ -115,8 +117,10 @@ def databases(listed: Iterable[reports.DatabaseStatus]) -> list[str]:
     return [*lines, WHAT_STAYS] if lines else []
 
 
-def _outcome(outcome: Outcome, dry_run: bool, *, verbose: bool) -> list[str]:
+def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> list[str]:
     name = safe(outcome.session)
+    if (outcome.format, outcome.outcome) == ("codex", "skipped"):  # these are never changed
+        return []
     if outcome.outcome != "changed":
         return [f"{name}: {outcome.outcome}, {safe(in_local_time(outcome.reason))}"]
     sizes = f"{bytes_(outcome.bytes_before)} -> {bytes_(outcome.bytes_after)}"

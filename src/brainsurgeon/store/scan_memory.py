@@ -2,6 +2,7 @@
 
 import os
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
@@ -20,11 +21,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 # Seconds within which two changes of a file may have the same modification time.
 FRESH = 0.05
 # Outcomes of sessions that are read again when their database changed.
+_MOST = 1000  # states in memory
 _UNTIL_MOVED = frozenset({WAITS, "deferred", "skipped"})
 
 
 class FileMemory:
-    """The states of all files in one run, stored once, at its end.
+    """The states of the files in one run, stored together: at its end, or when they are many.
 
     A `whole` run reads all rows at once. A run over some paths reads only the rows of these paths,
     and also their deferred files if a user `named` them.
@@ -52,7 +54,7 @@ class FileMemory:
         self._resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
         self._moved: set[str] = set()
-        self._met: set[str] = set()
+        self._met = defaultdict[str, set[str]](set)  # names by directory
         self._rested: dict[str, list[str]] = {}
         self._insisted: set[str] = set()
 
@@ -102,7 +104,7 @@ class FileMemory:
     def unchanged(self, file: SessionFile, now: float) -> bool:
         """Check whether a file need not be read: it is unchanged, and nothing in it is due."""
         path = file.path
-        self._met.add(path)
+        self._met[file.directory].add(file.name)
         state = self._still_true(path, file.fingerprint)
         if state is None or (self.named and state.outcome in ("deferred", IN_MEMORY)):
             return False
@@ -157,19 +159,16 @@ class FileMemory:
         The new state of a changed database is stored at the end, unless the change is so recent
         that a further one could have the same modification time.
         """
-        self._met.add(path)
         directory, _, name = path.rpartition("/")
+        self._met[directory].add(name)
         row = self._rows.get(directory, {}).get(name)
         # The id of a session may contain a slash; "0" is the character after it.
         below = bisect_left(self._ranked, f"{path}/"), bisect_left(self._ranked, f"{path}0")
-        inside = {
-            f"{at}/{one}": row
-            for at in (path, *self._ranked[slice(*below)])
-            for one, row in self._rows.get(at, {}).items()
-        }
+        tables = {at: self._rows.get(at, {}) for at in (path, *self._ranked[slice(*below)])}
+        inside = {f"{at}/{one}": row for at, rows in tables.items() for one, row in rows.items()}
         same = row is not None and row[0] == hash(astuple(mark)) and row[2].rules == self.rules
         if same and all(self._rests(one, row, now) for one, row in inside.items()):
-            self._met.update(inside)
+            self._rested |= {at: [*rows] for at, rows in tables.items()}
             return list(inside)
         if not same:
             self._moved.add(path)
@@ -194,15 +193,22 @@ class FileMemory:
     def _gone(self) -> Iterator[str]:
         for directory, rows in self._rows.items():
             rested = self._rested.get(directory, [])
-            if len(rested) == len(rows):
-                continue
-            for name in rows.keys() - set(rested):
-                if f"{directory}/{name}" not in self._met:
+            if len(rested) != len(rows):
+                for name in rows.keys() - set(rested) - self._met[directory]:
                     yield f"{directory}/{name}"
 
-    def write_down(self, store: Store, *, forget: bool) -> None:
-        """Store the new states; with `forget` (after a whole run), forget files not found."""
-        gone = list(self._gone()) if forget else []
+    @property
+    def full(self) -> bool:
+        return len(self._states) >= _MOST
+
+    def clear(self) -> None:
+        """Drop what was stored."""
+        self._states, self._fresh, self._resumes, self.savings = {}, [], {}, {}
+
+    def write_down(self, store: Store) -> None:
+        """Store the new states and resume points."""
+        if self.full:  # rows of so many files would take too much memory
+            store.files.drop()
         for path, state in self._fresh:
             store.files.remember(path, state)
         for path, resume in self._resumes.items():
@@ -216,12 +222,15 @@ class FileMemory:
         store.resumes.forget(path for path, one in self._resumes.items() if not one)
         if self.listed:
             store.files.listings = self.listed
-        if forget:
-            for path, state in self._databases:
-                store.files.remember(path, state)
-            store.files.forget(gone)
-            store.resumes.forget(gone)
-            store.calibrations.forget(gone)
+
+    def forget_missing(self, store: Store) -> None:
+        """After a whole run, store the states of the databases, and forget files not found."""
+        gone = list(self._gone())
+        for path, state in self._databases:
+            store.files.remember(path, state)
+        store.files.forget(gone)
+        store.resumes.forget(gone)
+        store.calibrations.forget(gone)
 
 
 def _essence(state: FileState) -> FileState:
