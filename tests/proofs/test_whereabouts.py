@@ -30,7 +30,6 @@ from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.sessions import restored_all, restored_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Attempt
-from brainsurgeon.rewrite.recover import FileRewrite
 from building import claw_agent
 from building.alike import (
     FORKS,
@@ -1006,7 +1005,7 @@ def test_a_session_that_moves_after_a_crash_loses_nothing(world, monkeypatch, mo
         if at == "exchanged":
             patch.setattr(Attempt, "settle", killed)
         else:
-            patch.setattr(FileRewrite, "remove", killed)
+            patch.setattr(recover, "_remove", killed)
         with pytest.raises(KeyboardInterrupt):
             world.scan(**SHORT)
     [left] = world.leftovers()
@@ -1028,7 +1027,7 @@ def test_a_session_that_moves_after_a_crash_loses_nothing(world, monkeypatch, mo
 def cut_and_killed(world, monkeypatch):
     """Let a scan be killed before it removes the old file; give the name of that."""
     with monkeypatch.context() as patch:
-        patch.setattr(FileRewrite, "remove", killed)
+        patch.setattr(recover, "_remove", killed)
         patch.setattr(recover, "resolve", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
             world.scan(**SHORT)
@@ -1066,7 +1065,7 @@ def test_a_root_that_moves_after_a_crash_is_scanned_as_ever(world, monkeypatch):
     """The rewrite waits for the root; the old file stays, and each value goes back."""
     path, original = write(world.directory / "s.jsonl", talk("secret"))
     with monkeypatch.context() as patch:
-        patch.setattr(FileRewrite, "remove", killed)
+        patch.setattr(recover, "_remove", killed)
         with pytest.raises(KeyboardInterrupt):
             world.scan(**SHORT)
     world.close()

@@ -242,7 +242,6 @@ class Plan(Struct, frozen=True):
 
     @property
     def entries(self) -> int:
-        """The number of entries with extractions."""
         return len({removal.entry_id for removal in self.extracted})
 
     @property
@@ -256,7 +255,6 @@ class Plan(Struct, frozen=True):
         return taken - sum(edit.tokens for edit in self.restorations)
 
     def saving(self, savings: Savings, now: float) -> Savings:
-        """Return the savings of the session after the plan was carried out."""
         broken = any(not isinstance(edit, FieldEdit) and edit.tokens for edit in self.edits)
         return replace(
             savings, off=max(0, savings.off + self.tokens),

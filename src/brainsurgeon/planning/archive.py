@@ -699,23 +699,20 @@ def removals(
     rate: float,
 ) -> Iterator[Removal]:  # fmt: skip
     """Draft the edits of an archive: the last text and, in the linked form, the parent id."""
-    ident, rest = parsed.ident or "", form.rest(parsed.entry)
+    ident, rest, linked = parsed.ident or "", form.rest(parsed.entry), form.archives == "linked"
     before = {value.path: value for value in standing if value.archive_id is not None}
-    prompt, closing, text_path = archival.prompt, archival.closing, archival.text_path
-    chars = len(str(value_at(parsed.entry, text_path)))
-    gone = closing.before.less(prompt.after).sent if form.archives == "linked" else NOTHING
-    edits: list[tuple[KeyPath, str, str | None, int, Sent]] = [
-        (text_path, archival.text, None, chars, gone)
-    ]
-    if form.archives == "linked":
-        edits.append((LINK, prompt.ident or "", closing.step.parent, 0, NOTHING))
-    places = offsets_of(parsed, [path for path, *_ in edits])
-    for path, new, anchor, length, middle in edits:
-        taken = before.get(path)
+    prompt, closing = archival.prompt, archival.closing
+    texts = {archival.text_path: archival.text} | ({LINK: prompt.ident or ""} if linked else {})
+    places = offsets_of(parsed, texts)
+    for path, new in texts.items():
+        taken, links = before.get(path), path == LINK
+        chars = 0 if links else len(str(value_at(parsed.entry, path)))
+        gone = closing.before.less(prompt.after).sent if linked and not links else NOTHING
+        anchor = closing.step.parent if links else None
         yield Removal(
             *places[path], json.dumps(new).encode(), ident, placeholder_id(ident), path,
-            "assistant", None, (taken.chars if taken else length) + middle.chars,
+            "assistant", None, (taken.chars if taken else chars) + gone.chars,
             block=False, forced=True, reason="archived turn",
             anchor=taken.anchor if taken else anchor, rest=rest, how="archive",
-            takes_over=taken.id if taken else None, tokens=middle.tokens(rate),
+            takes_over=taken.id if taken else None, tokens=gone.tokens(rate),
         )  # fmt: skip

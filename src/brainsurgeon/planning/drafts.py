@@ -25,7 +25,7 @@ from brainsurgeon.model.entries import (
     placeholder_token,
     value_at,
 )
-from brainsurgeon.model.plans import Amounts, FieldEdit, KeptPart, Removal, Restoration
+from brainsurgeon.model.plans import Amounts, FieldEdit, KeptPart, Removal
 from brainsurgeon.model.records import Extraction, FieldRecord, Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
@@ -187,13 +187,6 @@ class Judge:
                 anchor=form.anchor(parsed.entry, part.path), rest=rest,
                 how="extract" if part.instead is None else "empty",
             )  # fmt: skip
-
-
-def restorations(parsed: ParsedLine, back: list[Extraction]) -> Iterator[Restoration]:
-    places = splice.offsets_of(parsed, [value.path for value in back]) if back else {}
-    for value in back:
-        place = places[value.path]
-        yield Restoration(*place, value.id, value.entry_id, value.path, value.size, value.tokens)
 
 
 class FieldRequests:

@@ -226,16 +226,12 @@ class Matcher:
         """
         if value.anchor is None or value.block or value.shows_in(entry):
             return value
-        for path, kind, tool in parts():
-            if (
-                (kind, tool) == (value.kind, value.tool)
-                and len(path) == len(value.path)
-                and [at for at in path if isinstance(at, str)]
-                == [at for at in value.path if isinstance(at, str)]
-                and placeholder_in(value_at(entry, path)) == value.placeholder
-                and self._form.anchor(entry, path) == value.anchor
-            ):
-                return replace(value, path=path)
+        names = [isinstance(step, int) or step for step in value.path]
+        for path, *_ in parts():
+            moved = replace(value, path=path)
+            alike = [isinstance(step, int) or step for step in path] == names
+            if alike and moved.shows_in(entry) and self._form.anchor(entry, path) == value.anchor:
+                return moved
         return value
 
     def _stands(self, value: Extraction, entry: Entry) -> bool:
@@ -331,7 +327,6 @@ class OwnCalls(Struct, frozen=True):
     requests: set[int | None] = field(default_factory=set)
 
     def concern(self, parsed: ParsedLine, form: Format) -> bool:
-        """Check whether an entry contains a call or an answer of our tool."""
         if not (self.answers or self.calls) or parsed.ident is None:
             return False
         calls = (call.call_id or parsed.ident for call in form.calls(parsed.entry))

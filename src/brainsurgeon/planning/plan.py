@@ -26,7 +26,7 @@ from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.turns import MARK
-from brainsurgeon.planning import archive, drafts
+from brainsurgeon.planning import archive
 from brainsurgeon.planning.archive import (
     NOTHING_ASKED,
     Archival,
@@ -36,7 +36,7 @@ from brainsurgeon.planning.archive import (
     archive_turns,
 )
 from brainsurgeon.planning.calls import named_call
-from brainsurgeon.planning.drafts import FieldRequests, Ids, Judge, WindowTooSmallError
+from brainsurgeon.planning.drafts import FieldRequests, Going, Ids, Judge, WindowTooSmallError
 from brainsurgeon.planning.matching import Matcher, OwnCalls, Restores, find_own_calls
 from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
@@ -171,7 +171,6 @@ class _Planner:
         )  # fmt: skip
 
     def _is_sure(self, edit: Edit, twice: frozenset[int]) -> bool:
-        """Check whether an edit is still valid, now that the whole file was read."""
         ident = self._named.get(edit.start, edit.entry_id)
         if isinstance(edit, Restoration):
             owner = self._matcher.moved.get(edit.extraction_id)
@@ -243,7 +242,7 @@ class _Planner:
         )
         ours = self._own.concern(parsed, self._form)
         archival = self._archivals.at(parsed.offset, ident, hindered=bool(back or ours))
-        going: drafts.Going = []
+        going: Going = []
         if self._extract and not back and not ours:
             taken = {value.path for value in standing if value.archive_id is not None}
             taken |= {archival.text_path} if archival else set()
@@ -280,9 +279,7 @@ class _Planner:
         self._edits += sorted(edits, key=lambda edit: (edit.start, edit.end))
         self._signatures.change(parsed.offset, unsent, edits, left)
 
-    def _leave(
-        self, ident: str | None, back: list[Extraction], going: drafts.Going, why: str
-    ) -> None:
+    def _leave(self, ident: str | None, back: list[Extraction], going: Going, why: str) -> None:
         for part, _ in going:
             self._judge.keep(part, f"not extractable: {why}")
         self._missed += [(value.entry_id, why) for value in back]
@@ -301,12 +298,18 @@ class _Planner:
         return standing
 
     def _line_edits(
-        self, parsed: ParsedLine, back: list[Extraction], going: drafts.Going,
+        self, parsed: ParsedLine, back: list[Extraction], going: Going,
         archival: Archival | None, left: list[Extraction],
     ) -> list[Edit]:  # fmt: skip
         """Return the edits of one line, or raise UntouchableError if one is uncertain."""
         entry, ident, form, now = parsed.entry, parsed.ident, self._form, self._session.now
-        edits: list[Edit] = list(drafts.restorations(parsed, back))
+        places = splice.offsets_of(parsed, [value.path for value in back]) if back else {}
+        edits: list[Edit] = [
+            Restoration(
+                *places[value.path], value.id, value.entry_id, value.path, value.size, value.tokens
+            )
+            for value in back
+        ]
         if going and ident is not None:
             edits += self._judge.removals(parsed, going)
         if archival and ident is not None:
@@ -324,19 +327,16 @@ class _Planner:
 
 
 def outcome_of(file: SessionFile, form: str, rules: Rules, plan: Plan) -> Outcome:
-    size = file.fingerprint.size
-    result, reason = _result(rules, plan, size)
-    return Outcome(
-        file.title, file.path, form, result, reason, size,
-        size - plan.gain if result == "changed" else size, plan=plan,
-    )  # fmt: skip
-
-
-def _result(rules: Rules, plan: Plan, size: int) -> tuple[Result, str]:
+    size, after = file.fingerprint.size, file.fingerprint.size
+    result: Result = "deferred"
     if plan.deferred:
-        return "deferred", plan.deferred
-    if not plan.edits:
-        return ("deferred", rules.waits) if rules.waits else ("unchanged", "nothing to extract")
-    if not plan.forced and not rules.pays(plan, size):
-        return "deferred", f"too little to gain ({counted(plan.gain, 'byte')})"
-    return "changed", plan.summary
+        reason = plan.deferred
+    elif not plan.edits and rules.waits:
+        reason = rules.waits
+    elif not plan.edits:
+        result, reason = "unchanged", "nothing to extract"
+    elif not plan.forced and not rules.pays(plan, size):
+        reason = f"too little to gain ({counted(plan.gain, 'byte')})"
+    else:
+        result, reason, after = "changed", plan.summary, size - plan.gain
+    return Outcome(file.title, file.path, form, result, reason, size, after, plan=plan)

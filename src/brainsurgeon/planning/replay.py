@@ -3,8 +3,7 @@
 What the provider read from its cache is taken from the recorded usage. A policy changes it by the
 tokens that it removed, and by the call after an extraction, which reads nothing behind the first
 change. A provider that counts what it writes keeps only the prompts of earlier calls, so that call
-reads the longest of them that ends before the change. Answers are not counted: they are the same
-under each policy.
+reads the longest of them that ends before the change. Answers are the same under each policy.
 """
 
 import sys
@@ -54,11 +53,10 @@ class Fixed(Struct, frozen=True):
 
 
 class Value(Struct, frozen=True):
-    """A value that the rules extract once `keep` messages follow the message `number`.
+    """A value of some tokens that the rules extract once `keep` messages follow number `number`.
 
-    Without it the next requests have `tokens` less. `before` are the tokens of the prompt in front
-    of it. It was in fact extracted at `taken_at`, if that is not None. Before the next prompt it is
-    not extracted if it is `fresh`.
+    `before` are the tokens of the prompt in front of it. It was in fact extracted at `taken_at`, if
+    that is not None. Before the next prompt it is not extracted if it is `fresh`.
     """
 
     number: int
@@ -75,10 +73,7 @@ Event = Fixed | Prompted | Renewed | Value | ModelCall
 def history(
     lines: Lines, form: Format, survey: Survey, records: Records, rules: Rules
 ) -> list[Event]:
-    """Return the prompts, values and calls of a session, oldest first.
-
-    The tokens of values are those by which the prompts grew, in proportion to their lengths.
-    """
+    """Return the prompts, values and calls of a session, oldest first."""
     events: list[Event] = []
     matcher = Matcher(form, survey, records)
     messages, met = 0, set[str | None]()
@@ -128,9 +123,9 @@ def _superseded(lines: Lines, form: Format, survey: Survey) -> Mapping[Values, i
 
 
 class _Growth(Struct):
-    """The tokens by which a prompt grew, and those of its new entries by their lengths.
+    """The tokens by which a prompt grew, those by the lengths of its new entries, and new values.
 
-    `values` are the new values in it, with their numbers among the events.
+    The values have their numbers among the events.
     """
 
     tokens: int
@@ -139,7 +134,7 @@ class _Growth(Struct):
 
 
 def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
-    """Set by how many tokens each value made the prompts grow.
+    """Set by how many tokens each value made the prompts grow, in proportion to their lengths.
 
     What a prompt grows by beside the lengths of its entries is about the same for each call.
     """
@@ -276,7 +271,6 @@ class Replay:
         self._begun = 0
 
     def run(self, events: Iterable[Event]) -> Sequence[ModelCall]:
-        """Return the calls of the session, as they would have been."""
         for event in events:
             match event:
                 case Fixed():
@@ -311,10 +305,7 @@ class Replay:
         self._usage.called(call)
 
     def _read(self, call: ModelCall, cached: int) -> int:
-        """Return how much of its prompt a call reads from the cache.
-
-        `cached` would be read if extractions had changed nothing since it was written.
-        """
+        """Return how much of its prompt a call reads from the cache: unless changed, `cached`."""
         start, end = self._changed
         if not start < cached < end:
             return cached

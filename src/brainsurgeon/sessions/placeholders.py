@@ -10,7 +10,7 @@ from itertools import accumulate
 import zstandard
 
 from brainsurgeon.errors import BusyError
-from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.model.entries import (
@@ -19,7 +19,6 @@ from brainsurgeon.model.entries import (
     PLACEHOLDER_PREFIX,
     Line,
     is_own_placeholder,
-    parse,
     value_at,
 )
 from brainsurgeon.model.sessions import NO_SURVEY, Root, SessionFile
@@ -46,13 +45,11 @@ def entries_with_placeholders(file: SessionFile) -> Iterator[str]:
 
 def with_own_placeholders(lines: Iterable[Line], form: Format) -> Iterator[str]:
     """Yield the ids of the entries that contain a placeholder with their own id."""
-    for line in lines:
-        entry = parse(line.raw) if line.raw and PLACEHOLDER_PREFIX in line.raw else None
-        ident = form.identity(entry, line.raw, line.number) if entry and line.raw else None
-        if entry is None or ident is None:
-            continue
-        parts = form.parts(entry, NO_SURVEY, None)
-        if any(is_own_placeholder(value_at(entry, part.path), ident) for part in parts):
+    ours = (line for line in lines if line.raw and PLACEHOLDER_PREFIX in line.raw)
+    for parsed in parsed_lines(ours, form):
+        ident, parts = parsed.ident, form.parts(parsed.entry, NO_SURVEY, None)
+        values = (value_at(parsed.entry, part.path) for part in parts)
+        if ident is not None and any(is_own_placeholder(value, ident) for value in values):
             yield ident
 
 
@@ -78,10 +75,7 @@ def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[st
 
 
 def archived_placeholders(database: Database, check_stop: Callable[[], None]) -> Iterator[Sighting]:
-    """Yield the placeholders in the archives of a database.
-
-    Raises OSError if a part cannot be read, since that part may contain placeholders.
-    """
+    """Yield the placeholders in archives of a database; raise OSError if one is unreadable."""
     with _as_os_errors(), open_database(database.path) as opened:
         for _, at, data in _archives(opened):
             check_stop()
@@ -90,7 +84,7 @@ def archived_placeholders(database: Database, check_stop: Callable[[], None]) ->
 
 
 def archived(database: Database) -> Iterator[tuple[str, list[Line]]]:
-    """Yield the sessions in the archives of a database: their ids and lines."""
+    """Yield the ids and lines of the sessions in the archives of a database."""
     with _as_os_errors(), open_database(database.path) as opened:
         for session, _, data in _archives(opened):
             raws = data.splitlines(keepends=True)
@@ -118,7 +112,7 @@ def _in_lines(lines: RowLines) -> Iterator[str]:
 
 
 def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:
-    """Yield id, time and content of each session that was deleted, reset or moved to an archive."""
+    """Yield id, time and content of each archived session."""
     for table, at, inside in (
         ("session_transcript_archives", "created_at", "1"),
         ("session_transcript_cold_archives", "archived_at", "storage = 'sqlite'"),
