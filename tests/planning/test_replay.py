@@ -5,8 +5,8 @@ import pytest
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Price, Rule, Rules
-from brainsurgeon.model.turns import ModelCall
-from brainsurgeon.planning.calls import Renewed, dollars_of
+from brainsurgeon.model.turns import Compaction, ModelCall
+from brainsurgeon.planning.calls import dollars_of
 from brainsurgeon.planning.replay import (
     Prompted,
     Replay,
@@ -127,7 +127,7 @@ def test_a_value_is_superseded_once_the_later_entry_is_there(rules, between, kee
 def test_a_new_context_carries_nothing_of_the_old_one():
     """After a compaction, or where the prompt shrank by itself, nothing is taken off it again."""
     short = call(1010, 5_000, 0)
-    for events in ([*session()[:-1], Renewed(), short], [*session()[:-1], short]):
+    for events in ([*session()[:-1], Compaction(), short], [*session()[:-1], short]):
         assert sizes(replay("always", events))[-1] == (5_000, 0)
 
 

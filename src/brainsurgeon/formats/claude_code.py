@@ -432,10 +432,7 @@ _WHOLE = frozenset({"structuredPatch", "todos", "usage"})
 NO_CONTENT = b"[]"
 LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
-_PERSISTED = "<persisted-output>"
 _CACHED = "its agent refills its read cache from it"
-_FINISHED = "its agent would call the task unfinished"
-_SENT_AGAIN = "its agent sends it again as it is"
 # A resume writes a plan file that is missing again from the call (2.1.112, 2.1.330); the result
 # contains what the user changed in the plan.
 _PLANNED = "its agent goes on with the plan"
@@ -486,7 +483,7 @@ def _thinking(entry: Entry) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
 def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
     if dict_or_empty(entry.get("origin")).get("kind") == "task-notification":
         for part in _within(message_of(entry).get("content"), _CONTENT, "tool_result", None):
-            yield replace(part, locked=_FINISHED)
+            yield replace(part, locked="its agent would call the task unfinished")
         return
     kind: Kind = "system" if entry.get("isMeta") is True else "user"
     yield from leaves(str_or_none(message_of(entry).get("content")), _CONTENT, kind, None)
@@ -506,7 +503,7 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
         locked = "its agent sends a short text in its place"
     elif call in survey.cached:
         locked = _CACHED
-    elif isinstance(content, str) and content.startswith(_PERSISTED):
+    elif isinstance(content, str) and content.startswith("<persisted-output>"):
         locked = "its agent keeps the output in a file"
     elif tool == "ExitPlanMode":
         locked = _PLANNED
@@ -542,7 +539,7 @@ def _attached(entry: Entry, *, gone: bool) -> Iterator[Part]:
     if gone:
         yield from _unread(attachment, ("attachment",), kind, tool)
         return
-    locked = None if is_file or rendered else _SENT_AGAIN
+    locked = None if is_file or rendered else "its agent sends it again as it is"
     for part in _within(attachment, ("attachment",), kind, tool):
         yield replace(part, dead=rendered, locked=locked)
 
@@ -575,18 +572,16 @@ def _within(
         yield from leaves(value, path, kind, tool)
 
 
-_TYPES = ("summary", "file-history-snapshot", "queue-operation", "progress")
-
-
 class ClaudeCode(Format):
     name = "claude-code"
     version = 3
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
+        types = ("summary", "file-history-snapshot", "queue-operation", "progress")
         return any(
             "sessionId" in entry
             or ("uuid" in entry and "parentUuid" in entry)
-            or entry.get("type") in _TYPES
+            or entry.get("type") in types
             for entry in entries
         )
 

@@ -206,9 +206,12 @@ class Spent(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True):
-    """A compaction of a session, and the tokens of the last call before it with its answer."""
+    """A compaction, and the tokens of the last call before it with its answer, if that was read.
 
-    at: float | None
+    Later requests contain nothing from before.
+    """
+
+    at: float | None = None
     tokens: int = 0
 
 

@@ -7,7 +7,7 @@ tokens per character of the entries, and the fixed tokens of system prompt and t
 import math
 import sys
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import StatisticsError, correlation, linear_regression, median
 
 from msgspec import Struct
@@ -66,9 +66,7 @@ def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Mea
     walk, matcher = _Meter(form), Matcher(form, survey, records)
     live = (line for line in lines if survey.dead(line.offset) is None)
     for parsed in parsed_lines(live, form):
-        walk.look(
-            parsed.entry, _extracted(matcher.standing(parsed)), counts=form.counts(parsed.entry)
-        )
+        walk.look(parsed.entry, matcher.standing(parsed), counts=form.counts(parsed.entry))
     return walk.measure()
 
 
@@ -85,15 +83,6 @@ def measure_codex(lines: Lines) -> Measure:
     return replace(walk.measure(), window=window)
 
 
-def _extracted(standing: Iterable[Extraction]) -> Iterator[tuple[float, Sent]]:
-    """Yield when each value was extracted, and by how much that reduced later requests."""
-    for value in standing:
-        if value.tokens:
-            picture = value.block and value.kind != "thinking"
-            chars = 0 if picture else value.chars
-            yield value.extracted_at, Sent(chars - len(value.left), int(picture))
-
-
 class _Meter:
     def __init__(self, form: Format | Codex) -> None:
         self._form = form
@@ -102,14 +91,15 @@ class _Meter:
         self._messages = 0
         self._model: str | None = None
         self._last: tuple[ModelCall | None, Sent] = None, NOTHING
-        self._extracted: dict[float, Sent] = defaultdict(Sent)  # by the time of extraction
+        # By how much extractions reduced later requests, by their time.
+        self._extracted: dict[float, Sent] = defaultdict(Sent)
         self.begin_anew()
 
     def begin_anew(self) -> None:
         self._sent = self._summary = NOTHING
         self._calls.clear()
 
-    def look(self, entry: Entry, extracted: Iterable[tuple[float, Sent]], *, counts: bool) -> None:
+    def look(self, entry: Entry, standing: Iterable[Extraction], *, counts: bool) -> None:
         call = self._form.call(entry)
         if call is not None:
             self._call(call)
@@ -120,8 +110,11 @@ class _Meter:
             self._summary = sent
         self._sent += sent
         self._messages += counts
-        for at, size in extracted:
-            self._extracted[at] += size
+        for value in standing:
+            if value.tokens:
+                picture = value.block and value.kind != "thinking"
+                chars = 0 if picture else value.chars
+                self._extracted[value.extracted_at] += Sent(chars - len(value.left), int(picture))
 
     def _call(self, call: ModelCall) -> None:
         self._model = call.model or self._model

@@ -21,12 +21,6 @@ from brainsurgeon.planning.cache import LIFE, LONG_LIFE, Prices, price_of
 SILENT = 50
 
 
-class Renewed(Struct, frozen=True):
-    """The context begins anew: later requests contain nothing from before."""
-
-    at: float | None = None
-
-
 def cost_of(call: ModelCall, configured: Prices) -> float | None:
     """Return the dollars of a call: as recorded, else by the configured price, else None."""
     return call.dollars or price_of(call.model, configured).dollars(call)
@@ -137,7 +131,7 @@ def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
     return sum(call.cost or 0.0 for call in priced) / paid if paid else None
 
 
-def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCall | Renewed]:
+def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCall | Compaction]:
     """Yield the calls in lines of a session, and where a new context began.
 
     Ends after SILENT calls without usage: its agent records none.
@@ -153,7 +147,7 @@ def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCa
         if silent > SILENT:
             return
         if form.renews(parsed.entry):
-            yield Renewed(parse_time(parsed.entry.get("timestamp")))
+            yield Compaction(parse_time(parsed.entry.get("timestamp")))
 
 
 def load_of(lines: Lines, form: Format, survey: Survey) -> int:
@@ -163,10 +157,10 @@ def load_of(lines: Lines, form: Format, survey: Survey) -> int:
     return last.tokens + last.output if isinstance(last, ModelCall) else 0
 
 
-def saved_by(savings: Savings, calls: Iterable[ModelCall | Renewed], price: Price) -> Savings:
+def saved_by(savings: Savings, calls: Iterable[ModelCall | Compaction], price: Price) -> Savings:
     """Add further calls to savings. Deducts what they paid because extractions broke the cache."""
     for call in calls:
-        if isinstance(call, Renewed):
+        if isinstance(call, Compaction):
             until = max(call.at or 0.0, savings.until)
             savings = replace(savings, until=until, prompt=0, off=0, broken_at=None)
             continue

@@ -24,9 +24,9 @@ from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.rules import Price, Rules
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.turns import ModelCall
+from brainsurgeon.model.turns import Compaction, ModelCall
 from brainsurgeon.planning import cache
-from brainsurgeon.planning.calls import Renewed, life_of, sent_with
+from brainsurgeon.planning.calls import life_of, sent_with
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.planning.rules import LAST, EntryState, Extract, extract
 from brainsurgeon.planning.snapshot import LONG_AGO
@@ -67,7 +67,7 @@ class Value(Struct, frozen=True):
     fresh: bool = False
 
 
-Event = Fixed | Prompted | Renewed | Value | ModelCall
+Event = Fixed | Prompted | Compaction | Value | ModelCall
 
 
 def history(
@@ -83,7 +83,7 @@ def history(
     for parsed in _on_branch(lines, form, survey):
         entry, step, call = parsed.entry, form.turn_step(parsed.entry), form.call(parsed.entry)
         if form.renews(entry):
-            events.append(Renewed())
+            events.append(Compaction())
             last = None
         if step is not None and step.role == "prompt":
             events.append(Prompted(parse_time(entry.get("timestamp")), messages))
@@ -215,7 +215,7 @@ def unpruned(events: Iterable[Event]) -> Iterator[Event]:
     standing: list[tuple[float, int, Value]] = []
     gone, raw, broken = _Placed(), None, -1
     for number, event in enumerate(events):
-        if isinstance(event, Renewed):
+        if isinstance(event, Compaction):
             standing, gone = [], _Placed()
         elif isinstance(event, Value):
             event = replace(event, before=raw.tokens if raw else 0)  # noqa: PLW2901
@@ -275,7 +275,7 @@ class Replay:
             match event:
                 case Fixed():
                     self._fixed = event.tokens
-                case Renewed():
+                case Compaction():
                     self._recent, self._due, self._gone = [], _Placed(), _Placed()
                     self._usage.forget()
                 case Value():

@@ -20,6 +20,7 @@ from brainsurgeon.model.turns import (
     SIGNATURE,
     TOO_LONG,
     Calibration,
+    Compaction,
     Fullness,
     ModelCall,
     Savings,
@@ -41,7 +42,7 @@ from brainsurgeon.planning.budget import (
     steps_to,
 )
 from brainsurgeon.planning.cache import price_of
-from brainsurgeon.planning.calls import Renewed, calls_in, load_of, newest_calls, saved_by, spent_on
+from brainsurgeon.planning.calls import calls_in, load_of, newest_calls, saved_by, spent_on
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.rewrite.inspect import Examination, Planner
@@ -374,7 +375,7 @@ def count_savings(
     else:
         since = before.until
         calls = [*takewhile(
-            lambda one: (one.at or 0.0) > since or one == Renewed(), newest
+            lambda one: (one.at or 0.0) > since or one == Compaction(), newest
         )]  # fmt: skip
         model = next((call.model for call in calls if isinstance(call, ModelCall)), None)
         price = price_of(model, examined.settings.price_rules())
