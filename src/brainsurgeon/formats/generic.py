@@ -262,8 +262,8 @@ def _block(block: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int) 
     declared = block.get("type") if isinstance(block, dict) else None
     if declared is None:
         yield from base.leaves(block, path, kind, tool)
-    elif declared == "image":
-        yield from base.image(block, path, kind, tool)
+    elif declared in ("text", "image"):
+        yield from base.block_parts(block, path, kind, tool)
     elif declared == "thinking":
         text = base.str_or_none(block.get("thinking"))
         if _signed(block):
@@ -276,8 +276,6 @@ def _block(block: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int) 
             yield from base.leaves(block[key], (*path, key), "tool_call", _tool(block))
     elif declared == "tool_result":
         yield from _content(block.get("content"), (*path, "content"), "tool_result", tool, depth)
-    elif declared == "text":
-        yield from base.leaves(base.str_or_none(block.get("text")), (*path, "text"), kind, tool)
 
 
 def _signed(holder: Entry) -> bool:

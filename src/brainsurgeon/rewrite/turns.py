@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
+from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.hosts.processes import CommandFailedError, CommandHungError, output_of
 from brainsurgeon.lookup.entries import EntryValues, archive_in, owned
 from brainsurgeon.lookup.sessions import file_of, note_record
@@ -72,14 +73,10 @@ def _offsets(
     the flat form, the lines are between these two.
     """
     places: dict[str, tuple[int, int, str | None]] = {}
-    for line in session.lines:
-        entry = parse(line.raw) if line.raw else None
-        step = session.format.turn_step(entry) if entry else None
-        if not entry or not line.raw or not step:
-            continue
-        ident = session.format.identity(entry, line.raw, line.number)
-        if ident is not None:
-            places[ident] = (line.offset, len(line.raw), links.get(ident, step.parent))
+    for parsed in parsed_lines(session.lines, session.format):
+        step, ident = session.format.turn_step(parsed.entry), parsed.ident
+        if step and ident is not None:
+            places[ident] = (parsed.offset, len(parsed.raw), links.get(ident, step.parent))
     first, last = places.get(prompt_id), places.get(entry_id)
     if first is None or last is None:
         return {}
