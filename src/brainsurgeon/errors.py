@@ -21,6 +21,21 @@ class StoppedError(Exception):
     """The program was asked to stop. Rewrites that had begun are finished or undone."""
 
 
+class NotIdleError(Exception):
+    """The session may not be touched now, but perhaps by a later run.
+
+    `until` is when time alone may change that (seconds since 1970). With `in_database`, only a
+    change of the session's database can change it earlier; with `given_up`, none is waited for.
+    """
+
+    def __init__(
+        self, reason: str, until: float | None = None, *, in_database: bool = False,
+        given_up: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(reason)
+        self.until, self.in_database, self.given_up = until, in_database or given_up, given_up
+
+
 class UsageError(BrainsurgeonError):
     """The arguments of a command do not fit together."""
 

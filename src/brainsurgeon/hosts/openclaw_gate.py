@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from brainsurgeon.errors import NotIdleError
 from brainsurgeon.hosts.openclaw_database import Presence, Schema, is_unchanged
 
 # In OpenClaw a *window* is one stretch of a conversation. Its id stays; its key may change (a cron
@@ -144,19 +145,6 @@ _OVER = (None, "done", "failed", "killed", "timeout")
 _AHEAD = 5.0  # seconds that a time may lie in the future
 
 
-class Closed(Struct, frozen=True):
-    """Why a session may not be written now, at least `until` (seconds since 1970).
-
-    With `watched` that may also change without a change of the database: when a process ends. With
-    `given_up` nothing waits for a change: its agent keeps nothing there any more.
-    """
-
-    reason: str
-    until: float | None = None
-    watched: bool = False
-    given_up: bool = False
-
-
 class Gate(Struct, frozen=True):
     """The required silence (seconds), and the processes that work on the database.
 
@@ -167,7 +155,7 @@ class Gate(Struct, frozen=True):
     presence: Presence
     own: int | None = None
 
-    def closed(self, window: Window, now: float) -> Closed | None:
+    def closed(self, window: Window, now: float) -> NotIdleError | None:
         """Return why this session may not be written at `now`, or None. Ignores its last turn."""
         return (
             self._foreign(window, now)
@@ -176,33 +164,35 @@ class Gate(Struct, frozen=True):
             or self._restless(window, now)
         )
 
-    def _foreign(self, window: Window, now: float) -> Closed | None:
+    def _foreign(self, window: Window, now: float) -> NotIdleError | None:
         if window.current is None:
-            return Closed("its session key no longer refers to any session", given_up=True)
+            return NotIdleError("its session key no longer refers to any session", given_up=True)
         if self.presence.maintained > now:
-            return Closed("OpenClaw's doctor is at work on the database", watched=True)
+            return NotIdleError("OpenClaw's doctor is at work on the database")
         if window.session in self.presence.elsewhere:
-            return Closed("a worker on another machine is running it", watched=True)
+            return NotIdleError("a worker on another machine is running it")
         foreign = next((name for name in window.runtimes if name != EMBEDDED), None)
         if foreign:
-            return Closed(f"the runtime {foreign} keeps its history itself", given_up=True)
+            return NotIdleError(f"the runtime {foreign} keeps its history itself", given_up=True)
         if not window.readable:
-            return Closed("OpenClaw's record of its session key cannot be read")
+            return NotIdleError(
+                "OpenClaw's record of its session key cannot be read", in_database=True
+            )
         return None
 
-    def _at_work(self, window: Window, now: float) -> Closed | None:
+    def _at_work(self, window: Window, now: float) -> NotIdleError | None:
         if self.presence.nobody:
             return None  # no process has the database open: every run is over
         running = next((status for status in window.statuses if status not in _OVER), None)
         if running:
-            return Closed(f"marked as {running} by its agent", watched=True)
+            return NotIdleError(f"marked as {running} by its agent")
         newest = window.newest(self.own)
         dead = self._came_after(newest, now) or self.is_killed(window, now)
         if window.writer in (None, window.last_run) or dead:
             return None
         silent = now - newest / 1000
         stuck = f"; stuck for {_span(silent)}, until OpenClaw restarts" if silent > STUCK else ""
-        return Closed(f"claimed by the run {window.writer[:8]}{stuck}", watched=True)
+        return NotIdleError(f"claimed by the run {window.writer[:8]}{stuck}")
 
     def is_killed(self, window: Window, now: float) -> bool:
         """Check whether OpenClaw marked the newest run as killed, and its process is gone."""
@@ -222,34 +212,34 @@ class Gate(Struct, frozen=True):
             since > moment and now - since / 1000 >= self.quiet for since in owners
         )
 
-    def _waiting(self, window: Window, now: float) -> Closed | None:
+    def _waiting(self, window: Window, now: float) -> NotIdleError | None:
         queued, ended = window.queued_at, window.ended_at
         # A gateway that is killed before it writes a message leaves it queued for ever. Messages
         # are answered in order: if a later run has finished, this one was passed over.
         passed = queued is not None and ended is not None and queued < ended
         if queued is not None and not (passed and self._came_after(queued, now)):
-            return Closed("a message waits to be answered", watched=passed)
+            return NotIdleError("a message waits to be answered", in_database=not passed)
         if window.unsent is not None:
             age = now - window.unsent / 1000
             stuck = f", stuck for {_span(age)}; only OpenClaw can settle it" if age > STUCK else ""
-            return Closed(f"a turn waits for its context engine{stuck}")
+            return NotIdleError(f"a turn waits for its context engine{stuck}", in_database=True)
         if window.cold:
-            return Closed("its events were moved to an archive", given_up=True)
+            return NotIdleError("its events were moved to an archive", given_up=True)
         if window.rebuild:
-            return Closed("OpenClaw has yet to index it again")
+            return NotIdleError("OpenClaw has yet to index it again", in_database=True)
         if window.generation is None or window.last is None:
-            return Closed("it has no events yet", given_up=True)
+            return NotIdleError("it has no events yet", given_up=True)
         return None
 
-    def _restless(self, window: Window, now: float) -> Closed | None:
+    def _restless(self, window: Window, now: float) -> NotIdleError | None:
         newest = window.newest(self.own) / 1000
         if newest > now + _AHEAD:
-            return Closed("its times lie in the future", until=newest)
+            return NotIdleError("its times lie in the future", until=newest, in_database=True)
         silent = max(0.0, now - newest)
         if silent >= self.quiet:
             return None
         reason = f"changed {silent:.0f} s ago; it must be unchanged for {self.quiet:.0f} s"
-        return Closed(reason, until=newest + self.quiet)
+        return NotIdleError(reason, until=newest + self.quiet, in_database=True)
 
 
 def fence(
@@ -267,7 +257,7 @@ def fence(
         if now is None:
             return "the session was deleted meanwhile"
         if shut := gate.closed(now, clock()):
-            return shut.reason
+            return str(shut)
         return None if now == seen else "the session changed meanwhile"
 
     return closed

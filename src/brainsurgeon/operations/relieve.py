@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import asdict, replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import FailedError
+from brainsurgeon.errors import FailedError, NotIdleError
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup import sessions
 from brainsurgeon.model.entries import Part, placeholder_in, value_at
@@ -20,7 +20,6 @@ from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
 from brainsurgeon.rewrite.budget import Fitting, Wanted, relieve_by
 from brainsurgeon.rewrite.recover import Rewrite
 from brainsurgeon.sessions.discovery import failing, open_session
-from brainsurgeon.sessions.reading import NotIdleError
 from brainsurgeon.store import Store
 
 # Seconds after which a request lapses: its session was never idle, or is gone or excluded by now.

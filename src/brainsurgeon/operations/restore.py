@@ -26,6 +26,7 @@ from brainsurgeon.errors import (
     FailedError,
     GuardedError,
     NotFoundError,
+    NotIdleError,
     StoreFullError,
 )
 from brainsurgeon.formats.base import parsed_lines
@@ -68,7 +69,7 @@ from brainsurgeon.rewrite.inspect import Planner, examine_open, examine_quiet, e
 from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished
 from brainsurgeon.sessions.discovery import current_state, is_archive, open_session
 from brainsurgeon.sessions.placeholders import sessions_and_archives
-from brainsurgeon.sessions.reading import NotIdleError, RefusedError
+from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import daemon_holder, translated
 from brainsurgeon.store.journal import LEAST_WAIT

@@ -25,7 +25,7 @@ from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import notice, notice_pressure
 from brainsurgeon.rewrite.tail import Look, begin_anew, frontier_of, look_at_growth, look_of
 from brainsurgeon.sessions.discovery import discover, discover_at, is_named, moved_to_database
-from brainsurgeon.sessions.reading import NotIdleError, ObstacleError, RefusedError
+from brainsurgeon.sessions.reading import ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import DatabaseError, explain
@@ -36,7 +36,7 @@ from brainsurgeon.store.sessions import AGAIN, IN_MEMORY, WAITS
 def _result_of(error: Exception) -> tuple[Result, str] | None:
     """Return the outcome and its reason; None if the error does not concern one session only."""
     match error:
-        case NotIdleError() | errors.BusyError():
+        case errors.NotIdleError() | errors.BusyError():
             return "deferred", str(error)
         case RefusedError():
             return "skipped", str(error)
@@ -232,7 +232,7 @@ class _Scan:
         state = self._memory.state_of(file.path)
         form = state.format if state else None
         look = Look(_unchanged(file, form, result, reason), file.fingerprint, form)
-        if isinstance(error, NotIdleError) and error.in_database:
+        if isinstance(error, errors.NotIdleError) and error.in_database:
             return replace(look, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
             look = replace(look, due_at=self._memory.try_again_at(file, self._clock()))
@@ -260,7 +260,7 @@ class _Scan:
             quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
-                raise NotIdleError(inspect.HELD)
+                raise errors.NotIdleError(inspect.HELD)
             find = update_record if store else find_record
             record = find(self._store, examined.session) if self._store else None
             examined.check_turn()
@@ -315,7 +315,7 @@ class _Scan:
 
     def _result(self, planned: Planned, result: Rewrite | Exception) -> Look:
         if isinstance(result, RefusedError):  # the session itself was valid when it was planned
-            raise NotIdleError(str(result)) from result
+            raise errors.NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
         if self._store:

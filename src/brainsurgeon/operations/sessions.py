@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import BusyError, DamagedError, FailedError
+from brainsurgeon.errors import BusyError, DamagedError, FailedError, NotIdleError
 from brainsurgeon.formats import codex
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.entries import decode, owned
@@ -33,7 +33,7 @@ from brainsurgeon.rewrite.inspect import (
     excluded,
 )
 from brainsurgeon.sessions.discovery import failing, open_session
-from brainsurgeon.sessions.reading import NotIdleError, RefusedError
+from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import FAILED
 

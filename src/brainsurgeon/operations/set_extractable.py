@@ -14,7 +14,7 @@ from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED
 from brainsurgeon.sessions.discovery import moved_to_database, open_session
-from brainsurgeon.sessions.reading import NotIdleError, RefusedError
+from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 # In messages. JavaScript, in which the agents are written, is not exact above this number.
@@ -68,7 +68,7 @@ def set_extractable(
     try:
         with store.runs.run("extract" if value is True else "pin", now):
             planned, rewrite = carry_out(settings, store, file, record, (), clock)
-    except NotIdleError as why:
+    except errors.NotIdleError as why:
         out = _extracted(store, record.id, ident, value)
         return FieldAnswer(ident, chosen.title, value, pending=True, reason=str(why), extracted=out)
     unfinished = rewrite is not None and not rewrite.finish()

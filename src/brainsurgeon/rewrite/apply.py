@@ -24,6 +24,7 @@ from brainsurgeon.errors import (
     FailedError,
     GoneError,
     GuardedError,
+    NotIdleError,
     StoppedError,
     StoreFullError,
     StoreUnusableError,
@@ -50,7 +51,6 @@ from brainsurgeon.sessions import exchange, retire, row_writing
 from brainsurgeon.sessions.discovery import current_state, failed, moved_to_database
 from brainsurgeon.sessions.exchange import Exchange, Successor, new_temporary_name
 from brainsurgeon.sessions.reading import (
-    NotIdleError,
     OpenSession,
     RefusedError,
     RolledBackError,

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
+from brainsurgeon.errors import NotIdleError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.plans import Plan
@@ -31,7 +32,6 @@ from brainsurgeon.sessions.discovery import (
     open_session,
 )
 from brainsurgeon.sessions.reading import (
-    NotIdleError,
     ObstacleError,
     OpenSession,
     RefusedError,

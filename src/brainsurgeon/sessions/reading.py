@@ -51,21 +51,6 @@ class RolledBackError(RefusedError):
     """The session is unchanged again. For an instant, its name led to the new content."""
 
 
-class NotIdleError(Exception):
-    """The session may not be touched now, but perhaps by a later run.
-
-    `until` is when time alone may change that (seconds since 1970). With `in_database`, only a
-    change of the session's database can change it earlier. With `given_up`, no run waits for that.
-    """
-
-    def __init__(
-        self, reason: str, until: float | None = None, *, in_database: bool = False,
-        given_up: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(reason)
-        self.until, self.in_database, self.given_up = until, in_database, given_up
-
-
 def refuse_if(reason: str | None) -> None:
     if reason:
         raise RefusedError(reason)

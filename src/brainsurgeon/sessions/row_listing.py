@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from brainsurgeon.errors import BusyError
+from brainsurgeon.errors import BusyError, NotIdleError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.openclaw import OpenClawRows, left_open
 from brainsurgeon.hosts import openclaw, openclaw_database, openclaw_gate, sqlite
@@ -30,7 +30,6 @@ from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import (
     CHUNK,
     LONGEST_LINE,
-    NotIdleError,
     Opened,
     RefusedError,
     carry_on,
@@ -347,9 +346,7 @@ class OpenRows(Opened):
         # All signs are in the database. No turn counts as finished only because time passed.
         gate = Gate(quiet, self.presence, self.file.own_ms)
         if shut := gate.closed(self.window, now):
-            raise NotIdleError(
-                shut.reason, shut.until, in_database=not shut.watched, given_up=shut.given_up
-            )
+            raise shut
         # A last turn counts as finished if its run was killed.
         if not gate.is_killed(self.window, now) and (left := self._left_open() or open_turn):
             raise NotIdleError(left, in_database=True)
