@@ -7,8 +7,9 @@ pages, and other processes can use the store between two pages.
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import chain
 
 from msgspec.structs import asdict, replace
 
@@ -64,16 +65,6 @@ def _is_behind_link(record: SessionRecord) -> bool:
     return not record.displaced and os.path.realpath(record.path) != record.path
 
 
-def _changed_at(record: SessionRecord, live: dict[str, float]) -> float | None:
-    changed = live.get(record.path)
-    if changed is not None or _is_behind_link(record):
-        return changed
-    try:  # `live` has a file with two names under only one of them
-        return os.stat(record.path, follow_symlinks=False).st_mtime
-    except OSError:
-        return None
-
-
 def _mark(root: str) -> list[int] | None:
     """Return the file system id and inode of a directory, None if it cannot be read.
 
@@ -107,17 +98,16 @@ class _Run:
         last = self._before.get("clock")
         before = decide.Clock(**last) if last else None
         moved = decide.clock_moved(before, clock)
-        records = list(self._store.sessions.all())
-        sights = list(self._sights(records, self._changes(records)))
+        missed: list[tuple[int, float | None]] = []
+        self._candidates.see(self._sights(self._changes(), missed))
         if not (dry_run or moved):
-            self._record_missed(records, sights)
+            self._record_missed(missed)
         first = decide.first_in_days(before, clock)
-        if moved or (first and self._is_due(sights)):
-            why = moved or first or ""
-            report.held_back = {path_text(record.root): why for record in records}
+        if moved or (first and self._is_due()):
+            report.held_back = dict.fromkeys(self._candidates.roots(), moved or first or "")
         elif not first:
             report.held_back = self._not_trusted
-            self._delete(sights)
+            self._delete()
         if dry_run:
             return
         for entries in self._store.rows.unneeded() if report.blobs_deleted else ():
@@ -140,28 +130,40 @@ class _Run:
         while self._store.expiry.shrink():
             give_way()
 
-    def _changes(self, records: list[SessionRecord]) -> dict[int, float | None]:
-        """Return when each session last changed (seconds since 1970), None for a missing one.
+    def _changes(self) -> dict[int, float]:
+        """Return when sessions last changed (seconds since 1970), without missing ones."""
+        live: dict[int, float] = {}
+        errors: dict[str, str] = {}
+        for item in chain(discover(self._roots, format_of=any_format), list_rows(self._roots)):
+            self._check()
+            if isinstance(item, Unreadable):
+                errors.setdefault(item.root, f"{item.path}: {item.why}")
+            elif known := self._store.sessions.at(item.path):
+                live[known.id] = item.fingerprint.mtime_ns / 1e9
+        roots = {os.path.realpath(root.path) for root in self._roots}
+        recorded, seen = set[str](), set[str]()
+        for record in self._store.sessions.all():
+            recorded.add(record.root)
+            if record.displaced or record.root not in roots:
+                live.pop(record.id, None)
+            elif record.id not in live and not _is_behind_link(record):
+                with suppress(OSError):  # the walk finds a file with two names under one of them
+                    live[record.id] = os.stat(record.path, follow_symlinks=False).st_mtime
+            if record.id in live:
+                seen.add(record.root)
+        self._trust(roots, recorded, seen, errors)
+        return live
+
+    def _trust(
+        self, roots: set[str], recorded: set[str], seen: set[str], errors: dict[str, str]
+    ) -> None:  # fmt: skip
+        """Decide which roots are trusted.
 
         A root may be the empty mount point of a disk that is not mounted. So a root is trusted only
         if a known session is found below it, or if it is the same directory as before.
         """
-        live: dict[str, float] = {}
-        errors: dict[str, str] = {}
-        for item in (*discover(self._roots, format_of=any_format), *list_rows(self._roots)):
-            self._check()
-            if isinstance(item, Unreadable):
-                errors.setdefault(item.root, f"{item.path}: {item.why}")
-            else:
-                live[item.path] = item.fingerprint.mtime_ns / 1e9
-        roots, before = {os.path.realpath(root.path) for root in self._roots}, dict(self._marks)
-        changed = {
-            record.id: _changed_at(record, live)
-            if not record.displaced and record.root in roots else None
-            for record in records
-        }  # fmt: skip
-        seen = {record.root for record in records if changed[record.id] is not None}
-        for root in roots | {record.root for record in records}:
+        before = dict(self._marks)
+        for root in roots | recorded:
             text, mark = path_text(root), _mark(root)
             if why := errors.get(root):
                 self._not_trusted[text] = why
@@ -169,30 +171,25 @@ class _Run:
                 self._marks[text] = mark
             elif text in before or root not in roots:
                 self._not_trusted[text] = _ANOTHER if mark else "it cannot be read"
-        return changed
 
     def _sights(
-        self, records: list[SessionRecord], changes: dict[int, float | None]
+        self, changes: dict[int, float], missed_now: list[tuple[int, float | None]]
     ) -> Iterator[Sight]:
+        """Yield the sessions; list since when they are missing, or None, where that is new."""
         hidden = out_of_sight(self._roots)
-        for record in records:
-            root, changed, missed = path_text(record.root), changes[record.id], None
+        for record in self._store.sessions.all():
+            root, changed, missed = path_text(record.root), changes.get(record.id), None
             is_trusted = root in self._marks and root not in self._not_trusted
             if changed is None and is_trusted and not _is_behind_link(record):
                 missed = record.missed_at or self.now
             if hidden(record.agent_directory):
                 changed = missed = None
                 self._not_trusted[path_text(record.agent_directory)] = HIDDEN
+            if missed != record.missed_at and (missed or changed or _is_behind_link(record)):
+                missed_now.append((record.id, missed))
             yield Sight(record.id, root, changed, missed)
 
-    def _record_missed(self, records: list[SessionRecord], sights: list[Sight]) -> None:
-        """Record since when sessions are missing, and which are back or behind a link."""
-        changed = [
-            (sight.session_id, sight.missed_at)
-            for record, sight in zip(records, sights, strict=True)
-            if sight.missed_at != record.missed_at
-            and (sight.missed_at or sight.activity or _is_behind_link(record))
-        ]
+    def _record_missed(self, changed: list[tuple[int, float | None]]) -> None:
         for at in range(0, len(changed), _MANY_ROWS):
             with self._turn(_MANY_ROWS):
                 self._store.sessions.miss(changed[at : at + _MANY_ROWS])
@@ -201,9 +198,9 @@ class _Run:
             with self._turn(1):
                 self._store.requests.lapse_missed(until, self.now, self._store.runs.so_far)
 
-    def _delete(self, sights: Iterable[Sight]) -> None:
+    def _delete(self) -> None:
         """Delete the expired values whose placeholder is in no recently changed file."""
-        if not self._is_due(sights):
+        if not self._is_due():
             return
         self._spare_placed()
         store, report, last = self._store, self._report, 0
@@ -230,10 +227,10 @@ class _Run:
                 if len(page) + size // _BYTES_LIKE_ROW >= _MANY_ROWS:
                     give_way()
 
-    def _is_due(self, sights: Iterable[Sight]) -> bool:
+    def _is_due(self) -> bool:
         """Gather the candidates; check whether any expires unless its placeholder is found."""
         settings = self._settings
-        self._candidates.gather(sights, self.now, settings.retention, settings.retention_standing)
+        self._candidates.gather(self.now, settings.retention, settings.retention_standing)
         return any(map(self._expired, self._candidates))
 
     def _expired(self, held: Held) -> str | None:

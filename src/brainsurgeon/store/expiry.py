@@ -58,8 +58,7 @@ class Expiry(Table):
         """Create temporary tables of the values that a retention run decides about."""
         drop = "DROP TABLE IF EXISTS temp.due; DROP TABLE IF EXISTS temp.sight;"
         self._connection.executescript(
-            f"PRAGMA cache_size = {-_CACHE}; {drop}"
-            "CREATE TEMP TABLE due (id INTEGER PRIMARY KEY, name TEXT);"
+            f"{drop} CREATE TEMP TABLE due (id INTEGER PRIMARY KEY, name TEXT);"
             "CREATE TEMP TABLE sight (session_id INTEGER PRIMARY KEY, root TEXT NOT NULL,"
             " activity REAL, missed_at REAL);"
         )
@@ -99,6 +98,7 @@ class Expiry(Table):
 
         A value is deleted with the last extraction that refers to it.
         """
+        self._execute(f"PRAGMA cache_size = {-_CACHE}")
         values, entries = set(), set()
         for ident, why in expired:
             blob, *entry = self._execute(
@@ -125,15 +125,18 @@ class Expiry(Table):
 class Candidates(Table):
     """The values that a retention run decides about, in temporary tables."""
 
-    def gather(
-        self, sights: Iterable[Sight], now: float, retention: float | None, standing: float | None
-    ) -> None:
+    def see(self, sights: Iterable[Sight]) -> None:
+        self._executemany("INSERT INTO temp.sight VALUES (?, ?, ?, ?)", sights)
+
+    def roots(self) -> list[str]:
+        return self._column("SELECT DISTINCT root FROM temp.sight")
+
+    def gather(self, now: float, retention: float | None, standing: float | None) -> None:
         """Add every value that may have expired.
 
         A value is kept for `standing` seconds if a session has its placeholder, otherwise for
         `retention` seconds. None means for ever.
         """
-        self._executemany("INSERT INTO temp.sight VALUES (?, ?, ?, ?)", sights)
         if retention is not None:
             self._take(
                 "SELECT unplaced_at, id FROM extractions"

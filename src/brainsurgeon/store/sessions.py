@@ -97,7 +97,10 @@ class Sessions(Table):
         return self._first(statement, name, name + b"/", name + b"0") is not None
 
     def all(self) -> Iterator[SessionRecord]:
-        return map(_session, self._execute(_SESSION + " ORDER BY agent, name"))
+        last, page = 0, _SESSION + " WHERE id > ? ORDER BY id LIMIT ?"
+        while rows := self._execute(page, (last, _PAGE)).fetchall():
+            yield from map(_session, rows)
+            last = rows[-1][0]
 
 
 class Calibrations(Table):
