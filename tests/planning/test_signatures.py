@@ -84,7 +84,10 @@ def signature(start, *, live=True, stays=None):
 
 def judged(standing, edits, *, dead=(), unsent=(), left=(), defer=False, **how):
     """Judge, given the places of edits in dead entries, of unsent values and of what stays cut."""
-    sent = {edit.start: edit.start not in dead for edit in edits if edit.start not in unsent}
+    sent = {
+        edit.start: (edit.start not in dead, edit.start)
+        for edit in edits if edit.start not in unsent
+    }  # fmt: skip
     rules = DEFER if defer else Rules(())
     how = {"remembers": False, "pristine": False, **how}
     return judge(Signatures(list(standing), list(left), sent), edits, rules, **how)

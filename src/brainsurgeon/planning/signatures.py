@@ -73,19 +73,14 @@ class Signatures(Struct):
     """All signatures of one session.
 
     `left` are the offsets of live entries with values that stay extracted. `sent` maps the start of
-    each edit to whether its entry is live. `unfit` are the entries whose signed thinking should be
-    restored, but would no longer be valid. An edit breaks the signatures after its start; a change
-    of a link breaks those of its whole entry, whose offset `earlier` has.
+    each edit to whether its entry is live, and to the offset after which it breaks signatures.
+    `unfit` are the entries whose signed thinking should be restored, but would no longer be valid.
     """
 
     standing: list[Signature] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
-    sent: dict[int, bool] = field(default_factory=dict)
+    sent: dict[int, tuple[bool, int]] = field(default_factory=dict)
     unfit: list[str] = field(default_factory=list)
-    earlier: dict[int, int] = field(default_factory=dict)
-
-    def begins(self, edit: Edit) -> int:
-        return self.earlier.get(edit.start, edit.start)
 
 
 class SignatureVerdict(Struct, frozen=True):
@@ -106,16 +101,16 @@ def judge(
     """
     if not signatures.standing:
         return SignatureVerdict(unfit=tuple(dict.fromkeys(signatures.unfit)))
-    made = [edit for edit in edits if edit.start in signatures.sent]
+    made = [(edit, *signatures.sent[edit.start]) for edit in edits if edit.start in signatures.sent]
     taken = {edit.start for edit in edits}
     here = [one for one in signatures.standing if one.removal.start not in taken]
     unfit = list(signatures.unfit)
     if pristine:
-        back = _first(signatures.begins(edit) for edit in made if not isinstance(edit, Removal))
+        back = _first(begin for edit, _, begin in made if not isinstance(edit, Removal))
         unfit += [one.removal.entry_id for one in here if one.live and back < one.removal.start]
-        made = [edit for edit in made if isinstance(edit, Removal)]
-    any_change = _first(map(signatures.begins, made))
-    live_change = _first(signatures.begins(edit) for edit in made if signatures.sent[edit.start])
+        made = [change for change in made if isinstance(change[0], Removal)]
+    any_change = _first(begin for *_, begin in made)
+    live_change = _first(begin for _, live, begin in made if live)
     broken = [
         one for one in here
         if one.bound and (live_change if one.live else any_change) < one.removal.start
@@ -180,7 +175,13 @@ class Gatherer:
             return frozenset()
         live, stays = self._is_live(parsed.offset), self._stays(parsed, thoughts)
         try:
-            removals = _removals(parsed, thoughts, self._form.rest(parsed.entry))
+            rest = self._form.rest(parsed.entry)
+            spans = splice.offsets_of(parsed, [path for path, _ in thoughts.blocks])
+            removals = [
+                _removal(parsed, spans[path], path, chars, thoughts.instead, rest)
+                for path, chars in thoughts.blocks
+            ]
+            splice.verify(parsed.raw, parsed.offset, parse(parsed.raw) or {}, removals)
             removals = list(self.weighed(parsed, removals))
         except (splice.UntouchableError, RecursionError) as why:
             # A line that cannot be edited; its signature stays.
@@ -232,9 +233,8 @@ class Gatherer:
         live = self._is_live(offset)
         for edit in edits:
             if not isinstance(edit, FieldEdit) and edit.path not in unsent:
-                self.signatures.sent[edit.start] = live
-                if edit.path == LINK:
-                    self.signatures.earlier[edit.start] = offset
+                # A change of a link breaks the signatures of its whole entry.
+                self.signatures.sent[edit.start] = live, offset if edit.path == LINK else edit.start
                 self._altered |= live and isinstance(edit, Removal)
         if live and any(value.path not in unsent for value in left):
             self.signatures.left.append(offset)
@@ -274,16 +274,6 @@ class Gatherer:
         if survey.open_turn and (survey.last_user is None or parsed.offset > survey.last_user):
             return f"{survey.open_turn}, whatever its age"
         return None
-
-
-def _removals(parsed: ParsedLine, thoughts: Thoughts, rest: bytes | None) -> list[Removal]:
-    spans = splice.offsets_of(parsed, [path for path, _ in thoughts.blocks])
-    removals = [
-        _removal(parsed, spans[path], path, chars, thoughts.instead, rest)
-        for path, chars in thoughts.blocks
-    ]
-    splice.verify(parsed.raw, parsed.offset, parse(parsed.raw) or {}, removals)
-    return removals
 
 
 def _removal(

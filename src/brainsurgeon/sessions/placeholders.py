@@ -5,7 +5,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import accumulate
 
 import zstandard
 
@@ -84,16 +83,10 @@ def archived_placeholders(database: Database, check_stop: Callable[[], None]) ->
 
 
 def archived(database: Database) -> Iterator[tuple[str, list[Line]]]:
-    """Yield the ids and lines of the sessions in the archives of a database."""
+    """Yield the ids and lines (without offsets) of the sessions in the archives of a database."""
     with _as_os_errors(), open_database(database.path) as opened:
         for session, _, data in _archives(opened):
-            raws = data.splitlines(keepends=True)
-            offsets = accumulate(map(len, raws), initial=0)
-            lines = [
-                Line(number, offset, raw.rstrip(b"\r\n"))
-                for number, (offset, raw) in enumerate(zip(offsets, raws, strict=False), 1)
-            ]
-            yield session, lines
+            yield session, [Line(number, 0, raw) for number, raw in enumerate(data.split(b"\n"), 1)]
 
 
 @contextmanager
