@@ -13,13 +13,14 @@ from brainsurgeon.config import Settings
 from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.render import estimate as render
 from brainsurgeon.render.formatting import document
+from brainsurgeon.store import open_to_read
 from building.world import SAMPLES
 
 
 def replayed(directory=SAMPLES):
     """Replay every session below a directory with the default configuration."""
     settings = Settings.model_validate({"roots": [{"path": str(directory)}]})
-    return estimate(settings, None, (), time.time())
+    return estimate(settings, open_to_read(settings.state_dir), (), time.time())
 
 
 def show(directories, *, as_json):

@@ -15,7 +15,7 @@ from brainsurgeon.operations.restore import How, restore, restore_all, rollback
 from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.set_extractable import set_extractable
-from brainsurgeon.store import open_store
+from brainsurgeon.store import open_store, open_to_read
 
 TESTS = Path(__file__).parent.parent
 TOP = TESTS.parent
@@ -69,6 +69,11 @@ class World:
         moment = time.time_ns() - int(age * 1e9)
         os.utime(path, ns=(moment, moment))
         return path
+
+    @property
+    def no_store(self):
+        """The empty store that is read where there is none."""
+        return open_to_read(str(self.base / "no state"))
 
     @property
     def store(self):

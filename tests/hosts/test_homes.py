@@ -96,7 +96,7 @@ def test_status_and_the_first_dry_run_name_them(everywhere, settings, world):
     said = standing.status(
         status(settings, open_to_read(settings.state_dir), time.time()), time.time()
     )
-    first = scan(settings, None, dry_run=True)
+    first = scan(settings, open_to_read(settings.state_dir), dry_run=True)
 
     for text in (said, "\n".join(runs.report(first))):
         assert f"Claude Code keeps sessions in {everywhere}/.claude/projects" in text

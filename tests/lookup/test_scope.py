@@ -22,7 +22,7 @@ def meant(world, call=CALL, **settings):
     """Give the name of the session that a call without one means, or None."""
     try:
         found = session_for(
-            world.settings(**settings), None, Caller(Scope("main"), call, time.time), None
+            world.settings(**settings), world.no_store, Caller(Scope("main"), call, time.time), None
         )
     except UntoldError:
         return None
@@ -193,24 +193,24 @@ def session_of(world, agent, name, root=None):
 def test_a_beginning_is_bound_to_the_session_that_it_means_now(world):
     """A server for `7777` never comes to mean another session that begins so later."""
     own = session_of(world, "main", "77770000")
-    scope, warning = bound(world.settings(), None, Scope(None, "7777"))
+    scope, warning = bound(world.settings(), world.no_store, Scope(None, "7777"))
     own.unlink()
     session_of(world, "other", "77771111")
 
     assert (scope.session, warning) == (str(own), None)
-    assert sessions_in(world.settings(), None, scope) == []
+    assert sessions_in(world.settings(), world.no_store, scope) == []
 
 
 def test_a_beginning_that_means_nothing_yet_means_nothing_later(world):
     """Before its session exists only a whole id will do; whoever starts the server is told."""
     session_of(world, "main", "11110000")
-    early, warning = bound(world.settings(), None, Scope("main", "7777"))
-    whole, _ = bound(world.settings(), None, Scope("main", "77771111"))
+    early, warning = bound(world.settings(), world.no_store, Scope("main", "7777"))
+    whole, _ = bound(world.settings(), world.no_store, Scope("main", "77771111"))
     session_of(world, "main", "77771111")
 
     assert "7777" in warning
-    assert sessions_in(world.settings(), None, early) == []
-    assert len(sessions_in(world.settings(), None, whole)) == 1
+    assert sessions_in(world.settings(), world.no_store, early) == []
+    assert len(sessions_in(world.settings(), world.no_store, whole)) == 1
 
 
 def test_names_that_fit_several_are_refused_at_the_start(world):
@@ -222,19 +222,21 @@ def test_names_that_fit_several_are_refused_at_the_start(world):
     both = world.settings(roots=[{"path": str(world.root)}, {"path": str(elsewhere)}])
 
     with pytest.raises(AmbiguousError, match="elsewhere"):
-        bound(both, None, Scope("main"))
+        bound(both, world.no_store, Scope("main"))
     with pytest.raises(AmbiguousError, match="77771111"):
-        bound(world.settings(), None, Scope("main", "7777"))
-    assert sessions_in(both, None, Scope("main")) == []
+        bound(world.settings(), world.no_store, Scope("main", "7777"))
+    assert sessions_in(both, world.no_store, Scope("main")) == []
 
 
 def test_an_agent_is_its_whole_directory(world):
     """Agents in directories whose names begin alike are strangers."""
     session_of(world, "main", "11110000")
     session_of(world, "mainly", "22220000")
-    scope, _ = bound(world.settings(), None, Scope("main"))
+    scope, _ = bound(world.settings(), world.no_store, Scope("main"))
 
-    assert [one.title for one in sessions_in(world.settings(), None, scope)] == ["main/11110000"]
+    assert [one.title for one in sessions_in(world.settings(), world.no_store, scope)] == [
+        "main/11110000"
+    ]
 
 
 def test_an_agents_directory_may_move(world):
@@ -259,4 +261,6 @@ def test_a_name_with_a_nul_is_nobodys(world):
     session_of(world, "main", "11110000")
 
     with pytest.raises(NotFoundError):
-        session_for(world.settings(), None, Caller(Scope("main"), CALL, time.time), "x\0/y")
+        session_for(
+            world.settings(), world.no_store, Caller(Scope("main"), CALL, time.time), "x\0/y"
+        )

@@ -617,7 +617,7 @@ def test_a_look_wants_no_store(world):
     """What would be archived is told without a store, and none is made for it."""
     talk, _ = turns(4)
     world.put("s.jsonl", talk.bytes())
-    looked = would_archive(world.settings(), None, "main/s", world.clock())
+    looked = would_archive(world.settings(), world.no_store, "main/s", world.clock())
 
     assert [one.reason for one in looked.archived] == ["asked for"] * 2
     assert not world.state.exists()

@@ -73,7 +73,7 @@ def test_sessions_are_found_where_claude_code_keeps_them(world):
         (beside / stray).write_bytes(line)
 
     for root in (world.root, world.home):
-        found = sessions(world.settings(roots=[{"path": str(root)}]), None, time.time())
+        found = sessions(world.settings(roots=[{"path": str(root)}]), world.no_store, time.time())
 
         assert {one.session for one in found} == {
             *(f"{PROJECT}/{SAMPLE.format(number)}" for number in (1, 2, 3, 4)),
@@ -97,7 +97,7 @@ def test_a_session_outside_any_home_belongs_to_its_directory(world, conversation
     place = world.base / "backup"
     place.mkdir()
     (place / "copy.jsonl").write_bytes(conversation.bytes())
-    [found] = sessions(world.settings(roots=[{"path": str(place)}]), None, time.time())
+    [found] = sessions(world.settings(roots=[{"path": str(place)}]), world.no_store, time.time())
 
     assert found.session == "claude-code:backup/copy"
 

@@ -27,7 +27,7 @@ USAGE = {"input_tokens": 1_000, "output_tokens": 100, "cache_read_input_tokens":
 
 
 def cost(world, name="main/s", **keys):
-    return session_costs(world.settings(**keys), None, name)
+    return session_costs(world.settings(**keys), world.no_store, name)
 
 
 def spend(talk, dollars, model="claude-opus-4-5", **fields):

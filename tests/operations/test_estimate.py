@@ -13,7 +13,7 @@ from building.world import SAMPLES, state
 
 
 def estimated(world, *names, **keys):
-    return estimate(world.settings(**keys), None, names, world.clock())
+    return estimate(world.settings(**keys), world.no_store, names, world.clock())
 
 
 def test_raw_is_what_the_sessions_recorded(world):
@@ -97,7 +97,7 @@ def test_a_value_has_the_tokens_by_which_the_prompt_grew(world, clock, monkeypat
 def test_no_policy_makes_a_real_session_dearer(world, agent):
     """Over the samples, waiting for a cold cache never costs more; `pays` at most 1 % more."""
     found = estimate(
-        world.settings(roots=[{"path": str(SAMPLES / agent)}], quiet="30s"), None, (),
+        world.settings(roots=[{"path": str(SAMPLES / agent)}], quiet="30s"), world.no_store, (),
         world.clock(),
     )  # fmt: skip
 

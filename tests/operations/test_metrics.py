@@ -59,7 +59,7 @@ def test_the_figures_are_those_of_the_store(world, pruned):
 
 def test_before_the_first_run_there_are_figures_too(world):
     """Without a store it tells that extraction is on, and of roots and databases."""
-    found = parsed(render(metrics(world.settings(), None)))
+    found = parsed(render(metrics(world.settings(), world.no_store)))
 
     assert found["brainsurgeon_enabled", None] == 1
     assert len(found) == 4

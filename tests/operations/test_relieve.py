@@ -245,8 +245,8 @@ def test_the_last_that_any_step_takes_was_needed(world, clock, kind, seed):
     dice = random.Random(seed)
     world.put("s.jsonl", mixed(dice, kind()).bytes())
     settings = world.settings(windows={"*": 20_000}, keep_recent=dice.choice((0, 3, 30)))
-    file = file_of(session_named(settings, None, "s"))
-    with examine_to_show(settings, None, file, None, clock()) as examined:
+    file = file_of(session_named(settings, world.store, "s"))
+    with examine_to_show(settings, world.store, file, None, clock()) as examined:
         planner = Planner(examined, examined.records)
         measured, full = weigh(planner)
         ladder = Ladder(planner, measured, full, settings.decision_rules())
@@ -439,7 +439,7 @@ def test_a_look_changes_nothing(world, clock):
     """What would go and what would be left is said without a store and without a change."""
     path = world.put("s.jsonl", talk().bytes())
     before = path.read_bytes()
-    done = would_relieve(world.settings(**SMALL), None, "s", Wanted(), clock())
+    done = would_relieve(world.settings(**SMALL), world.no_store, "s", Wanted(), clock())
 
     assert done.fits
     assert done.values == 7

@@ -275,7 +275,7 @@ def test_what_will_be_too_large_is_named(world, conversation, path):
     for number in range(9):
         conversation.turn(f"{number}" + "x" * 6000)
     world.put(path.name, conversation.bytes())
-    whole = context(world.settings(), None, "s", world.clock()).full.load
+    whole = context(world.settings(), world.no_store, "s", world.clock()).full.load
     world.scan(keep_recent=0)
 
     def overfull(window):

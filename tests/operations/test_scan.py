@@ -552,7 +552,7 @@ def test_a_dry_run_foretells_the_scan_that_follows(world, conversation, clock):
     world.put("little.jsonl", little.bytes())
     settings = {"keep_recent": 1, "min_reclaim": "5%"}
     before = state(world.base, directories=True)
-    foretold = scan(world.settings(**settings), None, clock=clock, dry_run=True)
+    foretold = scan(world.settings(**settings), world.no_store, clock=clock, dry_run=True)
     assert state(world.base, directories=True) == before
     assert not world.state.exists()
     real = world.scan(**settings)

@@ -10,7 +10,7 @@ from brainsurgeon import config
 from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.planning import cache
-from brainsurgeon.store import open_store
+from brainsurgeon.store import open_store, open_to_read
 from building.claw import plain_connection
 from proofs.agent_packages import OPENCLAW_NOW
 from proofs.live.agents import TOOLS
@@ -74,7 +74,7 @@ def paid(base, start, kind, turns, *, scans):
         patched.setattr(cache, "LIFE", life)
         talk = Talk(base, start, kind, model, life)
         talk.run(turns, scans)
-        found = estimate(talk.settings, None, (), time.time())
+        found = estimate(talk.settings, open_to_read(talk.settings.state_dir), (), time.time())
     return model.cache, found
 
 

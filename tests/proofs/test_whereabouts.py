@@ -932,14 +932,14 @@ def test_a_codex_session_is_known_by_the_id_that_codex_prints(world):
     path = world.put(f"{stem}.jsonl", json.dumps(meta).encode() + b"\n")
 
     for name in (OTHER, OTHER[:7], stem):
-        assert session_named(world.settings(), None, name).path == str(path)
+        assert session_named(world.settings(), world.no_store, name).path == str(path)
 
 
 def test_a_header_that_says_something_else_is_a_name_too(world):
     """A file that was renamed answers to the id in its header, before any scan and without one."""
     write(world.directory / "renamed.jsonl", talk("secret", "s1"))
 
-    assert session_named(world.settings(), None, "s1").name == "renamed"
+    assert session_named(world.settings(), world.no_store, "s1").name == "renamed"
     assert session_named(world.settings(), world.store, "main/s1").name == "renamed"
     with pytest.raises(NotFoundError):
         session_named(world.settings(), world.store, "s2")

@@ -45,7 +45,7 @@ class EntryValues(Struct, frozen=True):
 
 
 def entry_named(
-    settings: Settings, store: Store | None, reference: str, session: str | Session | None,
+    settings: Settings, store: Store, reference: str, session: str | Session | None,
     *, to_show: bool = False,
 ) -> EntryValues:  # fmt: skip
     """Return the extracted values of an entry, named by its id or by a whole pasted placeholder.
@@ -54,7 +54,7 @@ def entry_named(
     hold the values if these are equal. Raises NotFoundError or AmbiguousError.
     """
     wanted = id_named(reference)
-    if store is None:
+    if not store.exists:
         raise NotFoundError(
             f"nothing is extracted from entry {wanted!r}: the store is still empty; "
             "`brainsurgeon scan` fills it"

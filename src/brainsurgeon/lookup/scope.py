@@ -48,7 +48,7 @@ class Caller(Struct, frozen=True):
     clock: Callable[[], float]
 
 
-def bound(settings: Settings, store: Store | None, scope: Scope) -> tuple[Scope, str | None]:
+def bound(settings: Settings, store: Store, scope: Scope) -> tuple[Scope, str | None]:
     """Return a scope with its names resolved to paths, and a warning if one matches nothing.
 
     Raises AmbiguousError if a name matches several agents or sessions.
@@ -69,7 +69,7 @@ def bound(settings: Settings, store: Store | None, scope: Scope) -> tuple[Scope,
         return Scope(agent, scope.session), f"no session {scope.session!r} is known yet"
 
 
-def sessions_in(settings: Settings, store: Store | None, scope: Scope) -> list[Session]:
+def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]:
     """Return the sessions that a caller may see, none if the agent's name has become ambiguous."""
     listed = _of_agent(all_sessions(settings, store), scope.agent)
     if scope.agent and len({session.agent_directory for session in listed}) > 1:
@@ -105,7 +105,7 @@ def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
 
 
 def session_for(
-    settings: Settings, store: Store | None, caller: Caller, name: str | None,
+    settings: Settings, store: Store, caller: Caller, name: str | None,
     holds: Callable[[Session], bool] | None = None,
 ) -> Session:  # fmt: skip
     """Return the session that is named, or that made the call, or that `holds` the entry.
@@ -161,9 +161,7 @@ def holder_beside(
     return own or _only_one(beside, holds)
 
 
-def own_session(
-    settings: Settings, store: Store | None, caller: Caller, name: str | None
-) -> Session:
+def own_session(settings: Settings, store: Store, caller: Caller, name: str | None) -> Session:
     """Return the calling session or, if it is named, the session of one of its sub-agents.
 
     Raises NotFoundError for any other session, UsageError if it is unknown which one calls.

@@ -152,21 +152,20 @@ class Walk(Struct, frozen=True):
     problems: tuple[Unreadable, ...]
 
 
-def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Walk:
+def walk(settings: Settings, store: Store, *, beyond: bool = False) -> Walk:
     """Walk the roots once; return the sessions found there and those known only to the store.
 
     With `beyond`, also look for sessions that were last seen below a former root.
     """
     roots = settings.root_directories()
-    records = list(store.sessions.all()) if store else []
+    records = list(store.sessions.all())
     by_path = {record.path: record for record in records if not record.displaced}
 
     def format_of(path: str, _fingerprint: Fingerprint) -> str | None:
         return by_path[path].format if path in by_path else None
 
-    recorded = store.sessions.is_below if store else None
-    own = store.rows.own_times() if store else {}
-    items = [*discover(roots, format_of=format_of, recorded=recorded), *list_rows(roots, own)]
+    files_below = discover(roots, format_of=format_of, recorded=store.sessions.is_below)
+    items = [*files_below, *list_rows(roots, store.rows.own_times())]
     problems = [item for item in items if isinstance(item, Unreadable)]
     files = [item for item in items if not isinstance(item, Unreadable)]
     paths = {file.path for file in files}
@@ -175,7 +174,7 @@ def walk(settings: Settings, store: Store | None, *, beyond: bool = False) -> Wa
 
     def session_of(file: SessionFile) -> Session:
         record = by_path.get(file.path)
-        if record is None and moved and store:
+        if record is None and moved:
             record = find_row(store, file, identity_of(file))
         return Session(file.title, file.path, file, record)
 
@@ -222,12 +221,12 @@ def why_hidden(store: Store, session: Session) -> str:
     return session.unseen
 
 
-def all_sessions(settings: Settings, store: Store | None, *, beyond: bool = False) -> list[Session]:
+def all_sessions(settings: Settings, store: Store, *, beyond: bool = False) -> list[Session]:
     return list(walk(settings, store, beyond=beyond).sessions)
 
 
 def session_named(
-    settings: Settings, store: Store | None, name: str | Session, *, beyond: bool = False
+    settings: Settings, store: Store, name: str | Session, *, beyond: bool = False
 ) -> Session:
     """Return a session by path, id or prefix of it (also after `agent/`), or session key.
 

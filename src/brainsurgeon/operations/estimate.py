@@ -20,7 +20,7 @@ from brainsurgeon.store import Store
 
 
 def estimate(
-    settings: Settings, store: Store | None, names: Iterable[str | Session], now: float
+    settings: Settings, store: Store, names: Iterable[str | Session], now: float
 ) -> Estimate:
     """Replay the calls of the named sessions, or of all if none is named. Writes nothing."""
     chosen = [
@@ -41,7 +41,7 @@ def estimate(
 
 
 def _replay(
-    settings: Settings, store: Store | None, session: Session, now: float
+    settings: Settings, store: Store, session: Session, now: float
 ) -> SessionEstimate | None:
     """Return the estimate of a session, None if it records no usage with times."""
     if session.file is None:

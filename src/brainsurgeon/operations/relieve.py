@@ -52,7 +52,7 @@ def relieve(
 
 
 def would_relieve(
-    settings: Settings, store: Store | None, session: str, wanted: Wanted, now: float
+    settings: Settings, store: Store, session: str, wanted: Wanted, now: float
 ) -> Relief:
     """Return the result that `relieve` would have, whether idle or not. Writes nothing."""
     chosen = sessions.session_named(settings, store, session)

@@ -66,12 +66,12 @@ class Chosen(Struct, frozen=True):
 
 
 def scan(
-    settings: Settings, store: Store | None, *, clock: Callable[[], float] = time.time,
+    settings: Settings, store: Store, *, clock: Callable[[], float] = time.time,
     dry_run: bool = False, only: Chosen | None = None, watch: Watch | None = None,
 ) -> ScanReport:  # fmt: skip
     """Scan all roots, or `only` some sessions.
 
-    With `dry_run` nothing is written, and `store` may be None or read-only. If the `check_stop` of
+    With `dry_run` nothing is written, and `store` may be read-only. If the `check_stop` of
     `watch` raises StoppedError, the run ends early and finishes or undoes its open rewrites.
     """
     begun = time.monotonic()
@@ -82,14 +82,14 @@ def scan(
         from brainsurgeon.operations.status import describe_databases  # noqa: PLC0415
 
         report.databases = describe_databases(settings)
-        report.interrupted = recover.waiting(store) if store else []
-        if not (store and store.facts.get("last_run_at")):
+        report.interrupted = recover.waiting(store)
+        if not store.facts.get("last_run_at"):
             report.homes = unused_homes(settings)
-    elif store:
+    else:
         report.recovered = recover.recover(store)
     only = only or Chosen()
     work = _Scan(settings, store, clock, report, watch or Watch(), only)
-    with store.runs.run(only.command, clock()) if store and not dry_run else nullcontext():
+    with store.runs.run(only.command, clock()) if not dry_run else nullcontext():
         work.run()
     report.duration_seconds = round(time.monotonic() - begun, 3)
     return report
@@ -97,7 +97,7 @@ def scan(
 
 class _Scan:
     def __init__(
-        self, settings: Settings, store: Store | None, clock: Callable[[], float],
+        self, settings: Settings, store: Store, clock: Callable[[], float],
         report: ScanReport, watch: Watch, only: Chosen,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._clock = settings, store, clock
@@ -145,7 +145,7 @@ class _Scan:
         path is a file, one row, or a database with all of its rows.
         """
         roots, memory = self._settings.root_directories(), self._memory
-        own = self._store.rows.own_times() if self._store else {}
+        own = self._store.rows.own_times()
         for path in sorted(self._only):
             item = discover_at(roots, path, memory.format_of)
             if item:
@@ -175,7 +175,7 @@ class _Scan:
 
     def _locked(self, file: SessionFile, error: DatabaseError) -> None:
         """Defer one session while another process locks our store; raise all other errors."""
-        why = self._store and explain(error, self._store.directory)
+        why = explain(error, self._store.directory)
         if not isinstance(why, errors.BusyError):
             raise error
         self._count(_unchanged(file, None, "deferred", str(why)))
@@ -244,7 +244,7 @@ class _Scan:
         left_alone, waits = inspect.excluded(file, self._settings), self._memory.waits(file)
         if left_alone and not waits:
             raise RefusedError(left_alone)
-        if self._store and not (waits or self._report.dry_run):
+        if not (waits or self._report.dry_run):
             grown = look_at_growth(
                 self._settings, self._store, file, self._memory, now, self._check
             )  # fmt: skip
@@ -262,7 +262,7 @@ class _Scan:
             if not is_named(file):  # it could not be opened during the walk, and can be now
                 raise errors.NotIdleError(inspect.HELD)
             find = update_record if store else find_record
-            record = find(self._store, examined.session) if self._store else None
+            record = find(self._store, examined.session)
             examined.check_turn()
             examined = replace(examined, record=record)
             records = examined.records
@@ -301,7 +301,7 @@ class _Scan:
 
     def _carry_out(self) -> None:
         with self._batch.taken() as waiting:
-            done = apply(self._store, waiting, self._clock) if self._store else []
+            done = apply(self._store, waiting, self._clock)
             self._unfinished.add(done)
             stopped = [result for result in done if isinstance(result, errors.StoppedError)]
             for planned, result in zip(waiting, done, strict=True):
@@ -318,8 +318,7 @@ class _Scan:
             raise errors.NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
-        if self._store:
-            self._memory.begin_at(planned.file.path, begin_anew(self._store, planned, result))
+        self._memory.begin_at(planned.file.path, begin_anew(self._store, planned, result))
         examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
         made = replace(planned.plan, edits=result.done) if result.left else planned.plan
         self._memory.rewritten(planned.file.path, made, examined.now)
@@ -336,7 +335,7 @@ class _Scan:
 
     def _write_down(self, *, ended: bool = False, whole: bool = False) -> None:
         """Record the results so far; a `whole` run without errors also forgets gone files."""
-        if self._store is None or self._report.dry_run:
+        if self._report.dry_run:
             self._memory.clear()
             return
         now = self._clock()

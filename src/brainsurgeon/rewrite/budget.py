@@ -97,7 +97,7 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
     examined, records, store = planner.examined, planner.records, planner.examined.store
     measured = measure(examined.session.lines, examined.format, examined.survey, records)
     directory = os.fsencode(examined.session.file.agent_directory)
-    others = store.calibrations.of_agent(directory, records.own) if store else []
+    others = store.calibrations.of_agent(directory, records.own)
     line = calibrate(measured.calls, others)
     budget = examined.settings.budget_rules()
     return measured, fullness(budget, measured, line, examined.session.context_tokens)
@@ -407,7 +407,7 @@ def plan_due(planner: Planner, check_stop: Callable[[], None], *, dry_run: bool)
     examined = planner.examined
     store = examined.store
     fitting = fit_in(planner)
-    if store is None or dry_run:
+    if dry_run:
         return fitting
     if planner.extract:
         _cancel_hopeless(store, planner.records, fitting.plan, examined.now)

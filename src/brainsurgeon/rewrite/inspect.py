@@ -105,7 +105,7 @@ class Examination(Struct, frozen=True, dict=True):
     """
 
     settings: Settings
-    store: Store | None
+    store: Store
     session: AnyOpen
     survey: Survey
     silent: float
@@ -167,9 +167,9 @@ class Examination(Struct, frozen=True, dict=True):
     def records(self) -> Records:
         """The records, with the requests that are open or `asked`; read when first used."""
         store, record = self.store, self.record
-        if store is None or record is None:
-            return replace(self.records_of_lines(), requests=self.asked)
         records = self.records_of_lines()
+        if record is None:
+            return replace(records, requests=self.asked)
         placed, full = store.placements.of_session(record.id), store.calibrations.of(record.id)
         others = (value for value in records.extractions if value.id not in placed)
         extractions = (*others, *store.extractions.held_in(record.id))
@@ -190,8 +190,6 @@ class Examination(Struct, frozen=True, dict=True):
     def records_of_lines(self) -> Records:
         """Return the records of the entries and placeholders in the lines, without requests."""
         store, session, record = self.store, self.session, self.record
-        if store is None:
-            return Records()
         known = not (store.extractions.is_empty and store.fields.is_empty)
         names, entries = marks_in(session.lines, session.format) if known else (set(), set())
         return Records(
@@ -237,7 +235,7 @@ class Planner(Struct, frozen=True):
 
 
 def examine_open(
-    settings: Settings, store: Store | None, session: AnyOpen, now: float,
+    settings: Settings, store: Store, session: AnyOpen, now: float,
     window: int | None = None,
 ) -> Examination:  # fmt: skip
     """Survey an open session. Raise RefusedError if its format is unknown."""
@@ -250,7 +248,7 @@ def examine_open(
 
 @contextmanager
 def examine_quiet(
-    settings: Settings, store: Store | None, file: SessionFile, now: float,
+    settings: Settings, store: Store, file: SessionFile, now: float,
     check_stop: Callable[[], None] = carry_on,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session. Raise NotIdleError or RefusedError if it may not be changed now.
@@ -265,7 +263,7 @@ def examine_quiet(
 
 @contextmanager
 def open_quiet(
-    settings: Settings, store: Store | None, file: SessionFile, now: float,
+    settings: Settings, store: Store, file: SessionFile, now: float,
     check_stop: Callable[[], None],
 ) -> Iterator[AnyOpen]:  # fmt: skip
     _raise(idleness.changed_recently(_silence(store, file, now), settings.quiet))
@@ -277,7 +275,7 @@ def open_quiet(
 
 @contextmanager
 def examine_to_show(
-    settings: Settings, store: Store | None, file: SessionFile, record: SessionRecord | None,
+    settings: Settings, store: Store, file: SessionFile, record: SessionRecord | None,
     now: float, asked: tuple[Request, ...] = (),
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session for a command that only reads; raise FailedError if that is impossible."""
@@ -286,8 +284,8 @@ def examine_to_show(
         yield replace(examined, record=record, asked=asked)
 
 
-def _silence(store: Store | None, file: SessionFile, now: float) -> float:
-    state = store.files.at(file.path) if store else None
+def _silence(store: Store, file: SessionFile, now: float) -> float:
+    state = store.files.at(file.path)
     # A state with a later time was recorded before the clock was set back: ignore it.
     known = state and state.fingerprint == file.fingerprint and state.looked_at <= now
     return idleness.silence(file.fingerprint, state.first_seen if state and known else now, now)

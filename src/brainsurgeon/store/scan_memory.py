@@ -33,7 +33,7 @@ class FileMemory:
     """
 
     def __init__(
-        self, store: Store | None, rules: str, now: float, *, whole: bool = True,
+        self, store: Store, rules: str, now: float, *, whole: bool = True,
         named: bool = False,
     ) -> None:  # fmt: skip
         self.rules, self.now, self.named, self.resting = rules, now, named, 0
@@ -42,12 +42,12 @@ class FileMemory:
         self._rows: Mapping[str, Mapping[str, SeenRow]] = {}
         self.listings: Mapping[str, Listing] = {}
         self.listed: dict[str, Listing] = {}
-        if store and whole:
+        if whole:
             store.files.read()
             if (store.facts.last_run_at() or 0.0) <= now:  # else every state is looked at singly
                 self._rows = store.files.directories
             self.listings = store.files.listings
-        self._waiting = store.requests.sessions_waiting() if store else {}
+        self._waiting = store.requests.sessions_waiting()
         self._awake = {os.path.dirname(path) for path in self._waiting}
         self._fresh: list[tuple[str, FileState]] = []
         self._databases: list[tuple[str, FileState]] = []
@@ -61,7 +61,7 @@ class FileMemory:
     def state_of(self, path: str) -> FileState | None:
         """Return the known state of a file; None if the clock was set back since it was noted."""
         if path not in self._states:
-            state = self._store.files.at(path) if self._store else None
+            state = self._store.files.at(path)
             self._states[path] = state if state and state.looked_at <= self.now else None
         return self._states[path]
 
@@ -92,7 +92,7 @@ class FileMemory:
         return state.format or UNKNOWN
 
     def recorded(self, path: str) -> bool:
-        return self._store is not None and self._store.sessions.is_below(path)
+        return self._store.sessions.is_below(path)
 
     def failed_before(self, path: str) -> str | None:
         state = self.state_of(path)
