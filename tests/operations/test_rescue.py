@@ -9,7 +9,7 @@ from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.doctor import doctor
-from brainsurgeon.operations.store import rescue, rescued
+from brainsurgeon.operations.store import rescue
 from brainsurgeon.store import open_store
 from brainsurgeon.store.salvage import LOST
 from building.pages import leaf_pages, spoil
@@ -37,7 +37,7 @@ def ruin(world, *names):
 def test_a_sound_store_needs_no_rescue(world, pruned):
     """An intact store is not replaced."""
     world.close()
-    assert rescue(world.settings(), LATER) is None
+    assert rescue(world.settings(), LATER) == []
     assert sorted(os.listdir(world.state)) == ["locks", "store.db"]
 
 
@@ -48,15 +48,16 @@ def test_what_a_damaged_store_still_holds_is_saved(world):
     pages = leaf_pages(world.state / "store.db", "blobs")
     assert len(pages) > 5
     spoil(world.state / "store.db", pages[len(pages) // 2])
-    done = rescue(world.settings(), LATER)
+    copied, gone, *_ = rescue(world.settings(), LATER)
     lost = sql(world, "SELECT count(*) FROM extractions WHERE blob_id IS NULL")[0][0]
 
-    assert 0 < done.saved.values_lost == lost < total // 4
-    assert done.saved.values == total - lost
+    assert 0 < lost < total // 4
+    assert f" {total - lost} stored values and " in copied.what
+    assert gone.what == f"{lost} stored values are lost"
     assert sql(world, "SELECT DISTINCT expired_why, expired_at FROM extractions"
                       " WHERE blob_id IS NULL") == [(LOST, LATER)]  # fmt: skip
     assert sql(world, "PRAGMA integrity_check") == [("ok",)]
-    assert os.path.exists(done.kept)
+    assert os.path.exists(copied.advice.partition("kept as ")[2].partition(";")[0])
     values = sum(one.values for one in world.restore_all())
     assert values == total - lost
 
@@ -67,7 +68,7 @@ def test_the_doctor_keeps_naming_what_was_lost(world):
     world.close()
     pages = leaf_pages(world.state / "store.db", "blobs")
     spoil(world.state / "store.db", pages[len(pages) // 2])
-    lost = rescue(world.settings(), LATER).saved.values_lost
+    lost = rescue(world.settings(), LATER)[1].what.partition(" ")[0]
     expected = f"{lost} placeholders lead to values lost with a damaged store"
 
     for _ in range(2):
@@ -84,9 +85,9 @@ def test_a_ruined_page_of_any_table_leaves_a_sound_store(world, table):
     total = many(world, turns=25)
     world.close()
     spoil(world.state / "store.db", leaf_pages(world.state / "store.db", table)[-1])
-    done = rescue(world.settings(), LATER)
+    copied = rescue(world.settings(), LATER)[0].what
 
-    assert done.saved.values == total
+    assert f" {total} stored values and " in copied
     assert sql(world, "PRAGMA integrity_check") == [("ok",)]
     assert sql(world, "PRAGMA foreign_key_check") == []
     assert world.scan(keep_recent=0).files_failed == 0
@@ -119,10 +120,10 @@ def test_without_their_run_values_go_back_all_the_same(world):
     total = many(world)
     ruin(world, "runs")
 
-    done = rescue(world.settings(), LATER)
+    findings = rescue(world.settings(), LATER)
 
-    assert done is not None
-    assert done.saved.values_lost == 0
+    assert findings
+    assert not any("lost" in one.what for one in findings)
     assert sql(world, "SELECT count(*), count(run_id) FROM extractions") == [(total, 0)]
     world.restore_all(pristine=True)
     left = [one.read_bytes() for one in world.root.rglob("*.jsonl")]
@@ -178,12 +179,11 @@ def test_without_the_rows_of_sessions_values_go_back_all_the_same(world):
     known = sql(world, "SELECT id, path, name, identity FROM sessions ORDER BY id")
     ruin(world, "sessions")
 
-    done = rescue(world.settings(), LATER)
+    copied, *others = rescue(world.settings(), LATER)
 
-    assert (done.saved.values, done.saved.values_lost) == (total, 0)
-    assert done.saved.sessions_made == 4
-    assert "sessions: 4 rows were lost and re-created" in [
-        one.what for one in rescued(done) if one.level == "warning"
+    assert f" {total} stored values and " in copied.what
+    assert [(one.level, one.what) for one in others] == [
+        ("warning", "sessions: 4 rows were lost and re-created")
     ]
     assert known == sql(world, "SELECT id, path, name, identity FROM sessions ORDER BY id")
     assert sql(world, "PRAGMA integrity_check") == [("ok",)]
@@ -222,9 +222,10 @@ def test_values_are_restored_though_nothing_is_known_of_their_sessions(world):
     """Placeholders name their values, so that no row or index of a session or agent is needed."""
     total = many(world, turns=15)
     ruin(world, "sessions", "sqlite_autoindex_sessions_1", "sessions_identity")
-    done = rescue(world.settings(), LATER)
+    copied, remade = rescue(world.settings(), LATER)
 
-    assert (done.saved.values, done.saved.sessions_made) == (total, 4)
+    assert f" {total} stored values and " in copied.what
+    assert remade.what == "sessions: 4 rows were lost and re-created"
     assert sql(world, "SELECT DISTINCT path, agent_directory FROM sessions") == [
         (None, b"/lost-with-a-damaged-store")
     ]

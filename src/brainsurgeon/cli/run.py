@@ -216,8 +216,7 @@ def doctor(
       brainsurgeon doctor --repair
     """  # noqa: D301
     settings = options.load_settings()
-    done = operations.store.rescue(settings, time.time()) if repair else None
-    findings = operations.store.rescued(done) if done else []
+    findings = operations.store.rescue(settings, time.time()) if repair else []
     with options.store_to_write(settings) if repair else options.store_to_read(settings) as store:
         findings += operations.doctor.doctor(settings, store, repair=repair)
     options.print_answer({"findings": findings}, render.runs.findings, findings)

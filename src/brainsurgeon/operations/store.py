@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
@@ -15,7 +14,7 @@ from brainsurgeon.model.text import counted
 from brainsurgeon.operations.doctor import placeholders_in_archives, placeholders_left
 from brainsurgeon.store import Store, backup, open_to_read
 from brainsurgeon.store.database import database_path, empty_database, hold_store, make_directory
-from brainsurgeon.store.salvage import Salvaged, salvage
+from brainsurgeon.store.salvage import salvage
 
 
 def back_up(settings: Settings, target: str, *, force: bool = False) -> StoreCopy:
@@ -80,39 +79,29 @@ _NEEDED = frozenset({"extractions", "blobs"})
 _RECREATED = frozenset({"sessions", "placements", "calibration"})
 
 
-class Rescue(Struct, frozen=True):
-    """What was copied from a damaged store; `kept` is where the damaged database is kept."""
+def rescue(settings: Settings, now: float) -> list[Finding]:
+    """Replace a damaged store by a new one with its readable rows; report what was copied and lost.
 
-    kept: str | None
-    saved: Salvaged
-
-
-def rescue(settings: Settings, now: float) -> Rescue | None:
-    """Replace a damaged store by a new one with its readable rows; None if it is not damaged."""
+    Nothing is done and reported if it is not damaged.
+    """
     directory = settings.state_dir
     try:
         with open_to_read(directory) as store:
             if store.damage() is None:
-                return None
+                return []
     except StoreUnusableError as why:
         if not isinstance(why, StoreDamagedError):
-            return None  # not a store, of another version, or not accessible
+            return []  # not a store, of another version, or not accessible
     with hold_store(directory), backup.staging(directory) as place:
         path = database_path(place)
         saved = salvage(directory, path, now)
         backup.check_copy(path)
-        return Rescue(backup.put_in_place(directory, path, f"damaged-{_stamp(now)}"), saved)
-
-
-def rescued(done: Rescue) -> list[Finding]:
-    """Report what was copied from a damaged store, and what was lost."""
-    saved = done.saved
+        kept = backup.put_in_place(directory, path, f"damaged-{_stamp(now)}")
     findings = [Finding(
         "note",
         f"the database was damaged: {counted(saved.values, 'stored value')} and "
         f"{counted(sum(saved.rows.values()), 'row')} were copied into a new one",
-        f"the damaged one is kept as {done.kept}; a backup may hold what is missing" if done.kept
-        else "",
+        f"the damaged one is kept as {kept}; a backup may hold what is missing" if kept else "",
     )]  # fmt: skip
     if saved.values_lost:
         findings.append(Finding(
