@@ -256,7 +256,7 @@ def test_beside_a_process_at_rest_new_extractions_wait(world, path, conversation
     [listed] = sessions(world.settings(), world.store, time.time())
     assert (listed.state, listed.reason) == ("busy", why)
     shown = why.replace(iso(changed_at + HOUR), local(changed_at + HOUR))
-    assert f"deferred, {shown}" in render.report(world.scan())
+    assert f"deferred, {shown}" in "\n".join(render.report(world.scan()))
     assert shown in listing.sessions([listed], time.time(), chosen=False)
     assert outcome(world.scan(only={str(path)})) == ("deferred", why)
     assert world.scan(only={str(path)}, named=True).sessions_changed == 1
