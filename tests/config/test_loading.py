@@ -620,18 +620,7 @@ keep_recent = 0
     )  # fmt: skip
     assert rules.exclude_tools == ("exec", "web_*")
     assert (rules.enabled, rules.keep_after_restore) == (False, 30.0)
-    assert (rules.min_reclaim_share, rules.min_reclaim_bytes) == (0.0, 64_000)
-
-
-@pytest.mark.parametrize(
-    ("text", "share", "size"),
-    [('"1%"', 0.01, 0), ('"0%"', 0.0, 0), ("0", 0.0, 0), ("1", 0.0, 1), ('"64KB"', 0.0, 64_000)],
-)
-def test_a_reclaim_is_a_share_or_bytes(loaded, text, share, size):
-    """A percentage is a share of the file; a number, 1 included, is bytes."""
-    rules = loaded(f"min_reclaim = {text}").decision_rules()
-
-    assert (rules.min_reclaim_share, rules.min_reclaim_bytes) == (share, size)
+    assert rules.min_reclaim == 64_000
 
 
 def test_one_form_of_rules_at_a_time(problems, loaded, monkeypatch):

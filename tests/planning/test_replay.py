@@ -100,7 +100,7 @@ def test_recent_values_and_small_savings_stay():
     recent = session(value=Value(8, 3, 6_000))
 
     assert sizes(replay("always", recent))[2:] == [(17_200, 17_000), (11_400, 0)]
-    assert sizes(replay("always", rules=Rules((), min_reclaim_share=0.4))) == sizes(CALLS)
+    assert sizes(replay("always", rules=Rules((), min_reclaim=0.4))) == sizes(CALLS)
 
 
 @pytest.mark.parametrize(

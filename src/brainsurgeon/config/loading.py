@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from brainsurgeon.config.settings import (
     ALIASES,
+    BUILT_IN,
     ArchiveTable,
     BudgetTable,
     PriceTable,
@@ -132,7 +133,7 @@ def _misplaced(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
 
 def _unusable(settings: Settings) -> Iterator[str]:
     """Yield each unknown profile, and each `[[use]]` that can never match."""
-    known = settings.profile_names()
+    known = list(dict.fromkeys((*BUILT_IN, *settings.profiles)))
     chosen = [(f"use[{number}].", use.profile) for number, use in enumerate(settings.use)]
     for place, profile in [*chosen, *([("", settings.profile)] if settings.profile else [])]:
         if profile not in known:

@@ -224,7 +224,7 @@ ALIASES = {
     "sealed_models": "signed_models",
 }
 """Other names of keys. A number alone is seconds."""
-_BUILT_IN: dict[str, dict[str, Any]] = {
+BUILT_IN: dict[str, dict[str, Any]] = {
     "debug": {"budget": {"threshold": 0.65}},
     "implement": {"budget": {"threshold": 0.70}},
     "chat": {"budget": {"threshold": 0.85}},
@@ -338,16 +338,12 @@ class Settings(Profiled):
                 return use.profile
         return self.profile
 
-    def profile_names(self) -> list[str]:
-        """Return the names of all profiles, built-in ones first."""
-        return [*dict.fromkeys([*_BUILT_IN, *self.profiles])]
-
     def under(self, profile: str | None) -> Self:
         if profile is None:
             return self
         if profile not in self._under:
             table = self.profiles.get(profile)
-            table = table or ProfileTable.model_validate(_BUILT_IN[profile])
+            table = table or ProfileTable.model_validate(BUILT_IN[profile])
             self._under[profile] = self._with(table)
         return self._under[profile]  # type: ignore[no-any-return]
 
@@ -384,7 +380,6 @@ class Settings(Profiled):
         from brainsurgeon.model.rules import Rule, Rules  # noqa: PLC0415  `show` needs no rules
 
         long_form = self.rules or tuple(RuleTable(kind=kind) for kind in self.trigger_types)
-        share = self.min_reclaim if isinstance(self.min_reclaim, float) else 0.0
         return Rules(**_shared(Rules, self) | {
             "rules": tuple(
                 Rule(
@@ -400,8 +395,6 @@ class Settings(Profiled):
                 pattern.removeprefix("tool:") for pattern in self.exclude
                 if pattern.startswith("tool:")
             ),
-            "min_reclaim_share": share,
-            "min_reclaim_bytes": 0 if share else int(self.min_reclaim),
             "max_messages": self.budget.max_messages,
         })  # fmt: skip
 

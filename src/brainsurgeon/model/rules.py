@@ -33,7 +33,7 @@ class Rules(Struct, frozen=True):
     `keep_recent` and `min_value_length` apply if no rule matches. `keep_after_restore` is in
     seconds. If a signature would break, the thinking is extracted (`signed_thinking` is `take`) or
     the session left alone (`defer`). `signed_models` are globs of the models that sign their
-    thinking together with its prefix.
+    thinking together with its prefix. `min_reclaim` is a share (float) or a number of bytes.
 
     A result of more than `giant` characters is extracted at any position, a value more than
     `max_messages` messages back at any length; 0 switches either off. `drop_signatures` extracts
@@ -56,8 +56,7 @@ class Rules(Struct, frozen=True):
     enabled: bool = True
     keep_after_restore: float = 600.0
     exclude_tools: tuple[str, ...] = ()
-    min_reclaim_share: float = 0.01
-    min_reclaim_bytes: int = 0
+    min_reclaim: float | int = 0.01
     giant: int = 0
     max_messages: int = 0
     drop_signatures: Dropped = ""
@@ -80,13 +79,14 @@ class Rules(Struct, frozen=True):
         Its live values are compared with the last prompt, if that is known, the others with the
         file.
         """
-        if self.min_reclaim_bytes or not plan.load or plan.tokens <= 0:
-            gain = plan.gain
-        elif plan.tokens / plan.load >= self.min_reclaim_share:
-            return plan.gain > 0
-        else:
+        if isinstance(self.min_reclaim, int):
+            return plan.gain > 0 and plan.gain >= self.min_reclaim
+        gain = plan.gain
+        if plan.load and plan.tokens > 0:
+            if plan.tokens / plan.load >= self.min_reclaim:
+                return gain > 0
             gain = plan.unsent_gain
-        return gain > 0 and (gain - self.min_reclaim_bytes) / size >= self.min_reclaim_share
+        return gain > 0 and gain / size >= self.min_reclaim
 
     @property
     def shortest(self) -> int:

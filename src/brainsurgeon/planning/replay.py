@@ -336,7 +336,8 @@ class Replay:
         due, self._recent = split
         self._due.add(due)
         saved, load = self._due.tokens, last.tokens + last.output - self._gone.tokens
-        if not saved or saved / max(1, load) < self._rules.min_reclaim_share:
+        least = self._rules.min_reclaim
+        if not saved or (isinstance(least, float) and saved / max(1, load) < least):
             return
         first = self._due.values[0].before
         before = first - self._gone.in_front(first)

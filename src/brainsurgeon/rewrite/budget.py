@@ -301,7 +301,7 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
         goal = room = int(wanted.to * full.window if wanted.to <= 1 else wanted.to)
     # A relief is made however little it gains.
     begin = planner.examined.settings.decision_rules()
-    begin = replace(begin, min_reclaim_share=0.0, min_reclaim_bytes=0)
+    begin = replace(begin, min_reclaim=0)
     if wanted.now:
         begin = replace(begin, keep_after_restore=0.0)
     if wanted.signatures:
