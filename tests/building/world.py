@@ -153,11 +153,13 @@ class Conversation:
         message = {"role": "assistant", "content": content, "api": api, "stopReason": stop}
         return self.entry(message=message, **fields)
 
-    def turn(self, text="x" * 2000, tool="exec"):
-        """Add a whole turn: question, call, result, answer; give the id of the result."""
-        self.user()
-        self.call(tool)
-        ident = self.result(text, tool)
+    def turn(
+        self, text="x" * 2000, tool="exec", *, prompt="go on", arguments=None, call="call_1", **more
+    ):
+        """Add a question, a call, its result with `more`, an answer; give the result's id."""
+        self.user(prompt)
+        self.call(tool, arguments, call)
+        ident = self.result(text, tool, call, **more)
         self.assistant()
         return ident
 
@@ -270,12 +272,7 @@ def sql(world, *statement):
 
 def two_values(conversation):
     """Add a result with a text and details that are both long."""
-    conversation.user()
-    conversation.call()
-    ident = conversation.result(
-        "x" * 2000, details={"aggregated": "a" * 3000, "content": "c" * 2500}
-    )
-    conversation.assistant()
+    ident = conversation.turn(details={"aggregated": "a" * 3000, "content": "c" * 2500})
     conversation.turn("short")
     return ident
 

@@ -39,10 +39,7 @@ def _documents(world, conversation):
     """Ask every command for JSON, in a session with everything that may come up."""
     ident = conversation.turn()
     conversation.lines[-1]["message"]["usage"] = {"input": 9_000, "output": 20}
-    conversation.user()
-    conversation.call()
-    twice = conversation.result("d" * 900, details={"aggregated": "d" * 900})
-    conversation.assistant()
+    twice = conversation.turn("d" * 900, details={"aggregated": "d" * 900})
     lost = conversation.turn("l" * 900)
     conversation.turn("y" * 700)
     path = world.put("s.jsonl", conversation.bytes())

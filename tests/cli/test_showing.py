@@ -67,10 +67,7 @@ def test_looking_never_makes_a_store(own_home):
 def test_a_shown_value_is_its_bytes_and_nothing_else(world, conversation, cli):
     """`show` prints a value raw, without a newline of its own; several stand under their paths."""
     value = "tab\there, é 😀, \u2028, nul \x00, \x1b[31m and no newline" + "." * 600
-    conversation.user()
-    conversation.call()
-    ident = conversation.result(value, details={"aggregated": "a" * 700})
-    conversation.assistant()
+    ident = conversation.turn(value, details={"aggregated": "a" * 700})
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())
     world.scan()
@@ -364,10 +361,7 @@ def test_a_session_has_many_names(world, conversation, cli):
 def test_names_with_escapes_are_printed_escaped(world, conversation, cli):
     """What a file is called, or an agent wrote into a key, never steers the terminal."""
     hostile = "evil\x1b[31m\x07\r"
-    conversation.user()
-    conversation.call(name=hostile, arguments={hostile: "x" * 2000})
-    conversation.result("y" * 2000, tool=hostile, ident=hostile)
-    conversation.assistant()
+    conversation.turn("y" * 2000, hostile, ident=hostile, arguments={hostile: "x" * 2000})
     data = conversation.bytes()
     for number in (1, 2):
         world.put(f"{hostile}{number}.jsonl", data)
@@ -407,10 +401,9 @@ def test_an_entry_typed_in_other_bytes_than_text_is_not_found(world, conversatio
 
 def test_names_with_half_a_character_are_printed_too(world, conversation, cli):
     """A tool name or key with a lone surrogate, as truncation leaves it, stops no command."""
-    conversation.user()
-    conversation.call(name="T", arguments={"K": "x" * 2000})
-    ident = conversation.result("y" * 2000, tool="T", details={"K": "z" * 2000})
-    conversation.assistant()
+    ident = conversation.turn(
+        "y" * 2000, "T", details={"K": "z" * 2000}, arguments={"K": "x" * 2000}
+    )
     data = conversation.bytes().replace(b'"T"', b'"t\\ud83d"').replace(b'"K"', b'"k\\ud83d"')
     path = world.put("s.jsonl", data)
     call = bound(world, keep_recent=0, trigger_types=["tool_result", "tool_call"])

@@ -95,10 +95,7 @@ def test_the_log_does_not_steer_a_terminal(world, conversation, capsys, passing_
     hostile = "evil\x1b[31m\x07\r\x9b\u202e\nx"
     world.directory = world.root / hostile / "sessions"
     world.directory.mkdir(parents=True)
-    conversation.user()
-    conversation.call(name=hostile)
-    conversation.result("y" * 2000, tool=hostile, ident=hostile, details={hostile: "z" * 2000})
-    conversation.assistant()
+    conversation.turn("y" * 2000, hostile, ident=hostile, details={hostile: "z" * 2000})
     world.put(f"{hostile}.jsonl", conversation.bytes())
     unreadable = world.put("torn.jsonl", b"")
     unreadable.unlink()

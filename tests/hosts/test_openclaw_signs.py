@@ -51,13 +51,6 @@ class Place:
         return openclaw.signs(self.descriptor, NAME, lambda: LATER, abandoned).read()
 
 
-@pytest.fixture
-def agent():
-    one = Puppet()
-    yield one
-    one.kill()
-
-
 def started(pid):
     """Give the start time of a process as the agent writes it into its lock."""
     with open(f"/proc/{pid}/stat") as handle:
@@ -88,15 +81,15 @@ def test_without_a_lock_nobody_holds_it(directory):
 
 
 @pytest.mark.parametrize("age", [0, 10 * HOUR])
-def test_the_lock_of_a_living_agent_is_respected(directory, agent, age):
+def test_the_lock_of_a_living_agent_is_respected(directory, puppet, age):
     """Locks of both versions hold while their process lives, however old they are."""
-    directory.lock(new_lock(agent.pid, started(agent.pid)), age)
+    directory.lock(new_lock(puppet.pid, started(puppet.pid)), age)
     new = directory.held()
-    directory.lock(old_lock(agent.pid), age)
+    directory.lock(old_lock(puppet.pid), age)
     old = directory.held()
 
-    assert new == f"locked by process {agent.pid}"
-    assert old == f"locked by process {agent.pid}"
+    assert new == f"locked by process {puppet.pid}"
+    assert old == f"locked by process {puppet.pid}"
 
 
 def test_the_lock_of_a_dead_agent_holds_nothing(directory):
@@ -109,9 +102,9 @@ def test_the_lock_of_a_dead_agent_holds_nothing(directory):
     assert (new, directory.held()) == (None, None)
 
 
-def test_a_recycled_pid_is_not_the_agent(directory, agent):
+def test_a_recycled_pid_is_not_the_agent(directory, puppet):
     """A process that only has the number of the lock's owner, but started otherwise, is another."""
-    directory.lock(new_lock(agent.pid, started(agent.pid) - 1))
+    directory.lock(new_lock(puppet.pid, started(puppet.pid) - 1))
 
     assert directory.held() is None
 
@@ -170,9 +163,9 @@ def test_a_lock_that_is_a_pipe_does_not_hold_us_up(directory):
     assert openclaw.lock_held(directory.descriptor, NAME, time.time()) == "there is a lock file"
 
 
-def test_the_lock_is_only_looked_at(directory, agent):
+def test_the_lock_is_only_looked_at(directory, puppet):
     """Looking never changes, removes or creates a lock."""
-    path = directory.lock(new_lock(agent.pid, started(agent.pid)))
+    path = directory.lock(new_lock(puppet.pid, started(puppet.pid)))
     before = path.read_bytes(), path.stat()
     directory.busy()
     path_after = path.read_bytes(), path.stat()
@@ -185,9 +178,9 @@ def test_the_lock_is_only_looked_at(directory, agent):
     assert not path.exists()
 
 
-def test_a_lock_of_another_session_says_nothing(directory, agent):
+def test_a_lock_of_another_session_says_nothing(directory, puppet):
     """Only the lock beside this very session counts."""
-    (directory.path / "b2.jsonl.lock").write_bytes(new_lock(agent.pid, started(agent.pid)))
+    (directory.path / "b2.jsonl.lock").write_bytes(new_lock(puppet.pid, started(puppet.pid)))
 
     assert directory.held() is None
 
@@ -341,25 +334,25 @@ def test_a_run_that_begins_under_the_lease_is_seen(directory):
     assert "changed" in signs.changed()
 
 
-def test_the_lock_is_looked_at_again_after_the_mark(directory, agent, monkeypatch):
+def test_the_lock_is_looked_at_again_after_the_mark(directory, puppet, monkeypatch):
     """A run that begins between the look at the lock and the look at the mark is seen."""
 
     def marking(*arguments):
-        directory.lock(new_lock(agent.pid, started(agent.pid)))
+        directory.lock(new_lock(puppet.pid, started(puppet.pid)))
 
     monkeypatch.setattr(openclaw, "_marked_running", marking)
 
-    assert directory.busy() == f"locked by process {agent.pid}"
+    assert directory.busy() == f"locked by process {puppet.pid}"
 
 
 @pytest.mark.parametrize("sign", ["lock", "mark"])
-def test_a_run_leaves_a_session_at_work_alone_and_comes_back(world, conversation, agent, sign):
+def test_a_run_leaves_a_session_at_work_alone_and_comes_back(world, conversation, puppet, sign):
     """A busy session is deferred with the agent's sign as the reason, and done when it is gone."""
     conversation.turn("x" * 4000)
     path = world.put(NAME, conversation.bytes())
     if sign == "lock":
         beside = path.with_name(f"{NAME}.lock")
-        beside.write_bytes(new_lock(agent.pid, started(agent.pid)))
+        beside.write_bytes(new_lock(puppet.pid, started(puppet.pid)))
     else:
         beside = path.with_name("sessions.json")
         fresh = {"sessionId": "a1", "status": "running", "updatedAt": time.time() * 1000}
@@ -374,7 +367,7 @@ def test_a_run_leaves_a_session_at_work_alone_and_comes_back(world, conversation
     assert second.sessions_changed == 1
 
 
-def test_a_run_that_begins_meanwhile_stops_the_exchange(world, conversation, agent, monkeypatch):
+def test_a_run_that_begins_meanwhile_stops_the_exchange(world, conversation, puppet, monkeypatch):
     """The agent's signs are looked at once more right before the names are exchanged."""
     conversation.turn("x" * 4000)
     path = world.put(NAME, conversation.bytes())
@@ -383,14 +376,14 @@ def test_a_run_that_begins_meanwhile_stops_the_exchange(world, conversation, age
 
     def syncing(descriptor):
         ready.append(world.leftovers())
-        path.with_name(f"{NAME}.lock").write_bytes(new_lock(agent.pid, started(agent.pid)))
+        path.with_name(f"{NAME}.lock").write_bytes(new_lock(puppet.pid, started(puppet.pid)))
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", syncing)
     report = world.scan(keep_recent=0)
 
     assert [(one.outcome, one.reason) for one in report.sessions] == [
-        ("deferred", f"locked by process {agent.pid}")
+        ("deferred", f"locked by process {puppet.pid}")
     ]
     assert len(ready[0]) == 1
     assert path.read_bytes() == conversation.bytes()

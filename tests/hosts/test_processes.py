@@ -5,17 +5,8 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 from brainsurgeon.hosts.processes import ancestors, lives, start_of
-from building.processes import Puppet, wait_until
-
-
-@pytest.fixture
-def puppet():
-    one = Puppet()
-    yield one
-    one.kill()
+from building.processes import wait_until
 
 
 def test_a_process_is_the_one_that_began_then(puppet):

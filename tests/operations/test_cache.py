@@ -16,10 +16,7 @@ SET = "<local-command-stdout>Set model to Sonnet 5.2</local-command-stdout>"
 def warm(world, clock, *, details=None, kept_chars=90_000, **keys):
     """Write a session whose old result is followed by much that stays; give the result's id."""
     talk = CachedConversation(clock.now - MINUTE, **keys)
-    talk.user()
-    talk.call()
-    ident = talk.result("x" * 3000, details=details)
-    talk.assistant()
+    ident = talk.turn("x" * 3000, details=details)
     talk.user("u" * kept_chars)
     talk.assistant()
     talk.user()
@@ -107,10 +104,7 @@ def test_what_an_earlier_extraction_changed_is_not_in_the_cache(world, clock, pa
     """The next prompt is written again from there on, not only behind the later change."""
     talk = CachedConversation(clock.now - MINUTE)
     talk.turn("x" * 9_000)
-    talk.user("u" * kept_chars)
-    talk.call()
-    talk.result("y" * 3_000)
-    talk.assistant()
+    talk.turn("y" * 3_000, prompt="u" * kept_chars)
     world.put("s.jsonl", talk.bytes(), age=MINUTE)
     assert world.scan(when="always").values_extracted == 1
 
@@ -248,10 +242,7 @@ def test_an_archive_waits_like_any_other_change(world, clock, keys):
     """It changes what is sent from behind its prompt on; one that nobody requested waits."""
     talk = CachedConversation(clock.now - MINUTE)
     for _ in range(30):
-        talk.user("u" * 3000)
-        talk.call()
-        talk.result("x" * 600)
-        talk.assistant()
+        talk.turn("x" * 600, prompt="u" * 3000)
     world.put("s.jsonl", talk.bytes(), age=MINUTE)
 
     assert outcome(world.scan(windows=WIDE, when="cold", **keys))[0] == "deferred"

@@ -274,10 +274,7 @@ def test_the_last_that_any_step_takes_was_needed(world, clock, kind, seed):
 def test_what_was_restored_a_moment_ago_sends_nothing_else_away(world, clock):
     """It is said until when it is protected; calls and prompts stay, and --now takes it."""
     one = Conversation()
-    one.user("q" * 5000)
-    one.call(arguments={"command": "c" * 20_000})
-    giant = one.result("g" * 60_000)
-    one.assistant()
+    giant = one.turn("g" * 60_000, prompt="q" * 5000, arguments={"command": "c" * 20_000})
     for _ in range(4):
         one.turn("short")
     path = world.put("s.jsonl", one.bytes())

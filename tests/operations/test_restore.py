@@ -102,10 +102,7 @@ def test_a_whole_pasted_placeholder_names_the_entry(world, pruned, path):
 def test_an_entry_with_a_hostile_id_has_two_names(world, conversation, path):
     """An id that cannot stand in a placeholder names its entry, as does the safe one."""
     hostile = "a]] ../x\n\x1b[31m"
-    conversation.user()
-    conversation.call()
-    conversation.result("x" * 2000, ident=hostile)
-    conversation.assistant()
+    conversation.turn("x" * 2000, ident=hostile)
     conversation.turn()
     original = conversation.bytes()
     world.put("s.jsonl", original)
@@ -163,10 +160,7 @@ def test_a_key_that_names_nothing_is_an_error(world, pruned, path):
 
 def test_what_a_run_puts_back_it_does_not_cut(world, conversation, path, clock):
     """A forced entry that was asked for comes back in one run and goes again in the next."""
-    conversation.user()
-    conversation.call()
-    ident = conversation.result("x" * 2000, _extractable=True)
-    conversation.assistant()
+    ident = conversation.turn("x" * 2000, _extractable=True)
     world.put("s.jsonl", conversation.bytes())
     world.scan()
     open_turn(path, conversation, clock)
@@ -342,10 +336,7 @@ def test_the_beginning_of_an_id_names_its_entry(world):
     for name, ids in {"s": ("abc1", "abd2", "x"), "t": ("abc9",)}.items():
         talk = Conversation(name)
         for ident in ids:
-            talk.user()
-            talk.call()
-            talk.result(f"of {ident} " * 300, ident=ident)
-            talk.assistant()
+            talk.turn(f"of {ident} " * 300, ident=ident)
         talk.turn("short")
         talk.turn("short")
         world.put(f"{name}.jsonl", talk.bytes())
@@ -466,15 +457,9 @@ def forged(conversation, placeholder, how):
     elif how == "pasted by a model":
         ident = conversation.assistant(placeholder)
     elif how == "printed by a tool":
-        conversation.user()
-        conversation.call(call="call_9")
-        ident = conversation.result(placeholder, call="call_9")
-        conversation.assistant()
+        ident = conversation.turn(placeholder, call="call_9")
     elif how == "in another place":
-        conversation.user()
-        conversation.call(call="call_9")
-        ident = conversation.result("short", call="call_9", details={"aggregated": placeholder})
-        conversation.assistant()
+        ident = conversation.turn("short", call="call_9", details={"aggregated": placeholder})
     else:
         ident = conversation.user(f"what is {placeholder}?")
         conversation.assistant()

@@ -99,10 +99,7 @@ def test_pristine_takes_the_mark_of_a_restored_entry_out(world, conversation, pr
 
 def test_pristine_gives_back_what_stood_in_our_field(world, conversation, path, clock):
     """A field that we replaced, twice, gets the very bytes of its first owner back."""
-    conversation.user()
-    conversation.call()
-    ident = conversation.result("x" * 2000, _extractable=4)
-    conversation.assistant()
+    ident = conversation.turn("x" * 2000, _extractable=4)
     conversation.turn("short")
     original = conversation.bytes().replace(b'"_extractable":4', b'"_extractable" : 4 ')
     world.put("s.jsonl", original)

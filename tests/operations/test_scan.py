@@ -392,10 +392,7 @@ def test_entries_whose_ids_stand_twice_are_left_alone(world, conversation):
     """Where readers would disagree on which entry an id names, neither goes, as is said."""
     conversation.turn("a" * 2000)
     for letter in "bc":
-        conversation.user()
-        conversation.call()
-        conversation.result(letter * 2000, ident="twice")
-        conversation.assistant()
+        conversation.turn(letter * 2000, ident="twice")
     conversation.turn("short")
     path = world.put("s.jsonl", conversation.bytes())
     report = world.scan()

@@ -24,10 +24,7 @@ from building.world import (
 def test_an_entry_with_a_hostile_id_is_pinned_by_it(world, conversation, path):
     """An id that JSON writes with escapes names its entry before anything was extracted there."""
     hostile = "a]] ../x\n\x1b[31m"
-    conversation.user()
-    conversation.call()
-    conversation.result("x" * 2000, ident=hostile)
-    conversation.assistant()
+    conversation.turn("x" * 2000, ident=hostile)
     conversation.turn()
     world.put("s.jsonl", conversation.bytes())
 

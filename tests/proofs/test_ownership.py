@@ -233,10 +233,7 @@ def test_agents_with_one_session_id_that_exchange_inodes(world, scanned):
 def two_values():
     """Return a conversation in which one entry has a long text and shorter details."""
     one = Conversation(SESSION)
-    one.user()
-    one.call()
-    one.result("secret of the owner: " + "x" * 2000, details={"aggregated": "d" * 1000})
-    one.assistant()
+    one.turn("secret of the owner: " + "x" * 2000, details={"aggregated": "d" * 1000})
     for _ in range(3):
         one.turn("short")
     return one
