@@ -15,7 +15,6 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
-from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.sessions import restored_json
@@ -233,22 +232,10 @@ class WithRows:
         self._say(session, _result(call, text, "purge_control"))
         self._rows_close(session)
 
-    @rule()
-    def retention(self):
-        """Release what expired: what stands only where it was silent for a month."""
-        silent, alive = set(), set()
-        for path in self._files():
-            old = self.now >= path.stat().st_mtime + 30 * DAY
-            (silent if old else alive).update(PLACEHOLDER.findall(path.read_bytes()))
+    def _standing(self):
         for session in (*self.rows.values(), *self.put_away.values()):
-            old = self.now >= session.changed + 30 * DAY
-            (silent if old else alive).update(PLACEHOLDER.findall(b"".join(self._lines(session))))
-        self.may_go |= silent - alive
-        self._verb(
-            lambda: retention(
-                self.world.settings(**self.keys), self.world.store, clock=self.world.clock
-            )
-        )
+            yield session.changed, b"".join(self._lines(session))
+        yield from super()._standing()
 
     # What must hold after every step.
 

@@ -60,6 +60,13 @@ def fitting(findings, pattern):
     return found[0], found[2]
 
 
+def check(done, code, level, pattern, advice=""):
+    findings, ended = done
+    given, found = fitting(findings, pattern)
+    assert (ended, given) == (code, level)
+    assert advice in found
+
+
 def database(world):
     world.close()
     return closing(sqlite3.connect(world.state / "store.db", isolation_level=None))
@@ -90,9 +97,7 @@ def test_a_sound_world_is_found_sound_and_left_as_it_is(pruned, doctor):
 
 def test_before_the_first_scan_nothing_is_made(world, doctor):
     """Without a store the doctor says so and does not make one."""
-    findings, code = doctor()
-    assert code == 0
-    assert fitting(findings, "the first scan makes it")[0] == "note"
+    check(doctor(), 0, "note", "the first scan makes it")
     assert not world.state.exists()
 
 
@@ -118,12 +123,8 @@ def test_a_damaged_database_is_named(pruned, doctor, table):
         handle.seek((page - 1) * opening.PAGE)
         handle.write(b"\xff" * 64)
     before = pruned.path.read_bytes()
-    findings, code = doctor()
-    assert code == 1
-    level, advice = fitting(findings, "the database is damaged")
-    assert level == "error"
-    assert "backup" in advice
-    assert fitting(findings, "leases work")[0] == "ok"
+    check(doctor(), 1, "error", "the database is damaged", "backup")
+    check(doctor(), 1, "ok", "leases work")
     repaired, code = doctor("--repair")
     assert code == (0 if table in ("journal", "sessions") else 1)
     assert "store.db.damaged-" in fitting(repaired, "the database was damaged")[1]
@@ -145,11 +146,7 @@ def test_a_damaged_value_is_counted(pruned, doctor):
     """A stored value that is not, bit for bit, what was stored is an error."""
     with database(pruned) as opened:
         opened.execute("UPDATE blobs SET data = zeroblob(40) WHERE id = 1")
-    findings, code = doctor()
-    assert code == 1
-    level, advice = fitting(findings, "1 of 2 stored values are damaged")
-    assert level == "error"
-    assert "backup" in advice
+    check(doctor(), 1, "error", "1 of 2 stored values are damaged", "backup")
 
 
 def test_a_missing_value_is_no_sound_one(pruned, doctor):
@@ -157,9 +154,7 @@ def test_a_missing_value_is_no_sound_one(pruned, doctor):
     with database(pruned) as opened:
         opened.execute("PRAGMA foreign_keys = OFF")
         opened.execute("DELETE FROM blobs WHERE id = 1")
-    findings, code = doctor()
-    assert code == 1
-    assert fitting(findings, "1 row of the store refers to a missing row")[0] == "error"
+    check(doctor(), 1, "error", "1 row of the store refers to a missing row")
 
 
 @pytest.mark.parametrize(
@@ -202,15 +197,9 @@ def test_an_interrupted_rewrite_is_named_and_finished_on_request(pruned, doctor,
     """A rewrite that was stopped is a warning; --repair finishes it and says so."""
     _interrupt(pruned, monkeypatch)
     left = pruned.leftovers()
-    findings, code = doctor()
-    assert code == 0
-    level, advice = fitting(findings, "two.jsonl: a rewrite was interrupted")
-    assert level == "warning"
-    assert "--repair" in advice
+    check(doctor(), 0, "warning", "two.jsonl: a rewrite was interrupted", "--repair")
     assert pruned.leftovers() == left
-    findings, code = doctor("--repair")
-    assert code == 0
-    assert fitting(findings, "recovered .*two.jsonl: finished")[0] == "note"
+    check(doctor("--repair"), 0, "note", "recovered .*two.jsonl: finished")
     assert pruned.leftovers() == []
     findings, code = doctor()
     assert (code, {level for level, *_ in findings}) == (0, {"ok"})
@@ -232,9 +221,8 @@ def test_an_old_file_that_stays_is_named_with_the_reason(pruned, doctor, monkeyp
     [beside] = pruned.directory.glob(".brainsurgeon-*")
     why = "the old file was written anew, while the session was written anew"
     assert status(pruned.settings(), pruned.store, pruned.clock()).kept_beside == {str(beside): why}
-    level, advice = fitting(doctor()[0], rf"two.jsonl: {beside.name} stays beside it: {why}")
-    assert level == "warning"
-    assert "add the lines that the session lacks, and remove that file" in advice
+    stays = rf"two.jsonl: {beside.name} stays beside it: {why}"
+    check(doctor(), 0, "warning", stays, "add the lines that the session lacks, and remove that")
 
     before = path.read_bytes()
     assert pruned.scan(keep_recent=0).recovered == []  # it has been said
@@ -250,11 +238,7 @@ def test_a_file_of_ours_that_no_journal_names_is_left(pruned, doctor):
     stray = pruned.directory / STRAY
     stray.write_bytes(b"perhaps the only copy\n")
     for words in ((), ("--repair",)):
-        findings, code = doctor(*words)
-        assert code == 1
-        level, advice = fitting(findings, "no known rewrite")
-        assert level == "error"
-        assert "compare" in advice
+        check(doctor(*words), 1, "error", "no known rewrite", "compare")
         assert stray.read_bytes() == b"perhaps the only copy\n"
 
 
@@ -263,13 +247,8 @@ def test_a_placeholder_unknown_to_the_store_is_a_warning(pruned, doctor):
     one = Conversation()
     one.turn("[[extracted-deadbeef]]")
     path = pruned.put("pasted.jsonl", one.bytes())
-    findings, code = doctor("--repair")
-    assert code == 0
-    level, advice = fitting(
-        findings, "pasted: 1 text looks like a placeholder, unknown to the store"
-    )
-    assert level == "warning"
-    assert "harmless" in advice
+    unknown = "pasted: 1 text looks like a placeholder, unknown to the store"
+    check(doctor("--repair"), 0, "warning", unknown, "harmless")
     assert path.read_bytes() == one.bytes()
 
 
@@ -277,11 +256,7 @@ def test_with_another_store_every_placeholder_is_unknown(pruned, doctor):
     """Where the store was lost, the doctor says so before anybody starts to trust a new one."""
     pruned.close()
     (pruned.state / "store.db").unlink()
-    findings, code = doctor()
-    assert code == 0
-    level, advice = fitting(findings, "2 placeholders are orphans, in 00000003")
-    assert level == "warning"
-    assert "state_dir" in advice
+    check(doctor(), 0, "warning", "2 placeholders are orphans, in 00000003", "state_dir")
 
 
 def test_an_expired_placeholder_leads_to_its_tombstone(pruned, doctor):
@@ -299,11 +274,7 @@ def test_an_expired_placeholder_leads_to_its_tombstone(pruned, doctor):
 def test_a_missing_root_is_an_error(pruned, doctor):
     """A root that is not there is named with where to correct it."""
     pruned.root.rename(pruned.base / "elsewhere")
-    findings, code = doctor()
-    assert code == 1
-    assert fitting(findings, "agents: no such directory$") == (
-        "error", "correct roots in the configuration"
-    )  # fmt: skip
+    check(doctor(), 1, "error", "agents: no such directory$", "correct roots in the configuration")
 
 
 def test_a_root_without_leases_is_a_warning(pruned, doctor, monkeypatch):
@@ -313,11 +284,7 @@ def test_a_root_without_leases_is_a_warning(pruned, doctor, monkeypatch):
         raise leases.LeaseUnsupportedError
 
     monkeypatch.setattr(leases, "take", none)
-    findings, code = doctor()
-    assert code == 0
-    level, advice = fitting(findings, "leases do not work here")
-    assert level == "warning"
-    assert "exclusive = true" in advice
+    check(doctor(), 0, "warning", "leases do not work here", "exclusive = true")
     assert pruned.leftovers() == []
 
 
@@ -339,11 +306,8 @@ def test_an_agent_that_moved_to_sqlite_is_mentioned(pruned, doctor):
     with closing(sqlite3.connect(place / "openclaw-agent.sqlite", isolation_level=None)) as made:
         made.execute("CREATE TABLE transcript_events (id INTEGER)")
         made.execute("INSERT INTO transcript_events VALUES (1)")
-    findings, code = doctor()
-    assert code == 0
-    assert fitting(findings, "main: its sessions are in SQLite now") == (
-        "note", "its files are not written any more"
-    )  # fmt: skip
+    moved = "main: its sessions are in SQLite now"
+    check(doctor(), 0, "note", moved, "its files are not written any more")
 
 
 def test_the_catalogue_is_corrected_by_the_files(pruned, doctor):

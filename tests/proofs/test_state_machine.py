@@ -651,15 +651,19 @@ class Agents(RuleBasedStateMachine):
 
     @rule()
     def retention(self):
-        """Release what expired: what stands only in files that were silent for a month."""
+        """Release what expired: what stands only where it was silent for a month."""
         silent, alive = set(), set()
-        for path in self._files():
-            old = self.now >= path.stat().st_mtime + 30 * DAY
-            (silent if old else alive).update(PLACEHOLDER.findall(path.read_bytes()))
+        for changed, text in self._standing():
+            old = self.now >= changed + 30 * DAY
+            (silent if old else alive).update(PLACEHOLDER.findall(text))
         self.may_go |= silent - alive
         self._verb(
             lambda: retention(self.world.settings(**KEYS), self.world.store, clock=self.world.clock)
         )
+
+    def _standing(self):
+        for path in self._files():
+            yield path.stat().st_mtime, path.read_bytes()
 
     @rule(often=which)
     def long_silence(self, often):
