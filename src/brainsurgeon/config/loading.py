@@ -57,7 +57,9 @@ def problem_text(error: Any, names: dict[str, str]) -> str:
             place += f".{step}" if place else names.get(step, step)
     kind = error["type"]
     if kind == "extra_forbidden":  # the value may be a secret of another program
-        return f"{place}: no such key; {_known_keys(error['loc'])}"
+        *above, key = error["loc"]
+        table = next((_TABLES[step] for step in reversed(above) if step in _TABLES), Settings)
+        return f"{place}: no such key; {_hint(str(key), table.model_fields, ALIASES)}"
     if kind == "missing":
         return f"{place}: is missing"
     wanted, meant = _wanted(error)
@@ -78,13 +80,6 @@ def _wanted(error: Any) -> tuple[str, str | None]:
     return f"wants {_WANTED.get(error['type'], error['msg'])}", None
 
 
-def _known_keys(place: tuple[str | int, ...]) -> str:
-    """Return a hint to the key that was meant, or to all keys of the table."""
-    above = [step for step in place[:-1] if step in _TABLES]
-    table = _TABLES[above[-1]] if above else Settings
-    return _hint(str(place[-1]), table.model_fields, ALIASES)
-
-
 def _hint(word: str, known: Iterable[str], aliases: Iterable[str] = ()) -> str:
     """Return the known word that was probably meant, or all of them."""
     meant = closest(word, [*known, *aliases])
@@ -92,7 +87,6 @@ def _hint(word: str, known: Iterable[str], aliases: Iterable[str] = ()) -> str:
 
 
 def quoted(value: Any) -> str:
-    """Return a value as JSON, shortened."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MOST else text[: MOST - 3] + "..."
 
@@ -156,7 +150,6 @@ def _unusable(settings: Settings) -> Iterator[str]:
 
 
 def _covers(earlier: str, later: str) -> bool:
-    """Check whether a glob certainly matches everything that a later one matches."""
     if earlier == later:
         return True
     if any(mark in earlier for mark in "?["):

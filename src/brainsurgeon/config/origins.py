@@ -82,7 +82,6 @@ def _source(key: str, given: dict[str, Any], lines: dict[str, int], file: str | 
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of a configuration file, for editors."""
     made = Settings.model_json_schema()
     for name, table in (("Settings", made), *made["$defs"].items()):
         table.pop("description", None)

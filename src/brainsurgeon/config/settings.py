@@ -48,7 +48,6 @@ MaxStep = Annotated[
 
 
 def given(table: SettingsTable) -> dict[str, Any]:
-    """Return the keys that a table sets, with their values."""
     return {name: getattr(table, name) for name in table.model_fields_set}
 
 
@@ -59,8 +58,6 @@ def _shared(record: type[Struct], table: SettingsTable) -> dict[str, Any]:
 
 
 class RootTable(SettingsTable):
-    """A directory in which sessions are searched."""
-
     path: RootPath = Field(description="the directory; `~` is your home directory")
     format: Literal["auto", "openclaw", "claude-code", "codex", "generic"] = key(
         "auto",
@@ -73,8 +70,6 @@ class RootTable(SettingsTable):
 
 
 class RuleTable(SettingsTable):
-    """A rule of the long form of `trigger_types`."""
-
     kind: Kind = Field(description="kind of the values to extract")
     tool: Names = key((), "globs of tool names; none: every tool")
     min_value_length: Count | None = key(None, "like the key `min_value_length`, for this rule")
@@ -82,8 +77,6 @@ class RuleTable(SettingsTable):
 
 
 class ArchiveTable(SettingsTable):
-    """Which finished turns are archived, and how they are summarised."""
-
     enabled: Switch = key(
         False,
         "replace the last answer of finished turns by a summary; the entries between prompt and "
@@ -99,8 +92,6 @@ class ArchiveTable(SettingsTable):
 
 
 class PriceTable(SettingsTable):
-    """Prices of a million tokens of a model, in dollars."""
-
     input: Dollars = Field(description="tokens that are neither read from nor written to a cache")
     cache_read: Dollars = Field(description="tokens that are read from the cache")
     cache_write: Dollars = Field(description="tokens that are written to the cache")
@@ -114,8 +105,6 @@ class PriceTable(SettingsTable):
 
 
 class BudgetTable(SettingsTable):
-    """How full a context window may become before a scan extracts more."""
-
     enabled: Switch = key(False, "scans extract more from sessions that are too full")
     max_step: MaxStep = key(3, "highest step of relief that a scan takes, 0 to 6")
     threshold: Threshold = key(
@@ -137,8 +126,6 @@ class BudgetTable(SettingsTable):
 
 
 class SignalTable(SettingsTable):
-    """Signals about a running session."""
-
     repeat_threshold: Count = key(
         5, "report a tool call that is made this many times in a row; 0: off"
     )
@@ -206,8 +193,6 @@ class ProfileTable(Profiled):
 
 
 class UseTable(SettingsTable):
-    """Which sessions have a profile."""
-
     sessions: SessionGlobs = Field(
         description="globs of `agent/name`, or of the agent's session keys, as in `key:*:cron:*`"
     )
@@ -237,8 +222,6 @@ BUILT_IN: dict[str, dict[str, Any]] = {
 
 
 class Settings(Profiled):
-    """The whole configuration."""
-
     enabled: Switch = key(True, "with `false`, scans change nothing")
     exclude: tuple[Pattern, ...] = key(
         (), "never change these: globs of paths, `agent:<id>`, `session:<id>`, `tool:<name>`"
@@ -321,12 +304,10 @@ class Settings(Profiled):
 
     @property
     def has_profiles(self) -> bool:
-        """Whether a session may have a profile."""
         return bool(self.use or self.profile)
 
     @property
     def asks_for_keys(self) -> bool:
-        """Whether a profile is selected by the key of a session."""
         return any(glob.startswith(KEY) for one in self.use for glob in one.sessions)
 
     def profile_of(self, titles: Iterable[str], keys: Iterable[str]) -> str | None:

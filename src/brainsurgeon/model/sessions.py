@@ -129,7 +129,6 @@ class SessionFile(Struct, frozen=True):
 
     @property
     def session(self) -> str:
-        """The session id: the file name without `.jsonl`."""
         return self.name.removesuffix(".jsonl")
 
     @property

@@ -180,7 +180,6 @@ def _systemd(
 
 
 def system_unit(program: Command, config: str | None) -> str:
-    """Return the unit of a system service that runs as this user, for its roots and its store."""
     settings, _ = load(config)
     path = config_path(config)
     more = ("--config", os.path.abspath(path)) if path else ()
@@ -260,7 +259,6 @@ def _call(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess
 
 
 def _plugin(more: Command, *, asked: bool) -> Iterator[Offer]:
-    """Offer the plugin of Claude Code: the tool, its skill, and hooks."""
     if not asked:
         return
     if shutil.which("claude") is None:

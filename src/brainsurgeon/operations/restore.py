@@ -565,7 +565,6 @@ def _chosen(
 def _answer(
     session: Session, plan: Plan, extracted: Collection[Extraction]
 ) -> reports.SessionRollback:
-    """Return the result for a session: what is restored, and why other values are not."""
     restored = {edit.extraction_id for edit in plan.restorations}
     back = [value for value in extracted if value.id in restored]
     turns = {value.archive_id for value in back} - {None}

@@ -199,7 +199,6 @@ class _Run:
                 self._store.requests.lapse_missed(until, self.now, self._store.runs.so_far)
 
     def _delete(self) -> None:
-        """Delete the expired values whose placeholder is in no recently changed file."""
         if not self._is_due():
             return
         self._spare_placed()

@@ -196,7 +196,6 @@ class _Scan:
         self._record(file, now, partial(self._change, file, now))
 
     def _record(self, file: SessionFile, now: float, change: Callable[[], Look]) -> None:
-        """Record the result of one session, unless its plan waits in the batch."""
         try:
             look = change()
         except DatabaseError as error:
