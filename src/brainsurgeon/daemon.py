@@ -127,7 +127,6 @@ class _Daemon:
             raise self._lost
 
     def _schedule(self) -> None:
-        """Add the jobs of the current settings, and one scan at once."""
         # Never call this in the worker: the scheduler waits for the worker while it holds a lock
         # that adding a job needs.
         self._scheduler.add_job(self._scan)
@@ -156,10 +155,7 @@ class _Daemon:
         self._beat()
 
     def _beat(self) -> None:
-        """Send a message to systemd's watchdog, unless one was sent just now.
-
-        Every step of the work calls this, and a job does while there is no work.
-        """
+        """Send a message to systemd's watchdog, unless one was sent just now."""
         if self._beat_interval and time.monotonic() - self._last_beat >= self._beat_interval / 2:
             self._last_beat = time.monotonic()
             notify("WATCHDOG=1")
@@ -181,7 +177,6 @@ class _Daemon:
         self._end_without_store()
 
     def _look(self, path: str) -> None:
-        """Look for signals in a session that changed, idle or not."""
         if self._stop.is_set():
             return
         now = time.monotonic()
@@ -194,7 +189,6 @@ class _Daemon:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Start a thread that runs the command for each new signal, one after the other."""
         signals = [(event, event_line(event)) for event in self._store.events.take_signals()]
         for event, _ in signals:
             self._log.warning(

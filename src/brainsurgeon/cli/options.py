@@ -135,7 +135,6 @@ def seconds_given(option: str, text: str) -> float:
 
 
 def store_to_write(settings: Settings) -> Store:
-    """Open the store for a command that may change it; create it if there is none."""
     from brainsurgeon.store import open_store
 
     return open_store(settings.state_dir)
@@ -152,7 +151,6 @@ def recovered_store(settings: Settings) -> Iterator[Store]:
 
 
 def store_to_read(settings: Settings) -> Store:
-    """Open the store for a command that neither creates nor changes it."""
     from brainsurgeon.store import open_to_read
 
     return open_to_read(settings.state_dir)
@@ -176,7 +174,6 @@ def print_json(value: Any) -> None:
 
 
 def print_answer(in_json: Any, as_text: Callable[..., str], *answer: Any) -> None:
-    """Print the answer of a command, as JSON or as text."""
     if given.json:
         print_json(in_json)
     else:

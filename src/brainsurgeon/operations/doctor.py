@@ -152,7 +152,6 @@ def _store(store: Store) -> Iterator[Finding]:
 
 
 def _roots(settings: Settings) -> Iterator[Finding]:
-    """Test in each root whether leases work, on a temporary file."""
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         try:

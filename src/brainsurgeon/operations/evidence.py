@@ -139,10 +139,7 @@ class _EntryReader:
             yield replace(parsed, entry=entry)
 
     def turn(self, entry_id: str | None) -> range:
-        """Return the offsets of the turn with an entry, or of the last turn.
-
-        Raises NotFoundError if no entry has the id.
-        """
+        """Return the offsets of the turn with an entry, or of the last turn."""
         wanted = None if entry_id is None else id_named(entry_id)
         places: dict[str, int] = {}
         starts = []

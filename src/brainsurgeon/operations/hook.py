@@ -48,10 +48,7 @@ def advice(
 
 
 def _too_full(settings: Settings, session: OpenSession) -> ModelCall | None:
-    """Return the last recorded call if its context was too full, else None.
-
-    Leaves out the lines of the session before the last compaction.
-    """
+    """Return the last call if its context was too full; leave out lines before a compaction."""
     last, form = None, session.format
     for line in parsed_lines(session.lines.backward(), form):
         call = form.call(line.entry)

@@ -49,10 +49,7 @@ def replacing_store(
 
 
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
-    """Remove the store, unless placeholders of it are left; with `even_so` also then.
-
-    If the store cannot be opened, all placeholders count.
-    """
+    """Remove the store, unless placeholders of it are left; with `even_so` also then."""
     directory = settings.state_dir
     if not os.path.lexists(database_path(directory)):
         raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` makes one")
@@ -60,7 +57,7 @@ def purge(settings: Settings, *, even_so: bool = False) -> Purge:
         if not even_so:
             try:
                 opened = open_to_read(directory)
-            except StoreUnusableError:
+            except StoreUnusableError:  # all placeholders count
                 opened = Store(empty_database(), directory, None)
             with opened as store:
                 left = *placeholders_left(settings, store), *placeholders_in_archives(settings)

@@ -172,9 +172,9 @@ def set_(answer: reports.FieldAnswer) -> str:
 
 
 def sessions(listed: Sequence[reports.SessionSummary], now: float, *, chosen: bool = False) -> str:
-    """Return the sessions as a table with totals, and the reasons of those that are not idle.
+    """Return a table with totals, and the reasons of sessions that are not idle.
 
-    `chosen` means that the list was filtered. A narrow terminal gets the main columns only.
+    `chosen` means that the list was filtered.
     """
     if not listed:
         if chosen:

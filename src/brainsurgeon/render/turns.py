@@ -106,11 +106,7 @@ def archives_json(listed: Iterable[reports.StandingArchive], now: float) -> dict
 
 
 def archives(listed: Sequence[reports.StandingArchive], now: float) -> str:
-    """Return the archives as a table.
-
-    A narrow terminal gets short names of sessions and the main columns only. The ids stay whole,
-    since `show` and `restore` need them.
-    """
+    """Return the archives as a table, with whole ids, since `show` and `restore` need them."""
     if not listed:
         return "nothing is archived"
     room = columns() - max(len(one.archive.entry_id) for one in listed) - _NAME
@@ -183,7 +179,6 @@ def fullness(full: Fullness) -> str:
 
 
 def loads(totals: Loads) -> list[str]:
-    """Return one line with the total of the stored loads, or none without sessions."""
     if not totals.sessions:
         return []
     share = _percent(totals.load / totals.window) if totals.window else "-"
@@ -296,10 +291,7 @@ def _extracted(value: dict[str, Any]) -> str:
 
 
 def _filling(listed: Sequence[reports.Filling]) -> list[str]:
-    """Return a table of what fills a session, with bars for the shares of what is sent.
-
-    A narrow terminal gets only the main columns.
-    """
+    """Return a table of what fills a session, with bars for the shares of what is sent."""
     whole = max(1, sum(one.live_chars for one in listed))
     wide = columns()
     room = _USUAL if wide == math.inf else max(_SHORTEST, min(_LONGEST, int(wide) // 4))
