@@ -111,7 +111,7 @@ def test_without_previews_no_content_stands_there(page):
 
 def test_an_empty_home_has_a_page_too(world):
     """Without sessions and without a store the page says so."""
-    text = render(report(world.settings(), None, world.clock()))
+    text = render(report(world.settings(), world.no_store, world.clock()))
     Elements(text)
 
     assert "Nothing is extracted at present." in text
