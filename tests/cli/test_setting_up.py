@@ -79,6 +79,16 @@ class Newcomer:
             path.write_text(AGENT.format(python=PROGRAM[0], name=name, place=NOTED[name]))
             path.chmod(0o755)
 
+    def crontab(self, listing="cat {}"):
+        table, path = self.home / "table", self.tools / "crontab"
+        self.tools.mkdir(exist_ok=True)
+        path.write_text(
+            f"#!/bin/sh\ncase $1 in -) cat > {table}.new && mv {table}.new {table};;"
+            f" -r) rm {table};; -l) {listing.format(table)};; esac\n"
+        )
+        path.chmod(0o755)
+        return table
+
     def types(self, *words, **environment):
         path = f"{self.tools}:/usr/bin:/bin"
         return run("init", *words, PATH=path, XDG_RUNTIME_DIR="/nowhere", **environment)
@@ -503,14 +513,8 @@ def test_an_agent_that_is_not_there_is_named_before_anything_is_done(newcomer):
 
 def test_a_line_for_cron_is_added_once_and_taken_back(newcomer):
     """However often it runs, one line stands in the crontab; others stay, also when undone."""
-    table = newcomer.home / "table"
+    table = newcomer.crontab()
     table.write_text("0 5 * * * backup\n")
-    newcomer.tools.mkdir()
-    (newcomer.tools / "crontab").write_text(
-        f"#!/bin/sh\ncase $1 in -l) cat {table};; -) cat > {table}.new && mv {table}.new {table};;"
-        f" -r) rm {table};; esac\n"
-    )
-    (newcomer.tools / "crontab").chmod(0o755)
     done = [newcomer.types("--yes", "--cron") for _ in range(3)]
 
     assert [one.returncode for one in done] == [0, 0, 0]
@@ -525,16 +529,11 @@ def test_a_line_for_cron_is_added_once_and_taken_back(newcomer):
 @pytest.mark.parametrize("fails", [False, True])
 def test_undoing_leaves_no_empty_crontab_and_empties_none(newcomer, fails):
     """A table that was made for our line goes; one that cannot be read now stays."""
-    table = newcomer.home / "table"
-    newcomer.tools.mkdir()
-    command = newcomer.tools / "crontab"
-    listing = f"case $1 in -) cat > {table}.new && mv {table}.new {table};; -r) rm {table};;"
-    command.write_text(f"#!/bin/sh\n{listing} -l) cat {table};; esac\n")
-    command.chmod(0o755)
+    table = newcomer.crontab()
     newcomer.types("--yes", "--cron")
     assert table.exists()
     if fails:
-        command.write_text(f"#!/bin/sh\n{listing} -l) echo no entry >&2; exit 1;; esac\n")
+        newcomer.crontab("echo no entry >&2; exit 1")
     done = newcomer.types("--undo", "--yes")
 
     assert (done.returncode == 1, table.exists()) == (fails, fails)

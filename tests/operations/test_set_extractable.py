@@ -21,6 +21,15 @@ from building.world import (
 )
 
 
+@pytest.fixture
+def ident(world, conversation):
+    """Give the id of an old result, of which nothing was extracted yet."""
+    ident = conversation.turn()
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    return ident
+
+
 def test_an_entry_with_a_hostile_id_is_pinned_by_it(world, conversation, path):
     """An id that JSON writes with escapes names its entry before anything was extracted there."""
     hostile = "a]] ../x\n\x1b[31m"
@@ -33,11 +42,8 @@ def test_an_entry_with_a_hostile_id_is_pinned_by_it(world, conversation, path):
     assert world.scan().values_extracted == 0
 
 
-def test_the_store_remembers_a_pin_that_the_file_lost(world, conversation, path, clock):
+def test_the_store_remembers_a_pin_that_the_file_lost(world, conversation, ident, path, clock):
     """A pin holds although the agent's rewrite dropped `_extractable`: the store's word counts."""
-    ident = conversation.turn()
-    conversation.turn("short")
-    world.put("s.jsonl", conversation.bytes())
     pin(world, ident, False)
     path.write_bytes(conversation.bytes())
     clock.now = int(time.time()) + 60
@@ -45,11 +51,8 @@ def test_the_store_remembers_a_pin_that_the_file_lost(world, conversation, path,
     assert world.scan().values_extracted == 0
 
 
-def test_an_unpinned_entry_is_as_the_agent_wrote_it(world, conversation, path, clock):
+def test_an_unpinned_entry_is_as_the_agent_wrote_it(world, conversation, ident, path, clock):
     """The field leaves the file, byte for byte, and the rules decide again."""
-    ident = conversation.turn()
-    conversation.turn("short")
-    world.put("s.jsonl", conversation.bytes())
     for value in (False, 7, True):
         pin(world, ident, value)
         assert entry(path, ident)["_extractable"] == value
@@ -63,11 +66,8 @@ def test_an_unpinned_entry_is_as_the_agent_wrote_it(world, conversation, path, c
 # --- fields --------------------------------------------------------------------------------------
 
 
-def test_a_pin_of_an_idle_session_stands_at_once(world, conversation, path, clock):
+def test_a_pin_of_an_idle_session_stands_at_once(world, conversation, ident, path, clock):
     """`set-extractable false` writes the field and nothing else, and the next scan keeps."""
-    ident = conversation.turn()
-    conversation.turn("short")
-    world.put("s.jsonl", conversation.bytes())
     answer = pin(world, ident, False)
     line = line_of(conversation.bytes(), ident)
 
@@ -79,11 +79,8 @@ def test_a_pin_of_an_idle_session_stands_at_once(world, conversation, path, cloc
     assert kept(world)["pinned"] == 1
 
 
-def test_a_pin_of_a_busy_session_binds_at_once(world, conversation, path, clock):
+def test_a_pin_of_a_busy_session_binds_at_once(world, conversation, ident, path, clock):
     """A pin noted in an open turn decides before it is written; the next rewrite writes it."""
-    ident = conversation.turn()
-    conversation.turn("short")
-    world.put("s.jsonl", conversation.bytes())
     open_turn(path, conversation, clock)
     before = state(world.root)
     answer = pin(world, ident, False)
@@ -101,11 +98,8 @@ def test_a_pin_of_a_busy_session_binds_at_once(world, conversation, path, clock)
     assert world.scan().files_unchanged == 1
 
 
-def test_the_last_word_on_an_entry_counts(world, conversation, path, clock):
+def test_the_last_word_on_an_entry_counts(world, conversation, ident, path, clock):
     """A newer request replaces an older one that still waits."""
-    ident = conversation.turn()
-    conversation.turn("short")
-    world.put("s.jsonl", conversation.bytes())
     open_turn(path, conversation, clock)
     pin(world, ident, False)
     pin(world, ident, 1)

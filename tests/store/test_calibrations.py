@@ -48,13 +48,3 @@ def test_only_lines_through_own_calls_speak_for_an_agents_others(store):
 
     assert store.calibrations.of_agent(home, one.id) == [LINE]
     assert store.calibrations.of_agent(home, None) == [LINE, LINE]
-
-
-def test_a_session_that_is_gone_is_forgotten(store):
-    """By the path where it stood."""
-    one = rows.session(store)
-    with store.transaction():
-        store.calibrations.remember(one.id, FULL)
-        store.calibrations.forget([one.path, "/elsewhere"])
-
-    assert store.calibrations.of(one.id) is None
