@@ -152,11 +152,12 @@ def calibrate(samples: Sequence[Sample], others: Sequence[Calibration]) -> Calib
     """Return the calibration by a session's own calls, or its agent's `others`, or a default."""
     if own := fit(samples):
         return own
-    if others:
-        rate, fixed = median(line.rate for line in others), median(line.fixed for line in others)
-        return _compared(Calibration(rate, fixed, len(samples), "agent"), samples)
     # The usual guess, 0.25 tokens per character, was too low by a third.
-    return _compared(Calibration(RATE, 0.0, len(samples), "default"), samples)
+    line = Calibration(RATE, 0.0, len(samples), "default")
+    if others:
+        rate, fixed = median(one.rate for one in others), median(one.fixed for one in others)
+        line = Calibration(rate, fixed, len(samples), "agent")
+    return _compared(line, samples)
 
 
 def _compared(line: Calibration, samples: Sequence[Sample]) -> Calibration:

@@ -127,12 +127,12 @@ def read(
         if step is not None and step.role == "prompt":
             usage.prompted()
         in_front = parsed.offset + len(parsed.raw) <= start
-        if call is not None and call.tokens:
-            if call.written and not (call.cached and usage.continues(call)):
-                unkept = front
-            if in_front and (call.at is None or call.at > changed or not call.written):
-                unkept = 0
         if call is not None:
+            if call.tokens and call.written and not (call.cached and usage.continues(call)):
+                unkept = front
+            newer = call.at is None or call.at > changed or not call.written
+            if call.tokens and in_front and newer:
+                unkept = 0
             usage.called(call)
         changed = max(changed, taken.get(parsed.ident or "", 0.0))
         if in_front or end is None or parsed.offset < end:
@@ -147,18 +147,17 @@ def read(
 
 
 def due(when: str, cache: Cache, change: Break, price: Price, now: float) -> float | None:
-    """Return when unrequested removals of live values may be made; None means now."""
+    """Return when unrequested removals of live values may be made; None means now.
+
+    A removal pays if the next calls save more than it costs to write the cache again.
+    """
     if when == "always" or cache.warm_until is None or cache.warm_until <= now:
         return None
-    if not change.behind or (when == "pays" and pays(cache, change, price)):
+    saved = change.saved * price.read * TURNS_AHEAD * cache.calls
+    rewritten = change.behind * (price.of_write(hour=cache.hour) - price.read)
+    if not change.behind or (when == "pays" and saved > rewritten):
         return None
     return cache.warm_until
-
-
-def pays(cache: Cache, change: Break, price: Price) -> bool:
-    """Check whether the next calls save more than it costs to write the cache again."""
-    rewritten = change.behind * (price.of_write(hour=cache.hour) - price.read)
-    return change.saved * price.read * TURNS_AHEAD * cache.calls > rewritten
 
 
 # Globs of model ids, with or without a provider; the first that matches counts. Sources: the
