@@ -1,6 +1,7 @@
 """Estimate what the recorded model calls of sessions would cost under other policies."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import reduce
 
 from msgspec.structs import replace
@@ -25,19 +26,17 @@ def estimate(
     """Replay the calls of the named sessions, or of all if none is named. Writes nothing."""
     chosen = [
         session_named(settings, store, name) if isinstance(name, str) else name for name in names
-    ]
-    listed, left_out = [], 0
-    for session in chosen or walk(settings, store).sessions:
-        try:
-            replayed = _replay(settings, store, session, now)
-        except (RefusedError, FailedError):
-            replayed = None
-        listed += [replayed] if replayed else []
-        left_out += replayed is None
+    ] or walk(settings, store).sessions
+    listed = []
+    for session in chosen:
+        with suppress(RefusedError, FailedError):
+            if replayed := _replay(settings, store, session, now):
+                listed.append(replayed)
     totals = {
         name: reduce(Bill.plus, (one.policies[name] for one in listed), Bill()) for name in POLICIES
     }
-    return Estimate(tuple(listed), sum(one.calls for one in listed), totals, left_out)
+    calls, left_out = sum(one.calls for one in listed), len(chosen) - len(listed)
+    return Estimate(tuple(listed), calls, totals, left_out)
 
 
 def _replay(
@@ -49,10 +48,8 @@ def _replay(
     with examine_to_show(settings, store, session.file, session.record, now) as examined:
         _, full = weigh(Planner(examined, examined.records))
         known = replace(examined.records, rate=full.calibration.rate)
-        rules, lean = (
-            chosen.decision_rules()
-            for chosen in (examined.settings, examined.settings.under("lean"))
-        )
+        rules = examined.settings.decision_rules()
+        lean = examined.settings.under("lean").decision_rules()
         recorded, leaner = (
             history(examined.session.lines, examined.format, examined.survey, known, chosen)
             for chosen in (rules, lean)
