@@ -238,22 +238,13 @@ def test_an_open_turn_is_deferred_until_it_counts_as_abandoned(
     assert path.read_bytes().endswith(data[-20:])
 
 
-def migrate(world):
-    """Make OpenClaw's own database, as versions from 2026.8 keep it, beside the sessions."""
-    home = world.root / "main" / "agent"
-    home.mkdir()
-    with closing(sqlite3.connect(home / "openclaw-agent.sqlite")) as database:
-        database.execute("CREATE TABLE transcript_events (id INTEGER PRIMARY KEY)")
-        database.commit()
-    return home / "openclaw-agent.sqlite"
-
-
 def test_the_sessions_of_a_migrated_agent_are_left_alone(world, session):
-    """An agent whose transcripts moved to SQLite keeps its files untouched, with the reason."""
-    path = migrate(world)
-    with closing(sqlite3.connect(path)) as database:
+    """They stay as they are, with the reason; once the migration is undone, they are pruned."""
+    path = world.root / "main" / "agent" / "openclaw-agent.sqlite"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE transcript_events (id INTEGER PRIMARY KEY)")
         database.execute("INSERT INTO transcript_events DEFAULT VALUES")
-        database.commit()
     before = state(world.root)
     report = world.scan()
 
@@ -261,14 +252,6 @@ def test_the_sessions_of_a_migrated_agent_are_left_alone(world, session):
     assert (report.sessions_changed, report.failed) == (0, False)
     assert state(world.root) == before
 
-
-def test_a_migration_that_was_undone_is_noticed(world, session):
-    """The session of an agent that is no longer migrated is looked at again, though unchanged."""
-    path = migrate(world)
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("INSERT INTO transcript_events DEFAULT VALUES")
-        database.commit()
-    world.scan()
     path.unlink()
 
     assert world.scan().sessions_changed == 1
