@@ -15,6 +15,7 @@ from building.world import LATER
 NAME = "a1.jsonl"
 HALF_AN_HOUR = 1800.0
 HOUR = 3600.0
+FRESH = {"updatedAt": (LATER - 60) * 1000}
 
 
 @pytest.fixture
@@ -188,21 +189,15 @@ def test_a_lock_of_another_session_says_nothing(directory, puppet):
 @pytest.mark.parametrize(
     "entry",
     [
-        {"sessionId": "a1"},
-        {"sessionId": "other", "sessionFile": f"/anywhere/{NAME}"},
-        {"sessionFile": NAME},
+        {"sessionId": "a1", **FRESH},
+        {"sessionId": "other", "sessionFile": f"/anywhere/{NAME}", **FRESH},
+        {"sessionFile": NAME, **FRESH},
+        {"sessionId": "a1"},  # a mark without a time counts as fresh
     ],
 )
 def test_a_session_marked_running_is_busy(directory, entry):
     """The gateway's mark counts for the session it names, by its id or by its file."""
-    directory.registry(status="running", updatedAt=(LATER - 60) * 1000, **entry)
-
-    assert directory.busy() == "marked as running by its agent"
-
-
-def test_a_running_mark_without_a_time_is_busy(directory):
-    """Where the mark says no time, it counts as fresh."""
-    directory.registry(sessionId="a1", status="running")
+    directory.registry(status="running", **entry)
 
     assert directory.busy() == "marked as running by its agent"
 
