@@ -89,12 +89,12 @@ class Blobs(Table):
         the row where the next check begins, and the rows that are damaged or missing. Each is
         looked up singly: a damaged database may end a search early, without an error.
         """
-        after, known = self._checked()
+        after, known, until = self._checked()
         of = "SELECT blob_id, digest, size FROM extractions WHERE blob_id"
         listed = [row for blob in known for row in self._execute(f"{of} = ? LIMIT 1", (blob,))]
         following = self._execute(
             f"{of} > ? AND blob_id <= ? GROUP BY blob_id ORDER BY blob_id LIMIT ?",
-            (after, Facts(self._connection).get("check_until") or 0, CHECKED),
+            (after, until, CHECKED),
         ).fetchall()
         after, left, damaged = 0, CHECKED_BYTES, set()
         for blob, name, size in (*listed, *following):
@@ -111,17 +111,16 @@ class Blobs(Table):
         return after, sorted(damaged)
 
     def note_check(self, after: int, damaged: list[int]) -> None:
-        facts = Facts(self._connection)
-        facts.put("checked", [after, damaged])
-        facts.put("check_until", self._first("SELECT max(id) FROM blobs") or 0)
+        until = self._first("SELECT max(id) FROM blobs") or 0
+        Facts(self._connection).put("checked", [after, damaged, until])
 
     def count_damaged(self) -> int:
         """Return the number of values that the last checks found damaged or missing."""
         return len(self._checked()[1])
 
-    def _checked(self) -> tuple[int, list[int]]:
-        after, damaged = Facts(self._connection).get("checked") or (0, [])
-        return after, damaged
+    def _checked(self) -> tuple[int, list[int], int]:
+        after, damaged, until = Facts(self._connection).get("checked") or (0, [], 0)
+        return after, damaged, until
 
     def _is_sound(self, blob_id: int, name: bytes) -> bool:
         try:

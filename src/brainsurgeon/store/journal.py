@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
-from brainsurgeon.model.records import Confirmation, OpenRewrite, PrintedAnswer, Request
+from brainsurgeon.model.records import Confirmation, OpenRewrite, Request
 from brainsurgeon.model.reports import EventKind
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.store.database import Table
@@ -21,6 +21,8 @@ from brainsurgeon.store.history import Events, Runs
 
 # Shortest time (seconds) for which a restore request waits for an idle session.
 LEAST_WAIT = 600.0
+# The columns of a request that are JSON.
+_AS_JSON = ("paths", "value", "answer")
 
 
 class Requests(Table):
@@ -31,15 +33,16 @@ class Requests(Table):
                 "DELETE FROM requests WHERE session_id = ? AND entry_id IS ? AND action = ?",
                 (asked.session_id, asked.entry_id, asked.action),
             )
-        self._insert("requests", asdict(asked) | {
-            "paths": asked.paths and json.dumps(asked.paths),
-            "value": json.dumps(asked.value),
-            "answer": asked.answer and msgspec.json.encode(asked.answer),
-        })  # fmt: skip
+        row = msgspec.to_builtins(asked)
+        self._insert("requests", row | {name: json.dumps(row[name]) for name in _AS_JSON})
 
     def open_of(self, session_id: int) -> list[Request]:
-        rows = self._records(Request, "requests WHERE session_id = ? ORDER BY id", session_id)
-        return [_request(row) for row in rows]
+        names = Request.__struct_fields__
+        rows = self._execute(
+            f"SELECT {', '.join(names)} FROM requests WHERE session_id = ? ORDER BY id",  # noqa: S608
+            (session_id,),
+        )
+        return [_request(dict(zip(names, row, strict=True))) for row in rows]
 
     def sessions_waiting(self) -> dict[str, float]:
         """Return the paths of sessions with open requests, each with the time of the newest one."""
@@ -69,10 +72,7 @@ class Requests(Table):
         self.cancel(late, why, now, run_id)
 
     def lapse_missed(self, until: float, now: float, run_id: int | None) -> None:
-        """Cancel restore requests whose session has been missing since `until` or longer.
-
-        An open request keeps the values of its session from expiring.
-        """
+        """Cancel restore requests, which keep values from expiring, of sessions long missing."""
         missed = self._column(
             "SELECT w.id FROM requests w JOIN sessions s ON s.id = w.session_id"
             " WHERE w.action = 'restore' AND s.missed_at <= ?",
@@ -89,17 +89,9 @@ class Requests(Table):
         return int(self._first("SELECT count(*) FROM requests"))
 
 
-def _request(row: Request) -> Request:
-    """Convert the columns of a row to the types of a request."""
-    paths: Any = row.paths and json.loads(row.paths)  # type: ignore[arg-type]
-    answer: Any = row.answer
-    return msgspec.structs.replace(
-        row,
-        paths=paths and tuple(map(tuple, paths)),
-        value=json.loads(row.value or "null"),
-        pristine=bool(row.pristine),
-        answer=answer and msgspec.json.decode(answer, type=PrintedAnswer),
-    )
+def _request(row: dict[str, Any]) -> Request:
+    read = {name: json.loads(row[name] or "null") for name in _AS_JSON}
+    return msgspec.convert(row | read | {"pristine": bool(row["pristine"])}, Request)
 
 
 # True if an extraction shortened a call; emptied thinking has a replacement, too.
@@ -261,12 +253,8 @@ class Journal(Table):
         ).fetchall()
         for old, new, same in earlier:
             if same:
-                self._execute(
-                    "INSERT OR IGNORE INTO placements (session_id, extraction_id, missed_at)"
-                    " SELECT session_id, ?, missed_at FROM placements WHERE extraction_id = ?",
-                    (new, old),
-                )
-                self._execute("DELETE FROM placements WHERE extraction_id = ?", (old,))
+                moved = "UPDATE OR REPLACE placements SET extraction_id = ? WHERE extraction_id = ?"
+                self._execute(moved, (new, old))
                 self._execute("DELETE FROM extractions WHERE id = ?", (old,))
             else:
                 Placements(self._connection).remove(session_id, [old], now)
@@ -293,10 +281,8 @@ class Journal(Table):
 
     def _confirm_fields(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
         self._execute(
-            "DELETE FROM fields WHERE state != 'pending' AND session_id = ? AND EXISTS"
-            " (SELECT 1 FROM fields fresh WHERE fresh.journal_id = ?"
-            " AND fresh.session_id = fields.session_id AND fresh.entry_id = fields.entry_id"
-            " AND fresh.name = fields.name)",
+            "DELETE FROM fields WHERE state != 'pending' AND session_id = ? AND (entry_id, name) IN"
+            " (SELECT entry_id, name FROM fields WHERE journal_id = ?)",
             (session_id, journal_id),
         )
         self._execute(
@@ -314,9 +300,8 @@ class Journal(Table):
 
     def close_ended(self, before: float) -> None:
         """Close rewrites that ended before a moment. Both files stay; values may expire again."""
-        for rewrite in self.open_rewrites():
-            if rewrite.ended_at is not None and rewrite.ended_at < before:
-                self.close(rewrite.id)
+        ended = "DELETE FROM journal WHERE json_extract(rewrite, '$.ended_at') < ?"
+        self._execute(ended, (before,))
 
     def keep(self, journal_id: int) -> None:
         """Keep the records of a rewrite that was undone, like the records of restored values.

@@ -123,7 +123,7 @@ CREATE TABLE requests (
     pristine INTEGER NOT NULL DEFAULT 0,
     asked_at REAL NOT NULL,
     lapses_at REAL,
-    answer BLOB,
+    answer TEXT,
     rolls_back INTEGER REFERENCES runs
 ) STRICT;
 CREATE INDEX requests_session ON requests (session_id);
