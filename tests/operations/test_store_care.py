@@ -134,7 +134,7 @@ def test_a_store_that_is_not_sound_is_not_copied(world, pruned, target):
 
 def test_a_backup_needs_room_before_it_begins(world, pruned, target, monkeypatch):
     """Where the disk has too little room the backup says how much is needed."""
-    monkeypatch.setattr("brainsurgeon.store.backup.free", lambda _: 1000)
+    monkeypatch.setattr("brainsurgeon.store.database.free", lambda _: 1000)
     with pytest.raises(StoreFullError, match="1,000 are left"):
         store_care.back_up(world.settings(), target)
     assert os.listdir(os.path.dirname(target)) == []
@@ -142,7 +142,7 @@ def test_a_backup_needs_room_before_it_begins(world, pruned, target, monkeypatch
 
 def test_no_backup_is_made_in_the_middle_of_a_rewrite(world, pruned, target, monkeypatch):
     """While a session is being rewritten a backup waits, and then says that it is busy."""
-    monkeypatch.setattr("brainsurgeon.store.database.PATIENCE", 0.1)
+    monkeypatch.setattr("brainsurgeon.store.backup._PATIENCE", 0.1)
     with world.store.lock(1), pytest.raises(BusyError, match="rewriting"):
         store_care.back_up(world.settings(), target)
     assert store_care.back_up(world.settings(), target).values == 1

@@ -12,27 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Self
 
 from brainsurgeon.errors import StoreUnusableError
-from brainsurgeon.store import database
-from brainsurgeon.store.expiry import Expiry
-from brainsurgeon.store.extractions import (
-    Archives,
-    Blobs,
-    Extractions,
-    Fields,
-    Placeholders,
-    Placements,
-)
-from brainsurgeon.store.history import Events, Facts, Runs, Sums
-from brainsurgeon.store.journal import Journal, Requests
-from brainsurgeon.store.sessions import (
-    Calibrations,
-    FileStates,
-    Resumes,
-    Rows,
-    SavingsSoFar,
-    Sessions,
-    Spending,
-)
+from brainsurgeon.store import database, expiry, extractions, history, journal, sessions
 
 
 class Store:
@@ -43,26 +23,26 @@ class Store:
         self.identity = database.identity(directory)
         self._connection = connection
         self._locks = locks
-        self.archives = Archives(connection)
-        self.blobs = Blobs(connection)
-        self.calibrations = Calibrations(connection)
-        self.events = Events(connection)
-        self.expiry = Expiry(connection)
-        self.extractions = Extractions(connection)
-        self.facts = Facts(connection, directory)
-        self.fields = Fields(connection)
-        self.files = FileStates(connection)
-        self.journal = Journal(connection)
-        self.placeholders = Placeholders(connection)
-        self.placements = Placements(connection)
-        self.requests = Requests(connection)
-        self.resumes = Resumes(connection)
-        self.rows = Rows(connection)
-        self.runs = Runs(connection)
-        self.savings = SavingsSoFar(connection)
-        self.sessions = Sessions(connection)
-        self.spending = Spending(connection)
-        self.sums = Sums(connection)
+        self.archives = extractions.Archives(connection)
+        self.blobs = extractions.Blobs(connection)
+        self.calibrations = sessions.Calibrations(connection)
+        self.events = history.Events(connection)
+        self.expiry = expiry.Expiry(connection)
+        self.extractions = extractions.Extractions(connection)
+        self.facts = history.Facts(connection, directory)
+        self.fields = extractions.Fields(connection)
+        self.files = sessions.FileStates(connection)
+        self.journal = journal.Journal(connection)
+        self.placeholders = extractions.Placeholders(connection)
+        self.placements = extractions.Placements(connection)
+        self.requests = journal.Requests(connection)
+        self.resumes = sessions.Resumes(connection)
+        self.rows = sessions.Rows(connection)
+        self.runs = history.Runs(connection)
+        self.savings = sessions.SavingsSoFar(connection)
+        self.sessions = sessions.Sessions(connection)
+        self.spending = sessions.Spending(connection)
+        self.sums = history.Sums(connection)
 
     def __enter__(self) -> Self:
         return self

@@ -10,21 +10,7 @@ from itertools import count
 
 from brainsurgeon.errors import StoreFullError, StoreUnusableError, UsageError
 from brainsurgeon.model.reports import StoreCopy
-from brainsurgeon.store.database import (
-    NONE_LEFT,
-    address,
-    connect,
-    create_file,
-    create_schema,
-    database_path,
-    explain,
-    free,
-    hold_sessions,
-    read_database,
-    refuse_unknown,
-    sync_directory,
-    translated,
-)
+from brainsurgeon.store import database
 from brainsurgeon.store.extractions import Blobs, renumber
 
 # Values copied at a time, while other processes cannot write to the store.
@@ -41,7 +27,7 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     Raises BusyError if rewrites of sessions do not end within a minute.
     """
     _refuse_target(directory, target, force=force)
-    opened = read_database(directory)
+    opened = database.read_database(directory)
     if opened is None:
         raise UsageError(
             f"{directory}: there is no store yet to copy; `brainsurgeon scan` makes one"
@@ -49,12 +35,13 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     opened.close()
     fresh = f"{target}.{secrets.token_hex(8)}.new"
     try:
-        with translated(directory):
-            _copy_database(database_path(directory), fresh, hold_sessions(directory, _PATIENCE))
+        at_rest = database.hold_sessions(directory, _PATIENCE)
+        with database.translated(directory):
+            _copy_database(database.database_path(directory), fresh, at_rest)
             values = check_copy(fresh)
         _refuse_target(directory, target, force=force)  # again: copying takes time
         os.rename(fresh, target)
-        sync_directory(os.path.dirname(target))
+        database.sync_directory(os.path.dirname(target))
     finally:
         with suppress(FileNotFoundError, PermissionError):
             os.unlink(fresh)
@@ -66,8 +53,8 @@ def take_copy(source: str, path: str) -> int:
     if not os.path.isfile(source):
         raise UsageError(f"{source}: no such file; name another")
     try:
-        with closing(connect(source, "ro")) as opened:
-            refuse_unknown(opened, source)
+        with closing(database.connect(source, "ro")) as opened:
+            database.refuse_unknown(opened, source)
         _copy_database(source, path, nullcontext())
         return check_copy(path)
     except StoreUnusableError as why:
@@ -97,14 +84,14 @@ def _copy_database(source: str, path: str, at_rest: AbstractContextManager[None]
     the copy.
     """
     refuse_without_room(os.path.dirname(path), os.stat(source).st_size)
-    descriptor = create_file(path)
+    descriptor = database.create_file(path)
     try:
-        with closing(connect(path, "rw")) as copy:
+        with closing(database.connect(path, "rw")) as copy:
             copy.execute("PRAGMA journal_mode = OFF")
             copy.execute("PRAGMA synchronous = OFF")  # synced once, at the end
             copy.execute("PRAGMA foreign_keys = OFF")  # a row may precede a row it refers to
-            create_schema(copy)
-            copy.execute("ATTACH ? AS old", (address(source, "ro"),))
+            database.create_schema(copy)
+            copy.execute("ATTACH ? AS old", (database.address(source, "ro"),))
             tables = copy.execute(
                 "SELECT name FROM old.sqlite_schema WHERE type = 'table'"
                 " AND name NOT IN ('blobs', 'sqlite_sequence')"
@@ -140,8 +127,8 @@ def check_copy(path: str) -> int:
 
     Raises StoreUnusableError if it is damaged, not a store or of another version.
     """
-    with closing(connect(path, "ro")) as connection:
-        refuse_unknown(connection, path)
+    with closing(database.connect(path, "ro")) as connection:
+        database.refuse_unknown(connection, path)
         problem, values, damaged = None, 0, list[int]()
         if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
             problem = "the database is damaged"
@@ -164,7 +151,7 @@ def _refuse_target(directory: str, target: str, *, force: bool) -> None:
     if os.path.isdir(target):
         raise UsageError(f"{target} is a directory; name a file in it")
     with suppress(OSError):
-        if os.path.samefile(target, database_path(directory)):
+        if os.path.samefile(target, database.database_path(directory)):
             raise UsageError(f"{target} is the store itself; name another file")
     if os.path.lexists(target) and not force:
         raise UsageError(f"{target} is there already; --force replaces it")
@@ -174,8 +161,8 @@ def refuse_without_room(directory: str, needed: int) -> None:
     """Raise StoreFullError if fewer than `needed` bytes are free on the disk of a directory."""
     if not os.access(directory, os.W_OK | os.X_OK):
         raise UsageError(f"{directory}: cannot be written by this user; name another directory")
-    left = free(directory)
-    if left is not None and left < needed + NONE_LEFT:
+    left = database.free(directory)
+    if left is not None and left < needed + database.NONE_LEFT:
         raise StoreFullError(
             f"{directory}: {needed:,} bytes of room are needed and {left:,} are left; make room"
         )
@@ -198,8 +185,8 @@ def put_in_place(directory: str, fresh: str, word: str) -> str | None:
     A database of this name exists at every moment. A process that still has the old one open
     notices at its next transaction, before it writes. The caller has exclusive access to the store.
     """
-    path = database_path(directory)
-    with closing(connect(fresh, "rw")) as connection:
+    path = database.database_path(directory)
+    with closing(database.connect(fresh, "rw")) as connection:
         renumber(connection)
     kept = None
     if os.path.lexists(path):
@@ -211,7 +198,7 @@ def put_in_place(directory: str, fresh: str, word: str) -> str | None:
             if os.path.lexists(path + "-journal"):  # SQLite could not roll it back: it is damaged
                 os.rename(path + "-journal", kept + "-journal")
         os.rename(fresh, path)
-        sync_directory(directory)
+        database.sync_directory(directory)
     return kept
 
 
@@ -220,10 +207,10 @@ def remove(directory: str) -> list[str]:
 
     Return the names of other files. The caller has exclusive access to the store.
     """
-    database = os.path.basename(database_path(directory))
+    store = os.path.basename(database.database_path(directory))
     with _nobody_writing(directory):
         for name in sorted(os.listdir(directory)):
-            if name in (database, *_OWN) or name.startswith((database + ".", database + "-")):
+            if name in (store, *_OWN) or name.startswith((store + ".", store + "-")):
                 os.unlink(os.path.join(directory, name))
     left = sorted(os.listdir(directory))
     if not left:
@@ -235,14 +222,14 @@ def remove(directory: str) -> list[str]:
 @contextmanager
 def _nobody_writing(directory: str) -> Iterator[None]:
     """Keep other processes from writing to the database; a damaged one cannot be written anyway."""
-    path = database_path(directory)
+    path = database.database_path(directory)
     held: sqlite3.Connection | None = None
     try:
         if os.path.exists(path):
-            held = connect(path, "rw")
+            held = database.connect(path, "rw")
             held.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
-        raise explain(error, directory) from error
+        raise database.explain(error, directory) from error
     except sqlite3.DatabaseError:
         if held:
             held.close()
