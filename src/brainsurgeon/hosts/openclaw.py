@@ -62,14 +62,10 @@ def migrated(agent_directory: str) -> bool:
         return True
     try:
         with closing(connected(path, "ro" if logged else "ro&immutable=1")) as database:
-            table = database.execute(
-                "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'transcript_events'"
-            ).fetchone()
-            return bool(
-                table and database.execute("SELECT 1 FROM transcript_events LIMIT 1").fetchone()
-            )
-    except AgentDatabaseError:
-        return True
+            events = database.execute("SELECT 1 FROM transcript_events LIMIT 1")
+            return events.fetchone() is not None
+    except AgentDatabaseError as error:
+        return error.code != "SQLITE_ERROR"  # this code: no such table
 
 
 # Observed with OpenClaw 2026.2.19 and 2026.7.35: the lock is taken for a run and released at each

@@ -155,44 +155,41 @@ class Gate(Struct, frozen=True):
     presence: Presence
     own: int | None = None
 
-    def closed(self, window: Window, now: float) -> NotIdleError | None:
-        """Return why this session may not be written at `now`, or None. Ignores its last turn."""
-        return (
-            self._foreign(window, now)
-            or self._at_work(window, now)
-            or self._waiting(window, now)
-            or self._restless(window, now)
-        )
+    def check(self, window: Window, now: float) -> None:
+        """Raise NotIdleError if this session may not be written at `now`. Ignores its last turn."""
+        self._check_foreign(window, now)
+        self._check_work(window, now)
+        self._check_waiting(window, now)
+        self._check_silence(window, now)
 
-    def _foreign(self, window: Window, now: float) -> NotIdleError | None:
+    def _check_foreign(self, window: Window, now: float) -> None:
         if window.current is None:
-            return NotIdleError("its session key no longer refers to any session", given_up=True)
+            raise NotIdleError("its session key no longer refers to any session", given_up=True)
         if self.presence.maintained > now:
-            return NotIdleError("OpenClaw's doctor is at work on the database")
+            raise NotIdleError("OpenClaw's doctor is at work on the database")
         if window.session in self.presence.elsewhere:
-            return NotIdleError("a worker on another machine is running it")
+            raise NotIdleError("a worker on another machine is running it")
         foreign = next((name for name in window.runtimes if name != EMBEDDED), None)
         if foreign:
-            return NotIdleError(f"the runtime {foreign} keeps its history itself", given_up=True)
+            raise NotIdleError(f"the runtime {foreign} keeps its history itself", given_up=True)
         if not window.readable:
-            return NotIdleError(
+            raise NotIdleError(
                 "OpenClaw's record of its session key cannot be read", in_database=True
             )
-        return None
 
-    def _at_work(self, window: Window, now: float) -> NotIdleError | None:
+    def _check_work(self, window: Window, now: float) -> None:
         if self.presence.nobody:
-            return None  # no process has the database open: every run is over
+            return  # no process has the database open: every run is over
         running = next((status for status in window.statuses if status not in _OVER), None)
         if running:
-            return NotIdleError(f"marked as {running} by its agent")
+            raise NotIdleError(f"marked as {running} by its agent")
         newest = window.newest(self.own)
         dead = self._came_after(newest, now) or self.is_killed(window, now)
         if window.writer in (None, window.last_run) or dead:
-            return None
-        silent = now - newest / 1000
-        stuck = f"; stuck for {_span(silent)}, until OpenClaw restarts" if silent > STUCK else ""
-        return NotIdleError(f"claimed by the run {window.writer[:8]}{stuck}")
+            return
+        age = now - newest / 1000
+        stuck = f"; stuck for {_span(age)}, until OpenClaw restarts" if age > STUCK else ""
+        raise NotIdleError(f"claimed by the run {window.writer[:8]}{stuck}")
 
     def is_killed(self, window: Window, now: float) -> bool:
         """Check whether OpenClaw marked the newest run as killed, and its process is gone."""
@@ -212,34 +209,32 @@ class Gate(Struct, frozen=True):
             since > moment and now - since / 1000 >= self.quiet for since in owners
         )
 
-    def _waiting(self, window: Window, now: float) -> NotIdleError | None:
+    def _check_waiting(self, window: Window, now: float) -> None:
         queued, ended = window.queued_at, window.ended_at
         # A gateway that is killed before it writes a message leaves it queued for ever. Messages
         # are answered in order: if a later run has finished, this one was passed over.
         passed = queued is not None and ended is not None and queued < ended
         if queued is not None and not (passed and self._came_after(queued, now)):
-            return NotIdleError("a message waits to be answered", in_database=not passed)
+            raise NotIdleError("a message waits to be answered", in_database=not passed)
         if window.unsent is not None:
             age = now - window.unsent / 1000
             stuck = f", stuck for {_span(age)}; only OpenClaw can settle it" if age > STUCK else ""
-            return NotIdleError(f"a turn waits for its context engine{stuck}", in_database=True)
+            raise NotIdleError(f"a turn waits for its context engine{stuck}", in_database=True)
         if window.cold:
-            return NotIdleError("its events were moved to an archive", given_up=True)
+            raise NotIdleError("its events were moved to an archive", given_up=True)
         if window.rebuild:
-            return NotIdleError("OpenClaw has yet to index it again", in_database=True)
+            raise NotIdleError("OpenClaw has yet to index it again", in_database=True)
         if window.generation is None or window.last is None:
-            return NotIdleError("it has no events yet", given_up=True)
-        return None
+            raise NotIdleError("it has no events yet", given_up=True)
 
-    def _restless(self, window: Window, now: float) -> NotIdleError | None:
+    def _check_silence(self, window: Window, now: float) -> None:
         newest = window.newest(self.own) / 1000
         if newest > now + _AHEAD:
-            return NotIdleError("its times lie in the future", until=newest, in_database=True)
+            raise NotIdleError("its times lie in the future", until=newest, in_database=True)
         silent = max(0.0, now - newest)
-        if silent >= self.quiet:
-            return None
-        reason = f"changed {silent:.0f} s ago; it must be unchanged for {self.quiet:.0f} s"
-        return NotIdleError(reason, until=newest + self.quiet, in_database=True)
+        if silent < self.quiet:
+            reason = f"changed {silent:.0f} s ago; it must be unchanged for {self.quiet:.0f} s"
+            raise NotIdleError(reason, until=newest + self.quiet, in_database=True)
 
 
 def fence(
@@ -256,7 +251,9 @@ def fence(
         now = window(connection, seen.session)
         if now is None:
             return "the session was deleted meanwhile"
-        if shut := gate.closed(now, clock()):
+        try:
+            gate.check(now, clock())
+        except NotIdleError as shut:
             return str(shut)
         return None if now == seen else "the session changed meanwhile"
 

@@ -517,7 +517,7 @@ class _RowsAttempt:
                 if not columns.is_plain(compressing=self._compressing):
                     kept = columns.packed, columns.size, columns.navigation
                     store.rows.keep(ident, row.edits[0].entry_id, columns.digest, kept)
-        with self._resolved(extracted.journal_id):
+        try:
             # A lost commit of a removal does no harm: the old row is back.
             durable = len(part.extracted) != len(part.edits)
             written = self._writer.change(
@@ -528,6 +528,14 @@ class _RowsAttempt:
                 _record_end(store, change, extracted)
                 store.rows.wrote(ident, written.at)
                 store.journal.close(extracted.journal_id)
+        except RefusedError:
+            with store.transaction():
+                store.journal.abandon(extracted.journal_id)
+            raise
+        except BaseException:
+            with suppress(Exception):
+                recover.resolve(store, store.journal.rewrite(extracted.journal_id))
+            raise
         # The description that the session has now, unless its agent changes something else.
         self._window = replace(
             self._window, transcript_at=written.at, generation=written.generation
@@ -550,20 +558,6 @@ class _RowsAttempt:
         presence = replace(presence, owners=owners, maintained=maintained)
         gate = Gate(self._change.examined.settings.quiet, presence, self._own)
         return fence(gate, self._window, self._session.schema, self._clock)
-
-    @contextmanager
-    def _resolved(self, journal_id: int) -> Iterator[None]:
-        """Resolve the journal entry if the step is refused or interrupted."""
-        try:
-            yield
-        except RefusedError:
-            with self._store.transaction():
-                self._store.journal.abandon(journal_id)
-            raise
-        except BaseException:
-            with suppress(Exception):
-                recover.resolve(self._store, self._store.journal.rewrite(journal_id))
-            raise
 
 
 def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:

@@ -276,12 +276,12 @@ def open_quiet(
 @contextmanager
 def examine_to_show(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord | None,
-    now: float, asked: tuple[Request, ...] = (),
+    now: float,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session for a command that only reads; raise FailedError if that is impossible."""
     with failing(file), open_session(file) as session:
         examined = examine_open(settings, store, session, now)
-        yield replace(examined, record=record, asked=asked)
+        yield replace(examined, record=record)
 
 
 def _silence(store: Store, file: SessionFile, now: float) -> float:

@@ -345,8 +345,7 @@ class OpenRows(Opened):
         """Raise NotIdleError while a turn is open or the agent may be at work."""
         # All signs are in the database. No turn counts as finished only because time passed.
         gate = Gate(quiet, self.presence, self.file.own_ms)
-        if shut := gate.closed(self.window, now):
-            raise shut
+        gate.check(self.window, now)
         # A last turn counts as finished if its run was killed.
         if not gate.is_killed(self.window, now) and (left := self._left_open() or open_turn):
             raise NotIdleError(left, in_database=True)
