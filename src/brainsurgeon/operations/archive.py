@@ -65,6 +65,7 @@ def would_archive(
     settings: Settings, store: Store, session: str | Session, now: float,
     turns: tuple[int, int] | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
+    """Return the result that `archive` would have. Writes nothing."""
     chosen = session_named(settings, store, session)
     with _live_turns(settings, store, chosen, now, turns) as (_, meant):
         return replace(_answer(chosen.title, meant), dry_run=True)
@@ -144,6 +145,7 @@ def done(
 def archives(
     settings: Settings, store: Store, session: str | Session | None = None
 ) -> list[StandingArchive]:
+    """List the archives in a session, or in all, oldest first."""
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     return [
         StandingArchive(item.title, record)
