@@ -12,9 +12,9 @@ from brainsurgeon.planning.evidence import (
     SHORTEST,
     Evidence,
     Filled,
+    by_priority,
     evidence_text,
     gather,
-    in_line,
     index_lines,
     shares,
     shortened,
@@ -109,7 +109,7 @@ def test_failures_come_first_then_the_newest_then_the_larger():
         call(5, 10, failed=True),
     ]  # fmt: skip
 
-    assert [one.number for one in in_line(calls)] == [5, 2, 4, 3, 1]
+    assert [one.number for one in by_priority(calls)] == [5, 2, 4, 3, 1]
 
 
 def test_the_line_of_a_call_has_the_facts_of_its_result():

@@ -25,7 +25,7 @@ from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
-from brainsurgeon.planning.matching import ANOTHERS, NOBODYS
+from brainsurgeon.planning.matching import NO_RECORD, OTHER_ENTRY
 from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.sessions import restored_all, restored_json
 from brainsurgeon.rewrite import recover
@@ -502,7 +502,7 @@ def test_a_value_never_lands_in_another_entry(world, session, change):
 
     assert path.read_bytes() == before
     assert done.unfinished
-    assert [why.partition(": ")[2] for why in done.left] == [ANOTHERS]
+    assert [why.partition(": ")[2] for why in done.left] == [OTHER_ENTRY]
     assert expire(world) == 0
     assert show(world.settings(), world.store, entry).content
     with pytest.raises(BrainsurgeonError):
@@ -838,7 +838,7 @@ def test_after_a_lost_store_every_orphan_is_named(world):
     assert [path.read_bytes() for path in files] == before
     assert len(done) == 3
     assert all(one.unfinished and one.left[0].startswith("00000003: ") for one in done)
-    assert all(one.left[0].endswith(NOBODYS) and "state_dir" in one.reason for one in done)
+    assert all(one.left[0].endswith(NO_RECORD) and "state_dir" in one.reason for one in done)
     orphans = [one for one in findings if "1 placeholder is an orphan, in 00000003" in one.what]
     assert len(orphans) == 3
     assert all("state_dir" in one.advice for one in orphans)

@@ -29,7 +29,7 @@ def unnumbered(name: str) -> str:
 
 
 def id_named(reference: str) -> str:
-    """Return the id in the user's input: an id, or a whole placeholder, also in quotes."""
+    """Return the id that a user entered bare or as a placeholder, perhaps in quotes."""
     bare = reference.strip(" \t\r\n`")
     match = WHOLE_PLACEHOLDER.fullmatch(bare.strip("'\""))
     return match[1] if match else bare
@@ -48,7 +48,7 @@ Kind = Literal["thinking", "tool_call", "tool_result", "assistant", "user", "sys
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Entry = dict[str, Any]
 
-# The position of an entry that is beyond every window, or not on the active branch.
+# The position of an entry that never counts as recent, or is not on the active branch.
 OLD = sys.maxsize
 
 # The fields that we may add at the top level of an entry.
@@ -56,7 +56,7 @@ EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redac
 
 
 class Line(Struct, frozen=True, gc=False):
-    """One line of a session file, without its newline; a last line may not be `terminated`.
+    """One line of a session file, without its newline. A last line without one is not `terminated`.
 
     `raw` is None for a line too long for memory: it is copied without being parsed.
     """
@@ -80,10 +80,10 @@ class Part(Struct, frozen=True):
     """One value inside an entry that could be extracted.
 
     With `block`, a text block replaces the whole object at `path` (an image or signed thinking):
-    the provider would refuse a placeholder inside it. `locked` is the reason why the value
-    must stay whatever the rules say, or None. A `dead` part is never sent to a model, even if its
-    entry is: only the agent's own screen shows it. `instead` is a token that replaces signed
-    thinking, since a model would imitate a placeholder there.
+    the provider would refuse a placeholder inside it. `locked` is the reason why the value must
+    stay whatever the rules say, or None. A `dead` part is never sent to a model, even if its entry
+    is: only the agent's own screen shows it. `instead` is JSON that replaces signed thinking, since
+    a model would imitate a placeholder there.
     """
 
     path: KeyPath
@@ -173,7 +173,7 @@ def too_dense(raw: bytes) -> bool:
 
 
 def _width(raw: bytes) -> int:
-    """Return the bytes that each character of a line's widest text takes (PEP 393)."""
+    """Return the bytes per character in the widest string of a line (PEP 393)."""
     if raw.isascii() and b"\\u" not in raw:
         return 1
     return 4 if _FOUR_BYTES.search(raw) else 2 if _TWO_BYTES.search(raw) else 1

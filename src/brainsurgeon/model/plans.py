@@ -39,8 +39,8 @@ class Removal(_Replacement, frozen=True):
     never sent (`empty`), or the text or link of an archive (`archive`). With `block`, a text block
     replaces a whole object. A `forced` removal is made even if it gains nothing. `anchor` is the id
     of the value's tool call, `rest` a digest of the rest of the line, None if entry ids are random.
-    `takes_over` is the id of an earlier extraction at this place: the new archive keeps its stored
-    value as the original. `tokens` is what the next request saves.
+    `takes_over` is the id of an earlier extraction at this place: its stored value stays the
+    original under the new archive. `tokens` is what the next request saves.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Sightings(Struct, frozen=True):
 
     `here` are those in the session. Together they make each request `tokens` smaller. The others
     were there in the last run: they are `gone` if their entries still exist, else `missing`.
-    `foreign` are placeholders without a record that are a whole value.
+    `foreign` are the values that are a placeholder without a record.
     """
 
     here: tuple[int, ...] = ()
@@ -178,9 +178,9 @@ class Handled(Struct, frozen=True):
 
     `asked_until` is the id of the newest request that the plan takes into account. `unanswered` are
     the requests to redact an answer that was not found in time: they end. `restored` are the
-    entries to remember as restored. `missed` lists the requests that cannot be carried out, `left`
-    the placeholders that stay although everything was to be restored: each as entry and reason.
-    `unfit` are the entries whose signed thinking should be restored or removed, but cannot be.
+    entries to remember as restored. `missed` has entry and reason of each request that cannot be
+    carried out, `left` those of each placeholder that stays though all were to be restored. `unfit`
+    are the entries whose signed thinking should be restored or removed, but cannot be.
     """
 
     requests: tuple[int, ...] = ()
@@ -195,10 +195,10 @@ class Handled(Struct, frozen=True):
 class Plan(Struct, frozen=True):
     """All changes to one session, in file order.
 
-    `kept` are the values that stay, `unsent` those that no request contains. `due_at` is when a
-    decision next changes by time alone. `protected` maps the ids of restored entries to the time
-    until which they keep their values. `deferred` is why nothing may be changed now. `load` is the
-    number of tokens of the session's last prompt and its answer, 0 if it is unknown.
+    `kept` are the values that stay, `unsent` those that no request contains, `met` the extractions
+    in the file. `due_at` is when a decision next changes by time alone. `protected` maps the ids of
+    restored entries to the time until which they keep their values. `deferred` is why nothing may
+    be changed now. `load` is the tokens of the session's last prompt and its answer, 0 if unknown.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -225,9 +225,9 @@ class Plan(Struct, frozen=True):
     @property
     def optional(self) -> tuple[Removal, ...]:
         """The removals that were not requested and change what is sent."""
-        return tuple(edit for edit in self.removals if edit.tokens > 0 and not self.asks(edit))
+        return tuple(one for one in self.removals if one.tokens > 0 and not self.is_requested(one))
 
-    def asks(self, edit: Edit) -> bool:
+    def is_requested(self, edit: Edit) -> bool:
         """Check whether an edit was requested and changes what is sent."""
         if isinstance(edit, FieldEdit) or edit.tokens <= 0:
             return False
@@ -281,7 +281,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def forced(self) -> bool:
-        """Whether it must be carried out even if it gains nothing, due to any of its edits."""
+        """Whether any edit must be made even if the plan gains nothing."""
         return any(
             not (isinstance(edit, Removal) and edit.extracts) or edit.forced for edit in self.edits
         )

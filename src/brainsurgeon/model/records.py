@@ -38,12 +38,12 @@ class SessionRecord(Struct, frozen=True):
 class Extraction(Struct, frozen=True):
     """A value that was extracted from an entry: its replacement and its stored value.
 
-    `name` is the id in its placeholder. `replacement` is the new JSON token if it is no
-    placeholder: emptied thinking, a shortened restore call, or an archive. Then `name` is the id in
-    the archive's text, or else the entry's id. `size` and `digest` are those of the value's bytes
-    in the line. `anchor` is the id of the value's tool call, or for an archive's link the original
-    parent id. `rest` is a digest of the rest of the line, None if entry ids are random. `tokens` is
-    what the next request saved. `damaged` means that reading the stored value failed.
+    `name` is the id in its placeholder or its archive's text, otherwise the entry's id.
+    `replacement` is the new JSON if it is no placeholder: emptied thinking, a shortened restore
+    call, or an archive. `size` and `digest` are those of the value's bytes in the line. `anchor` is
+    the id of the value's tool call, or for an archive's link the original parent id. `rest` is a
+    digest of the rest of the line, None if entry ids are random. `tokens` is what the next request
+    saved. `damaged` means that reading the stored value failed.
 
     `state` is `standing` if a session contained the placeholder when it was last read, `restored`
     if none did. An `expired` extraction is a tombstone, and its `blob_id` is None.
@@ -87,13 +87,13 @@ class Extraction(Struct, frozen=True):
         return "" if self.replacement is not None else placeholder_named(self.name)
 
     @property
-    def left(self) -> str:
+    def sent(self) -> str:
         """The text that requests contain in place of the value."""
         return self.placeholder if self.archive_id is None else json.loads(self.replacement or '""')
 
     @property
     def links(self) -> bool:
-        """Whether the value is the parent id of a closing entry, which an archive replaced."""
+        """Whether the value is the parent id that an archive replaced in its closing entry."""
         return self.archive_id is not None and self.path == LINK
 
     @property
@@ -105,8 +105,8 @@ class Extraction(Struct, frozen=True):
 class FieldRecord(Struct, frozen=True):
     """One of our fields that was set in a session.
 
-    `before` is the original value as JSON, None if the field was absent. `after` are the bytes of
-    the field now, `value` is its new value as JSON. `rest` is as in `Extraction`.
+    `before` is the original value as JSON, None if the field was absent. `value` is the new value
+    as JSON, `after` the bytes that were written for it. `rest` is as in `Extraction`.
     """
 
     id: int
@@ -177,12 +177,12 @@ class Request(Struct, frozen=True):
     answer: PrintedAnswer | None = None
     rolls_back: int | None = None
 
-    def speaks_of(self, entry_id: str) -> bool:
+    def concerns(self, entry_id: str) -> bool:
         return self.entry_id is None or self.entry_id == entry_id
 
     def wants(self, value: Extraction) -> bool:
         return (
-            self.speaks_of(value.entry_id)
+            self.concerns(value.entry_id)
             and (self.paths is None or value.path in self.paths)
             and self.rolls_back in (None, value.run_id)
         )
@@ -195,12 +195,12 @@ EVERYTHING = Request(None, 0, None, "restore", None, None, True, 0.0, None)
 class Records(Struct, frozen=True):
     """The store's records of one session and of the values in its file.
 
-    `own` is the id of the session's row, `alike` are the rows of sessions with the same id.
+    `own` is the `id` of the session's record, `alike` has those of all with its `identity`.
     `extractions` are the candidates for the placeholders and other replacements in the file, from
-    any session. They include all that this session contained when it was last read, with the ids
-    `placed`. `fields` are our fields in the session, and in other sessions on entries with the same
-    ids. `restores` are the times at which entries were last restored. `asked_until` is the id of
-    the newest request, or 0. `rate` is in tokens per character.
+    any session. `placed` are the ids of those that this session contained when it was last read.
+    `fields` are our fields in the session, and on entries with the same ids in other sessions.
+    `restores` are the times at which entries were last restored. `asked_until` is the id of the
+    newest request, or 0. `rate` is in tokens per character.
     """
 
     extractions: tuple[Extraction, ...] = ()
@@ -236,8 +236,8 @@ class Records(Struct, frozen=True):
 class FileState(Struct, frozen=True):
     """The result of the last scan of a file, with the fingerprint and the rules at that time.
 
-    `due_at` is when time alone may change the result. A run saw this fingerprint at `first_seen`
-    first; a scan last opened the file at `looked_at`.
+    `due_at` is when time alone may change the result. `first_seen` is when a run first saw this
+    fingerprint, `looked_at` when a scan last opened the file.
     """
 
     fingerprint: Fingerprint
@@ -253,9 +253,9 @@ class FileState(Struct, frozen=True):
 class Confirmation(Struct, frozen=True):
     """The facts to record when a rewrite has happened.
 
-    Ids: of extractions and entries that are restored, field records that are no longer valid,
-    fulfilled requests. `rows` are the events that it changes in a database, each with its number
-    and its hexadecimal digests before and after.
+    `restored_ids` are extractions, `restored` their entries, `fields_gone` undone field records,
+    `requests` the fulfilled ones: all are ids. `rows` are the changed events of a database, each
+    with its number and its hexadecimal digests before and after.
     """
 
     restored_ids: list[int] = field(default_factory=list)
@@ -270,8 +270,8 @@ class Confirmation(Struct, frozen=True):
 class OpenRewrite(Struct, frozen=True):
     """A rewrite under way, or interrupted, as recorded in the journal.
 
-    `new_inode` is None until the new file is complete. `ends` are those of the old and the new
-    file. If it is `confirmed`, only the old file remains to be removed. While lines are moved from
+    `new_inode` is None until the new file is complete. `ends` has the old file's end and the new
+    one's. If it is `confirmed`, only the old file remains to be removed. While lines are moved from
     one file to the other, `moving_to` is the inode of the receiving one. `stays` is why the old
     file could not be removed, `ended_at` when it became certain that no retry can remove it.
 

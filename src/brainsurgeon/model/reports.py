@@ -161,8 +161,8 @@ PUT_AWAY = "archived by its agent"
 class Watch(Struct, frozen=True):
     """The functions through which a caller follows a command.
 
-    `check_stop` may raise StoppedError. `ended` is called with the outcome of each session of a
-    scan that is not simply unchanged; without it, the report keeps them. A restore of all values
+    `check_stop` may raise StoppedError. `ended` is called with the outcomes of a scan, except of
+    sessions that are simply unchanged; without it, the report keeps them. A restore of all values
     waits up to `patience` seconds for sessions that are not idle, and calls `waiting` with their
     results whenever these change.
     """
@@ -236,11 +236,11 @@ class Relief(
     """What a relief did to a session, or would do; `reason` is why it is `pending`.
 
     It `fits` if its load is then at most `room` (tokens). `went` and `stays` are values that are
-    sent to a model; `values` counts all that were extracted, with the invalid `signatures`. If it
-    misses its goal only because of values that were just restored, these may leave at
-    `protected_until`. `least` is the load that no step can reduce, if it exceeds the room: then
-    nothing is extracted. The signed thinking of the entries `refused` cannot be removed: the next
-    prompt is refused, too.
+    sent to a model. `values` is the number of all extracted ones, `signatures` that of the invalid
+    signatures among them. If only values that were just restored keep it from its goal, these can
+    be extracted from `protected_until` on. `least` is the load after all steps, if that exceeds the
+    room: then nothing is extracted. The signed thinking of the entries `refused` cannot be removed:
+    the next prompt is refused, too.
     """
 
     session: str
@@ -286,9 +286,9 @@ class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
 
 
 class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars": "cost_dollars"}):
-    """The calls of one model. `dollars` is without the `calls_unpriced`, None if that is all calls.
+    """The calls of one model.
 
-    `turns` is None if they were not counted.
+    `dollars` excludes the `calls_unpriced`, None if these are all. `turns` is None if not counted.
     """
 
     model: str | None
@@ -463,7 +463,7 @@ class Hit(Struct, frozen=True, rename={"text": "preview"}):
 class ShownValues(Struct, frozen=True, omit_defaults=True):
     """The values of one entry by path, as the agent would read them; `missed` have expired.
 
-    `same_as` has the path of the value for the path of each copy.
+    `same_as` maps the path of each copy to that of its value.
     """
 
     entry_id: str
@@ -535,7 +535,7 @@ class Context(Struct, frozen=True):
 
 
 class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):
-    """A backup that replaces the store, or is about to; the previous one is `kept` at a path.
+    """A backup that replaces the store, or is about to. The old store is `kept` at a path.
 
     `newer` sessions have placeholders without a record in the backup.
     """
@@ -579,7 +579,7 @@ class SessionPage(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """The content of the page.
+    """The content of the HTML report.
 
     `days` has the number of each day since 1970, its values and their size. `unreached` files have
     copies of values, but nothing is extracted from them. `sessions` are the largest ones,
@@ -633,7 +633,7 @@ class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
 
 
 class Leaving(Struct, frozen=True):
-    """Values that expire from `expires_at` on, within a week: their sessions are missing."""
+    """Values of missing sessions that expire within a week, the first at `expires_at`."""
 
     values: int
     expires_at: float
@@ -650,7 +650,7 @@ class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
 
     `tokens_saved` is by how much the next requests are smaller, `saved_so_far` an estimate for past
     calls. `models` is what the calls that scans read have cost. `failures` are failed sessions and
-    lapsed reliefs since the oldest of the `runs`, or of the last day if that is longer. The newest
+    lapsed reliefs of the last day, or since the oldest of the `runs` if that is earlier. The newest
     are last. `blocked` has, by path, why sessions have waited for over a day.
     """
 
@@ -689,7 +689,7 @@ class Metric(Struct, frozen=True):
     """One metric: name without prefix, help text, and value, or values by outcome."""
 
     name: str
-    says: str
+    help_text: str
     value: float | dict[str, int]
     kind: Literal["counter", "gauge"] = "gauge"
 
@@ -743,7 +743,7 @@ class Offer(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The result of doing or undoing a step; `left` if it failed or was refused."""
+    """The result of doing or undoing a step. A step that failed or was refused is `left`."""
 
     what: str
     result: str

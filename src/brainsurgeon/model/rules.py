@@ -37,15 +37,15 @@ class Rules(Struct, frozen=True):
 
     A result of more than `giant` characters is extracted at any position, a value more than
     `max_messages` messages back at any length; 0 switches either off. `drop_signatures` extracts
-    signed thinking in any turn: broken and hollow signatures (`broken`), or `all`.
+    signed thinking in any turn: if its signature is broken or signs no text (`broken`), or `all`.
 
-    Messages that fewer than `keep_recent_tokens` tokens follow are recent, too. With `superseded`,
-    results that a later one supersedes are recent only in the last two messages, or in fewer if
+    Messages are also recent if fewer than `keep_recent_tokens` tokens follow them. With
+    `superseded`, superseded results are recent only in the last two messages, or in fewer if
     `keep_recent` is smaller.
 
     `when` decides whether live values are extracted while the provider's cache is warm: `pays`,
-    `cold` or `always`. `waits` is why they stay now unless they were requested, or empty. `spared`
-    values stay, and turns whose closing texts are `spared`, since the session fits without them.
+    `cold` or `always`. `waits` is the reason why live values stay now unless requested, or empty.
+    Relief need not extract `spared` values, nor archive turns whose closing texts are `spared`.
     """
 
     rules: tuple[Rule, ...]
@@ -76,8 +76,7 @@ class Rules(Struct, frozen=True):
     def pays(self, plan: Plan, size: int) -> bool:
         """Check whether a plan frees enough of a session of `size` bytes.
 
-        Its live values are compared with the last prompt, if that is known, the others with the
-        file.
+        A share is of the last prompt for live values, if its tokens are known, else of the file.
         """
         if isinstance(self.min_reclaim, int):
             return plan.gain > 0 and plan.gain >= self.min_reclaim
@@ -118,7 +117,7 @@ class ArchiveRules(Struct, frozen=True):
 # The window in tokens if it is not known.
 WINDOW = 200_000
 THRESHOLDS: dict[Tier, float] = {"frontier": 0.85, "mid": 0.65, "small": 0.35}
-# Parts of model ids as globs, matched against the id behind a slash; the longest decides.
+# Globs of parts of `/` and a model's id: the longest that matches decides.
 _NAMES: tuple[tuple[str, Tier], ...] = (
     *((name, "frontier") for name in (
         "claude*opus", "claude*fable", "claude*mythos", "gpt-5", "gemini-3*pro", "/o3",
@@ -150,7 +149,7 @@ class Budget(Struct, frozen=True):
     def threshold_of(self, tier: Tier | None) -> float:
         """Return the share of the window above which a session is too full.
 
-        The user's value takes precedence. Otherwise the profile can lower that of a tier.
+        The user's value takes precedence. Otherwise the profile can only lower the tier's value.
         """
         usual = THRESHOLDS[tier] if tier else self.of_profile or 0.75
         lower = min(usual, self.of_profile or usual)
@@ -169,10 +168,10 @@ def _longest_first(names: tuple[tuple[str, Tier], ...]) -> list[tuple[str, Tier]
 
 
 class Price(Struct, frozen=True):
-    """What a token costs that is read from the cache, or written to it for 5 minutes or an hour.
+    """The price of a token read from the cache, or written to it for 5 minutes or an hour.
 
-    The unit is the price of an input token without a cache. `input` is that price in dollars for a
-    million tokens, None if it is not known; `output` is the price of a token of an answer.
+    An uncached input token has the price 1, a token of an answer the price `output`. `input` is in
+    dollars: the price of a million uncached input tokens, None if it is not known.
     """
 
     read: float = 0.1

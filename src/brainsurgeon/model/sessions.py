@@ -35,7 +35,7 @@ class Fingerprint(Struct, frozen=True):
 
 
 class Judged(NamedTuple):
-    """The outcome of a scan. A run whose rules are `skipped_under` may skip the file."""
+    """The outcome of a scan. A run with the rules `skipped_under` may skip the file."""
 
     skipped_under: str | None
     rules: str
@@ -59,8 +59,8 @@ class Listing(NamedTuple):
 class Resting(Protocol):
     """The known files of a tree. A walk skips those that rest, without creating an object for them.
 
-    A file rests if it did not change and nothing in it is due. `listings` are the directories as of
-    the last run, `listed` as of this one.
+    A file rests if it did not change and nothing in it is due. `listings` are the directories as
+    the last run listed them, `listed` those that this run has listed.
     """
 
     rules: str
@@ -180,16 +180,16 @@ class Survey(Struct, frozen=True):
     The position of an entry is the number of messages after it. `positions` maps the offset of a
     line to the position of its entry, if that is less than `window`; all others are OLD.
     `open_turn` is the reason why the last turn is not closed, or None. `last_user` is the offset of
-    the user message that began the last round. `dead_entries` maps the offset of an entry that the
-    next request will not contain to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like). Most
-    of a long session may be dead: all lines before the offset `dead_before` are, but not a header
-    at 0, because of `dead_why`. `quiet` is the number of seconds without a change after which the
-    file's end can be trusted.
-    With `appends_anew`, the agent may write an entry again under another id and keep the first one.
+    the prompt of the last turn, or of one before whose results got no answer. `dead_entries` maps
+    the offset of an entry that the next request will not contain to the reason (OFF_BRANCH,
+    BEFORE_COMPACTION and the like). All lines before the offset `dead_before` except a header at 0
+    are dead, too, for the reason `dead_why`. `quiet` is the number of seconds without a change
+    after which the file's end can be trusted. With `appends_anew`, the agent may write an entry
+    again under another id and keep the first one.
 
-    `since` is the offset of the line that tells whether the last turn is closed. `cursor` is the
-    part of the survey that affects earlier lines: as long as it stays the same, so do the branch
-    and the dead entries there. Both are None if a format cannot tell.
+    `since` is the offset of the line that tells whether the last turn is closed. While `cursor` is
+    the same, the branch and the dead entries before that line are the same. Both are None if a
+    format cannot tell.
     """
 
     window: int

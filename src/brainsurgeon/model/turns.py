@@ -14,8 +14,8 @@ LINK: KeyPath = ("parentId",)
 # Written by an agent that was stopped after too many steps.
 GAVE_UP = "[Max turns reached]"
 
-# How a turn is archived: linked, its middle leaves the active branch; flat, its values are
-# extracted in place.
+# How a turn is archived. In the linked form, its middle leaves the active branch. In the flat form,
+# its values are extracted in place.
 ArchiveForm = Literal["linked", "flat"]
 # The role of an entry in its turn. An `aside` is sent to the model but is no step of its own (a
 # message of an extension). A `note` is not sent and may leave the active branch. A `fixed` entry
@@ -58,7 +58,7 @@ class ToolResult(Struct, frozen=True):
 
 
 class TurnStep(Struct, frozen=True):
-    """One entry as a part of its turn. It continues its `parent` and refers to `names`, all ids.
+    """One entry as a part of its turn; `parent` and `names` are the ids to which it refers.
 
     `text` is the last block of text of a reply. A reply `closes` its turn if it has stopped, calls
     nothing and has a text; it was `cut_short` if it stopped before it was done.
@@ -78,9 +78,9 @@ class TurnStep(Struct, frozen=True):
 class Verdict(Struct, frozen=True):
     """Whether a turn is archived, and why; `until` is when time alone may change that.
 
-    `number` counts live turns from 1. There are `middle` entries with `tokens` and `calls` between
-    the prompt and the closing entry. `depth` is 0 if the turn is no archive. `dead` is why requests
-    no longer contain the turn, or None.
+    `number` counts live turns from 1. `middle` counts the entries between the prompt and the
+    closing entry, `tokens` and `calls` are theirs. `depth` is 0 if the turn is no archive. `dead`
+    is why requests no longer contain the turn, or None.
     """
 
     number: int
@@ -124,7 +124,7 @@ class PlannedArchive(Archive, frozen=True):
 
 
 class ArchiveRecord(Archive, frozen=True):
-    """The store's record of an archive. The extractions that name it tell where it stands."""
+    """The store's record of an archive. Its extractions have its `id` as `archive_id`."""
 
     id: int
     session_id: int
@@ -138,7 +138,7 @@ def archived_text(archives: int, turns: int) -> str:
 
 # Tokens of a picture: providers scale a larger one to about this size, whatever its bytes are.
 PICTURE = 1500
-# Tokens for a character, where nothing is known of a session.
+# Tokens per character if no recorded calls tell the rate.
 RATE = 0.33
 
 
@@ -165,10 +165,10 @@ class ModelCall(Struct, frozen=True):
     """A call of a model, as its answer records it.
 
     `ident` names the API message, which may be written as several entries. `tokens` counts the
-    whole prompt, cached or not; it is 0 if nobody recorded it, as of most calls that failed. `at`
-    is when it was answered (seconds since 1970). `complaint` is TOO_LONG or SIGNATURE if the
-    provider refused the prompt, `limit` the maximum tokens that it named then. In dollars, if the
-    agent recorded them, `cost` is that of the prompt, `dollars` that of prompt and answer.
+    whole prompt, cached or not; it is 0 if it was not recorded, as for most failed calls. `at` is
+    when it was answered (seconds since 1970). `complaint` is TOO_LONG or SIGNATURE if the provider
+    refused the prompt, `limit` the maximum tokens that it named then. `cost` is the recorded price
+    of the prompt in dollars, `dollars` that of prompt and answer.
     """
 
     ident: str | None
@@ -186,7 +186,7 @@ class ModelCall(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True):
-    """The usage of some calls of one model, in sum; the agent recorded dollars of `priced` ones."""
+    """The total usage of some calls of one model. If `priced`, the agent recorded their cost."""
 
     model: str
     priced: bool
@@ -206,9 +206,9 @@ class Spent(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True):
-    """A compaction, and the tokens of the last call before it with its answer, if that was read.
+    """A compaction: later requests contain nothing from before.
 
-    Later requests contain nothing from before.
+    `tokens` are those of the last call before it (prompt and answer), 0 if it was not read.
     """
 
     at: float | None = None
@@ -218,10 +218,10 @@ class Compaction(Struct, frozen=True):
 class Savings(Struct, frozen=True):
     """Savings in a session so far, estimated from the calls that it recorded.
 
-    The prompts of these calls had `tokens` less and cost `paid` input tokens less, in `dollars` if
-    the price is known. `until` is the time of the last one, or of a compaction since, and `prompt`
-    the tokens of its prompt as if nothing had been extracted. The next requests carry `off` tokens
-    less. `broken_at` is when the prompt cache was last broken, if no call was counted since.
+    `tokens` were saved in the prompts of these calls. Their cost fell by `paid` input tokens, or
+    `dollars` if the price is known. `until` is the time of the last call or a later compaction,
+    `prompt` the tokens of that call's prompt had nothing been extracted. Each next request is `off`
+    tokens smaller. `broken_at` is when the cache was last broken, None after the next call.
     """
 
     until: float = 0.0
@@ -238,12 +238,12 @@ TOO_LONG, SIGNATURE = "too long", "signature"
 Method = Literal["session", "agent", "default"]
 Tier = Literal["frontier", "mid", "small"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-# The highest step of the ladder that relieves a session.
+# The highest step of relief.
 LAST_STEP = 6
 
 
 class Calibration(Struct, frozen=True):
-    """The tokens of a session's characters: `fixed`, plus `rate` for each character.
+    """An estimate of a request's tokens: `fixed`, plus `rate` for each character.
 
     `method` is the source: the recorded usage of the session's own calls, the median of its agent's
     other sessions, or a default. `error` is the mean relative error over its own `calls`.
@@ -263,7 +263,7 @@ class Fullness(Struct, frozen=True):
     """The load of a session's next request and the window of its model, both in tokens.
 
     Above `threshold` (a share of the window) the session is too full. `recorded` means that the
-    agent itself noted the window. `step` is the step of the ladder in force.
+    agent itself noted the window. `step` is the highest step of relief taken.
     """
 
     load: int

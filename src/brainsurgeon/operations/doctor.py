@@ -24,7 +24,7 @@ from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.status import describe_databases
-from brainsurgeon.planning.matching import ANOTHERS, NOBODYS, SEVERAL
+from brainsurgeon.planning.matching import NO_RECORD, OTHER_ENTRY, SEVERAL
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import Planner, examine_open
 from brainsurgeon.sessions import leases, placeholders
@@ -269,7 +269,7 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
     }  # fmt: skip
     standing = tuple(ident for ident in planned.met.here if ident in is_expired)
     orphans = tuple(
-        entry for entry, why in planned.handled.left if why in (NOBODYS, ANOTHERS, SEVERAL)
+        entry for entry, why in planned.handled.left if why in (NO_RECORD, OTHER_ENTRY, SEVERAL)
     )
     texts = sum(
         placeholder_in(value_at(entry, part.path)) is not None

@@ -67,7 +67,7 @@ def mount(
         raise NotFoundError("no session is known in this scope; name another agent or session")
     ours = {session.record.id for session in listed if session.record}
     of_text = cache(lambda text: _texts_of(store, listed[0], ours, text))
-    documents, mounted = _documents(data), list[tuple[int, planned.MountPoint, bytes, bytes]]()
+    documents, mounted = _documents(data), list[tuple[int, planned.Occurrence, bytes, bytes]]()
     messages: dict[tuple[int, KeyPath], int] = {}
     for number, raw in enumerate(documents):
         with suppress(ValueError, RecursionError):

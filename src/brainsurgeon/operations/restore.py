@@ -62,7 +62,7 @@ from brainsurgeon.model.records import (
 )
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import counted, parse_time
-from brainsurgeon.planning.matching import NOBODYS
+from brainsurgeon.planning.matching import NO_RECORD
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.inspect import Planner, examine_open, examine_quiet, examine_to_show
@@ -485,7 +485,7 @@ def _unknown(
     if plan.restorations or plan.fields:
         return None
     state = "nothing restored" if plan.handled.left else "nothing to undo"
-    lost = any(why.endswith(NOBODYS) for _, why in plan.handled.left)
+    lost = any(why.endswith(NO_RECORD) for _, why in plan.handled.left)
     return reports.SessionRestore(title, state, reason=LOST if lost else "", left=_left(plan))
 
 

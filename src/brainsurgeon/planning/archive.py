@@ -34,10 +34,10 @@ from brainsurgeon.planning.evidence import as_bytes, shortened
 from brainsurgeon.planning.rules import FITS, EntryState
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
 
-# The most bytes that a summary quotes of the outcome, and the most questions.
+# Maximum bytes of the outcome, and number of questions, in a summary.
 _QUOTED = 2000
 _QUESTIONS = 5
-# Sentences that may be questions: a match that fails would be tried at each character again.
+# Matches every sentence: a pattern of questions alone would be tried again at each character.
 _SENTENCE = re.compile(r"[^\s.!?][^.!?\n]*\??")
 # Characters kept of the first line of a failed result, and how many of the newest are kept.
 _FINDING = 160
@@ -109,7 +109,7 @@ class Weight(NamedTuple):
 
 
 class Middles:
-    """The entries from the first prompt of an archive to before its closing entry, as offsets."""
+    """Ranges of offsets, each from an archive's first prompt to before its closing entry."""
 
     def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
         self._spans = sorted(spans)
@@ -120,7 +120,7 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """An entry of a turn: its number on the active branch, and the weight of all `before` it."""
+    """An entry of a turn: its number on the active branch, the total weight before and after it."""
 
     offset: int
     ident: str | None
@@ -213,7 +213,7 @@ class Stays(Struct):
 
 
 class Size(Struct):
-    """The numbers of entries and tokens between prompt and closing entry, and of calls.
+    """The number of entries (`middle`) and tokens between prompt and closing entry, and of calls.
 
     `answer` is the length of the last reply. An archive removes `leaves` characters and makes the
     reply `grows` characters longer.
@@ -354,19 +354,19 @@ class Archival(Struct, frozen=True):
 class Archivals(Struct, frozen=True):
     """The archives of a plan, by the offsets of their closing entries, and the verdicts on turns.
 
-    The entries `left` leave the active branch; all thinking and results of the entries `emptied`
-    are removed. At most `most` live messages remain, None without a limit that can be reached.
+    The entries `leaving` leave the active branch; all thinking and results of the entries `emptied`
+    are removed. At most `most` live messages remain; it is None if the limit cannot be kept.
     """
 
     made: dict[int, Archival] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
-    left: Middles = field(default_factory=Middles)
+    leaving: Middles = field(default_factory=Middles)
     emptied: Middles = field(default_factory=Middles)
     most: int | None = None
 
     def farthest(self, offset: int) -> int:
-        """Return the largest possible position of the entry at an offset after the archiving."""
-        return OLD if self.most is None or offset in self.left else self.most - 1
+        """Return the largest position that the archives leave to the entry at an offset."""
+        return OLD if self.most is None or offset in self.leaving else self.most - 1
 
     def at(self, offset: int, ident: str | None, *, hindered: bool) -> Archival | None:
         """Return the archive made in this line, if any; raise ArchiveRefusedError if `hindered`."""
@@ -403,7 +403,7 @@ class _Archiver:
         self._restores, self._judge = session.restores, Judge(session, rules, Frontier())
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
-        # Why entries cannot leave the branch, and who refers to them (offset, id); by number.
+        # By the number of an entry: why it cannot leave the branch; an entry that refers to it.
         self._flaws: list[tuple[int, str]] = []
         self._named: list[tuple[int, int, str]] = []
         # Maps the hash of an id to the entries (offset, id) that refer to it. The entry that
@@ -463,7 +463,7 @@ class _Archiver:
             self._flaws.append((entry.number, f"it contains a {str(kind)[:_LONGEST_NAME]}"))
 
     def _check_ids(self) -> None:
-        """Find the ids that are unsure or that other entries refer to: the whole file is read."""
+        """Find the ids that are unsure or referred to. Needs the whole file to be read before."""
         for number, known in enumerate(self._ids if self._linked else ()):
             self._flaws += [(number, _UNSURE)] if known in self._unsure else []
             self._named += ((number, *who) for who in self._names.get(known, ()))
@@ -471,7 +471,7 @@ class _Archiver:
         for turn in self._turns:
             if turn.closing:
                 turn.stays.unformed = turn.stays.unformed or self._flaw(turn.prompt, turn.closing)
-                turn.stays.referred = self._referrer(turn.prompt, turn.closing, aside=True)
+                turn.stays.referred = self._referrer(turn.prompt, turn.closing, branches=True)
                 if (turn.closing.ident, turn.closing.step.text_path) in self._spared:
                     turn.stays.barred = FITS
                 if turn.closing.ident in self._archiving.refused:
@@ -484,17 +484,17 @@ class _Archiver:
         first = self._flaws[at : at + 1]
         return next((why for number, why in first if number <= closing.number), None)
 
-    def _referrer(self, prompt: TurnEntry, closing: TurnEntry, *, aside: bool) -> str | None:
+    def _referrer(self, prompt: TurnEntry, closing: TurnEntry, *, branches: bool) -> str | None:
         """Return the id of an outside entry that refers to an entry between the two, or None.
 
-        Entries between them that are off the active branch are outside only if `aside`.
+        With `branches`, entries off the active branch are outside, even between the two.
         """
         begin = bisect_left(self._named, (prompt.number + 1,))
         end = bisect_left(self._named, (closing.number,))
         return next((
             ident for _, offset, ident in self._named[begin:end]
             if not prompt.offset <= offset <= closing.offset
-            or (aside and self._session.survey.dead(offset) == OFF_BRANCH)
+            or (branches and self._session.survey.dead(offset) == OFF_BRANCH)
         ), None)  # fmt: skip
 
     def _weight(self, parsed: ParsedLine, dead: str | None) -> Weight:
@@ -531,7 +531,7 @@ class _Archiver:
             stays.held, stays.until = f"pinned: {ident}", None
         elif type(state.extractable) is int and state.position < state.extractable:
             stays.held, stays.until = f"pinned: inside the window of {ident}", None
-        elif any(request.speaks_of(ident) for request in self._restores):
+        elif any(request.concerns(ident) for request in self._restores):
             stays.held, stays.until = f"restored: {ident} is asked for", None
         elif state.restored_at is not None:
             until = state.restored_at + self._protected_for
@@ -540,7 +540,7 @@ class _Archiver:
                 stays.held, stays.until = f"restored {ago} s ago: {ident}", until
 
     def _end_turn(self) -> None:
-        """Complete the last turn. Its texts are dropped, and its summary unless it may archive."""
+        """Complete the last turn. Drop its texts, and its summary if no archive can need it."""
         if not self._turns:
             return
         turn, calls = self._turns[-1], self._calls
@@ -593,7 +593,7 @@ class _Archiver:
                 _joined_verdict(verdict, inside.get(turn, 0))
                 for verdict, turn in zip(verdicts, self._turns, strict=True)
             ),
-            left=middles if self._linked else Middles(),
+            leaving=middles if self._linked else Middles(),
             emptied=Middles() if self._linked else middles,
             most=self._archiving.most if excess <= 0 < self._archiving.most else None,
         )
@@ -672,7 +672,7 @@ class _Archiver:
             return False
         if DEPTH_CAP <= 1 or turn.stays.held or last.stays.held or self._flaw(prompt, closing):
             return False
-        return self._referrer(prompt, closing, aside=False) is None
+        return self._referrer(prompt, closing, branches=False) is None
 
 
 def _messages_between(group: list[Turn]) -> int:

@@ -91,7 +91,7 @@ class _Meter:
         self._messages = 0
         self._model: str | None = None
         self._last: tuple[ModelCall | None, Sent] = None, NOTHING
-        # By how much extractions reduced later requests, by their time.
+        # Maps times of extractions to the size that they removed from later requests.
         self._extracted: dict[float, Sent] = defaultdict(Sent)
         self.begin_anew()
 
@@ -114,7 +114,7 @@ class _Meter:
             if value.tokens:
                 picture = value.block and value.kind != "thinking"
                 chars = 0 if picture else value.chars
-                self._extracted[value.extracted_at] += Sent(chars - len(value.left), int(picture))
+                self._extracted[value.extracted_at] += Sent(chars - len(value.sent), int(picture))
 
     def _call(self, call: ModelCall) -> None:
         self._model = call.model or self._model
@@ -149,7 +149,7 @@ def fit(samples: Sequence[Sample]) -> Calibration | None:
 
 
 def calibrate(samples: Sequence[Sample], others: Sequence[Calibration]) -> Calibration:
-    """Return the calibration by a session's own calls, or its agent's `others`, or a default."""
+    """Fit a session's own calls, else use the median of `others` of its agent, else a default."""
     if own := fit(samples):
         return own
     # The usual guess, 0.25 tokens per character, was too low by a third.
@@ -181,8 +181,8 @@ GIANT = 0.1
 LINKED = (1, 2, 3, 4, 5, 6)
 
 
-# A rung of the ladder: the steps taken. Step 0 takes what the configured rules take; without any
-# step only what was requested is taken.
+# The steps that relief takes together. Step 0 extracts what the configured rules extract; without
+# any step, only requested values are extracted.
 Rung = tuple[int, ...]
 
 

@@ -33,9 +33,9 @@ TURNS = 50
 class Break(Struct, frozen=True):
     """The effect of a plan on the prompt cache, in tokens of the next request.
 
-    `saved` are the tokens that unrequested removals save. `behind` are the tokens that must be
-    written to the cache again because of them. These begin at the first unrequested change, or at
-    the end of the cached prompt if that is earlier, and end at the first requested change.
+    `saved` are the tokens that unrequested removals save. `behind` are the tokens that have to be
+    written to the cache again due to these removals: from the first removal, or from the end of the
+    cached prompt if that is earlier, to the first requested change.
     """
 
     saved: int = 0
@@ -106,9 +106,9 @@ def read(
 ) -> tuple[Cache, Break]:  # fmt: skip
     """Return the cache of a session and the effect of a plan."""
     usage, rate, behind = Usage(), records.rate, 0
-    # Tokens in front of the change: all, and those that are not cached. The cache has the prompt of
-    # the last call that came after all extractions from it, or that reported no cache writes,
-    # unless a later call read nothing of it.
+    # Tokens in front of the change: all, and those that are not cached. The prompt of a call stays
+    # cached if nothing was extracted from it later, or if the call reports no writes. A later call
+    # that writes but reads nothing proves the opposite.
     front, unkept, changed = 0, 0, 0.0
     here = set(plan.met.here)
     taken = {
@@ -116,7 +116,7 @@ def read(
     }
     optional = plan.optional
     start = optional[0].start if optional else 0
-    end = min((edit.start for edit in plan.edits if plan.asks(edit)), default=None)
+    end = min((edit.start for edit in plan.edits if plan.is_requested(edit)), default=None)
     # An archive changes requests from the end of its prompt on: its edits are further back.
     closings = {removal.entry_id for removal in optional if removal.how == "archive"}
     prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}

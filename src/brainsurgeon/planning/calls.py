@@ -111,7 +111,7 @@ def costs_of(spent: Iterable[Spent], configured: Prices) -> tuple[ModelCost, ...
 def _by_model(
     usages: Iterable[tuple[int, ModelCall]], configured: Prices
 ) -> tuple[ModelCost, ...]:  # fmt: skip
-    """Return the costs of numbers of calls, with their usage in sum, by model."""
+    """Return the costs by model, dearest first. Each usage is the total of a number of calls."""
     costs: dict[str | None, ModelCost] = {}
     for number, usage in usages:
         before = costs.get(usage.model, ModelCost(usage.model))
@@ -204,7 +204,7 @@ class RepeatedCall(Struct, frozen=True):
 def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[RepeatedCall]:
     """Yield the calls at the end of a session that equal its last call, newest first.
 
-    A prompt or another call ends them. Results and texts may be between them.
+    They end at a prompt or a different call. Results and texts may be between them.
     """
     last = None
     for parsed in newest_first:
@@ -222,7 +222,7 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
 
 
 def _place(parsed: ParsedLine) -> str:
-    """Return the id of an entry; a made-up one without the line number, which no tail knows."""
+    """Return an entry's id. A made-up id loses its line number, unknown if read backward."""
     ident = parsed.ident or ""
     return ident.rpartition("-")[2] if is_made_up(ident) else ident
 

@@ -92,8 +92,8 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        The paths in `taken` are texts of archives. The archives of the same plan leave at most
-        `farthest` messages after the entry, and have `emptied` it if they are flat.
+        The paths in `taken` are texts of archives. After the archives of this plan, the entry's
+        position is at most `farthest`. If one of them is flat and contains it, it is `emptied`.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         self.parts = parts = list(form.parts(parsed.entry, survey, parsed.offset))
@@ -222,7 +222,7 @@ class FieldRequests:
         if chosen and pristine is not None and pristine > _newness(chosen):
             chosen = None
         marked = pristine is None and any(
-            not request.pristine and request.speaks_of(value.entry_id)
+            not request.pristine and request.concerns(value.entry_id)
             for request in self._restores
             for value in back
         )
@@ -280,7 +280,7 @@ class FieldRequests:
     def _newest_undo(self, ident: str, run_id: int | None) -> float | None:
         undo = (
             _newness(request) for request in self._restores
-            if request.pristine and request.paths is None and request.speaks_of(ident)
+            if request.pristine and request.paths is None and request.concerns(ident)
             and request.rolls_back in (None, run_id)
         )  # fmt: skip
         return max(undo, default=None)

@@ -24,9 +24,9 @@ SHORTEST = 256
 
 
 class Evidence(Struct, frozen=True):
-    """One tool call and its result: the offset of its entry, the bytes of its text.
+    """One tool call and its result.
 
-    A result is `known` unless it expired.
+    `place` is the offset of the result's entry, `size` its bytes. It is `known` unless it expired.
     """
 
     number: int
@@ -90,9 +90,9 @@ def notice(value: Extraction) -> str:
 
 
 def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence]:
-    """Return the calls in entries with their offsets, each with its result.
+    """Return the calls in `entries` (offset and entry), each with its result.
 
-    A result whose call is in none of them has a line of its own.
+    A result without a call there becomes one of an unknown call.
     """
     calls: list[Evidence] = []
     at: dict[str, int] = {}
@@ -126,8 +126,8 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
 def shares(sizes: Sequence[int], budget: int, around: Iterable[int] = repeat(0)) -> list[int]:
     """Return how many bytes of a budget each text gets.
 
-    `around` has the further bytes that a text costs if it gets any. A text that does not fit whole
-    gets no more than an equal share of what is left, but at least `LEAST` bytes while they last.
+    `around` has the further bytes that a text costs if it gets any. A text longer than an equal
+    share of the rest gets that share, but at least `LEAST` bytes as long as the budget has them.
     """
     left, given = budget, []
     for index, (size, besides) in enumerate(zip(sizes, around, strict=False)):
@@ -158,7 +158,7 @@ def _marker(start: int, end: int) -> bytes:  # the bytes from `start` to before 
     return f"\n[... {end - start:,} bytes left out: {start}-{end} ...]\n".encode()
 
 
-class MountPoint(Struct, frozen=True):
+class Occurrence(Struct, frozen=True):
     """A string in a JSON document that is a placeholder, and whether its result failed."""
 
     path: KeyPath
@@ -166,7 +166,7 @@ class MountPoint(Struct, frozen=True):
     failed: bool
 
 
-def placeholders(value: Any, path: KeyPath = (), *, failed: bool = False) -> Iterator[MountPoint]:
+def placeholders(value: Any, path: KeyPath = (), *, failed: bool = False) -> Iterator[Occurrence]:
     if isinstance(value, dict):
         failed = failed or _failed(value)
         for key, inner in value.items():
@@ -175,7 +175,7 @@ def placeholders(value: Any, path: KeyPath = (), *, failed: bool = False) -> Ite
         for index, inner in enumerate(value):
             yield from placeholders(inner, (*path, index), failed=failed)
     elif text := placeholder_in(value):
-        yield MountPoint(path, text, failed)
+        yield Occurrence(path, text, failed)
 
 
 def _failed(holder: dict[str, Any]) -> bool:
@@ -193,7 +193,7 @@ def nearest(path: KeyPath, values: Sequence[Extraction]) -> Extraction:
     return max(values, key=alike)
 
 
-def in_line(calls: Iterable[Evidence]) -> list[Evidence]:
+def by_priority(calls: Iterable[Evidence]) -> list[Evidence]:
     """Return the calls with results: failed ones first, then newer, then larger ones."""
     with_result = (call for call in calls if call.result is not None and call.size)
     return sorted(
@@ -206,7 +206,7 @@ def evidence_text(
     calls: Iterable[Evidence], budget: int, text_of: Callable[[Evidence], bytes]
 ) -> bytes:
     """Return the results of calls, each below its line of the index, in at most `budget` bytes."""
-    waiting = in_line(calls)
+    waiting = by_priority(calls)
     heads = [f"{call.line}\n".encode() for call in waiting]
     given = shares([call.size for call in waiting], budget, [len(head) + 1 for head in heads])
     return b"".join(

@@ -47,8 +47,8 @@ from brainsurgeon.planning.snapshot import Snapshot
 
 # The beginning of an archive's text in a line, and the id that it names.
 ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() + rb")")
-# The beginning of each text that names a value: a placeholder or an archive. The patterns are
-# separate, since each has a literal beginning: one for all took twice as long.
+# The beginning of each text that names a value: a placeholder or an archive. This pattern and the
+# next two are not one: each begins with literal text, one for all took twice as long.
 TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
 _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
 # Emptied signed thinking, in the formats of OpenClaw and Claude Code.
@@ -60,8 +60,8 @@ _Parts = frozenset[tuple[KeyPath, str, str | None]]
 _NAMED = re.compile(
     rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}\Z|{re.escape(MARK)}\narchive: ({ID})"
 )
-NOBODYS = "no record of this store says what stood there"
-ANOTHERS = "the entry is not the recorded one"
+NO_RECORD = "no record of this store says what stood there"
+OTHER_ENTRY = "the entry is not the recorded one"
 SEVERAL = "several extractions may have stood there"
 _Places = dict[KeyPath, list[Extraction]]
 
@@ -69,9 +69,9 @@ _Places = dict[KeyPath, list[Extraction]]
 class Matcher:
     """Finds the recorded extractions in each entry.
 
-    `foreign` collects the placeholders that are a whole value but have no record. `moved` maps the
-    extractions found in an entry with another id to the recorded one. Only at the end of the file
-    is it known whether that occurs, too.
+    `foreign` collects the values that are a placeholder without a record. `moved` maps extractions
+    that were found in an entry with another id to the recorded entry id. Whether the file contains
+    the recorded entry as well is known only at its end.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
@@ -153,7 +153,7 @@ class Matcher:
             )
             if recorded or (ident is not None and unnumbered(name) == placeholder_id(ident)):
                 kind = "an archived turn: " if match[2] else ""
-                yield ident or "", kind + (ANOTHERS if recorded else NOBODYS)
+                yield ident or "", kind + (OTHER_ENTRY if recorded else NO_RECORD)
         # Paths at which several values may have been replaced.
         listed: _Places = defaultdict(list)
         for record in self._replaced.get(ident or "", ()):
@@ -186,8 +186,8 @@ class Matcher:
     def _chosen(self, listed: list[Extraction]) -> Extraction | None:
         """Return the record that counts at a path: the session's own newest, else the newest.
 
-        A replacement may not name its value. If several values are then possible, only a record of
-        this session counts. If its value expired, another record with the same value is returned.
+        Not every replacement names its value. If several values are possible, only a record of this
+        session counts. If its value expired, another record with the same value is returned.
         """
         own = [value for value in listed if value.session_id == self._records.own]
         placed = [value for value in listed if value.id in self._records.placed]
@@ -301,7 +301,7 @@ class Restores:
         """Check whether a request is for a value. An archive's text and link belong together."""
         if value.archive_id is None or request.paths is None:
             return request.wants(value)
-        return request.speaks_of(value.entry_id) and any(
+        return request.concerns(value.entry_id) and any(
             (value.entry_id, path) in self._archives for path in request.paths
         )
 
@@ -420,7 +420,7 @@ def _shortened(
 
 
 def marks_in(lines: Iterable[Line], form: Format) -> tuple[set[str], set[str]]:
-    """Return the candidates for our records in a session: names, and ids of entries.
+    """Return the names and the entry ids with which to look up the records of a session.
 
     The names are those in placeholders and archives, and those that a placeholder in the same entry
     would have. The entries have one of our fields.

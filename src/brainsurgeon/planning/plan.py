@@ -76,11 +76,11 @@ class _Planner:
         self._rules, self._own, self._extract = rules, own, extract
         self._archivals, self._frontier = archivals, frontier
         self._edits: list[Edit] = []
-        # By start of an edit: the id of its entry, if the value was recorded under another id.
+        # Maps the start of an edit to its entry's id, if the value was recorded under another id.
         self._named: dict[int, str] = {}
         # Extractions in the file; the supposed ones are in an entry with another id than recorded.
         self._sighted: list[int] = []
-        self._off = 0
+        self._saved = 0
         self._supposed: list[int] = []
         # If everything is to be restored: our placeholders that no record can restore.
         self._unexplained: list[tuple[str, str]] = []
@@ -93,16 +93,16 @@ class _Planner:
         self._fields = FieldRequests(session)
         self._matcher = Matcher(self._form, session.survey, self._records)
         self._judge = Judge(session, rules, frontier)
-        self._signatures = Gatherer(session, rules, archivals.left)
+        self._signatures = Gatherer(session, rules, archivals.leaving)
         self._signatures.signatures.left = [0] * frontier.doubts
-        # Marks of short lines that may change, or contain one of our placeholders or fields.
+        # How to recognise short lines that may change, or contain our placeholders or fields.
         self._concerned = {*own.answers, *self._matcher.redacted, *self._fields.entries}
         self._ours = re.compile("|".join(map(re.escape, (*_OURS, *own.calls))).encode())
         for verdict in archivals.verdicts:
             self._judge.protect(verdict.closing_id, verdict.until)
 
     def run(self, shortest: int) -> Plan:
-        """Plan all lines but most of those of up to `shortest` bytes."""
+        """Plan all lines, but those of at most `shortest` bytes only if they may concern us."""
         calls = self._frontier.calls
         for parsed in parsed_lines(self._frontier.follow(self._session), self._form):
             if calls is not None and (named := named_call(parsed.entry, self._form)):
@@ -157,7 +157,7 @@ class _Planner:
         met = Sightings(
             tuple(sighted), tuple(number for number, was_read in read.items() if was_read),
             tuple(number for number, was_read in read.items() if not was_read),
-            tuple(sorted(self._matcher.foreign)), self._off,
+            tuple(sorted(self._matcher.foreign)), self._saved,
         )  # fmt: skip
         handled = Handled(
             tuple(fulfilled), self._records.asked_until, tuple(self._unanswered()),
@@ -290,7 +290,7 @@ class _Planner:
         standing = self._matcher.standing(parsed)
         for value in standing:
             if self._session.survey.dead(parsed.offset) is None:
-                self._off += value.tokens
+                self._saved += value.tokens
             supposed = value.id in self._matcher.moved and value.entry_id != parsed.ident
             (self._supposed if supposed else self._sighted).append(value.id)
         if self._restores.everything:

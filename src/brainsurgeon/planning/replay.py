@@ -2,8 +2,8 @@
 
 What the provider read from its cache is taken from the recorded usage. A policy changes it by the
 tokens that it removed, and by the call after an extraction, which reads nothing behind the first
-change. A provider that counts what it writes keeps only the prompts of earlier calls, so that call
-reads the longest of them that ends before the change. Answers are the same under each policy.
+change. A provider that counts what it writes keeps only whole prompts of earlier calls: then this
+call reads the longest one that ends before the change. Answers are the same under each policy.
 """
 
 import sys
@@ -35,7 +35,7 @@ from brainsurgeon.planning.superseded import Values, superseded
 _PLACEHOLDER = placeholder_named("0" * 8)
 # The tokens of a character vary by this much in one session: in the samples, from 0.8 to 1.4.
 _LEAST, _MOST = 0.5, 1.5
-# Number of calls that tell what a prompt grows by beside the lengths of its entries.
+# Minimum number of calls to estimate the growth of a prompt that no entry explains.
 _CALLS = 8
 
 
@@ -53,10 +53,10 @@ class Fixed(Struct, frozen=True):
 
 
 class Value(Struct, frozen=True):
-    """A value of some tokens that the rules extract once `keep` messages follow number `number`.
+    """A value in message `number`, which the rules extract once `keep` messages follow.
 
     `before` are the tokens of the prompt in front of it. It was in fact extracted at `taken_at`, if
-    that is not None. Before the next prompt it is not extracted if it is `fresh`.
+    that is not None. A `fresh` value is not extracted before the next prompt.
     """
 
     number: int
@@ -123,9 +123,9 @@ def _superseded(lines: Lines, form: Format, survey: Survey) -> Mapping[Values, i
 
 
 class _Growth(Struct):
-    """The tokens by which a prompt grew, those by the lengths of its new entries, and new values.
+    """The growth of a prompt in tokens: as recorded, and as estimated by lengths (`sent`).
 
-    The values have their numbers among the events.
+    `values` are the new values, with their numbers among the events.
     """
 
     tokens: int
@@ -134,9 +134,9 @@ class _Growth(Struct):
 
 
 def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
-    """Set by how many tokens each value made the prompts grow, in proportion to their lengths.
+    """Scale the estimated tokens of each value by the recorded growth of its prompt.
 
-    What a prompt grows by beside the lengths of its entries is about the same for each call.
+    The growth that no entry explains is about the same for each call, and is subtracted first.
     """
     for growth in growths:
         growth.sent += sum(value.tokens for _, value in growth.values if value.taken_at is not None)
@@ -172,7 +172,7 @@ def _values(
 
 
 class _Placed:
-    """Values in the order of their places in the prompt, as it would be with all of them."""
+    """Values in the order of their places in the prompt that contains all of them."""
 
     def __init__(self) -> None:
         self.values: list[Value] = []
@@ -199,7 +199,7 @@ class _Placed:
         return self._sums[bisect_left(self.values, tokens, key=_place)]
 
     def in_front_without(self, tokens: int) -> int:
-        """Return the tokens of the values in front of a place in the prompt without them."""
+        """Do as `in_front` for a place in the prompt that contains none of the values."""
         numbers = range(len(self.values))
         return self._sums[bisect_left(
             numbers, tokens, key=lambda number: self.values[number].before - self._sums[number]
@@ -230,7 +230,7 @@ def unpruned(events: Iterable[Event]) -> Iterator[Event]:
             if taken:
                 first = min(value.before for value in taken)
                 broken = first - gone.in_front(first)
-            # A call that reads nothing behind the change would have read more without it.
+            # If a call read nothing behind the change, it would have read more without the change.
             if raw and _is_warm(raw, event) and event.cached <= broken:
                 cached = max(cached, raw.tokens if taken else raw.cached)
             else:
@@ -265,7 +265,7 @@ class Replay:
         self._usage = cache.Usage()
         # The calls since the cache was cold whose prompts no extraction changed, shortest first.
         self._kept: list[ModelCall] = []
-        # Where the prompt changed last, and the end of the first one that was written since.
+        # Where the prompt changed last, and the end of the shortest prompt since.
         self._changed = (0, 0)
         self._calls: list[ModelCall] = []
         self._begun = 0
@@ -289,7 +289,7 @@ class Replay:
         return self._calls
 
     def _call(self, call: ModelCall) -> None:
-        # A value behind the end of the prompt left it otherwise: by a compaction or a step back.
+        # Values behind the end of the prompt are gone by a compaction or a step back.
         self._recent = [value for value in self._recent if value.before < call.tokens]
         self._due.cut(call.tokens)
         self._gone.cut(call.tokens)
@@ -305,7 +305,7 @@ class Replay:
         self._usage.called(call)
 
     def _read(self, call: ModelCall, cached: int) -> int:
-        """Return how much of its prompt a call reads from the cache: unless changed, `cached`."""
+        """Return the tokens that a call reads from the cache; `cached` if no change prevents it."""
         start, end = self._changed
         if not start < cached < end:
             return cached

@@ -10,7 +10,7 @@ CLOCK_TOLERANCE = 3600.0
 LONGEST_PAUSE = 2 * 86_400.0
 # Seconds for which values are kept after a rewrite whose old file cannot be removed.
 ENDED = 30 * 86_400.0
-# Seconds before their expiry from which `status` announces values of missing sessions.
+# `status` announces values of missing sessions this many seconds before they expire.
 NOTICE = 7 * 86_400.0
 
 UNPLACED = "its placeholder is in no session any more"

@@ -72,9 +72,9 @@ class Signature(Struct, frozen=True):
 class Signatures(Struct):
     """All signatures of one session.
 
-    `left` are the offsets of live entries with values that stay extracted. `sent` maps the start of
-    each edit to whether its entry is live, and to the offset after which it breaks signatures.
-    `unfit` are the entries whose signed thinking should be restored, but would no longer be valid.
+    `left` are the offsets of live entries with values that stay extracted. `sent` has, by start of
+    each edit, whether its entry is live, and the offset after which it breaks signatures. `unfit`
+    are the entries whose signed thinking should be restored, but would no longer be valid.
     """
 
     standing: list[Signature] = field(default_factory=list)
@@ -152,7 +152,7 @@ _AnyEdit = TypeVar("_AnyEdit", bound=Edit)
 
 
 class Gatherer:
-    """Collects the signatures line by line. This rewrite takes entries `leaving` off the branch."""
+    """Collects the signatures line by line. In this rewrite, entries `leaving` leave the branch."""
 
     def __init__(self, session: Snapshot, rules: Rules, leaving: Container[int]) -> None:
         self.signatures = Signatures()
@@ -197,7 +197,7 @@ class Gatherer:
         self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
         # A signature is valid if everything before it is now as the agent wrote it, and was so when
-        # the thinking was signed. So no value before it may have been extracted earlier than it.
+        # the thinking was signed. So nothing in front of it may have been extracted earlier.
         thoughts = self._form.thoughts(parsed.entry) if back else None
         if thoughts is None or not self._is_signed(thoughts):
             return []

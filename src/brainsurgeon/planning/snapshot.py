@@ -75,9 +75,9 @@ class Frontier:
     extracted if its entry were old, its protection over, or its branch dead or alive again. The
     caller has to check whether appended lines or requests affect older lines.
 
-    The next scan has to begin at `since` in the survey at the latest; None switches that off.
-    `remembers` is as in `Habits`. There are `placeholders` before the first line. Unless `calls` is
-    None, the planner adds the calls in all lines, by digests of their ids.
+    The next scan has to begin at `since` (as in `Survey`) at the latest; with None it reads all.
+    `remembers` is as in `Habits`. `placeholders` means that some are before the first line. Unless
+    `calls` is None, the planner adds the calls in all lines, by digests of their ids.
     """
 
     def __init__(

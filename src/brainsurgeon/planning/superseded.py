@@ -26,8 +26,8 @@ class _Call(NamedTuple):
 def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[Values, str]:
     """Map live values that are superseded to the id of the entry that supersedes them.
 
-    A result is superseded by a later one of the same call, by a later read of its whole file, by a
-    later change of its file, and by a later result of the same text and images. One that failed
+    A result is superseded by a later one of an equal call, by a later read of its whole file, by a
+    later change of its file, or by a later result of the same text and images. A failed result
     supersedes only the arguments of its call. An attached file counts as a read, a reminder as a
     result.
     """
@@ -82,10 +82,10 @@ def _texts(
     texts: dict[Values, str] = defaultdict(str)
     for part in form.parts(parsed.entry, survey, parsed.offset):
         call_id, value = form.anchor(parsed.entry, part.path), value_at(parsed.entry, part.path)
-        told = part.kind in ("tool_result", "system") and not part.dead and call_id not in failed
-        if told and part.block:
+        shown = part.kind in ("tool_result", "system") and not part.dead and call_id not in failed
+        if shown and part.block:
             value = _digest(json.dumps(value, sort_keys=True)).hex()
-        if told and isinstance(value, str):
+        if shown and isinstance(value, str):
             texts[parsed.ident, part.kind, call_id] += value
     return texts
 

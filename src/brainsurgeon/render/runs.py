@@ -395,7 +395,7 @@ def metrics(measured: Iterable[reports.Metric]) -> str:
     ]
     for metric in measured:
         name = f"brainsurgeon_{metric.name}"
-        lines += [f"# HELP {name} {metric.says}", f"# TYPE {name} {metric.kind}"]
+        lines += [f"# HELP {name} {metric.help_text}", f"# TYPE {name} {metric.kind}"]
         if isinstance(metric.value, dict):
             lines += [
                 f'{name}{{outcome="{outcome.translate(_ESCAPED)}"}} {_number(number)}'
