@@ -574,7 +574,7 @@ def watched(world, monkeypatch, **keys):
     monkeypatch.setattr(daemons, "ROOTS_INTERVAL", 0.2)
     one = in_process(world, **keys)
     due = []
-    monkeypatch.setattr(one, "_due", due.append)
+    monkeypatch.setattr(one, "_scan_soon", due.append)
     thread = threading.Thread(target=one._watch)
     thread.start()
     try:
@@ -646,9 +646,9 @@ def test_what_changed_is_due_after_the_quiet_time(world):
     """A later change of the same path moves the one job; the quiet time is that of now."""
     one = in_process(world, quiet_seconds=30)
     with freeze_time("2026-11-21 12:00:00") as frozen:
-        one._due("/s.jsonl")
+        one._scan_soon("/s.jsonl")
         frozen.tick(10)
-        one._due("/s.jsonl")
+        one._scan_soon("/s.jsonl")
     one._scheduler.start(paused=True)
     [job] = one._scheduler.get_jobs()
     one._scheduler.shutdown()
@@ -733,8 +733,8 @@ def test_scans_requests_and_retention_take_turns(world, monkeypatch):
     one = in_process(world, **HOURLY)
     one._schedule()
     for number in range(4):
-        one._due(f"/{number}.jsonl")
-    one._scheduler.add_job(one._retain)
+        one._scan_soon(f"/{number}.jsonl")
+    one._scheduler.add_job(one._run_retention)
     one._scheduler.start()
     wait_until(lambda: len(work.spans) == 6)
     one._scheduler.shutdown()
@@ -769,7 +769,7 @@ def test_whatever_goes_wrong_is_said_and_the_next_run_comes(world, monkeypatch, 
     one = in_process(world)
     structlog.reset_defaults()
     with capture_logs() as logs:
-        {"scan": one._scan, "retention": one._retain}[job]()
+        {"scan": one._scan, "retention": one._run_retention}[job]()
 
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [(f"{job}_failed", "error")]
     assert logs[0]["reason"] == "ValueError"
@@ -781,7 +781,7 @@ def test_a_daemon_that_was_told_to_stop_begins_nothing(world, monkeypatch):
     one = in_process(world)
     one._stop.set()
     one._scan()
-    one._retain()
+    one._run_retention()
 
     assert not is_cut(path, ident)
     with pytest.raises(StoppedError):

@@ -20,15 +20,15 @@ on.
 
 - ConfigError: the configuration is invalid; all problems are listed;
 - NotFoundError, with the subclasses NoSuchKeyError and GoneError: no such session, entry or value;
-- AmbiguousError: a name matches several things, listed in `candidates`; its subclass UntoldError:
+- AmbiguousError: a name matches several things, listed in `candidates`; its subclass UnnamedError:
   no name was given, and several sessions are possible;
 - ExpiredError: the value is gone; `tombstones` say when it expired and how big it was;
 - BusyError: another process uses the store or the file; try again;
-- ChangedError: the file differs from what was recorded; GuardedError: its agent does not use it any
-  more, so it is not written;
+- ChangedError: the file differs from what was recorded;
+- MovedError: the agent does not use the file any more, so the file is not written;
 - StoreUnusableError, with the subclasses StoreDamagedError and DamagedError: the store cannot be
   used; nothing was touched;
-- StoreFullError: nothing was extracted; FailedError: the session's file was left as it is.
+- StoreFullError: no room for more values; FailedError: the session's file was left as it is.
 
 Times are seconds since 1970 in UTC, sizes named `size` or `bytes` are bytes, `chars` characters.
 """

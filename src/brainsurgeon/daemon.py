@@ -51,7 +51,7 @@ ROOTS_INTERVAL = 5.0
 WAKE_INTERVAL = 1.5
 # Seconds between two checks of the wall clock, and the change in seconds that is ignored.
 CLOCK_INTERVAL, CLOCK_TOLERANCE = 10.0, 1.0
-# Seconds between two looks for signals in one session.
+# Seconds between two searches of one session for signals, such as a repeated tool call.
 LOOK_INTERVAL = 5.0
 # Prefix of the ids of the jobs that scan one path.
 _DUE = "due:"
@@ -78,7 +78,7 @@ def run(load: Callable[[], Settings]) -> None:
     settings = load()
     log.set_up(settings)
     with hold_daemon_lock(settings.state_dir), open_store(settings.state_dir) as store:
-        gc.freeze()  # loaded modules are never garbage: collections skip them
+        gc.freeze()  # garbage collections need not examine the loaded modules
         _Daemon(load, settings, store).run()
 
 
@@ -135,7 +135,7 @@ class _Daemon:
             add(self._beat, "interval", seconds=self._beat_interval, id="watchdog")
         add(self._scan, scan_trigger(self._settings), id="scan")
         if self._settings.retention_cron:
-            add(self._retain, cron_trigger(self._settings.retention_cron), id="retention")
+            add(self._run_retention, cron_trigger(self._settings.retention_cron), id="retention")
 
     def _follow_clock(self) -> None:
         """Schedule all jobs again whenever the wall clock was set: the scheduler depends on it."""
@@ -147,7 +147,7 @@ class _Daemon:
                 self._schedule()
                 for job in self._scheduler.get_jobs():
                     if job.id.startswith(_DUE):
-                        self._due(*job.args)
+                        self._scan_soon(*job.args)
 
     def _check(self) -> None:
         """Raise StoppedError if the daemon is to end. Every step of the work calls this."""
@@ -206,7 +206,7 @@ class _Daemon:
         # Only the worker writes to the store.
         self._scheduler.add_job(note_failure, args=[self._store, event, why, time.time()])
 
-    def _retain(self) -> None:
+    def _run_retention(self) -> None:
         if self._stop.is_set():
             return
         try:
@@ -257,7 +257,7 @@ class _Daemon:
                 continue
             try:
                 for path in self._changes(roots):
-                    self._due(path)
+                    self._scan_soon(path)
                     self._look_soon(path)
             except (OSError, RuntimeError) as error:  # watchfiles raises either
                 self._log.warning(
@@ -267,12 +267,12 @@ class _Daemon:
                 self._stop.wait(60)
 
     def _changes(self, roots: Roots) -> Iterator[str]:
-        """Yield the sessions that change below these roots, until another set of roots exists."""
+        """Yield the changed paths below these roots, until the set of existing roots changes."""
         try:
             yield from self._changes_below(roots, ignore_denied=False)
         except PermissionError:
             # Every scan reports unreadable places. Permission errors are ignored only after one
-            # occurred, since ignoring them also hides the limit on watches.
+            # occurred, since this also hides the error that inotify's limit is reached.
             yield from self._changes_below(roots, ignore_denied=True)
 
     def _changes_below(self, roots: Roots, *, ignore_denied: bool) -> Iterator[str]:
@@ -300,7 +300,7 @@ class _Daemon:
             if existing(self._settings) != roots or not self._settings.watch:
                 return
 
-    def _due(self, path: str) -> None:
+    def _scan_soon(self, path: str) -> None:
         due = datetime.now(UTC) + timedelta(seconds=self._settings.quiet + 0.5)
         self._scheduler.add_job(
             self._scan, "date", [path], run_date=due, id=_DUE + path, replace_existing=True

@@ -24,8 +24,8 @@ class StoppedError(Exception):
 class NotIdleError(Exception):
     """The session may not be touched now, but perhaps by a later run.
 
-    `until` is when time alone may change that (seconds since 1970). With `in_database`, only a
-    change of the session's database can change it earlier; with `given_up`, none is waited for.
+    It may be idle at `until` (seconds since 1970) without any change. With `in_database`, runs look
+    again only then or when its database changed; with `given_up`, no such change is expected.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class AmbiguousError(BrainsurgeonError):
 
     def __init__(self, what: str, candidates: Sequence[str], hint: str) -> None:
         self.candidates = tuple(candidates)
-        super().__init__(f"{what} fits {len(self.candidates)}: {hint}\n{_some(self.candidates)}")
+        super().__init__(f"{what} matches {len(self.candidates)}: {hint}\n{_some(self.candidates)}")
 
 
-class UntoldError(AmbiguousError):
+class UnnamedError(AmbiguousError):
     """No session was named, and it is unknown which of several makes this call."""
 
     def __init__(self, candidates: Sequence[str]) -> None:
@@ -122,12 +122,12 @@ class BusyError(BrainsurgeonError):
 
 
 class ChangedError(BrainsurgeonError):
-    """The place in the session is not as it was recorded; nothing was changed."""
+    """The session differs from its record; nothing was changed."""
 
     exit_code = 3
 
 
-class GuardedError(BrainsurgeonError):
+class MovedError(BrainsurgeonError):
     """The agent now keeps its sessions elsewhere; its files are no longer changed."""
 
     exit_code = 3

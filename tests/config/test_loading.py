@@ -297,7 +297,7 @@ BAD = [
     ("profiles", "{night = {keep_resent = 1}}",
      "profiles.night.keep_resent: no such key; did you mean keep_recent?"),
     ("profiles", '{night = {rules = [{kind = "user"}], trigger_types = ["user"]}}',
-     "profiles.night: wants rules or trigger_types, but a table of both is given"),
+     "profiles.night: wants rules or trigger_types, but a table with both is given"),
     ("use", '[{sessions = "main/*", profile = "debugg"}]',
      'use[0].profile: wants a profile, but "debugg" is given; did you mean debug?'),
     ("profile", '"leam"', 'profile: wants a profile, but "leam" is given; did you mean lean?'),
@@ -306,9 +306,9 @@ BAD = [
      "use[0].sessions[0]: wants a glob of agent/name"),
     ("use", '[{sessions = ["key:"], profile = "debug"}]', "use[0].sessions[0]: wants a glob of"),
     ("use", '[{sessions = "*", profile = "chat"}, {sessions = "a/b", profile = "debug"}]',
-     'use[1].sessions: can never match: wants others than "*" before it takes'),
+     'use[1].sessions: can never match: wants globs that earlier ones do not cover ("*")'),
     ("use", '[{sessions = "a/*", profile = "chat"}, {sessions = "a/b*", profile = "debug"}]',
-     'use[1].sessions: can never match: wants others than "a/*" before it'),
+     'use[1].sessions: can never match: wants globs that earlier ones do not cover ("a/*")'),
     ("keep_resent", "3", "keep_resent: no such key; did you mean keep_recent?"),
 ]  # fmt: skip
 

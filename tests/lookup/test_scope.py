@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from brainsurgeon.errors import AmbiguousError, NotFoundError, UntoldError
+from brainsurgeon.errors import AmbiguousError, NotFoundError, UnnamedError
 from brainsurgeon.lookup.scope import Caller, Scope, bound, session_for, sessions_in
 from building.world import Conversation, dump
 
@@ -24,7 +24,7 @@ def meant(world, call=CALL, **settings):
         found = session_for(
             world.settings(**settings), world.no_store, Caller(Scope("main"), call, time.time), None
         )
-    except UntoldError:
+    except UnnamedError:
         return None
     return os.path.basename(found.path)
 

@@ -35,7 +35,7 @@ def run(world, event="values_damaged", **settings):
     """Let the daemon do a retention run; give the events of a name in its log."""
     structlog.reset_defaults()
     with capture_logs() as logs:
-        _Daemon(None, world.settings(**settings), world.store)._retain()
+        _Daemon(None, world.settings(**settings), world.store)._run_retention()
     assert any(entry["event"] == "retention_finished" for entry in logs)
     return [entry for entry in logs if entry["event"] == event]
 

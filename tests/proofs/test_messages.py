@@ -13,7 +13,7 @@ ROOT = TOP / "src" / "brainsurgeon"
 NAMES = {
     name for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, errors.BrainsurgeonError)
-    and name not in {"ConfigError", "AmbiguousError", "UntoldError", "ExpiredError"}
+    and name not in {"ConfigError", "AmbiguousError", "UnnamedError", "ExpiredError"}
 }  # fmt: skip
 # What to do: a command, an option, a wish, another try; or that nothing was done.
 ADVICE = re.compile(

@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import Any
 
-from brainsurgeon.cli.options import OutputError, discard_output, release_output, take_over
+from brainsurgeon.cli.options import OutputError, discard_output, flush_output, replace_streams
 from brainsurgeon.errors import BrainsurgeonError
 
 
@@ -21,13 +21,13 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     os.umask(0o077)
-    take_over()
+    replace_streams()
     signal.signal(signal.SIGTERM, _terminated)
     gc.disable()  # imports leave no garbage; the command enables it again
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # else it would search every installed package
     code = _run()
     try:
-        release_output()
+        flush_output()
     except BrokenPipeError:
         pass
     except BrainsurgeonError as error:

@@ -66,7 +66,7 @@ def restore(
     settings = options.load_settings()
     if run is not None:
         if entry or everything or key or pristine or values or wait:
-            raise UsageError("--run goes with --session only")
+            raise UsageError("--run can be combined with --session only")
         if not (run.isascii() and run.isdigit() and int(run[:18]) > 0):
             raise UsageError(
                 f"--run {run}: wants the number of a run; `brainsurgeon history` lists them"
@@ -79,7 +79,7 @@ def restore(
     if everything == (entry is not None):
         raise UsageError("restore wants one ENTRY, or --all")
     if everything and (key or values):
-        raise UsageError("--key and --values go with one ENTRY, not with --all")
+        raise UsageError("--key and --values need one ENTRY, not --all")
     with options.recovered_store(settings) as store:
         if entry is None:
             _restore_all(settings, store, session, pristine=pristine, patience=patience)
@@ -131,9 +131,9 @@ def _restore_all(
     overfull = operations.restore.overfull_after(settings, store, time.time(), session=session)
     if overfull:
         complain(render.sessions.overfull(overfull))
-    ahead = partial(options.ahead_of_restore, settings, store)
+    sizes = partial(options.sizes_to_restore, settings, store)
     quiet = options.given.json or session is not None
-    with options.progress_bar("restoring", ahead, quiet=quiet) as progress:
+    with options.progress_bar("restoring", sizes, quiet=quiet) as progress:
         done = operations.restore.restore_all(
             settings, store, clock=time.time, session=session, pristine=pristine,
             watch=Watch(progress, waiting=waiting, patience=patience),

@@ -137,13 +137,13 @@ def _options(
     Example:
       brainsurgeon scan --dry-run      show what would be extracted
     """  # noqa: D301
-    gc.freeze()  # loaded modules are never garbage: collections skip them
+    gc.freeze()  # garbage collections need not examine the loaded modules
     gc.enable()
     given.config = config
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the application; with one command only if the words name one.
+    """Return the application, with all commands, or only with those that `words` names.
 
     Adding a command takes about 1 ms, since typer reads its signature.
     """

@@ -165,7 +165,7 @@ def reading() -> Iterator[tuple[Settings, Store]]:
 
 
 def say(text: str) -> None:
-    """Print a text with the control characters of names in it escaped."""
+    """Print lines of text; other control characters are escaped."""
     print(readable_lines(text))
 
 
@@ -187,11 +187,11 @@ def is_watched() -> bool:
 
 @contextmanager
 def progress_bar(
-    verb: str, ahead: Callable[[], list[int]], *, quiet: bool
+    verb: str, list_sizes: Callable[[], list[int]], *, quiet: bool
 ) -> Iterator[Callable[[SessionFile], None]]:
     """Show how many of all sessions and bytes are done, and how long the rest may take.
 
-    `ahead` returns the size of each. It walks the roots, so it is only called if the bar is shown.
+    `list_sizes` returns the size of each. It walks the roots: it is only called for a shown bar.
     """
     if quiet or not is_watched():
         yield lambda _: None
@@ -200,7 +200,7 @@ def progress_bar(
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
-    sizes = ahead()
+    sizes = list_sizes()
     console = Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
     columns = (
         TextColumn("{task.description}", markup=False,
@@ -223,7 +223,7 @@ def progress_bar(
         yield step
 
 
-def ahead_of_scan(settings: Settings, store: Store, only: Collection[str] = ()) -> list[int]:
+def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) -> list[int]:
     """Return the sizes of the sessions that a run will read: changed, or to be read again."""
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.sessions.discovery import discover
@@ -232,7 +232,7 @@ def ahead_of_scan(settings: Settings, store: Store, only: Collection[str] = ()) 
     roots, rules = settings.root_directories(), settings.rules_fingerprint()
     known = store.files.all()
 
-    def rests(file: SessionFile) -> bool:
+    def is_skipped(file: SessionFile) -> bool:
         state = known.get(file.path)
         if only or state is None:
             return bool(only) and file.path not in only
@@ -241,11 +241,11 @@ def ahead_of_scan(settings: Settings, store: Store, only: Collection[str] = ()) 
 
     return [
         file.fingerprint.size for file in (*discover(roots), *list_rows(roots))
-        if isinstance(file, SessionFile) and not rests(file)
+        if isinstance(file, SessionFile) and not is_skipped(file)
     ]  # fmt: skip
 
 
-def ahead_of_restore(settings: Settings, store: Store) -> list[int]:
+def sizes_to_restore(settings: Settings, store: Store) -> list[int]:
     from brainsurgeon.lookup.sessions import all_sessions
 
     sessions = all_sessions(settings, store, beyond=True)
@@ -260,7 +260,7 @@ class OutputError(BrainsurgeonError):
 def _output() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError as error:  # with its number, typer would make it exit code 1
+    except BrokenPipeError as error:  # with an errno, typer would exit with code 1
         raise BrokenPipeError from error
     except OSError as error:
         raise OutputError(f"standard output cannot be written: {error.strerror}") from error
@@ -291,7 +291,7 @@ class _Messages(io.TextIOWrapper):
             super().flush()
 
 
-def take_over() -> None:
+def replace_streams() -> None:
     """Replace the standard streams; closed descriptors lead to /dev/null from now on.
 
     Otherwise a database could get the number of a closed standard stream, and prints would be
@@ -305,14 +305,14 @@ def take_over() -> None:
     for name, descriptor, kind in (("stdout", 1, _Output), ("stderr", 2, _Messages)):
         stream = getattr(sys, name) or open(descriptor, "w", closefd=False)  # noqa: SIM115
         taken = kind(
-            encoding=stream.encoding, errors="backslashreplace",  # it may lack some characters
+            encoding=stream.encoding, errors="backslashreplace",  # some encodings lack characters
             line_buffering=stream.line_buffering, write_through=stream.write_through,
             buffer=stream.detach(),
         )  # fmt: skip
         setattr(sys, name, taken)
 
 
-def release_output() -> None:
+def flush_output() -> None:
     """Flush standard output; if that fails, raise OutputError and discard later output."""
     try:
         sys.stdout.flush()
@@ -329,7 +329,7 @@ def discard_output() -> None:
 
 
 def values_text(values: dict[str, Any], same_as: dict[str, str]) -> str:
-    """Return one value as it is, several under their paths and those of their copies."""
+    """Return one value as it is, or several, each below its paths."""
     texts = []
     for path, value in values.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -36,7 +36,7 @@ def scan(
     once: bool = Option(False, help="Has no effect: a scan is always one run."),  # noqa: ARG001
     dry_run: bool = Option(False, help="Print what would be done and why; write nothing."),
     session: options.Sessions = None,
-    retain: bool = Option(
+    only_retention: bool = Option(
         False, "--retention", help="Only delete expired values; read no session."
     ),
     verbose: bool = Option(False, help="With --dry-run, list every value that would be extracted."),
@@ -50,10 +50,10 @@ def scan(
       brainsurgeon scan --dry-run --session main/0f3c
     """  # noqa: D301  \b keeps the example from being reflowed
     settings = options.load_settings()
-    if retain:
+    if only_retention:
         if session or verbose:
             raise UsageError("--retention cannot be combined with --session or --verbose")
-        _retain(settings, dry_run=dry_run)
+        _run_retention(settings, dry_run=dry_run)
         return
     from brainsurgeon.lookup.sessions import session_named
 
@@ -61,9 +61,9 @@ def scan(
     with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         only = {session_named(settings, store, name).path for name in session or ()}
         ended = _Ended(settings, dry_run=dry_run, verbose=verbose)
-        ahead = partial(options.ahead_of_scan, settings, store, only)
-        gc.freeze()  # loaded modules are never garbage: collections skip them
-        with options.progress_bar("looking at", ahead, quiet=options.given.json) as progress:
+        sizes = partial(options.sizes_to_scan, settings, store, only)
+        gc.freeze()  # garbage collections need not examine the loaded modules
+        with options.progress_bar("looking at", sizes, quiet=options.given.json) as progress:
             report = operations.scan.scan(
                 settings, store, clock=time.time, dry_run=dry_run,
                 watch=Watch(progress, ended=ended.add),
@@ -99,7 +99,7 @@ class _Ended:
         self._dry_run, self._verbose = dry_run, verbose
         self._texts, self._packed = list[str](), list[bytes]()
         self.log = None
-        if settings.log_level == "debug":  # all other facts are in the report
+        if settings.log_level == "debug":  # the report has everything else
             from brainsurgeon import log
 
             log.set_up(settings)
@@ -190,7 +190,7 @@ def mcp(
     serve(settings, scope)
 
 
-def _retain(settings: Settings, *, dry_run: bool) -> None:
+def _run_retention(settings: Settings, *, dry_run: bool) -> None:
     """Delete expired values. Without a terminal, print the report only if anything happened."""
     with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         done = RetentionReport(dry_run)
@@ -261,7 +261,7 @@ def status(
             write_metrics(settings, output)
         return
     if output or show or previews:
-        raise UsageError("--output, --open and --previews go with --format html")
+        raise UsageError("--output, --open and --previews need --format html")
     now = time.time()
     with options.store_to_read(settings) as store:
         current = operations.status.status(settings, store, now)

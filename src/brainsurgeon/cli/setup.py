@@ -113,7 +113,7 @@ def init(
 
 def _print_system_unit(config: str | None, *, systemd: bool) -> None:
     if not systemd:
-        raise UsageError("--system goes with --systemd")
+        raise UsageError("--system needs --systemd")
     print(operations.init.system_unit(_program(), config), end="")
     if sys.stdout.isatty():
         typer.echo("\n" + INSTALL, err=True)
@@ -160,8 +160,8 @@ def _look(setup: Setup) -> tuple[ScanReport, str]:
     """Return the report of a dry run with the settings that will be in force, and an estimate."""
     settings = setup.settings
     with options.store_to_read(settings) as store:
-        ahead = partial(options.ahead_of_scan, settings, store)
-        with options.progress_bar("looking at", ahead, quiet=given.json) as progress:
+        sizes = partial(options.sizes_to_scan, settings, store)
+        with options.progress_bar("looking at", sizes, quiet=given.json) as progress:
             report = operations.scan.scan(
                 settings, store, clock=time.time, dry_run=True, watch=Watch(progress)
             )

@@ -265,7 +265,7 @@ def history(
 
 
 def _follow(since: str | None, session: str | None, kinds: list[str]) -> None:
-    # An error is no event: it is only printed on standard error.
+    # Standard output has only events: errors must not be printed there as JSON.
     in_json, options.given.json = options.given.json, False
     settings = options.load_settings()
     follow = operations.history.follow

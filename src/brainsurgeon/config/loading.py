@@ -1,4 +1,4 @@
-"""Load the settings from a TOML file and the environment; list all problems of them.
+"""Load the settings from a TOML file and the environment, and list all their problems.
 
 A problem is written as `key: expected value, but given value`.
 """
@@ -97,9 +97,9 @@ def contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
     archives = {"archive": settings.archive}
     for name, profile in settings.profiles.items():
         if "command" in profile.archive.model_fields_set:
-            archives[f"profiles.{name}.archive"] = settings.archive.under(profile.archive)
+            archives[f"profiles.{name}.archive"] = settings.archive.overridden_by(profile.archive)
         if {"rules", "trigger_types"} <= profile.model_fields_set and profile.rules:
-            yield f"profiles.{name}: wants rules or trigger_types, but a table of both is given"
+            yield f"profiles.{name}: wants rules or trigger_types, but a table with both is given"
     for place, archive in archives.items():
         if archive.command and not archive.enabled:
             yield f"{place}.command: wants archive.enabled = true beside it, but false is given"
@@ -140,11 +140,11 @@ def _unusable(settings: Settings) -> Iterator[str]:
             for glob in use.sessions
         ]
         if all(covering):
-            takes = ", ".join(map(json.dumps, dict.fromkeys(covering)))
+            names = ", ".join(map(json.dumps, dict.fromkeys(covering)))
             listed = json.dumps(list(use.sessions), ensure_ascii=False)
             yield (
-                f"use[{number}].sessions: can never match: wants others than {takes} before it "
-                f"takes, but {listed} is given"
+                f"use[{number}].sessions: can never match: wants globs that earlier ones do not "
+                f"cover ({names}), but {listed} is given"
             )
         earlier += use.sessions
 
@@ -164,7 +164,7 @@ _TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
 PREFIX = "BRAINSURGEON_"
 """Prefix of the environment variables that override keys."""
 REMEMBERED = ("last_run_at", "last_retention_run_at")
-"""Keys that the store replaced: accepted with a warning."""
+"""Former keys, accepted with a warning: the store keeps their values now."""
 
 
 def config_path(given: str | None) -> str | None:

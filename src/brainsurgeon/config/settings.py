@@ -1,4 +1,4 @@
-"""The models of the configuration and its tables, and what the program reads from them."""
+"""The models of the configuration and its tables, and the rules made from them."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class ArchiveTable(SettingsTable):
     keep_turns: Count = key(2, "number of newest turns that are not archived")
     command: Command = key((), "your program that writes the summaries")
 
-    def under(self, profile: ArchiveTable) -> ArchiveTable:
-        return self.model_copy(update=given(profile))
+    def overridden_by(self, other: ArchiveTable) -> ArchiveTable:
+        return self.model_copy(update=given(other))
 
 
 class PriceTable(SettingsTable):
@@ -119,7 +119,7 @@ class BudgetTable(SettingsTable):
     )
 
     def by_tier(self) -> dict[Tier | None, float]:
-        """Return the thresholds that are set, by tier. A single one is set for all models."""
+        """Return the thresholds by tier, None for unknown models. One number applies to all."""
         if isinstance(self.threshold, float):
             return dict.fromkeys((*TIERS, None), self.threshold)
         return dict[Tier | None, float]((self.threshold or {}).items())
@@ -189,7 +189,7 @@ class Profiled(SettingsTable):
 
 
 class ProfileTable(Profiled):
-    """Settings under a name; keys that it does not set keep their values."""
+    """Settings of a profile. Keys that are left out keep their values."""
 
 
 class UseTable(SettingsTable):
@@ -208,7 +208,7 @@ ALIASES = {
     "sealed": "signed_thinking",
     "sealed_models": "signed_models",
 }
-"""Other names of keys. A number alone is seconds."""
+"""Other names of keys."""
 BUILT_IN: dict[str, dict[str, Any]] = {
     "debug": {"budget": {"threshold": 0.65}},
     "implement": {"budget": {"threshold": 0.70}},
@@ -297,7 +297,7 @@ class Settings(Profiled):
         return renamed | {name: value for name, value in table.items() if name not in ALIASES}
 
     @property
-    def judged_whole(self) -> bool:
+    def needs_whole_session(self) -> bool:
         """Whether decisions depend on a whole session: its turns, load, or superseded values."""
         budget = self.budget.enabled or self.budget.max_messages > 0
         return self.archive.enabled or budget or self.superseded
@@ -307,7 +307,7 @@ class Settings(Profiled):
         return bool(self.use or self.profile)
 
     @property
-    def asks_for_keys(self) -> bool:
+    def uses_session_keys(self) -> bool:
         return any(glob.startswith(KEY) for one in self.use for glob in one.sessions)
 
     def profile_of(self, titles: Iterable[str], keys: Iterable[str]) -> str | None:
@@ -338,8 +338,8 @@ class Settings(Profiled):
             budget["threshold"] = self.budget.by_tier() | threshold
             threshold = None
         values["budget"] = self.budget.model_copy(update=budget)
-        values["archive"] = self.archive.under(profile.archive)
-        # The first glob that matches a model counts, so the globs of the profile come first.
+        values["archive"] = self.archive.overridden_by(profile.archive)
+        # The first matching glob counts. The profile's come first, with its values for equal globs.
         values["windows"] = {**profile.windows, **self.windows, **profile.windows}
         values["tiers"] = {**profile.tiers, **self.tiers, **profile.tiers}
         chosen = self.model_copy(update=values)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UntoldError, UsageError
+from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UnnamedError, UsageError
 from brainsurgeon.formats.base import Format, dict_or_empty
 from brainsurgeon.hosts import claude_code, openclaw, openclaw_gate
 from brainsurgeon.lookup.sessions import (
@@ -111,7 +111,7 @@ def session_for(
     """Return the session that is named, or that made the call, or that `holds` the entry.
 
     Waits for calls that Claude Code has not written yet. Raises NotFoundError for a session that
-    does not exist or is out of scope, UntoldError if several sessions are possible.
+    does not exist or is out of scope, UnnamedError if several sessions are possible.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
     if name:
@@ -146,8 +146,8 @@ def holder_beside(
 ) -> Session:  # fmt: skip
     """Return the session that a sub-agent was started by, else the only one of its agent.
 
-    Both must have the entry. Raises NotFoundError without one, UntoldError if there are several,
-    unless Claude Code copied the entry into forks: then it is the newest.
+    Both must have the entry. Raises NotFoundError without one, UnnamedError if there are
+    several, unless Claude Code copied the entry into forks: then it is the newest.
     """
     beside = [
         item for item in sessions_in(settings, store, scope)
@@ -168,7 +168,7 @@ def own_session(settings: Settings, store: Store, caller: Caller, name: str | No
     """
     try:
         own = session_for(settings, store, caller, None)
-    except UntoldError as why:  # a name cannot help: the caller may not see every session
+    except UnnamedError as why:  # a name cannot help: the caller may not see every session
         raise UsageError(
             "it is unknown which session makes this call, so none can be given; in a shell, "
             "`brainsurgeon evidence SESSION` prints it"
@@ -212,14 +212,14 @@ def started_by(own: Session, others: list[Session]) -> list[Session]:
 
 
 def _only_one(sessions: list[Session], holds: Callable[[Session], bool] | None) -> Session:
-    """Return the only session that has the entry. Without an entry, raise UntoldError."""
+    """Return the only session that has the entry. Without an entry, raise UnnamedError."""
     if holds is not None:
         sessions = list(filter(holds, sessions))
         if not sessions:
             raise NotFoundError("no session of this agent has that entry; name another `entry`")
         if len(sessions) == 1:
             return sessions[0]
-    raise UntoldError([session.title for session in _newest_first(sessions)])
+    raise UnnamedError([session.title for session in _newest_first(sessions)])
 
 
 def _newest_first(sessions: list[Session]) -> list[Session]:

@@ -37,8 +37,8 @@ def answer(
         call = parse_call(arguments)
         asked = _Asked(settings, Caller(scope, arguments, clock), call)
         if read := _READ.get(call.action):
-            with open_to_read(settings.state_dir) as found:
-                text = read(asked, found, asked.session(found))
+            with open_to_read(settings.state_dir) as store:
+                text = read(asked, store, asked.session(store))
         else:
             with open_store(settings.state_dir) as store:
                 recover(store)
@@ -76,8 +76,8 @@ class _Asked(NamedTuple):
     def session(self, store: Store) -> Session:
         """Return the named session, else the calling one, else the only one with the entry.
 
-        If the calling session does not have the entry: the one of its parent or agent that does.
-        Evidence is only for the calling session and its sub-agents.
+        If the calling session lacks the entry, return its parent, or another session of the agent,
+        that has the entry. Evidence is only for the calling session and its sub-agents.
         """
         if self.call.action == "evidence":
             return own_session(self.settings, store, self.caller, self.call.session)

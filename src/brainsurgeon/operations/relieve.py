@@ -33,7 +33,7 @@ def relieve(
 ) -> Relief:  # fmt: skip
     """Extract values until the session fits, or record the request if it is not idle.
 
-    Raises GuardedError if its agent has moved its sessions elsewhere, FailedError if its file is
+    Raises MovedError if its agent has moved its sessions elsewhere, FailedError if its file is
     excluded or cannot be read or replaced, and the errors of `session_named`.
     """
     chosen = sessions.session_named(settings, store, session)

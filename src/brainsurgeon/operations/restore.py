@@ -24,7 +24,7 @@ from brainsurgeon.errors import (
     ChangedError,
     DamagedError,
     FailedError,
-    GuardedError,
+    MovedError,
     NotFoundError,
     NotIdleError,
     StoreFullError,
@@ -79,7 +79,7 @@ LOST = "extracted into another store: set state_dir to its directory, if that st
 UNSEEN = "it may contain placeholders"
 ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original value"
 # Errors that concern one session of several.
-FAILURES = (DamagedError, FailedError, GuardedError, NotFoundError, StoreFullError)
+FAILURES = (DamagedError, FailedError, MovedError, NotFoundError, StoreFullError)
 # Why a value of a run has no placeholder any more.
 EXPIRED = "expired"
 RESTORED_SINCE = "restored since"
@@ -112,7 +112,7 @@ def restore(
     """Restore the values of an entry.
 
     `entry` is its id or a whole placeholder. Raises NotFoundError, AmbiguousError or ExpiredError
-    if the lookup fails, ChangedError if the entry has neither placeholder nor value, GuardedError
+    if the lookup fails, ChangedError if the entry has neither placeholder nor value, MovedError
     if the agent no longer keeps its sessions in files.
     """
     how = how or How()

@@ -29,7 +29,7 @@ def set_extractable(
 
     None as the value removes the field. Raises UsageError for a window above LARGEST_WINDOW,
     NotFoundError or AmbiguousError if no entry or several match, ChangedError if the entry cannot
-    be edited, GuardedError if the agent has moved its sessions elsewhere.
+    be edited, MovedError if the agent has moved its sessions elsewhere.
     """
     if value is not None and value > LARGEST_WINDOW:
         raise errors.UsageError(
@@ -58,7 +58,7 @@ def set_extractable(
     [(chosen, ident)] = places
     file = file_of(chosen)
     if moved_to_database(file):
-        raise errors.GuardedError(
+        raise errors.MovedError(
             f"{chosen.title}: its agent keeps its sessions in SQLite now; nothing was changed"
         )
     now = clock()

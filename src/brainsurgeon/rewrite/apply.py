@@ -23,7 +23,7 @@ from brainsurgeon.errors import (
     DamagedError,
     FailedError,
     GoneError,
-    GuardedError,
+    MovedError,
     NotIdleError,
     StoppedError,
     StoreFullError,
@@ -683,7 +683,7 @@ def examine_to_change(
 ) -> Iterator[Examination]:
     """Examine a session for a command that changes it, and translate all errors.
 
-    Raise NotIdleError if a later attempt may succeed, else GuardedError, GoneError or FailedError.
+    Raise NotIdleError if a later attempt may succeed, else MovedError, GoneError or FailedError.
     """
     try:
         with examine_quiet(settings, store, current_state(file), clock()) as examined:
@@ -696,7 +696,7 @@ def examine_to_change(
     except RefusedError as why:
         if moved_to_database(file):
             text = f"{title}: {why}; `brainsurgeon show` still prints the value"
-            raise GuardedError(text) from why
+            raise MovedError(text) from why
         raise FailedError(f"{title}: {why}; its file was left as it is") from why
     except FileNotFoundError as why:
         raise GoneError(

@@ -52,7 +52,7 @@ def settings_for(settings: Settings, file: SessionFile) -> Settings:
         return settings
     titles = [f"{agent}/{file.session}" for agent in openclaw.agent_names(file.agent)]
     keys = [] if file.key is None else [file.key]
-    if not keys and settings.asks_for_keys and openclaw.owner(file.directory):
+    if not keys and settings.uses_session_keys and openclaw.owner(file.directory):
         keys = openclaw.keys_of(file.directory, file.name)
     return settings.under(settings.profile_of(titles, keys))
 

@@ -62,7 +62,7 @@ def frontier_of(
 ) -> Frontier:
     # There is no resume point while requests are pending, after an abandoned turn, or if decisions
     # depend on the whole session.
-    whole = records.requests or examined.survey.open_turn or examined.settings.judged_whole
+    whole = records.requests or examined.survey.open_turn or examined.settings.needs_whole_session
     since = examined.survey.since if extract and not whole else None
     return Frontier(since, remembers=examined.habits.remembers, placeholders=placeholders)
 
@@ -131,7 +131,7 @@ def look_at_growth(
     with ExitStack() as held:
         session = held.enter_context(open_quiet(settings, store, file, now, check_stop))
         check_touchable(session, settings)
-        if settings_for(settings, file).judged_whole or not (
+        if settings_for(settings, file).needs_whole_session or not (
             isinstance(session, OpenSession) and session.continue_at(before)
         ):
             return None

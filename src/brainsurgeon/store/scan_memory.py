@@ -20,8 +20,8 @@ from brainsurgeon.store.sessions import AGAIN, DATABASE, FAILED, IN_MEMORY, WAIT
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 # Seconds within which two changes of a file may have the same modification time.
 FRESH = 0.05
-# Outcomes of sessions that are read again when their database changed.
 _MOST = 1000  # states in memory
+# Outcomes of sessions that are read again when their database changed.
 _UNTIL_MOVED = frozenset({WAITS, "deferred", "skipped"})
 
 
