@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.model.records import FileState
-from brainsurgeon.model.sessions import Fingerprint
+from brainsurgeon.model.sessions import Fingerprint, SessionFile
 from brainsurgeon.store.scan_memory import FileMemory
 from brainsurgeon.store.sessions import DATABASE
 
@@ -58,3 +58,15 @@ def test_directories_are_gone_over_once_for_all_databases(memory):
         assert memory.idle(path, MARK, NOW) is not None
 
     assert memory._rows.walks == 1
+
+
+def test_a_session_whose_id_holds_a_slash_was_found(memory, store):
+    """The end of a whole run forgets files that it did not meet, and only these."""
+    inside = [f"{PATHS[0]}/one", f"{PATHS[0]}/with/a/slash"]
+    for path in inside:
+        name = path.removeprefix(f"{PATHS[0]}/")
+        assert memory.unchanged(SessionFile("/a", PATHS[0], name, "b", "/a/b", "auto", MARK), NOW)
+    with store.transaction():
+        memory.forget_missing(store)
+
+    assert sorted(store.files.all()) == inside

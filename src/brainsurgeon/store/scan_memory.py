@@ -104,7 +104,8 @@ class FileMemory:
     def unchanged(self, file: SessionFile, now: float) -> bool:
         """Check whether a file need not be read: it is unchanged, and nothing in it is due."""
         path = file.path
-        self._met[file.directory].add(file.name)
+        directory, _, name = path.rpartition("/")  # the id of a session may contain a slash
+        self._met[directory].add(name)
         state = self._still_true(path, file.fingerprint)
         if state is None or (self.named and state.outcome in ("deferred", IN_MEMORY)):
             return False
