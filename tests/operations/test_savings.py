@@ -6,6 +6,7 @@ from brainsurgeon.model.reports import Bill
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs as render
 from brainsurgeon.render.estimate import saved_so_far
+from brainsurgeon.store import scan_memory
 from building.caching import CachedConversation
 from building.world import append, last_changed
 
@@ -55,6 +56,14 @@ def test_each_call_after_a_run_saves_what_was_extracted(world, clock, path, talk
     assert so_far(world)[:2] == (2 * off, round(1.35 * off))
     world.scan()
     assert so_far(world)[0] == 2 * off
+
+
+def test_savings_count_however_many_sessions_a_run_reads(world, clock, talk, monkeypatch):
+    """A session that waits for others is rewritten before its records are stored."""
+    monkeypatch.setattr(scan_memory, "_MOST", 1)
+    world.scan()
+
+    assert world.store.savings.of(1).off == pytest.approx(3_290, abs=30)
 
 
 def test_a_cache_that_was_broken_is_taken_off(world, clock, path, talk):

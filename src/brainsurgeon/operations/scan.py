@@ -121,7 +121,7 @@ class _Scan:
                 else:
                     self._report.files_seen += 1
                     self._file(item)
-                    if self._batch.full:
+                    if self._batch.full or self._memory.full:
                         self._carry_out()
                     if self._memory.full:
                         self._write_down()
