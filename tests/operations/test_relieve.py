@@ -535,6 +535,16 @@ def test_a_scan_with_a_budget_takes_the_lowest_step_that_does(world, clock):
     assert told.load == outcome.full.load
 
 
+def test_a_session_that_fits_is_planned_once(world, clock, monkeypatch):
+    """A budget costs a session below its threshold one walk over its lines for the plan."""
+    world.put("s.jsonl", talk(turns=4).bytes())
+    plan, planned = Planner.plan, []
+    monkeypatch.setattr(Planner, "plan", lambda *given: planned.append(1) or plan(*given))
+    world.scan(budget={"enabled": True})
+
+    assert len(planned) == 1
+
+
 def test_no_step_beyond_the_allowed_is_taken(world, clock):
     """With max_step 3 recent messages stay, however full the session is; then it stays too full."""
     world.put("s.jsonl", talk().bytes())

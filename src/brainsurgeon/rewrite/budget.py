@@ -115,7 +115,10 @@ class Ladder:
         self._full, self._begin = full, begin
         self._giant = max(1, int(GIANT * full.window / full.calibration.rate))
         self._half = max(1, (measured.messages + 1) // 2)
-        self.at = lru_cache(maxsize=6)(self.plan)
+        self._known = lru_cache(maxsize=6)(self.plan)
+
+    def at(self, rung: Rung, spared: Spared = frozenset(), *, protect: bool = True) -> Fitting:
+        return self._known(rung, spared, protect=protect)  # one form of call, so one cached plan
 
     def fit(self, rungs: Sequence[Rung], goal: int, room: int) -> Fitting:
         """Plan on the lowest rung that meets a goal (tokens), or on the last one.
