@@ -187,10 +187,10 @@ def test_a_holder_that_stands_still_keeps_the_order(
     race.before = lambda: race.opens(
         puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})", "os.close(fd)"
     )
-    goes_on = retire.goes_on
+    only_grew = retire.only_grew
 
     def standing_still(*arguments):
-        monkeypatch.setattr(retire, "goes_on", goes_on)
+        monkeypatch.setattr(retire, "only_grew", only_grew)
         leases.drop(race.leased[0])
         monkeypatch.setattr(exchange, "TRUSTED", 0.0)
         time.sleep(0.02)  # the clock of files is a coarse one
@@ -198,9 +198,9 @@ def test_a_holder_that_stands_still_keeps_the_order(
         second_puppet.ask("os.write(fd, b'{}\\n')")
         if not stays:
             second_puppet.ask("os.close(fd)")
-        return goes_on(*arguments)
+        return only_grew(*arguments)
 
-    monkeypatch.setattr(retire, "goes_on", standing_still)
+    monkeypatch.setattr(retire, "only_grew", standing_still)
     done = replace(session)
     if stays:
         with pytest.raises(StaysError, match="another process has the session open"):

@@ -115,7 +115,7 @@ def test_a_directory_that_a_container_was_given_hinders_nothing(world, path, con
 def test_namespaces_are_looked_at_once_for_many_sessions(world, path, monkeypatch):
     """Within a second the same sight serves, so that a run does not read every process again."""
     monkeypatch.setattr(leases, "FRESH", 60.0)
-    monkeypatch.setattr(leases, "AT_LAST", 60.0)
+    monkeypatch.setattr(leases, "FRESHEST", 60.0)
     monkeypatch.setattr(leases, "_cache", leases._MountCache())
     looked = []
     look = leases._mounted_places

@@ -164,7 +164,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
         pair = pair.turned_back()  # lines in the new file are newer
         name, temporary = "other", "new"
     elif temporary != "old":
-        pair = replace(pair, ends=rewrite.ends[::-1], mate=rewrite.inode)
+        pair = replace(pair, ends=rewrite.ends[::-1], other_inode=rewrite.inode)
     # Neither file is here any more: their directory was moved. Assume that they were exchanged.
     moved_away = name != "old" and temporary == "none" and rewrite.new_inode is not None
     displaced = name != "old" and temporary == "old"
@@ -208,7 +208,7 @@ def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrit
         return False
     record = store.sessions.known(rewrite.session_id)
     with plain_file(name, directory) as descriptor:
-        if retire.goes_on(descriptor, rewrite.ends[which == "new"]):
+        if retire.only_grew(descriptor, rewrite.ends[which == "new"]):
             return True
         identity = recognise_at(descriptor, record.format or "auto").identity
         return identity is not None and identity == record.identity
@@ -296,7 +296,7 @@ def _remove(rewrites: Sequence[FileRewrite], deadline: float | None) -> list[Fil
         longest = rewrite.due - retire.LOOK_BACK + retire.LOOK_BACK_LONGEST
         with suppress(OSError, BrainsurgeonError):
             with noting_what_stays(rewrite.store, rewrite.journal_id):
-                retire.retire(rewrite.pair, deadline=deadline or longest, synced=False)
+                retire.retire(rewrite.pair, deadline=deadline or longest, sync=False)
             status = os.fstat(rewrite.pair.directory)
             directories[status.st_dev, status.st_ino] = rewrite.pair.directory
             gone.append(rewrite)

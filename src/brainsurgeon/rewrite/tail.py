@@ -33,7 +33,12 @@ from brainsurgeon.rewrite.inspect import (
 from brainsurgeon.rewrite.recover import FileRewrite, Rewrite
 from brainsurgeon.rewrite.signals import notice
 from brainsurgeon.sessions.discovery import is_named
-from brainsurgeon.sessions.reading import OpenSession, mark_as_seen, plain_file, stands_before
+from brainsurgeon.sessions.reading import (
+    OpenSession,
+    contains_before,
+    mark_if_unchanged,
+    plain_file,
+)
 from brainsurgeon.store import Store
 from brainsurgeon.store.scan_memory import FileMemory
 
@@ -99,7 +104,7 @@ def begin_anew(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | Non
         return None
     seen, ident = rewrite.fingerprint, record.id
     with suppress(OSError), plain_file(rewrite.name, rewrite.pair.directory) as file:
-        if mark := mark_as_seen(file, begin.offset, seen):
+        if mark := mark_if_unchanged(file, begin.offset, seen):
             return replace(begin, fingerprint=seen, mark=mark, session_id=ident, placeholders=True)
     return None
 
@@ -203,4 +208,4 @@ def _may_carry_out(examined: Examination, before: Resume, plan: Plan) -> bool:
     ids = {edit.entry_id for edit in plan.edits}
     if not 0 < len(ids) <= _FEW or not all(map(_PLAIN.fullmatch, ids)):
         return False
-    return not stands_before(session, before.offset, [ident.encode() for ident in ids])
+    return not contains_before(session, before.offset, [ident.encode() for ident in ids])

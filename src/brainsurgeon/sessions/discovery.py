@@ -1,4 +1,4 @@
-"""Find the session files below the roots, without ever leaving a root, and open sessions."""
+"""Find the session files below the roots, without ever leaving a root; open a session."""
 
 # Every step below a root goes through the descriptor of the directory above and refuses symbolic
 # links. So a directory that is swapped for a link during the walk cannot lead outside. The root
@@ -59,8 +59,8 @@ def _open_listed(
 ) -> tuple[int, Listing]:
     """Open a directory and return a descriptor and its listing.
 
-    `name` is its path, or its name in the open directory `above`, where a link is refused. The
-    descriptor may allow only the look-up of names.
+    `name` is its path, or its name in the open directory `above`, where a link is refused. If its
+    listing is already known, the descriptor is open only for the look-up of names.
     """
     flags = _DIRECTORY if above is None else _DIRECTORY | os.O_NOFOLLOW
     if resting and (known := resting.listings.get(path)):
@@ -106,9 +106,9 @@ def discover(
     """Yield every session file below the roots once, and every place that could not be read.
 
     Files that `resting` knows to be unchanged and not due are left out, at the cost of one stat.
-    `wanted` selects files by name. If the directory layout does not show the agent, the format of
-    the file does. A symbolic link is not followed. It is reported as unreadable if a session was
-    once at its path or below it: then `recorded` returns true.
+    `wanted` selects files by name. `format_of` helps to name the agent where the directory does not
+    show it. A symbolic link is not followed. It is reported as unreadable if a session was once at
+    its path or below it: then `recorded` returns true.
     """
     met: set[tuple[int, int]] = set()
     for root in roots:
@@ -155,7 +155,7 @@ def is_named(file: SessionFile) -> bool:
 
 
 class _Walk(Struct, frozen=True):
-    """`met` are the directories that were walked, and the files met that have several names."""
+    """`met` are the directories walked so far, and the files with several hard links."""
 
     top: str
     root: Root
@@ -190,7 +190,7 @@ class _Walk(Struct, frozen=True):
                 if self.recorded and self.recorded(f"{path}/{name}"):
                     yield Unreadable(self.top, f"{path}/{name}", LINK)
             directories = frozenset(listing.directories) - openclaw.SKIPPED_DIRECTORIES
-            for name in sorted([*self._awake(path, descriptor, listing.names), *directories]):
+            for name in sorted([*self._not_resting(path, descriptor, listing.names), *directories]):
                 if name not in directories:
                     yield from self.look(path, name, descriptor)
                 elif depth < _DEEPEST:
@@ -198,8 +198,8 @@ class _Walk(Struct, frozen=True):
         finally:
             os.close(descriptor)
 
-    def _awake(self, path: str, descriptor: int, listed: list[str]) -> Iterable[str]:
-        """Return the names in a directory, without unchanged files that are not due."""
+    def _not_resting(self, path: str, descriptor: int, listed: list[str]) -> Iterable[str]:
+        """Return the names in a directory, without those of files that rest (see `Resting`)."""
         # An unchanged file costs a run only this: a look-up, one stat, a comparison.
         rows = self.resting.rows(path) if self.resting else None
         if self.resting is None or not rows:

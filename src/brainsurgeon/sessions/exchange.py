@@ -1,4 +1,4 @@
-"""Replace session files; nothing else does."""
+"""Replace session files; no other module does."""
 
 # A session file is never seen half-written and never replaced if anything about it changed since it
 # was read; mode, owner and times stay; nothing is replaced while another process has it open.
@@ -10,8 +10,8 @@
 # bytes are moved to the new file while that is still leased, or everything is exchanged back.
 # `retire` removes the old file later, when no process has it open.
 #
-# Sessions of one directory share the sync of the directory and the wait for late openers. All that
-# is slow is done before the first lease, so that no process waits for a session other than its own.
+# Sessions of one directory share the sync of the directory and the wait for late openers. Slow work
+# is done before the first lease, so that opening one session never waits for work on another.
 
 import errno
 import fcntl
@@ -48,9 +48,9 @@ _OPEN = "somebody has the file open"
 _NO_LEASES = "no lease can be had here ({}), and its root is not `exclusive`"
 _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# Bytes; shorter runs of zeros are written out.
+# Bytes; in the copy of a sparse file, only whole blocks of zeros become holes.
 BLOCK = 4096
-# Bytes; the kernel copies longer unchanged runs, and may even share their blocks.
+# Bytes; the kernel copies longer unchanged ranges, and may even share their blocks.
 COPIED = 64 << 10
 # Errors with which a kernel, file system or sandbox refuses copy_file_range(2). Then we copy.
 _CANNOT = frozenset({
@@ -63,7 +63,7 @@ Replacement = tuple[int, int, int]
 
 
 class Exchange(Struct, frozen=True):
-    """A replaced session file, and the state of the new one, `at` a time (monotonic)."""
+    """A replaced session file, and the state of the new one at the time `at` (monotonic)."""
 
     pair: FilePair
     fingerprint: Fingerprint
@@ -121,12 +121,12 @@ class Successor(Struct):
             self.result = error
 
     def may_begin(self) -> bool:
-        """Read the signs of the agent, which may take time: no process waits for it yet."""
+        """Check whether the signs and mounts allow it. Slow, so it runs before any lease."""
         try:
             refuse_if(self.signs.read())
             # A container may have been given the file since the last check: no lease shows that.
             directory, name = self.session.directory, self.session.file.name
-            refuse_if(leases.obstacle(directory, name, at_last=True))
+            refuse_if(leases.obstacle(directory, name, exchanging=True))
         except Exception as error:  # noqa: BLE001  a refusal concerns this session alone
             self.refused(error)
         return self.result is None
@@ -159,7 +159,7 @@ class Successor(Struct):
             os.fsync(session.directory)
         except leases.LeaseUnsupportedError as error:
             self.refused(RefusedError(str(error.strerror)))
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  it is the result
             self.refused(error)
         else:
             self.exchanged()
@@ -170,7 +170,7 @@ class Successor(Struct):
             beside = inode(self.session.directory, self.temporary)
             if beside != self.session.fingerprint.inode:
                 self._exchange_back("the file was replaced meanwhile")
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  it is the result
             self.result = error
             return False
         return True
@@ -178,31 +178,31 @@ class Successor(Struct):
     def openers_may_come(self) -> bool:
         return time.monotonic() < self.exchanged_at + WAIT_FOR_OPENERS
 
-    def move_late_lines(self, deadline: float, gone_by: float) -> None:
+    def move_late_lines(self, deadline: float, removal_deadline: float) -> None:
         """Move the lines that a late opener appends to the old file; the new one is still leased.
 
         The opener has until `deadline` (monotonic) to close the file. If it did anything but
-        append, it has written a newer history: the old file gets its name back, and the new one
-        is removed by `gone_by`, or stays for the next recovery.
+        append, it has written a newer history. Then the old file gets its name back, and the new
+        one is removed. It stays for the next recovery if it is in use until `removal_deadline`.
         """
         old, new = self.session.descriptor, self.descriptor
         # Late readers, such as a pager, may keep the old file open; writers must close it.
         while self.openers_may_come() or not leases.no_writers(old):
             if time.monotonic() > deadline:
-                self._exchange_back("somebody keeps the file open", gone_by)
+                self._exchange_back("somebody keeps the file open", removal_deadline)
             time.sleep(0.0005)
         old_end, new_end = self.ends
         status = os.fstat(old)
         edited = status.st_mtime_ns != self.session.fingerprint.mtime_ns
-        if not retire.goes_on(old, old_end) or (
+        if not retire.only_grew(old, old_end) or (
             edited and (status.st_size == old_end.size or not self._same_outside())
         ):
-            self._exchange_back("the agent rewrote the file meanwhile", gone_by)
+            self._exchange_back("the agent rewrote the file meanwhile", removal_deadline)
         late = retire.tail_of(old, old_end)
         if late:
             self.ledger.note({self.inode: new_end}, self.inode)
-            # After a long standstill another process may have the new file open: `retire` moves
-            # the lines then.
+            # If this process stood still, its lease may be gone and the new file be open elsewhere:
+            # `retire` moves the lines later.
             if time.monotonic() > self.leased_at + TRUSTED:
                 return
             try:
@@ -231,15 +231,15 @@ class Successor(Struct):
             old_at = end
         return True
 
-    def _exchange_back(self, why: str, gone_by: float | None = None) -> NoReturn:
-        """Restore the old file's name, and move lines written to the new one over to it.
+    def _exchange_back(self, why: str, removal_deadline: float | None = None) -> NoReturn:
+        """Exchange the names back, and move lines written to the new file over to the old one.
 
-        A file with which the agent replaced the old file gets the name. A file with which it
-        replaced the new one keeps the name, and lines in the old file stay there.
+        If the agent replaced the old file before the exchange, its file gets the name. If it
+        replaced the new one since, its file keeps the name, and lines in the old file stay there.
         """
         pair, old, new = self.pair, self.session.descriptor, self.descriptor
         leases.exchange(pair.directory, pair.temporary, pair.name)
-        ours = inode(pair.directory, pair.temporary) == pair.mate
+        ours = inode(pair.directory, pair.temporary) == pair.other_inode
         if not ours:
             leases.exchange(pair.directory, pair.temporary, pair.name)
         os.fsync(pair.directory)
@@ -255,7 +255,7 @@ class Successor(Struct):
             os.close(reading)
         retire.retire(
             pair, leased=new if ours else old,
-            deadline=gone_by or time.monotonic() + retire.LOOK_BACK_LONGEST, shared=ours,
+            deadline=removal_deadline or time.monotonic() + retire.LOOK_BACK_LONGEST, shared=ours,
         )  # fmt: skip
         raise RolledBackError(why)
 
@@ -281,7 +281,7 @@ def prepare(
 
 
 def _discard(session: OpenSession, temporary: str, new: int) -> None:
-    """Remove the new file. After an exchange, do nothing: its name is the old file's then.
+    """Remove the new file, unless the temporary name leads to the old file since an exchange.
 
     Raises OSError if it cannot be removed: the journal must keep the name of the file.
     """
@@ -310,7 +310,7 @@ def fill(
 
 
 def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
-    """Copy an unchanged run of the old file; its holes stay holes."""
+    """Copy unchanged bytes of the old file; holes stay holes."""
     if end - start > COPIED and not session.sparse and hasattr(os, "copy_file_range"):
         start = _copy_by_kernel(session, new, start, end)
     for chunk in read_range(session.descriptor, start, end):
@@ -327,7 +327,7 @@ def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
 
 
 def _copy_by_kernel(session: OpenSession, new: int, start: int, end: int) -> int:
-    """Copy as much of a run as the kernel can, and return where it stopped."""
+    """Copy as many of the bytes as the kernel can, and return where it stopped."""
     # The kernel copies only to files without O_APPEND. No other process writes to the new file
     # yet, so that the offset is its end.
     flags = fcntl.fcntl(new, fcntl.F_GETFL)
@@ -361,7 +361,7 @@ def check_closed(session: OpenSession) -> None:
 
 
 def exchanged_together(successors: Iterable[Successor]) -> list[list[Successor]]:
-    """Group by directory; the files of sub-agents are signs of each other, so each is alone."""
+    """Group by directory. A sub-agent's file is alone in its group: it is a sign for others."""
     groups: dict[tuple[int, int, str], list[Successor]] = {}
     for successor in successors:
         above, place = os.fstat(successor.session.directory), successor.session.place
@@ -371,7 +371,7 @@ def exchanged_together(successors: Iterable[Successor]) -> list[list[Successor]]
 
 
 def replace(successors: Sequence[Successor]) -> None:
-    """Put each successor in the place of its session, all in one directory, and set its `result`.
+    """Replace sessions of one directory by their successors, and set each successor's `result`.
 
     The result is a RefusedError if the session is untouched, a RolledBackError if another process
     may have read the new content before it was exchanged back. After an OSError before the
@@ -385,7 +385,7 @@ def replace(successors: Sequence[Successor]) -> None:
                 successor.exchange()
             except leases.LeaseUnsupportedError as error:
                 unleased.append((successor, error))
-            except Exception as error:  # noqa: BLE001  as above
+            except Exception as error:  # noqa: BLE001  it is the result
                 successor.refused(error)
             else:
                 # From here on another process may write to either file: only `retire` removes one.
@@ -408,16 +408,16 @@ def _handle_late_openers(successors: Sequence[Successor]) -> None:
         if successors:
             os.fsync(successors[0].session.directory)
         late = await_openers(successors)
-        # One deadline for all: processes that open the other new files wait for their leases.
+        # One deadline for all: until then, processes that open the other new files have to wait.
         deadline = time.monotonic() + WAIT_FOR_CLOSING
-        gone_by = deadline + retire.LOOK_BACK_LONGEST
+        removal_deadline = deadline + retire.LOOK_BACK_LONGEST
         for successor in late:
             try:
                 try:
-                    successor.move_late_lines(deadline, gone_by)
+                    successor.move_late_lines(deadline, removal_deadline)
                 finally:
                     successor.drop_leases()  # its error replaces that of the move
-            except Exception as error:  # noqa: BLE001  as above
+            except Exception as error:  # noqa: BLE001  it is the result
                 successor.result = error
     except Exception as error:  # noqa: BLE001  it concerns all of them
         for successor in successors:

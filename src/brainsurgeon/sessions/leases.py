@@ -2,8 +2,8 @@
 
 # A write lease (`fcntl F_SETLEASE`, Linux) is granted only while no other descriptor or mapping of
 # the file exists, and then every `open` by another process waits. Measured on ext4, xfs, btrfs,
-# tmpfs and overlayfs, as root and as the owner; network filesystems refuse it. The kernel announces
-# that a lease is being broken by SIGIO, whose default action kills the holder. So SIGURG, which is
+# tmpfs and overlayfs, as root and as the owner; network filesystems refuse it. If another process
+# wants the file, the kernel sends the holder SIGIO, which kills it by default. So SIGURG, which is
 # ignored by default, is requested instead.
 
 import ctypes
@@ -148,8 +148,8 @@ def unproven_at(path: str) -> str | None:
 
 # Seconds for which the mounts are cached, since a run needs them for every file.
 FRESH = 1.0
-# Like FRESH, right before an exchange: a container may have been started in the meantime.
-AT_LAST = 0.05
+# The same right before an exchange: a container may have been started in the meantime.
+FRESHEST = 0.05
 
 # A filesystem (major:minor) and a path within it.
 _Place = tuple[bytes, bytes]
@@ -169,7 +169,7 @@ class _Mount(Struct, frozen=True):
 
 
 class _MountCache(Struct):
-    """The places that are mounted or mount points, as read at a time (monotonic seconds)."""
+    """The mounted places and the mount points, read at the time `at` (monotonic seconds)."""
 
     at: float = float("-inf")
     places: frozenset[_Place] = frozenset()
@@ -178,13 +178,10 @@ class _MountCache(Struct):
 _cache = _MountCache()
 
 
-def obstacle(directory: int, name: str, *, at_last: bool = False) -> str | None:
-    """Return a reason if a file is mounted or a mount point in a visible namespace, else None.
-
-    `at_last` allows only a recent cache.
-    """
+def obstacle(directory: int, name: str, *, exchanging: bool = False) -> str | None:
+    """Return a reason if a visible namespace mounts the file, or mounts something on it."""
     try:
-        if time.monotonic() - _cache.at > (AT_LAST if at_last else FRESH):
+        if time.monotonic() - _cache.at > (FRESHEST if exchanging else FRESH):
             _cache.places = frozenset(_mounted_places())
             _cache.at = time.monotonic()
         above = os.readlink(os.fsencode(f"/proc/self/fd/{directory}"))

@@ -36,7 +36,7 @@ def carry_on() -> None:
 
 
 class RefusedError(Exception):
-    """The session must be left alone. `format` is set if its format is only ever read."""
+    """The session must be left alone. `format` is set if files of its format are never changed."""
 
     def __init__(self, reason: str, form: str | None = None) -> None:
         super().__init__(reason)
@@ -126,7 +126,7 @@ class OpenSession(Opened):
 
     def mark(self, offset: int) -> bytes | None:
         """Return the mark of a resume point, None if the file changed since it was opened."""
-        return mark_as_seen(self.descriptor, offset, self.fingerprint)
+        return mark_if_unchanged(self.descriptor, offset, self.fingerprint)
 
     def continue_at(self, point: Resume) -> bool:
         """Skip the lines before a resume point. Return False if the point is not valid any more."""
@@ -142,7 +142,7 @@ class OpenSession(Opened):
         return True
 
     def signs(self, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:
-        """Return the signs outside of the session that its agent is at work on it."""
+        """Return the signs, in other files, that the agent is at work on this session."""
         if self.place:
             return claude_code.signs(self.place, clock, quiet, abandoned)
         return openclaw.signs(self.directory, self.file.name, clock, abandoned)
@@ -159,7 +159,7 @@ class OpenSession(Opened):
 
     @property
     def obstacle(self) -> str | None:
-        """Why it must not be changed, for reasons other than its content and `mounted`, or None."""
+        """Why the file cannot be replaced, whatever its content, or None. Ignores `mounted`."""
         if os.fstat(self.descriptor).st_nlink != 1:
             return "the file has more than one name (hard links)"
         unproven = None if self.file.exclusive else leases.unproven(self.descriptor)
@@ -168,7 +168,7 @@ class OpenSession(Opened):
         return attributes.lost(self.descriptor, self.directory)
 
     def differs(self) -> str | None:
-        """Return how the file changed since it was opened: it was idle, so this is a new turn."""
+        """Return how the file changed since it was opened, or None."""
         try:
             status = os.stat(self.file.name, dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -194,7 +194,7 @@ def open_session(
         yield OpenSession(file, descriptor, directory, check_stop)
 
 
-def stands_before(session: Opened, end: int, texts: Sequence[bytes]) -> bool:
+def contains_before(session: Opened, end: int, texts: Sequence[bytes]) -> bool:
     """Check whether a session contains at least one of the texts before offset `end`."""
     longest, last = max(map(len, texts)), b""
     for piece in session.stream(0, end):
@@ -255,7 +255,7 @@ def mark_of(descriptor: int, offset: int, size: int) -> bytes:
     return digest.digest()
 
 
-def mark_as_seen(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
+def mark_if_unchanged(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
     """Return the mark of an open file, None if it changed: offsets of lines may be wrong then."""
     mark = mark_of(descriptor, offset, seen.size)
     return mark if Fingerprint.of(os.fstat(descriptor)) == seen else None

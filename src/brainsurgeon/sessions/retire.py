@@ -43,7 +43,7 @@ def end_now(descriptor: int) -> End:
     return end_of(descriptor, os.fstat(descriptor).st_size)
 
 
-def goes_on(descriptor: int, end: End) -> bool:
+def only_grew(descriptor: int, end: End) -> bool:
     """Check whether a file is unchanged or was only appended to since it had this end."""
     return os.fstat(descriptor).st_size >= end.size and end_of(descriptor, end.size) == end
 
@@ -55,9 +55,9 @@ def tail_of(descriptor: int, end: End) -> bytes:
 def moved_before(late: bytes, there: bytes) -> int | None:
     """Return how many bytes of `late` were moved before a crash, None if that cannot be told.
 
-    `there` are the bytes of the other file from where the move began. If only part of a line was
-    moved and another line follows it, that part counts. A line without an id proves nothing:
-    another program may have written an equal one. A line with an id is written only once.
+    `there` are the bytes of the other file from where the move began. Part of a line counts as
+    moved if another program wrote a line after it. A line without an id proves nothing: another
+    program may have written an equal one. A line with an id is written only once.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
@@ -83,7 +83,7 @@ class StaysError(OSError):
 
 
 class Ledger:
-    """A record of moved bytes, so that after a crash none is moved twice. This one is empty.
+    """Record of moved bytes, so that a crash moves none twice. The base class records nothing.
 
     `begun` is the inode of the file to which lines were being moved before a crash.
     """
@@ -95,16 +95,16 @@ class Ledger:
 
 
 class FilePair(Struct, frozen=True):
-    """Two files of a directory that have exchanged their names: the old one has the temporary.
+    """Two files of a directory that have exchanged their names, `temporary` (old file) and `name`.
 
-    `ends` are the ends of the old file and of the other; `mate` is the inode of the other.
+    `ends` are the ends of the old file and of the other; `other_inode` is the inode of the other.
     """
 
     directory: int
     name: str
     temporary: str
     ends: tuple[End, End]
-    mate: int | None = None
+    other_inode: int | None = None
     ledger: Ledger = field(default_factory=Ledger)
 
     def exchange_names(self) -> None:
@@ -112,11 +112,11 @@ class FilePair(Struct, frozen=True):
         os.fsync(self.directory)
 
     def turned_back(self) -> Self:
-        """Return the pair after the names were exchanged back, with the named file as it is now."""
+        """Return the pair after the names were exchanged back. Reads the end of the file `name`."""
         named = os.open(self.name, os.O_RDONLY | CAREFULLY, dir_fd=self.directory)
         try:
-            ends, mate = (self.ends[1], end_now(named)), os.fstat(named).st_ino
-            return msgspec.structs.replace(self, ends=ends, mate=mate)
+            ends, other = (self.ends[1], end_now(named)), os.fstat(named).st_ino
+            return msgspec.structs.replace(self, ends=ends, other_inode=other)
         finally:
             os.close(named)
 
@@ -148,12 +148,12 @@ def inode(directory: int, name: str) -> int | None:
 
 def retire(
     pair: FilePair, *, deadline: float, leased: int | None = None, shared: bool = False,
-    crashed: bool = False, synced: bool = True,
+    crashed: bool = False, sync: bool = True,
 ) -> int:  # fmt: skip
     """Remove the old file once no process can write to it; return the number of bytes moved.
 
     `leased` is our descriptor of the old file. `shared` is true if another process keeps the named
-    file open: the order of lines of different programs does not matter then. If not `synced`, the
+    file open: the order of lines of different programs does not matter then. Without `sync`, the
     caller syncs the removal before the journal forgets the old file.
 
     Raises StaysError if a process can still write to either file at `deadline` (monotonic), and
@@ -162,8 +162,8 @@ def retire(
     # Lines that were appended to the old file are moved to the other. If the old file was
     # rewritten, or both were appended to, the old one gets its name back, and the lines of the
     # other are appended to it: a process that writes to an old file had opened it before the
-    # exchange. If the session was rewritten, both files stay. A deleted session stays deleted;
-    # after a crash it may have been moved instead, and the lines of the old file are kept.
+    # exchange. If the other file was rewritten, both stay. A deleted session stays deleted; after
+    # a crash it may have been moved instead, and the lines of the old file are kept.
     old = leased
     if old is None:
         try:
@@ -183,16 +183,16 @@ def retire(
             leases.drop(old)  # a writer waits to open it: let it through, check again
         if not merge.turned:
             os.unlink(pair.temporary, dir_fd=pair.directory)
-            if synced:
+            if sync:
                 os.fsync(pair.directory)
     finally:
         leases.drop(old)
         if leased is None:
             os.close(old)
     if merge.turned:
-        pair = msgspec.structs.replace(pair, ends=merge.ends, mate=None)
-        # The other file lacks what was late in this one: it must not get the name again.
-        merge.moved += retire(pair, deadline=deadline, shared=True, synced=synced)
+        pair = msgspec.structs.replace(pair, ends=merge.ends, other_inode=None)
+        # `shared` prevents another exchange: only the file that has the name has all late lines.
+        merge.moved += retire(pair, deadline=deadline, shared=True, sync=sync)
     return merge.moved
 
 
@@ -212,7 +212,7 @@ class _Merge(Struct):
     turned: bool = False
 
     def move_tail(self) -> None:
-        rewritten = not goes_on(self.old, self.ends[0])
+        rewritten = not only_grew(self.old, self.ends[0])
         late = b"" if rewritten else tail_of(self.old, self.ends[0])
         if not (rewritten or late):
             return
@@ -224,8 +224,8 @@ class _Merge(Struct):
                 raise StaysError(why, ended=True) from None
             return
         try:
-            is_mate = self.pair.mate in (None, os.fstat(named).st_ino)
-            if not (is_mate and goes_on(named, self.ends[1])):
+            is_other = self.pair.other_inode in (None, os.fstat(named).st_ino)
+            if not (is_other and only_grew(named, self.ends[1])):
                 grew = "written anew" if rewritten else "appended to"
                 why = f"the old file was {grew}, while the session was written anew"
                 raise StaysError(why, ended=True)
@@ -277,10 +277,10 @@ class _Merge(Struct):
         return ends
 
     def _turn(self, named: int, late: bytes, theirs_from: int) -> None:
-        """Restore the old file's name and append the lines of the other file to it.
+        """Exchange the names back, and append the lines of the other file to the old one.
 
-        The bytes before `theirs_from` came from the old file, which is leased until all lines are
-        moved to it, also those of processes that open the other file meanwhile.
+        The bytes before `theirs_from` came from the old file. It stays leased until all lines are
+        moved. Processes that open the other file meanwhile may add lines.
         """
         if not self._lease(named, self.deadline):
             raise StaysError("another process has the session open and has appended lines to it")

@@ -1,8 +1,8 @@
 """List the sessions in databases of their agents, and read them as lines."""
 
-# Each event is one line; its offset is its position in a file of all events, each followed by a
-# newline. Rows are fetched a few at a time, never inside a long read transaction: it would keep
-# the agent from truncating its write-ahead log.
+# Each event is one line. Its offset is the size of all lines before it, newlines included. Rows are
+# fetched a few at a time, never inside a long read transaction: it would keep the agent from
+# truncating its write-ahead log.
 
 import os
 import sqlite3
@@ -57,7 +57,7 @@ class RowIndex(list[RowPlace]):
             self.size += size + 1
 
     def at(self, offset: int) -> int:
-        """Return the number of the event whose line has the byte at `offset`, from 0."""
+        """Return the index of the line that contains the byte at `offset`."""
         if not 0 <= offset < self.size:
             raise ValueError("no line has this offset")
         return bisect_right(self, offset, key=lambda place: place.offset) - 1
@@ -123,7 +123,7 @@ class RowLines:
 def split(
     items: Iterable[_Item], weight_of: Callable[[_Item], int], most: int, heaviest: int
 ) -> Iterator[list[_Item]]:
-    """Split into lists of at most `most` items; only one alone may weigh more than `heaviest`."""
+    """Split into lists limited in number and weight. An item that is too heavy is alone."""
     part: list[_Item] = []
     weight = 0
     for item in items:
@@ -200,7 +200,7 @@ def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
 
 
 def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
-    """Return a function of an agent's directory: whether its database is below no root."""
+    """Return a function that checks whether an agent directory's database is below no root."""
     seen = {database.agent_directory for database in databases_below(roots)}
 
     @cache

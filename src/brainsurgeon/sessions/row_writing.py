@@ -208,7 +208,7 @@ def rewritten(
 ) -> RowEdit:  # fmt: skip
     """Return the edit of one row.
 
-    `original` returns the columns in which the agent itself stored a text, which are used again.
+    If `original` returns the columns in which the agent once stored the text, these are used.
     """
     text = row.text_after(before.event(), value_of)
     known = original(text)
