@@ -95,7 +95,7 @@ def test_names_that_are_no_session_files_have_no_place():
 def test_without_records_nobody_is_known_to_be_at_work(home):
     """2.0.76 keeps none: then the end of the file alone speaks."""
     assert look(home) == presence(Place("/nowhere", "-w", SESSION), time.time(), HOUR)
-    assert (look(home).busy, look(home).beside) == (None, None)
+    assert (look(home).busy, look(home).in_memory) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_a_living_process_on_the_session_is_at_work_or_at_rest(home, process, fi
     found = look(home)
 
     assert found.busy == (BUSY.format(process.pid) if busy else None)
-    assert found.beside == (None if busy else BESIDE.format(process.pid))
+    assert found.in_memory == (None if busy else BESIDE.format(process.pid))
 
 
 def test_a_process_on_another_session_is_not_on_this_one(home, process):
     """Each record names the session that its process is on."""
     record(home, process.pid, status="busy", sessionId=OTHER, procStart=start_of(process.pid))
 
-    assert (look(home).busy, look(home).beside) == (None, None)
+    assert (look(home).busy, look(home).in_memory) == (None, None)
     assert look(home, OTHER).busy
 
 
@@ -158,7 +158,7 @@ def test_half_a_record_is_read_again(home, process):
         path.write_text(whole[:20])
         writer = threading.Timer(0.03, path.write_text, [whole])
         writer.start()
-        met.append(look(home).beside)
+        met.append(look(home).in_memory)
         writer.join()
         if met[-1]:
             break
@@ -202,7 +202,7 @@ def test_keys_and_sockets_beside_the_records_are_none(home, process):
     (home / "sessions" / f"{process.pid}.abc.key").write_text("secret")
     (home / "sessions" / "x.json").write_text("{")
 
-    assert (look(home).busy, look(home).beside) == (None, None)
+    assert (look(home).busy, look(home).in_memory) == (None, None)
 
 
 def test_a_process_elsewhere_counts_while_its_record_is_fresh(home):

@@ -49,7 +49,7 @@ def test_a_lease_of_a_living_process_names_an_owner(claw):
     """What is understood is told as it stands."""
     lease(claw, "{path}", MINE, start_time(MINE), SINCE)
 
-    assert ask(claw).owners == (SINCE,)
+    assert ask(claw).opened_at == (SINCE,)
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -62,7 +62,7 @@ def test_a_lease_that_cannot_be_understood_leaves_the_owners_unknown(claw, odd):
 
     said = ask(claw)
 
-    assert said.owners is None
+    assert said.opened_at is None
     assert not said.nobody
     assert said.maintained == LATER
 
@@ -71,7 +71,7 @@ def test_a_lease_of_another_database_may_be_odd(claw):
     """Only leases of this database, or of nobody knows which, matter."""
     lease(claw, "/elsewhere.sqlite", "many", None, None)
 
-    assert ask(claw).owners == ()
+    assert ask(claw).opened_at == ()
 
 
 @pytest.mark.parametrize("until", ["soon", None, b"x", 1e300])

@@ -63,14 +63,14 @@ class ProcessRecord(Struct, frozen=True):
     since: float | None = None
     namespace: str | None = None
 
-    def lives(self, now: float, abandoned: float) -> bool:
+    def lives(self, now: float, abandoned_after: float) -> bool:
         if self.namespace is not None:
             try:
                 own = os.readlink("/proc/self/ns/pid")
             except OSError:
                 own = None
             if self.namespace != own:  # in a container: it cannot be checked here
-                return now - self.written < abandoned
+                return now - self.written < abandoned_after
         if not exists(self.pid):
             return False
         ticks = start_of(self.pid)
@@ -160,10 +160,10 @@ class SessionPresence(Struct, frozen=True):
     """Why a session is busy, or which idle process has it in memory, by live-process records."""
 
     busy: str | None = None
-    beside: str | None = None
+    in_memory: str | None = None
 
 
-def signs(where: Place, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:
+def signs(where: Place, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
     """Return the signs of a busy session: live-process records, and sub-agents at work."""
     places = (
         os.path.join(where.home, RECORDS),
@@ -172,7 +172,7 @@ def signs(where: Place, clock: Callable[[], float], quiet: float, abandoned: flo
 
     def busy() -> str | None:
         now = clock()
-        return presence(where, now, abandoned).busy or young_subagent(where, now, quiet)
+        return presence(where, now, abandoned_after).busy or young_subagent(where, now, quiet)
 
     return Signs("Claude Code's records", busy, lambda: [_marks(place) for place in places])
 
@@ -187,28 +187,28 @@ def _marks(directory: str) -> object:
         return error.errno
 
 
-def presence(where: Place, now: float, abandoned: float) -> SessionPresence:
+def presence(where: Place, now: float, abandoned_after: float) -> SessionPresence:
     """Read the live-process records of a home; a record that cannot be read counts as busy."""
     directory = os.path.join(where.home, RECORDS)
-    beside = None
+    in_memory = None
     try:
         for name in sorted(os.listdir(directory)):
             match = _RECORD.fullmatch(name)
             record = read(directory, int(match[1])) if match else None
             if not (record and record.session in (None, where.session)):
                 continue
-            if not record.lives(now, abandoned):
+            if not record.lives(now, abandoned_after):
                 continue
             if record.session is None:
                 return SessionPresence(f"the record of process {record.pid} cannot be read")
             if record.status not in (None, "idle"):  # without a status, it counts as idle
                 return SessionPresence(f"process {record.pid} of Claude Code is at work on it")
-            beside = f"process {record.pid} of Claude Code has it in memory"
+            in_memory = f"process {record.pid} of Claude Code has it in memory"
     except FileNotFoundError:
         pass  # this version keeps no records
     except OSError as error:
         return SessionPresence(f"live-process records cannot be read: {error.strerror}")
-    return SessionPresence(beside=beside)
+    return SessionPresence(in_memory=in_memory)
 
 
 def calling_session() -> str | None:

@@ -80,14 +80,14 @@ UNREADABLE_LOCK = 1800.0  # seconds for which a lock of an unknown owner counts 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-def signs(directory: int, name: str, clock: Callable[[], float], abandoned: float) -> Signs:
+def signs(directory: int, name: str, clock: Callable[[], float], abandoned_after: float) -> Signs:
     """Return the signs of a busy session: its agent's lock and its entry in the registry."""
 
     def busy() -> str | None:
         now = clock()
         return (
             lock_held(directory, name, now)
-            or _marked_running(directory, name, now, abandoned)
+            or _marked_running(directory, name, now, abandoned_after)
             or lock_held(directory, name, now)
         )
 
@@ -153,14 +153,14 @@ def names_session(entry: dict[str, Any], name: str) -> bool:
     return by_file or entry.get("sessionId") == name.removesuffix(".jsonl")
 
 
-def _marked_running(directory: int, name: str, now: float, abandoned: float) -> str | None:
+def _marked_running(directory: int, name: str, now: float, abandoned_after: float) -> str | None:
     try:
         for _, entry in registry(directory):
             if _may_run(entry, name):
                 updated = entry.get("updatedAt")  # in milliseconds; without one: just now
                 if not isinstance(updated, int | float) or isinstance(updated, bool):
                     updated = math.inf
-                if now - updated / 1000 < abandoned:
+                if now - updated / 1000 < abandoned_after:
                     return "marked as running by its agent"
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):

@@ -339,20 +339,20 @@ def unwritable(path: str) -> str | None:
 class Presence(Struct, frozen=True):
     """The processes that work on one agent's database.
 
-    `owners` are the times (milliseconds since 1970) at which living processes opened it, None if
-    unknown, for example if OpenClaw's record of one cannot be parsed. Then every run that claims a
+    `opened_at` are the times (milliseconds since 1970) at which living processes opened it, None if
+    unknown, for example if a record of OpenClaw cannot be parsed. Then every run that claims a
     session counts as alive. Until `maintained` (seconds since 1970), OpenClaw's doctor works on the
     database; 0 if it does not. `elsewhere` are the sessions of workers on other machines.
     """
 
-    owners: tuple[int, ...] | None
+    opened_at: tuple[int, ...] | None
     maintained: float = 0.0
     elsewhere: frozenset[str] = frozenset()
 
     @property
     def nobody(self) -> bool:
         """Whether it is certain that no process has the database open."""
-        return self.owners == ()
+        return self.opened_at == ()
 
 
 def registered(state_directory: str) -> list[tuple[str, str]] | None:
@@ -379,7 +379,7 @@ def presence(path: str, *, opened: bool = False) -> Presence:
             known = _listed_presence(connection, state_directory, path)
     except (OSError, BusyError):
         known = Presence(None)
-    if opened or known.owners:
+    if opened or known.opened_at:
         return known
     if sqlite.mode_of(path) is not None or sqlite.held_open(path):
         return Presence(None, known.maintained, known.elsewhere)  # open in another container
@@ -409,14 +409,14 @@ def _listed_presence(connection: sqlite3.Connection, state_directory: str, path:
     table = "SELECT 1 FROM sqlite_master WHERE name = 'worker_session_placements'"
     placements = connection.execute(query) if connection.execute(table).fetchone() else ()
     elsewhere = frozenset(session for session, state in placements if state not in _HERE)
-    owners = _owners(leases, state_directory, os.path.realpath(path))
-    return Presence(owners, max(ends, default=0) / 1000, elsewhere)
+    opened_at = _opened_at(leases, state_directory, os.path.realpath(path))
+    return Presence(opened_at, max(ends, default=0) / 1000, elsewhere)
 
 
-def _owners(
+def _opened_at(
     leases: Iterable[tuple[Any, ...]], state_directory: str, path: str
 ) -> tuple[int, ...] | None:
-    owners = []
+    opened_at = []
     for leased, pid, started, since in leases:
         if not _is_path(leased):
             return None
@@ -424,8 +424,8 @@ def _owners(
             if not (isinstance(pid, int) and pid > 0 and isinstance(since, int)):
                 return None
             if lives(pid, started):
-                owners.append(since)
-    return tuple(owners)
+                opened_at.append(since)
+    return tuple(opened_at)
 
 
 def _is_path(value: object) -> TypeGuard[str]:
@@ -441,7 +441,7 @@ _PIECE = r"""(?xs)
     | (?P<word>[A-Za-z_$][\w$]*)
     | (?P<other>[{}\[\]:,]|[-+.\w]+)
     """
-# What strings of JSON5 write differently from JSON.
+# Replacements that turn a string of JSON5 into one of JSON.
 _INNER = {"\\'": "'", '"': '\\"', "\\\n": ""}
 
 
@@ -485,9 +485,9 @@ class Selected(Struct, frozen=True):
 
 
 def selected(path: str) -> Selected:
-    """Read the configuration of the agent with this database. Without one, nothing is selected.
+    """Read the configuration of the agent with this database. By default, nothing is selected.
 
-    If the state database is missing, too, it is unknown: a container may mount only `agents`.
+    If the state database is missing, too, a container may mount only `agents`: `unreadable`.
     """
     state_directory = _state_directory(path)
     try:

@@ -28,10 +28,10 @@ class Window(Struct, frozen=True):
     the last changes, 0 if unknown. `last` is the sequence number of its last event, `generation`
     the id of its last rewrite. `rebuild` is set until OpenClaw has indexed it. `statuses` are those
     of the window, its node and the node's entry; `readable` is false if that entry could not be
-    read. `writer` is the run that claims the session, `queued_at` the time at which the newest
-    queued message was accepted, `unsent` that of the oldest turn that was not yet sent to the
-    context engine, None without one. `started_at` and `ended_at` are the times of the newest run,
-    None if it is not recorded or not finished. `cold` is set if its events are in an archive.
+    read. `writer` is the run that claims the session. `queued_at` is the time of the newest queued
+    message, `unsent` the time of the oldest turn that the context engine still has to get (None:
+    there is none). `started_at` and `ended_at` are the times of the newest run, None if it is not
+    recorded or not finished. `cold` is set if its events are in an archive.
     """
 
     session: str
@@ -56,7 +56,7 @@ class Window(Struct, frozen=True):
     cold: bool
 
     def newest(self, own: int | None) -> int:
-        """Return the time of the last change (0 if unknown), except `own`: our own last write."""
+        """Return the time of the last change, 0 if unknown. Our own last write `own` is ignored."""
         theirs = (time for time in (self.transcript_at, self.observed_at) if time != own)
         return max(*theirs, self.window_at, self.node_at)
 
@@ -184,7 +184,7 @@ class Gate(Struct, frozen=True):
         if running:
             raise NotIdleError(f"marked as {running} by its agent")
         newest = window.newest(self.own)
-        dead = self._came_after(newest, now) or self.is_killed(window, now)
+        dead = self._opened_after(newest, now) or self.is_killed(window, now)
         if window.writer in (None, window.last_run) or dead:
             return
         age = now - newest / 1000
@@ -194,19 +194,19 @@ class Gate(Struct, frozen=True):
     def is_killed(self, window: Window, now: float) -> bool:
         """Check whether OpenClaw marked the newest run as killed, and its process is gone."""
         started = window.started_at
-        gone = self.presence.nobody or (started is not None and self._came_after(started, now))
+        gone = self.presence.nobody or (started is not None and self._opened_after(started, now))
         return gone and "killed" in window.statuses[:1]
 
-    def _came_after(self, moment: int, now: float) -> bool:
-        """Check whether every process came after `moment` (milliseconds) and at least `quiet` ago.
+    def _opened_after(self, moment: int, now: float) -> bool:
+        """Check whether all processes opened the database after `moment`, and `quiet` seconds ago.
 
-        A claim or a queued message from before then is dead: nobody has it in memory. A finished
-        `openclaw agent --local` leaves such a claim behind. A gateway that comes back takes up what
-        it still carries out within seconds.
+        A claim or a queued message from before `moment` (milliseconds) is dead: nobody has it in
+        memory. A finished `openclaw agent --local` leaves such a claim behind. A restarted gateway
+        resumes its work within seconds.
         """
-        owners = self.presence.owners
-        return owners is not None and all(
-            since > moment and now - since / 1000 >= self.quiet for since in owners
+        opened_at = self.presence.opened_at
+        return opened_at is not None and all(
+            since > moment and now - since / 1000 >= self.quiet for since in opened_at
         )
 
     def _check_waiting(self, window: Window, now: float) -> None:
@@ -214,7 +214,7 @@ class Gate(Struct, frozen=True):
         # A gateway that is killed before it writes a message leaves it queued for ever. Messages
         # are answered in order: if a later run has finished, this one was passed over.
         passed = queued is not None and ended is not None and queued < ended
-        if queued is not None and not (passed and self._came_after(queued, now)):
+        if queued is not None and not (passed and self._opened_after(queued, now)):
             raise NotIdleError("a message waits to be answered", in_database=not passed)
         if window.unsent is not None:
             age = now - window.unsent / 1000
@@ -242,7 +242,7 @@ def fence(
 ) -> Callable[[sqlite3.Connection], str | None]:
     """Return the check that runs inside the transaction.
 
-    An unchanged description means an unchanged last turn: no event is decoded under the lock.
+    If the window is still as `seen`, so is the last turn: no event is decoded under the lock.
     """
 
     def closed(connection: sqlite3.Connection) -> str | None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 _MOST_ANCESTORS = 64
-_GLANCE = 0.02  # seconds between two checks of a command: `cat /dev/zero` writes 2 MB
-_MOST_ROUNDS = 10  # of killing; processes may start others in the meantime
+_GLANCE = 0.02  # seconds between two checks of a command, which may print 2 MB in this time
+_MOST_ROUNDS = 10  # rounds of killing: processes may start others in the meantime
 # Fields 3, 4, 6 and 22 of /proc/<pid>/stat, counted after the command name (proc_pid_stat(5)).
 _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD = 0, 1, 3, 19
 

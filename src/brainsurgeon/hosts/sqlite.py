@@ -5,9 +5,9 @@ leaves both there (seen with SQLite 3.40.1). The option `immutable` creates no f
 the log. So it is used if no process has the database open and the log is empty. Otherwise the
 database is opened read-only; the index of the log may change then.
 
-Only one thread of this process may have a database open at a time. Closing any descriptor of a file
-releases all locks of the process on it, and SQLite knows only its own descriptors. That thread may
-open it once more through SQLite, for reading.
+Only one thread of this process may have a database open at a time. It may open the database once
+more through SQLite, for reading. Closing any descriptor of a file releases all locks of the process
+on it, and SQLite knows only its own descriptors.
 """
 
 import errno

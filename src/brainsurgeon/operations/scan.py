@@ -23,7 +23,7 @@ from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.budget import asked_relief, count_calls, count_savings, plan_due, remember
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import notice, notice_pressure
-from brainsurgeon.rewrite.tail import Look, begin_anew, frontier_of, look_at_growth, look_of
+from brainsurgeon.rewrite.tail import Look, begin_after_change, frontier_of, look_at_growth, look_of
 from brainsurgeon.sessions.discovery import discover, discover_at, is_named, moved_to_database
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
@@ -317,7 +317,7 @@ class _Scan:
             raise errors.NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
-        self._memory.begin_at(planned.file.path, begin_anew(self._store, planned, result))
+        self._memory.begin_at(planned.file.path, begin_after_change(self._store, planned, result))
         examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
         made = replace(planned.plan, edits=result.done) if result.left else planned.plan
         self._memory.rewritten(planned.file.path, made, examined.now)

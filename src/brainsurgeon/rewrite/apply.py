@@ -168,7 +168,7 @@ class ExtractedValues:
 def _note_fields(
     store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit], run_id: int | None
 ) -> None:
-    """Record each field with what undoing it restores: the bytes before any edit of ours."""
+    """Record each field, and its bytes before our first edit, which undoing it restores."""
     records = store.fields.of_session(session_id)
     known = {(record.entry_id, record.name): record for record in records}
     for edit in edits:
@@ -216,7 +216,7 @@ class Attempt:
         ident, session = self.change.session_id, self.session
         self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
-            # A new file that was not completed cannot contain bytes of another process.
+            # An incomplete new file does no harm: no other process can have written to it.
             rewrite.new_inode is not None and rewrite.ended_at is None
             and rewrite.directory == session.file.directory
             for rewrite in self.store.journal.open_rewrites(ident)
@@ -273,7 +273,7 @@ class Attempt:
             recover.resolve(self.store, rewrite, self.session.descriptor)
 
 
-_UNCONFIRMED = 0.05  # seconds after which exchanges are recorded, before further ones
+_UNCONFIRMED = 0.05  # seconds for which exchanges may stay unrecorded while others follow
 
 
 def apply(
@@ -378,7 +378,7 @@ def _store_values(store: Store, going: list[Attempt], *, alone: bool) -> bool:
             left = [attempt for attempt in left if attempt.extracted.left]
     except StoppedError:
         raise
-    except Exception as error:  # noqa: BLE001  as above
+    except Exception as error:  # noqa: BLE001  it is the result
         for attempt in going:
             attempt.resolve()
         if alone:  # several sessions are tried one by one: that shows which one failed
@@ -395,7 +395,7 @@ def _write_new_files(store: Store, going: list[Attempt]) -> list[tuple[Attempt, 
             written.append((attempt, attempt.write_new_file()))
         except StoppedError:
             raise
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  it is the result
             _settle(store, [(attempt, error)])
     try:
         with store.transaction():
@@ -403,7 +403,7 @@ def _write_new_files(store: Store, going: list[Attempt]) -> list[tuple[Attempt, 
                 store.journal.update(
                     attempt.journal_id, new_inode=successor.inode, ends=successor.ends
                 )
-    except Exception as error:  # noqa: BLE001  as above
+    except Exception as error:  # noqa: BLE001  it is the result
         for attempt, successor in written:
             successor.refused(error)
             attempt.end(error)
@@ -434,7 +434,7 @@ def _settle(store: Store, outcomes: list[tuple[Attempt, Exchange | Exception | N
         with store.transaction():
             for attempt, outcome in outcomes:
                 attempt.settle(outcome)
-    except Exception as error:  # noqa: BLE001  as above
+    except Exception as error:  # noqa: BLE001  it is the result
         for attempt, outcome in outcomes:
             attempt.result = outcome if isinstance(outcome, Exception) else error
             attempt.resolve()
@@ -536,7 +536,7 @@ class _RowsAttempt:
             with suppress(Exception):
                 recover.resolve(store, store.journal.rewrite(extracted.journal_id))
             raise
-        # The description that the session has now, unless its agent changes something else.
+        # The state that the session has now. If it differs later, its agent changed something.
         self._window = replace(
             self._window, transcript_at=written.at, generation=written.generation
         )
@@ -549,13 +549,13 @@ class _RowsAttempt:
         return columns and Payload(text if columns[0] is None else None, *columns)
 
     def _gate(self) -> Callable[..., str | None]:
-        """Return the check to repeat under the lock. Processes at work are looked up before it."""
+        """Look up the processes at work, and return the check to repeat under the lock."""
         seen, path = self._session.presence, self._session.file.directory
         presence = openclaw_database.presence(path, opened=True)
         maintained = max(seen.maintained, presence.maintained)  # 0 if it cannot be read now
         # None: there may be a process that we cannot see.
-        owners = None if seen.owners is None else presence.owners
-        presence = replace(presence, owners=owners, maintained=maintained)
+        opened_at = None if seen.opened_at is None else presence.opened_at
+        presence = replace(presence, opened_at=opened_at, maintained=maintained)
         gate = Gate(self._change.examined.settings.quiet, presence, self._own)
         return fence(gate, self._window, self._session.schema, self._clock)
 
@@ -573,7 +573,7 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
 
 
 def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[int, int], bytes]:
-    """Return a function that reads bytes by offset from the columns that will be compared."""
+    """Return a function that reads bytes by offset from the rows in the state `before`."""
     texts = [(row.place.offset, before[row.place.seq].event()) for row in step]
 
     def read(start: int, end: int) -> bytes:

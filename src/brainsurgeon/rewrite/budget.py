@@ -98,15 +98,15 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
     measured = measure(examined.session.lines, examined.format, examined.survey, records)
     directory = os.fsencode(examined.session.file.agent_directory)
     others = store.calibrations.of_agent(directory, records.own)
-    line = calibrate(measured.calls, others)
+    calibration = calibrate(measured.calls, others)
     budget = examined.settings.budget_rules()
-    return measured, fullness(budget, measured, line, examined.session.context_tokens)
+    return measured, fullness(budget, measured, calibration, examined.session.context_tokens)
 
 
 class Ladder:
-    """Plans a session on the rungs of its ladder. `begin` are the rules without any step.
+    """Plans a relief with more and more steps. A rung is the steps taken so far.
 
-    Without `protect`, restored values are extracted like all others.
+    `begin` are the rules without any step. Without `protect`, restored values are extracted, too.
     """
 
     def __init__(self, planner: Planner, measured: Measure, full: Fullness, begin: Rules) -> None:
@@ -185,7 +185,7 @@ class Ladder:
 
 
 def _protected(plan: Plan, released: Plan) -> tuple[int, float] | None:
-    """Return the size of the values that only protection keeps in a plan, and until when."""
+    """Return the size of the values that stay only because they are protected, and until when."""
     taken = {removal.start for removal in plan.removals}
     staying = [removal.entry_id for removal in released.removals if removal.start not in taken]
     if not staying:
@@ -196,7 +196,7 @@ def _protected(plan: Plan, released: Plan) -> tuple[int, float] | None:
 
 
 def fullness(
-    budget: Budget, measured: Measure, line: Calibration, recorded: int | None
+    budget: Budget, measured: Measure, calibration: Calibration, recorded: int | None
 ) -> Fullness:
     """Return the context load of a session; `recorded` is the window that its agent recorded.
 
@@ -205,14 +205,15 @@ def fullness(
     """
     window, last = budget.window(measured.model, recorded), measured.last
     if last and last.complaint == TOO_LONG:
-        refused = line.tokens(measured.had)
+        refused = calibration.tokens(measured.had)
         window = max(1, min(window, last.limit or refused))
         had = last.tokens or max(refused, last.limit or 0)
-        line = replace(line, fixed=line.fixed + had - refused)
-    load = line.tokens(measured.sent)
+        calibration = replace(calibration, fixed=calibration.fixed + had - refused)
+    load = calibration.tokens(measured.sent)
     tier = budget.tier(measured.model)
     threshold = budget.threshold_of(tier)
-    return Fullness(load, window, threshold, line, measured.model, tier, recorded is not None)
+    model, is_recorded = measured.model, recorded is not None
+    return Fullness(load, window, threshold, calibration, model, tier, is_recorded)
 
 
 def archiving_of(planner: Planner, rules: ArchiveRules | None = None) -> Archiving:
@@ -251,7 +252,7 @@ def fit_in(planner: Planner) -> Fitting:
 
 
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
-    """Leave out the live values that have to wait until the provider's cache is cold."""
+    """Leave out values of the next request that wait until the provider's cache is cold."""
     plan, before, examined = fitting.plan, fitting.before, planner.examined
     if plan.deferred or not plan.optional:
         return fitting
@@ -352,7 +353,7 @@ def count_calls(
 ) -> None:
     """Record the costs of the new calls of an idle session, whose last message is complete.
 
-    `calls` are all calls of a session whose costs were never recorded.
+    If no costs of the session are recorded yet, `calls` are all of its calls.
     """
     new = new_calls(store, session) if calls is None else {
         ident: call for ident, call in calls.items() if not store.spending.has(ident)

@@ -46,7 +46,7 @@ from brainsurgeon.store.journal import LEAST_WAIT
 def settings_for(settings: Settings, file: SessionFile) -> Settings:
     """Return the settings of a session, with its profile applied if it has one.
 
-    Its names `agent/id` select it, or its keys in its agent's `sessions.json`, if that is readable.
+    A profile is selected by the names `agent/id` of the session, or by its keys in `sessions.json`.
     """
     if not settings.has_profiles:
         return settings
@@ -58,7 +58,7 @@ def settings_for(settings: Settings, file: SessionFile) -> Settings:
 
 
 def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> str | None:
-    """Return why the configuration leaves this session alone, whatever its size if `asked`."""
+    """Return why the configuration leaves this session alone. If `asked`, its size is ignored."""
     names = {"agent": openclaw.agent_names(file.agent), "session": (file.session,), "tool": ()}
     for pattern in settings.exclude:
         kind, _, glob = pattern.partition(":")
@@ -73,7 +73,7 @@ def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> s
 def is_held(settings: Settings, file: SessionFile, now: float) -> bool:
     """Check whether an open Claude Code that is not at work has a session in memory."""
     place, abandoned = claude_code.place(file.path), settings.abandoned_after
-    return place is not None and claude_code.presence(place, now, abandoned).beside is not None
+    return place is not None and claude_code.presence(place, now, abandoned).in_memory is not None
 
 
 def check_alone(session: AnyOpen) -> None:
@@ -151,14 +151,14 @@ class Examination(Struct, frozen=True, dict=True):
         return Habits(drops_blocks=is_pi, remembers=remembers)
 
     def kept_in_memory(self) -> str | None:
-        """Return why extracting would save nothing yet, or None: a process has it in memory.
+        """Return a reason if a process has it in memory: extracting would save nothing yet.
 
         After a long silence, it will probably be read again before it is continued.
         """
         place, abandoned = self.session.place, self.settings.abandoned_after
         if place is None or self.silent >= abandoned:
             return None
-        if not claude_code.presence(place, self.now, abandoned).beside:
+        if not claude_code.presence(place, self.now, abandoned).in_memory:
             return None
         until = iso(math.ceil(self.forgotten_at / 60) * 60)
         return f"an open Claude Code has it in memory: waits for its exit, at most until {until}"

@@ -148,11 +148,11 @@ def settle(store: Store, rewrite: OpenRewrite, now: Digests) -> bool:
 
 
 def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: int | None) -> str:
-    """Decide by the files that the two names lead to, and commit that before a file is removed.
+    """Finish or undo a rewrite, depending on the files that its two names lead to.
 
-    The inode number of a removed file may be reused at once, so nothing may depend on it then.
+    The records are committed before a file is removed: its inode number may be reused at once.
     """
-    rewrite = _under_its_name(store, directory, rewrite)
+    rewrite = _with_current_name(store, directory, rewrite)
     name = _which(directory, rewrite.name, rewrite)
     temporary = _which(directory, rewrite.temporary, rewrite)
     ledger = JournalLedger(store, rewrite.id, rewrite.moving_to)
@@ -191,7 +191,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
     return ("finished" if exchanged else "undone") + late
 
 
-def _under_its_name(store: Store, directory: int, rewrite: OpenRewrite) -> OpenRewrite:
+def _with_current_name(store: Store, directory: int, rewrite: OpenRewrite) -> OpenRewrite:
     if _which(directory, rewrite.name, rewrite) in ("none", "other"):
         for name in os.listdir(directory):
             ours = name.startswith(rewrite.temporary)
@@ -290,7 +290,7 @@ def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> 
 
 
 def _remove(rewrites: Sequence[FileRewrite], deadline: float | None) -> list[FileRewrite]:
-    """Remove the old files, which others may have open until `deadline`, else for two seconds."""
+    """Remove the old files. Others may have them open until `deadline` (None: two seconds)."""
     gone, directories = [], {}
     for rewrite in rewrites:
         longest = rewrite.due - retire.LOOK_BACK + retire.LOOK_BACK_LONGEST

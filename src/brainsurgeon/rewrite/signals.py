@@ -49,7 +49,7 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
     keys, prices, form = settings.signals, settings.price_rules(), session.format
     costs: list[tuple[str, float, float, str]] = []
     if most := keys.max_turn_cost_usd:
-        # The turn may begin before a tail.
+        # The turn may begin before the tail that is scanned.
         lines = session.lines_from(0, 1) if isinstance(session, OpenSession) else session.lines
         place, dollars = last_turn(parsed_lines(lines.backward(), form), form, prices)
         costs.append(("turn", dollars, most, place))

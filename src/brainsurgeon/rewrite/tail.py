@@ -2,7 +2,7 @@
 
 A digest of three times 4 KB is compared, and the tail is read. If values are to be extracted, the
 front is searched for the ids of their entries, and the kernel copies it unchanged. It is not parsed
-again. Its bytes are right even if the digest is misleading.
+again. Even if the digest is equal by accident, no bytes of the front are lost.
 """
 
 import re
@@ -49,9 +49,9 @@ _FEW = 8  # most ids to search the front for; with more, reading all is as quick
 
 
 class Look(Struct):
-    """The result of one session; `again` is set if the next run reads it even if unchanged.
+    """The result of one session. If `planned` is set, the plan is still to be carried out.
 
-    If `planned` is set, the plan is still to be carried out.
+    `again` is the reason if the next run has to read the session even if it is unchanged.
     """
 
     outcome: Outcome
@@ -73,7 +73,7 @@ def frontier_of(
 
 
 def begins_at(examined: Examination, frontier: Frontier, plan: Plan, rules: str) -> Resume | None:
-    """Return the resume point of an unchanged session; see `begin_anew` for changed ones."""
+    """Return the resume point of an unchanged session; for others, see `begin_after_change`."""
     begin, session, record = frontier.begin(plan), examined.session, examined.record
     if begin is None or plan.deferred or not isinstance(session, OpenSession):
         return None
@@ -97,8 +97,8 @@ def pays(offset: int, size: int) -> bool:
     return size >= SMALLEST and 2 * offset >= size
 
 
-def begin_anew(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | None:
-    """Return the resume point of a session that was just changed after its former resume point."""
+def begin_after_change(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | None:
+    """Return the resume point of a session if only lines after the former one were changed."""
     begin, record = planned.begin, store.sessions.at(planned.file.path)
     if begin is None or record is None or not isinstance(rewrite, FileRewrite):
         return None
@@ -110,7 +110,7 @@ def begin_anew(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | Non
 
 
 def _rules(examined: Examination, rules: str) -> str:
-    """Return all that decides about a session besides its file."""
+    """Return everything on which decisions about a session depend, except its file."""
     habits, settings = examined.habits, examined.settings
     own = settings.rules_fingerprint() if settings.has_profiles else ""
     return f"{rules}{own} {VERSION} {habits.drops_blocks:d}{habits.remembers:d}"
@@ -176,7 +176,7 @@ def look_of(
 ) -> Look:  # fmt: skip
     """Return the result of a planned session, and record it if nothing is to be changed.
 
-    A session that is to be changed stays open: the result has the content of `held`.
+    A session that is to be changed stays open: the result takes over the content of `held`.
     """
     examined, session = planner.examined, planner.examined.session
     begin = begins_at(examined, planner.frontier or Frontier(), plan, memory.rules)
@@ -193,9 +193,9 @@ def look_of(
 def _may_carry_out(examined: Examination, before: Resume, plan: Plan) -> bool:
     """Check whether the plan for the tail is also the plan for the whole file.
 
-    The front matters in two ways only. First, nothing is extracted from an entry whose id occurs
-    twice, and another placeholder is used if its text occurs: both contain the id. Second, if the
-    agent remembers extracted values, thinking in front may have to be removed, too.
+    The front matters in two ways only. First, it may contain the id of an entry. Then nothing is
+    extracted from that entry, or its placeholder gets another name. Second, if the agent remembers
+    extracted values, thinking in front may have to be removed, too.
 
     Raise RefusedError if the file may not be replaced.
     """

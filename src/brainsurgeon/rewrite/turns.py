@@ -88,7 +88,7 @@ def _offsets(
         offset, size, parent = places[at]
         climbed[offset] = size
         at = parent or ""
-    if at != prompt_id:  # a fork contains only the branch
+    if at != prompt_id:  # a fork lacks the entries in between
         climbed = {last[0]: last[1]}
     return dict(sorted({**climbed, first[0]: first[1]}.items()))
 
@@ -103,8 +103,7 @@ def summaries(
 ) -> tuple[dict[bytes, str], tuple[str, ...]]:
     """Return the command's summaries of turns, by the turns' digests, and warnings of failures.
 
-    Summaries are kept in the store: a rewrite that is refused does not run the command again. One
-    that hung is not run again in the same run.
+    Summaries are kept in the store: after a refused rewrite, the command does not run again.
     """
     examined = planner.examined
     settings, now = examined.settings, examined.now

@@ -141,11 +141,11 @@ class OpenSession(Opened):
         self.format, self.identity = form, point.identity
         return True
 
-    def signs(self, clock: Callable[[], float], quiet: float, abandoned: float) -> Signs:
+    def signs(self, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
         """Return the signs, in other files, that the agent is at work on this session."""
         if self.place:
-            return claude_code.signs(self.place, clock, quiet, abandoned)
-        return openclaw.signs(self.directory, self.file.name, clock, abandoned)
+            return claude_code.signs(self.place, clock, quiet, abandoned_after)
+        return openclaw.signs(self.directory, self.file.name, clock, abandoned_after)
 
     @property
     def context_tokens(self) -> int | None:
