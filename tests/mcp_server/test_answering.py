@@ -114,9 +114,9 @@ def test_what_models_write_for_a_value_is_understood(world, given, meant):
         ({"action": "set_extractable", "entry": "00000003", "value": 1.5}, "value"),
         ({"action": "set_extractable", "entry": "00000003", "value": "perhaps"}, "value"),
         # Numbers that JavaScript would round.
-        ({"action": "set_extractable", "entry": "00000003", "value": 10**30}, "too large"),
+        ({"action": "set_extractable", "entry": "00000003", "value": 10**30}, "too many"),
         ({"action": "set_extractable", "entry": "00000003", "value": "9" * 4000}, "value"),
-        ({"action": "set_extractable", "entry": "00000003", "value": 2**53 + 1}, "too large"),
+        ({"action": "set_extractable", "entry": "00000003", "value": 2**53 + 1}, "too many"),
     ],
 )
 def test_wrong_arguments_are_told_and_change_nothing(world, arguments, words):

@@ -17,7 +17,7 @@ from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.show import show_turn
 from brainsurgeon.operations.status import metrics, status
-from brainsurgeon.render.runs import did, of_session
+from brainsurgeon.render.runs import did, event_text
 from building.turns import ON, branch, folding, long_turn, roles, texts, turns
 from building.world import SAMPLES, Conversation, append, copy_tree, dump, sql
 
@@ -282,7 +282,7 @@ def test_many_archives_in_a_row_become_one(world):
     assert outcome.reason == "4 archives of 6 turns archived"
     assert did(world.store.runs.newest(1)[0]) == "4 archives of 6 turns archived"
     [told] = [one for one in world.store.events.after(0) if one.kind == "archive"]
-    assert of_session(told) == "main/s: 4 archives of 6 turns"
+    assert event_text(told) == "main/s: 4 archives of 6 turns"
     world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
 
@@ -423,7 +423,7 @@ def test_a_turn_is_archived_by_hand_whatever_its_size(world):
     with pytest.raises(UsageError):
         ask(turns=(2, 9))
 
-    done = ask(turns=(2, 2), note_said="so it was")
+    done = ask(turns=(2, 2), note="so it was")
     assert not done.pending
     listed = archives(world.settings(), world.store, "main/s")
     assert [one.archive.entry_id for one in listed] == [ends[1][1]]

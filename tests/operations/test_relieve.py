@@ -16,7 +16,7 @@ from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.budget import rungs, steps_to
 from brainsurgeon.render import turns as render
-from brainsurgeon.render.runs import of_session
+from brainsurgeon.render.runs import event_text
 from brainsurgeon.rewrite.budget import Ladder, Wanted, relieve_by, weigh
 from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from building.claude import ClaudeConversation
@@ -391,7 +391,7 @@ def test_a_relief_that_was_never_possible_lapses(world, asked, clock):
     assert world.store.requests.count_open() == 0
     assert asked.read_bytes() == before
     [told] = status(world.settings(**keys), world.store, clock()).failures
-    assert of_session(told) == f"main/s: relieve lapsed, {reason}"
+    assert event_text(told) == f"main/s: relieve lapsed, {reason}"
 
 
 def test_a_relief_waits_for_a_root_that_cannot_be_read(world, asked, clock):

@@ -915,7 +915,7 @@ CHANGES = ("UPDATE EXTRACTIONS", "DELETE FROM BLOBS", "UPDATE SESSIONS", "DELETE
 @pytest.fixture
 def full(world, clock, monkeypatch):
     """Give a world with more than two pages of values whose placeholders stand nowhere any more."""
-    monkeypatch.setattr(operation, "TURN", 0.0)
+    monkeypatch.setattr(operation, "PAUSE", 0.0)
     put(world.directory, "s", Conversation())
     row = session(world.store, session="s", root=str(world.root))
     with world.store.transaction():

@@ -177,7 +177,7 @@ def archive(
     else:
         with options.recovered_store(settings) as store:
             answer = operations.archive.archive(
-                settings, store, session, clock=time.time, turns=span, note_said=note
+                settings, store, session, clock=time.time, turns=span, note=note
             )
     options.print_answer(render.turns.archived_json(answer), render.turns.archived, answer)
 

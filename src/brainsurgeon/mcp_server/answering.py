@@ -19,7 +19,7 @@ from brainsurgeon.operations.evidence import evidence
 from brainsurgeon.operations.restore import How, note_answer, restore
 from brainsurgeon.operations.search import search
 from brainsurgeon.operations.sessions import context, described
-from brainsurgeon.operations.set_extractable import set_extractable, stands_in
+from brainsurgeon.operations.set_extractable import contains_entry, set_extractable
 from brainsurgeon.operations.show import show, show_turn
 from brainsurgeon.render import formatting, sessions, turns
 from brainsurgeon.rewrite.recover import recover
@@ -84,7 +84,7 @@ class _Asked(NamedTuple):
 
         def has_entry(session: Session) -> bool:
             if self.call.action == "set_extractable":
-                return stands_in(store, session, self.entry)
+                return contains_entry(store, session, self.entry)
             try:
                 entry_named(self.settings, store, self.entry, session, to_show=True)
             except errors.NotFoundError:
@@ -103,12 +103,12 @@ class _Asked(NamedTuple):
             return session
 
         def has_entry_itself(session: Session) -> bool:  # and not just a call that mentions it
-            return has_entry(session) and stands_in(store, session, self.entry)
+            return has_entry(session) and contains_entry(store, session, self.entry)
 
         placed = store.placements.of_session(session.record.id) if session.record else frozenset()
         if any(value.id in placed for value in store.extractions.of_entry(self.entry)):
             return session  # even if its entry has a new id
-        if stands_in(store, session, self.entry):
+        if contains_entry(store, session, self.entry):
             return session
         return holder_beside(self.settings, store, self.caller.scope, session, has_entry_itself)
 

@@ -23,11 +23,11 @@ ALREADY = "archived already"
 
 def archive(
     settings: Settings, store: Store, session: str | Session, *, clock: Callable[[], float],
-    turns: tuple[int, int] | None = None, note_said: str | None = None,
+    turns: tuple[int, int] | None = None, note: str | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
     """Archive the turns of a session, or those between two numbers, whatever their size.
 
-    `note_said` is the outcome to record for the last of them. If the session is not idle, the
+    `note` is the outcome to record for the last of them. If the session is not idle, the
     request is recorded and a later scan carries it out. Raises NotFoundError or AmbiguousError for
     the session, FailedError if its turns cannot be archived, UsageError for turn numbers that do
     not exist.
@@ -39,8 +39,8 @@ def archive(
         if not archived:
             return _answer(title, meant)
         asked: dict[str, str | None] = {verdict.prompt_id: None for verdict in archived}
-        if note_said is not None:
-            asked[next(reversed(asked))] = note_said
+        if note is not None:
+            asked[next(reversed(asked))] = note
         _ask(store, examined, asked, now)
     path = file_of(chosen).path
     report = scan(settings, store, clock=clock, only=Chosen([path], named=True, command="archive"))
@@ -52,7 +52,7 @@ def archive(
     if outcome.outcome == "deferred" or outcome.plan is None:
         kept = tuple(verdict for verdict in meant if verdict.prompt_id not in asked)
         return ArchiveAnswer(title, (), kept, pending=True, reason=outcome.reason)
-    # The verdicts of the run on turns that were not requested depend on the thresholds.
+    # For turns that were not requested, the verdicts of the run depend on the thresholds.
     of_run = {
         verdict.prompt_id: verdict
         for verdict in outcome.plan.turns if verdict.prompt_id in asked
@@ -83,9 +83,9 @@ def _live_turns(
     settings: Settings, store: Store, session: Session, now: float,
     numbers: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Examination, list[Verdict]]]:  # fmt: skip
-    """Examine a session; yield a verdict for each live turn, as if all had been requested.
+    """Yield the examined session, and verdicts on its turns that are still sent, as if requested.
 
-    Only the turns between two numbers if these are given. Raises FailedError if no turn of the
+    With `numbers`, only the turns between these two. Raises FailedError if no turn of the
     session can be archived, UsageError for numbers that do not exist.
     """
     title, file = session.title, file_of(session)

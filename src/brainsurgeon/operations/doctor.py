@@ -50,16 +50,16 @@ _LOST = "an older backup may hold them (store restore FILE); else they cannot be
 _FOLLOW = "sessions were there: configure the target of the link as a root, or remove the link"
 _OWNER = "run as the user that owns it"
 _AGENT = "run as the agent's user"
-_MOST = 5  # orphans that are named
+_MOST = 5  # orphans listed for a session
 NO_ROOT = "its database is below no root: configure the directory of OpenClaw's agents as a root"
 
 
 class SessionPlaceholders(Struct, frozen=True):
     """The placeholders of one session; `session_id` is its row, if it has one.
 
-    `standing` are the ids of their extractions, of which `expired` are tombstones. `orphans` are
-    the ids of entries with placeholders that no record can restore. `unknown` counts texts that
-    only look like placeholders.
+    `standing` has the ids of their extractions, `expired` counts the tombstones among these.
+    `orphans` has the ids of entries with placeholders that no record can restore. `unknown` counts
+    texts that only look like placeholders.
     """
 
     standing: tuple[int, ...]

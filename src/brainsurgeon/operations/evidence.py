@@ -59,14 +59,14 @@ def mount(
     """Return a request (JSON) or lines of a session with their placeholders filled.
 
     The values get at most `budget` bytes together, shared out as in `evidence`. Only strings that
-    are a placeholder of a text in `scope` change: all other bytes stay. Raises NotFoundError if no
+    are placeholders of sessions in `scope` change: all other bytes stay. Raises NotFoundError if no
     session is in scope.
     """
     listed = sessions_in(settings, store, scope)
     if not listed:
         raise NotFoundError("no session is known in this scope; name another agent or session")
-    ours = {session.record.id for session in listed if session.record}
-    of_text = cache(lambda text: _texts_of(store, listed[0], ours, text))
+    session_ids = {session.record.id for session in listed if session.record}
+    of_text = cache(lambda text: _texts_of(store, listed[0], session_ids, text))
     documents, mounted = _documents(data), list[tuple[int, planned.Occurrence, bytes, bytes]]()
     messages: dict[tuple[int, KeyPath], int] = {}
     for number, raw in enumerate(documents):
@@ -84,7 +84,7 @@ def mount(
     given = planned.shares([len(text) for *_, text in mounted], budget)
     cuts: dict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
     for (number, place, token, text), room in zip(mounted, given, strict=True):
-        with suppress(UntouchableError):  # a key stands there twice
+        with suppress(UntouchableError):  # a duplicate key
             span = locate(documents[number], [place.path])[place.path]
             cut = json.dumps(planned.shortened(text, room).decode(), ensure_ascii=False).encode()
             if room:
@@ -101,13 +101,13 @@ def _documents(data: bytes) -> list[bytes]:
     return [data]
 
 
-def _texts_of(store: Store, session: Session, ours: set[int], text: str) -> list[Extraction]:
+def _texts_of(store: Store, session: Session, session_ids: set[int], text: str) -> list[Extraction]:
     """Return the values of a placeholder that are texts of sessions in scope."""
     values = owned(store, session, store.extractions.of_entry(text))
     return [
         value for value in as_the_model_had_them(values)
         if not value.block and value.replacement is None
-        and ({value.session_id, *store.placements.sessions_of([value.id])} & ours)
+        and ({value.session_id, *store.placements.sessions_of([value.id])} & session_ids)
     ]  # fmt: skip
 
 
@@ -159,7 +159,7 @@ class _EntryReader:
         standing = {
             value.archive_id for value in self._records.extractions if value.state == "standing"
         }
-        for archive in self._records.archives:  # it may hold the turns before
+        for archive in self._records.archives:  # an archive may contain earlier turns
             if archive.id in standing and start <= places.get(archive.entry_id, -1) < end:
                 start = min(start, places.get(archive.prompt_id, start))
         return range(start, end)

@@ -15,7 +15,7 @@ LISTED, LISTED_RUNS = 50, 20
 # Consecutive reads that may fail: a writer may hold the store, or a crash may have left files.
 _PATIENCE = 10
 _LONGEST_ID = 19
-_NOBODYS = -1  # stands for the id of a session without a row
+_NO_ROW = -1  # in place of the id of a session without a row
 
 
 def runs(store: Store, *, most: int | None = LISTED_RUNS) -> list[Run]:
@@ -42,9 +42,9 @@ def follow(
 ) -> Iterator[list[Event]]:  # fmt: skip
     """Yield new events from now on, or from an id or a time on, each event once and in order.
 
-    The store is read again whenever `wait` returns True; False ends the iteration. If it is locked
-    or does not exist yet, the next read yields the events. Raises BusyError if another store took
-    its place: that may use the same ids.
+    The store is read again whenever `wait` returns True; False ends the iteration. If the
+    store is locked or missing, a later read yields the events. Raises BusyError if the store was
+    replaced: the new one may use the same ids for other events.
     """
     reader, followed, failed = _Reader(settings, session, kinds), None, 0
     seen = None
@@ -75,7 +75,7 @@ def follow(
 
 
 class _Reader:
-    """Reads the events of some kinds and of one session, which may get its row later, or of all."""
+    """Reads events of some kinds, of all sessions or of one. This one may get its row later."""
 
     def __init__(self, settings: Settings, session: str | None, kinds: Collection[str]) -> None:
         for kind in kinds:
@@ -93,7 +93,7 @@ class _Reader:
             else:
                 record = store.sessions.at(self._path)
             self._session_id = record.id if record else None
-        ident = None if self._name is None else self._session_id or _NOBODYS
+        ident = None if self._name is None else self._session_id or _NO_ROW
         return store.events.after(seen, kinds=self._kinds, session_id=ident, until=until)
 
 

@@ -533,7 +533,7 @@ def _failure(command: Sequence[str]) -> str | None:
 
 
 def _missing(directory: str) -> list[str]:
-    """Return the missing ones of a directory and its parents, deepest first."""
+    """Return the missing directories of a path, deepest first."""
     missing = []
     while directory and not os.path.lexists(directory):
         missing.append(directory)

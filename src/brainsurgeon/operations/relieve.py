@@ -22,7 +22,7 @@ from brainsurgeon.rewrite.recover import Rewrite
 from brainsurgeon.sessions.discovery import failing, open_session
 from brainsurgeon.store import Store
 
-# Seconds after which a request lapses: its session was never idle, or is gone or excluded by now.
+# Seconds after which a request lapses if no scan could carry it out.
 PATIENCE = 86_400.0
 _SIGNATURES = (BROKEN, DOUBTFUL, HOLLOW, STALE)
 
@@ -54,7 +54,7 @@ def relieve(
 def would_relieve(
     settings: Settings, store: Store, session: str, wanted: Wanted, now: float
 ) -> Relief:
-    """Return the result that `relieve` would have, whether idle or not. Writes nothing."""
+    """Return the result that `relieve` would have in an idle session. Writes nothing."""
     chosen = sessions.session_named(settings, store, session)
     file = sessions.file_of(chosen)
     with inspect.examine_to_show(settings, store, file, chosen.record, now) as examined:

@@ -108,7 +108,7 @@ def _added(rows: Iterator[tuple[str, int, int, int]]) -> tuple[Sum, ...]:
 
 
 def _unreached(known: list[Session]) -> Iterator[Sum]:
-    """Yield the sizes of the places beside sessions that contain copies. They are never pruned."""
+    """Yield the places beside sessions in which agents keep copies. They are never pruned."""
     places: set[str] = set()
     databases: set[str] = set()
     for session in known:

@@ -2,8 +2,8 @@
 
 A session that is not idle gets a pending request. Each session that keeps a placeholder is reported
 with the reason, even if the store does not know it: the user may be about to uninstall
-brainsurgeon. A rollback of a run is a run itself: it also removes the fields that the run set, and
-a second rollback of the same run changes nothing. Values that the run restored are not extracted.
+brainsurgeon. A rollback is a run itself. It also removes the fields that the undone run set. It
+does not extract again what that run restored. A second rollback of a run changes nothing.
 """
 
 import json
@@ -138,7 +138,7 @@ def restore(
     stands = any(value.id in placed for value in values)
     if not (how.pristine or others or stands) and is_there(file):
         why_busy = _not_idle(settings, store, file, now)
-        redacts = bool(why_busy) and not settings.keep_purge_control_calls
+        redacts = bool(why_busy) and not settings.keep_purge_control_calls  # its agent may ask
         return replace(already, why_pending=why_busy, redacts=redacts)
     everything = _everything(settings, record, now, pristine=how.pristine)
     paths = tuple(value.path for value in values) if wanted else None
@@ -219,7 +219,7 @@ def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAn
 def _others_of_turn(
     settings: Settings, store: Store, named: EntryValues, now: float
 ) -> tuple[str, ...]:
-    """Return the other entries of an archived turn from which values were extracted.
+    """Return the ids of other entries of an archived turn, those with extracted values.
 
     The turn may have been restored already, without these values.
     """
@@ -241,7 +241,7 @@ def recorded(session: Session) -> SessionRecord:
 
 
 def _not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -> str:
-    """Return why a session is not idle, or "". If it is not, the caller may be its agent."""
+    """Return why a session is not idle, or "" if it is."""
     try:
         current = current_state(file)
         with examine_quiet(settings, store, current, now) as examined:
@@ -253,7 +253,7 @@ def _not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -
     return ""
 
 
-def _patience(settings: Settings) -> float:  # until a pending restore lapses and waiting ends
+def _patience(settings: Settings) -> float:  # seconds that a restore stays pending, or waits
     return max(float(settings.keep_after_restore), LEAST_WAIT)
 
 
@@ -271,7 +271,7 @@ def _has_originals(
 
 
 def note_answer(store: Store, answer: reports.RestoreAnswer, printed: str) -> None:
-    """Record an answer as it is printed, so that it is redacted later in the agent's own call."""
+    """Record the printed answer, by which a later scan finds and shortens the agent's call."""
     if answer.redacts:
         own = PrintedAnswer.of(printed, answer.answer_id)
         with store.transaction():
@@ -300,7 +300,7 @@ def restore_all(
         except BusyError as why:  # the store is locked, so that not even a request can be noted
             return reports.SessionRestore(item.title, "failed", reason=str(why)), None
 
-    chosen = _known(store, _meant(settings, store, session))
+    chosen = _with_updated_rows(store, _selected(settings, store, session))
     from brainsurgeon.operations.doctor import placeholders_in_archives  # noqa: PLC0415  slow
 
     archives = [] if session else list(placeholders_in_archives(settings))
@@ -333,11 +333,11 @@ def restore_all(
     return answers
 
 
-def _known(store: Store, sessions: Iterable[Session]) -> list[Session]:
+def _with_updated_rows(store: Store, sessions: Iterable[Session]) -> list[Session]:
     return [noted(store, session) if session.record else session for session in sessions]
 
 
-def _meant(settings: Settings, store: Store, session: str | None) -> list[Session]:
+def _selected(settings: Settings, store: Store, session: str | None) -> list[Session]:
     if session is not None:
         return [session_named(settings, store, session, beyond=True)]
     return all_sessions(settings, store, beyond=True)
@@ -371,7 +371,7 @@ def overfull_after(
     from brainsurgeon.rewrite.budget import weigh  # noqa: PLC0415  slow
 
     overfull = []
-    for item in _meant(settings, store, session):
+    for item in _selected(settings, store, session):
         record = item.record
         held = store.extractions.held_in(record.id) if record and item.file else []
         values = [value for value in held if value.blob_id]
@@ -392,7 +392,7 @@ def change_each(
 ) -> list[tuple[Answer, Rewrite | None]]:
     """Change each session, and finish the rewrites of earlier ones meanwhile.
 
-    Return each answer with its rewrite if that could not be finished.
+    Return the answers, each with its rewrite if this is still unfinished, else with None.
     """
     results: list[tuple[Answer, Rewrite | None]] = []
     unfinished, late, stopped = Unfinished(), list[Rewrite](), True
@@ -439,7 +439,7 @@ def _change(
     settings: Settings, store: Store, session: Session, request: Request,
     clock: Callable[[], float], kind: type[Restored],
 ) -> tuple[Plan | Restored, Rewrite | None]:  # fmt: skip
-    """Carry out a request in a session; return its plan, or the result if it is not done now."""
+    """Carry out a request in a session; return its plan, or a `kind` if it is pending or failed."""
     file = file_of(session)
     try:
         return carry_out(settings, store, file, recorded(session), (request,), clock)
@@ -453,7 +453,7 @@ def _change(
 
 
 def _note(store: Store, request: Request, reason: str) -> None:
-    """Record a pending request; a rollback never lapses, so it is recorded once and listed."""
+    """Record a pending request. A rollback never lapses: record it only once, with an event."""
     ident, number = request.session_id, request.rolls_back
     with store.transaction():
         if number is None:
@@ -553,7 +553,7 @@ def _chosen(
     settings: Settings, store: Store, number: int, touched: Collection[int],
     names: Collection[str],
 ) -> list[Session]:  # fmt: skip
-    known = _known(store, all_sessions(settings, store, beyond=True))
+    known = _with_updated_rows(store, all_sessions(settings, store, beyond=True))
     wanted = [session_among(known, name) for name in names] if names else known
     changed = [item for item in wanted if item.record and item.record.id in touched]
     if names and (untouched := next((item for item in wanted if item not in changed), None)):

@@ -1,6 +1,6 @@
 """The retention run: delete expired values and keep a tombstone of each.
 
-Sessions without values that can have expired cost nothing. The others are read and written in
+Sessions whose values cannot have expired yet cost nothing. The others are read and written in
 pages, and other processes can use the store between two pages.
 """
 
@@ -36,8 +36,8 @@ from brainsurgeon.store.expiry import Candidates, Sight
 
 # Seconds of pause after a page. SQLite does not wake processes that wait for a lock: they ask
 # again, at first within 25 ms, and then find the lock free.
-TURN = 0.026
-# A pause follows a transaction of so many rows. So many bytes take as long as one row.
+PAUSE = 0.026
+# Rows of a transaction that a pause follows; bytes that take as long as one row.
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
 HIDDEN = "its agent keeps its sessions in a database that is below no root"
 _ANOTHER = "it is not the same directory as before, and has none of its known sessions"
@@ -86,7 +86,7 @@ class _Run:
         # Databases count here even if scans skip them.
         self._roots = [replace(root, databases=True) for root in settings.root_directories()]
         self._before = store.facts.get("retention") or {}
-        # By root: the mark that the directory had when it was last trusted; why others are not.
+        # By root: its mark when it was last trusted; the reason if it is not trusted now.
         self._marks: dict[str, list[int]] = dict(self._before.get("roots") or {})
         self._not_trusted: dict[str, str] = {}
         self._sessions: set[int] = set()
@@ -112,7 +112,7 @@ class _Run:
             return
         for entries in self._store.rows.unneeded() if report.blobs_deleted else ():
             if entries:
-                with self._turn(len(entries)):
+                with self._transaction(len(entries)):
                     self._store.rows.release(entries)
         checked = self._store.blobs.check(self._check)
         with self._store.transaction():
@@ -125,7 +125,7 @@ class _Run:
             self._store.journal.close_ended(self.now - decide.ENDED)
         for listed in (self._store.events, self._store.runs):
             while old := listed.old(self.now):
-                with self._turn(len(old)):
+                with self._transaction(len(old)):
                     listed.drop(old)
         while self._store.expiry.shrink():
             give_way()
@@ -147,7 +147,7 @@ class _Run:
             if record.displaced or record.root not in roots:
                 live.pop(record.id, None)
             elif record.id not in live and not _is_behind_link(record):
-                with suppress(OSError):  # the walk finds a file with two names under one of them
+                with suppress(OSError):  # discovery yields only one name of a file
                     live[record.id] = os.stat(record.path, follow_symlinks=False).st_mtime
             if record.id in live:
                 seen.add(record.root)
@@ -173,9 +173,9 @@ class _Run:
                 self._not_trusted[text] = _ANOTHER if mark else "it cannot be read"
 
     def _sights(
-        self, changes: dict[int, float], missed_now: list[tuple[int, float | None]]
+        self, changes: dict[int, float], new_missed_at: list[tuple[int, float | None]]
     ) -> Iterator[Sight]:
-        """Yield the sessions; list since when they are missing, or None, where that is new."""
+        """Yield all sessions. Append the id and value of each new `missed_at` to the list."""
         hidden = out_of_sight(self._roots)
         for record in self._store.sessions.all():
             root, changed, missed = path_text(record.root), changes.get(record.id), None
@@ -186,16 +186,16 @@ class _Run:
                 changed = missed = None
                 self._not_trusted[path_text(record.agent_directory)] = HIDDEN
             if missed != record.missed_at and (missed or changed or _is_behind_link(record)):
-                missed_now.append((record.id, missed))
+                new_missed_at.append((record.id, missed))
             yield Sight(record.id, root, changed, missed)
 
     def _record_missed(self, changed: list[tuple[int, float | None]]) -> None:
         for at in range(0, len(changed), _MANY_ROWS):
-            with self._turn(_MANY_ROWS):
+            with self._transaction(_MANY_ROWS):
                 self._store.sessions.miss(changed[at : at + _MANY_ROWS])
         if self._settings.retention_standing is not None:
             until = self.now - self._settings.retention_standing
-            with self._turn(1):
+            with self._transaction(1):
                 self._store.requests.lapse_missed(until, self.now, self._store.runs.so_far)
 
     def _delete(self) -> None:
@@ -227,7 +227,7 @@ class _Run:
                     give_way()
 
     def _is_due(self) -> bool:
-        """Gather the candidates; check whether any expires unless its placeholder is found."""
+        """Gather the candidates; check whether any has expired. Placeholders may still spare it."""
         settings = self._settings
         self._candidates.gather(self.now, settings.retention, settings.retention_standing)
         return any(map(self._expired, self._candidates))
@@ -284,7 +284,7 @@ class _Run:
         self._report.held_back.setdefault(path_text(root), why)
 
     @contextmanager
-    def _turn(self, rows: int) -> Iterator[None]:
+    def _transaction(self, rows: int) -> Iterator[None]:
         """Run a block as a transaction, with a pause afterwards if it has many rows."""
         with self._store.transaction():
             yield
@@ -294,4 +294,4 @@ class _Run:
 
 def give_way() -> None:
     """Pause so that other processes can use the store."""
-    time.sleep(TURN)
+    time.sleep(PAUSE)

@@ -106,7 +106,7 @@ class _Scan:
         self._only, rules = only.paths, settings.rules_fingerprint()
         self._memory = FileMemory(store, rules, clock(), whole=not only.paths, named=only.named)
         self._unfinished, self._batch = Unfinished(), Batch()
-        self._resting = 0  # unchanged sessions, which `_sessions` does not yield
+        self._skipped = 0  # unchanged sessions, which `_sessions` does not yield
         self._full: dict[str, Fullness] = {}
         self._failed: list[Outcome] = []
 
@@ -156,15 +156,15 @@ class _Scan:
             yield from discover(
                 roots, format_of=memory.format_of, resting=memory, recorded=memory.recorded
             )
-            self._resting += memory.resting
-            yield from list_rows(roots, own, self._rests)
-        self._report.files_seen += self._resting
-        self._report.files_unchanged += self._resting
+            self._skipped += memory.resting
+            yield from list_rows(roots, own, self._is_unchanged)
+        self._report.files_seen += self._skipped
+        self._report.files_unchanged += self._skipped
 
-    def _rests(self, path: str, state: DatabaseState) -> bool:
+    def _is_unchanged(self, path: str, state: DatabaseState) -> bool:
         """Check whether a database need not be opened; if so, count its sessions."""
         sessions = self._memory.idle(path, mark_of(state), self._memory.now)
-        self._resting += len(sessions or ())
+        self._skipped += len(sessions or ())
         return sessions is not None
 
     def _file(self, file: SessionFile) -> None:
@@ -220,7 +220,7 @@ class _Scan:
         self._report.count(outcome)
         if outcome.outcome != "unchanged":
             self._ended(outcome)
-        # A failure is an event once for as long as the reason is the same.
+        # A failure is recorded only once while its reason stays the same.
         before = self._memory.failed_before(outcome.path) if outcome.outcome == "failed" else None
         if outcome.outcome == "failed" and before != outcome.reason:
             self._failed.append(outcome)

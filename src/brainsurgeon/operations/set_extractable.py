@@ -1,4 +1,4 @@
-"""Set `_extractable` on an entry: pin it, force its extraction, set its window, or unpin it."""
+"""Set `_extractable` on an entry: pin it, for good or while it is recent, extract or unpin it."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,8 +17,8 @@ from brainsurgeon.sessions.discovery import moved_to_database, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
-# In messages. JavaScript, in which the agents are written, is not exact above this number.
-LARGEST_WINDOW = 2**53
+# The agents are written in JavaScript, which is not exact above this number of messages.
+LARGEST_RECENT = 2**53
 
 
 def set_extractable(
@@ -27,13 +27,13 @@ def set_extractable(
 ) -> FieldAnswer:  # fmt: skip
     """Record the request, which all plans respect from now on, and set the field if possible.
 
-    None as the value removes the field. Raises UsageError for a window above LARGEST_WINDOW,
+    None as the value removes the field. Raises UsageError for a number above LARGEST_RECENT,
     NotFoundError or AmbiguousError if no entry or several match, ChangedError if the entry cannot
     be edited, MovedError if the agent has moved its sessions elsewhere.
     """
-    if value is not None and value > LARGEST_WINDOW:
+    if value is not None and value > LARGEST_RECENT:
         raise errors.UsageError(
-            f"a window of {value} messages is too large to be stored exactly; give a smaller one"
+            f"{value} messages are too many to be stored exactly; give a smaller number"
         )
     wanted = id_named(entry)
     if session:
@@ -89,7 +89,7 @@ def _extracted(store: Store, session_id: int, ident: str, value: bool | int | No
     return sum(one.id in placed and one.entry_id == ident and not one.redacts for one in values)
 
 
-def stands_in(store: Store, session: Session, entry: str) -> bool:
+def contains_entry(store: Store, session: Session, entry: str) -> bool:
     wanted = id_named(entry)
     return bool(_ids_in(session, wanted, _ids_of(store, wanted)))
 

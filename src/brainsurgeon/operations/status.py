@@ -174,40 +174,40 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
     return "unknown: no sessions in files yet"
 
 
-def check(now: Status, moment: float, *, max_age: float | None = None) -> list[str]:
+def check(state: Status, now: float, *, max_age: float | None = None) -> list[str]:
     """Return the problems of a status; the last run must not be older than `max_age` seconds."""
-    troubles = [] if now.enabled else ["nothing is extracted: enabled = false"]
-    if max_age is not None and (old := _too_old(now.last_run_at, moment, max_age)):
+    troubles = [] if state.enabled else ["nothing is extracted: enabled = false"]
+    if max_age is not None and (old := _too_old(state.last_run_at, now, max_age)):
         troubles.append(old)
     troubles += [
-        f"{counted(number, 'session')} {state}"
-        for state in ("failed", "unreadable")
-        if (number := now.sessions_by_state.get(state, 0))
+        f"{counted(number, 'session')} {name}"
+        for name in ("failed", "unreadable")
+        if (number := state.sessions_by_state.get(name, 0))
     ]
-    troubles += [f"{root.path}: {root.problem}" for root in now.roots if root.problem]
-    troubles += [f"{path}: unfinished, the next scan finishes it" for path in now.interrupted]
-    troubles += [f"{path}: {why}" for path, why in now.kept_beside.items()]
-    troubles += [f"{path}: nothing expires there, {why}" for path, why in now.held_back.items()]
-    troubles += [f"{path}: blocked for more than a day, {why}" for path, why in now.blocked.items()]
-    if now.values_damaged:
-        troubles.append(f"{counted(now.values_damaged, 'stored value')} damaged: see `doctor`")
-    if now.leaving:
-        troubles.append(now.leaving.message)
-    left = database.free(now.store_path)
+    troubles += [f"{root.path}: {root.problem}" for root in state.roots if root.problem]
+    troubles += [f"{path}: unfinished, the next scan finishes it" for path in state.interrupted]
+    troubles += [f"{path}: {why}" for path, why in state.kept_beside.items()]
+    troubles += [f"{path}: nothing expires there, {why}" for path, why in state.held_back.items()]
+    troubles += [
+        f"{path}: blocked for more than a day, {why}" for path, why in state.blocked.items()
+    ]
+    if state.values_damaged:
+        troubles.append(f"{counted(state.values_damaged, 'stored value')} damaged: see `doctor`")
+    if state.leaving:
+        troubles.append(state.leaving.message)
+    left = database.free(state.store_path)
     if left is not None and left < database.SCARCE:
         troubles.append(f"{left:,} bytes of disk are left for the store")
     return troubles
 
 
-def _too_old(last: float | None, moment: float, max_age: float) -> str | None:
+def _too_old(last: float | None, now: float, max_age: float) -> str | None:
     if last is None:
         return "no run was ever made"
-    if moment - last > max_age:
-        return (
-            f"the last run was {lasting(moment - last)} ago, more than --max-age {lasting(max_age)}"
-        )
-    if last - moment > max_age:
-        return f"the last run is noted {lasting(last - moment)} ahead: the clock was set back since"
+    if now - last > max_age:
+        return f"the last run was {lasting(now - last)} ago, more than --max-age {lasting(max_age)}"
+    if last - now > max_age:
+        return f"the last run is noted {lasting(last - now)} ahead: the clock was set back since"
     return None
 
 

@@ -25,10 +25,7 @@ def back_up(settings: Settings, target: str, *, force: bool = False) -> StoreCop
 def replacing_store(
     settings: Settings, source: str
 ) -> Iterator[tuple[Replacement, Callable[[float], Replacement]]]:
-    """Check a backup and compare it with the sessions; yield it.
-
-    Also yield a function that replaces the store by it, at a time.
-    """
+    """Yield a checked backup, compared with the sessions, and a function that installs it."""
     directory = settings.state_dir
     make_directory(directory)
     with hold_store(directory), backup.staging(directory) as place:
@@ -57,7 +54,7 @@ def purge(settings: Settings, *, even_so: bool = False) -> Purge:
         if not even_so:
             try:
                 opened = open_to_read(directory)
-            except StoreUnusableError:  # all placeholders count
+            except StoreUnusableError:  # with no records, every placeholder is left
                 opened = Store(empty_database(), directory, None)
             with opened as store:
                 left = *placeholders_left(settings, store), *placeholders_in_archives(settings)

@@ -12,11 +12,11 @@ from brainsurgeon.render.formatting import Column, columned, columns, local, tab
 NO_USAGE = "no session here records the usage of its model calls with their times"
 ASSUMPTIONS = (
     "Estimated from the usage that sessions recorded: a value counts as many tokens as it added to"
-    " a prompt. A scan follows each turn, and again when the cache is cold, and the agent reads"
-    " its session again: no process keeps it in memory. The next prompt reads from the cache what"
-    " was sent before and is unchanged. Archives, restores, relief and avoided compactions are left"
-    " out. Tokens paid are input tokens without a cache; cache reads and writes are converted by"
-    " the model's prices. Answers are not counted: they are the same."
+    " a prompt. A scan is assumed after each turn, and another once the cache is cold. The agent"
+    " then reads its session again: no process keeps it in memory. The next prompt reads from the"
+    " cache what was sent before and is unchanged. Archives, restores, relief and avoided"
+    " compactions are left out. Tokens paid are input tokens without a cache; cache reads and"
+    " writes are converted by the model's prices. Answers are not counted: they are the same."
 )
 
 

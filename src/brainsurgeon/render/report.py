@@ -193,7 +193,7 @@ loaded from anywhere and nothing is sent. {content}</footer>
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table of cells in HTML.
 
-    Numbers are aligned to the right. They and times have their name, since phones show no heads.
+    Numbers are aligned to the right. On phones, without a head, numbers and times show a name.
     """
     head = "".join(
         f'<th scope="col"{" class=number" if name in _NUMBERS else ""}>{name}</th>'

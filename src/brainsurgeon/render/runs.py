@@ -69,8 +69,8 @@ def report(
 ) -> Iterator[str]:
     """Yield the parts of a run as text: sessions that changed or failed, then the figures.
 
-    For a dry run, include the first values of each session, or all with `verbose`. `sessions` are
-    the texts of those that the report does not have.
+    For a dry run, include the first values of each session, or all with `verbose`. `sessions` has
+    the texts of sessions that are not in the report.
     """
     lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
     lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]
@@ -275,10 +275,10 @@ def event_json(event: reports.Event) -> dict[str, Any]:
 
 def event(event: reports.Event) -> str:
     of_run = f" (run {event.run_id})" if event.run_id is not None else ""
-    return f"{event.id:<5} {local(event.at)}  {event.kind:11}  {of_session(event)}{of_run}"
+    return f"{event.id:<5} {local(event.at)}  {event.kind:11}  {event_text(event)}{of_run}"
 
 
-def of_session(event: reports.Event) -> str:
+def event_text(event: reports.Event) -> str:
     """Return the session of an event, and the facts of the event in words."""
     facts = event.facts
     parts = []
@@ -319,58 +319,59 @@ def counts(listed: Sequence[reports.Tally]) -> str:
 _MOST = 6
 
 
-def status_json(now: reports.Status) -> dict[str, Any]:
-    answer: dict[str, Any] = in_json(now)
+def status_json(state: reports.Status) -> dict[str, Any]:
+    answer: dict[str, Any] = in_json(state)
     del answer["models"]
-    failures = [event_json(event) for event in now.failures]
-    return {**answer, **runs_json(now.runs), "costs": models_json(now.models), "failures": failures}
+    failures = [event_json(event) for event in state.failures]
+    costs = models_json(state.models)
+    return {**answer, **runs_json(state.runs), "costs": costs, "failures": failures}
 
 
-def check(now: reports.Status, troubles: list[str], moment: float) -> str:
+def check(state: reports.Status, troubles: list[str], now: float) -> str:
     if troubles:
         return f"brainsurgeon: {safe('; '.join(_some(troubles)))}"
-    age = f"last run {ago(now.last_run_at, moment)}" if now.last_run_at is not None else ""
-    sessions = counted(sum(now.sessions_by_state.values()), "session")
-    return f"brainsurgeon: ok, {age}, {sessions}, {bytes_(now.bytes_saved)} saved"
+    age = f"last run {ago(state.last_run_at, now)}" if state.last_run_at is not None else ""
+    sessions = counted(sum(state.sessions_by_state.values()), "session")
+    return f"brainsurgeon: ok, {age}, {sessions}, {bytes_(state.bytes_saved)} saved"
 
 
-def status(now: reports.Status, moment: float, troubles: Iterable[str] = ()) -> str:
-    daemon = f"running, pid {now.daemon_pid}" if now.daemon_pid else "not running"
-    states = ", ".join(f"{number:,} {state}" for state, number in now.sessions_by_state.items())
-    net = now.bytes_saved - now.store_bytes
+def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> str:
+    daemon = f"running, pid {state.daemon_pid}" if state.daemon_pid else "not running"
+    states = ", ".join(f"{number:,} {name}" for name, number in state.sessions_by_state.items())
+    net = state.bytes_saved - state.store_bytes
     lines = [
         f"daemon     {daemon}",
-        f"scans      {_runs(now.last_run_at, now.next_run_at, moment)}",
-        f"retention  {_runs(now.last_retention_run_at, now.next_retention_run_at, moment)}",
+        f"scans      {_runs(state.last_run_at, state.next_run_at, now)}",
+        f"retention  {_runs(state.last_retention_run_at, state.next_retention_run_at, now)}",
         f"sessions   {states or 'none found'}",
-        f"saved      {bytes_(now.bytes_saved)} in {counted(now.values_extracted, 'value')}",
-        f"tokens     about {about(now.tokens_saved)} are not sent any more",
-        f"store      {bytes_(now.store_bytes)} in {safe(now.store_path)}",
+        f"saved      {bytes_(state.bytes_saved)} in {counted(state.values_extracted, 'value')}",
+        f"tokens     about {about(state.tokens_saved)} are not sent any more",
+        f"store      {bytes_(state.store_bytes)} in {safe(state.store_path)}",
         f"net        {bytes_(net)} less than without brainsurgeon" if net >= 0
         else f"net        {bytes_(-net)} more than without brainsurgeon, so far",
     ]  # fmt: skip
-    if now.models:
-        lines.append(f"cost       {total_cost(now.models)}")
-    if so_far := saved_so_far(now.saved_so_far):
+    if state.models:
+        lines.append(f"cost       {total_cost(state.models)}")
+    if so_far := saved_so_far(state.saved_so_far):
         lines.append(f"so far     {so_far}")
-    if now.turns_archived:
-        lines.append(f"archived   {counted(now.turns_archived, 'archive')} of finished turns")
-    lines += loads(now.loads)
+    if state.turns_archived:
+        lines.append(f"archived   {counted(state.turns_archived, 'archive')} of finished turns")
+    lines += loads(state.loads)
     lines += [
-        f"run {one.id:<5} {ago(one.at, moment)}: {command(one)}, {did(one)}" for one in now.runs
+        f"run {one.id:<5} {ago(one.at, now)}: {command(one)}, {did(one)}" for one in state.runs
     ]
-    lines += [f"failed     {ago(one.at, moment)}: {of_session(one)}" for one in now.failures]
-    if now.requests_open:
+    lines += [f"failed     {ago(one.at, now)}: {event_text(one)}" for one in state.failures]
+    if state.requests_open:
         lines.append(
-            f"waiting    {counted(now.requests_open, 'request', 'requests')} for an idle session"
+            f"waiting    {counted(state.requests_open, 'request', 'requests')} for an idle session"
         )
     lines += _some(f"trouble    {safe(trouble)}" for trouble in troubles)
-    reasons = sorted(now.reasons.items(), key=lambda item: (-item[1], item[0]))
+    reasons = sorted(state.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines += _some(f"  {number} x {safe(in_local_time(reason))}" for reason, number in reasons)
-    rows = [(root.path, str(root.sessions), root.protocol) for root in now.roots]
+    rows = [(root.path, str(root.sessions), root.protocol) for root in state.roots]
     lines += ["", table(("root", "sessions", "files are replaced by"), rows)]
-    lines += databases(now.databases)
-    return "\n".join(lines + homes(now.homes))
+    lines += databases(state.databases)
+    return "\n".join(lines + homes(state.homes))
 
 
 def _some(lines: Iterable[str]) -> list[str]:
