@@ -57,6 +57,24 @@ def test_a_backup_is_its_owners_alone_and_leaves_nothing_beside(world, pruned, t
     assert os.listdir(os.path.dirname(target)) == ["kept.db"]
 
 
+def test_a_backup_writes_each_value_once(world, pruned, target):
+    """No value passes through a temporary file, which would be outside of the directory."""
+    with world.store.transaction():
+        for _ in range(16):
+            world.store.blobs.put(os.urandom(1 << 20))
+    world.close()
+    before = written()
+    store_care.back_up(world.settings(), target)
+
+    assert 16 << 20 < written() - before < 24 << 20
+
+
+def written():
+    """Count the bytes that this process has written to files."""
+    with open("/proc/self/io") as counts:
+        return int(next(line for line in counts if line.startswith("wchar")).split()[1])
+
+
 def test_a_backup_ends_while_others_write_without_a_pause(world, pruned, target):
     """However often others commit, a backup ends, is whole, and they go on meanwhile."""
     done, commits = threading.Event(), []

@@ -115,10 +115,11 @@ def _copy_values(copy: sqlite3.Connection) -> None:
     """Copy the values that are newer than the newest value in the copy."""
     added = _TOGETHER
     while added == _TOGETHER:
+        # As a subquery, this would make SQLite copy the values to a temporary file first.
+        newest = copy.execute("SELECT coalesce(max(id), 0) FROM main.blobs").fetchone()[0]
         added = copy.execute(
-            "INSERT INTO blobs SELECT * FROM old.blobs"
-            " WHERE id > (SELECT coalesce(max(id), 0) FROM main.blobs) ORDER BY id LIMIT ?",
-            (_TOGETHER,),
+            "INSERT INTO blobs SELECT * FROM old.blobs WHERE id > ? ORDER BY id LIMIT ?",
+            (newest, _TOGETHER),
         ).rowcount
 
 
