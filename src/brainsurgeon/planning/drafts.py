@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -63,6 +64,7 @@ class Judge:
         # Parts that stay unless their signature turns out to break, by offset and path.
         self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
         self.parts: Sequence[Part] = ()  # of the last entry
+        self._once: dict[Any, Any] = {}  # equal paths, tools and reasons share their memory
         self._kept, self.unsent = Amounts(), Amounts()
         self._session, self._rules, self._frontier = session, rules, frontier
         self._sets, self._pins = session.sets, session.records.pins
@@ -175,15 +177,18 @@ class Judge:
         form, ident = self._session.form, parsed.ident or ""
         name, rest = placeholder_id(ident), form.rest(parsed.entry)
         places = splice.places(parsed.raw, parsed.entry, [part.path for part, _ in going])
+        once = self._once.setdefault
         for part, decision in going:
             start, end = places[part.path]
             token = part.instead or placeholder_token(placeholder_named(name), block=part.block)
             if not decision.forced and len(token) >= end - start:
                 self.keep(part, "no gain")
                 continue
+            path, tool = once(part.path, part.path), once(part.tool, part.tool)
+            reason = once(decision.reason, decision.reason)
             yield Removal(
-                start + parsed.offset, end + parsed.offset, token, ident, name, part.path,
-                part.kind, part.tool, part.chars, part.block, decision.forced, decision.reason,
+                start + parsed.offset, end + parsed.offset, token, ident, name, path,
+                part.kind, tool, part.chars, part.block, decision.forced, reason,
                 anchor=form.anchor(parsed.entry, part.path), rest=rest,
                 how="extract" if part.instead is None else "empty",
             )  # fmt: skip
@@ -306,5 +311,9 @@ class Ids:
         return hash(ident) in self._known
 
     def twice(self) -> frozenset[int]:
-        ranked = sorted(self._met)
-        return frozenset(before for before, after in pairwise(ranked) if before == after)
+        found: set[int] = set()
+        portions = len(self._met) // 50_000 + 1  # a list of all would take five times their memory
+        for portion in range(portions):
+            ranked = sorted(each for each in self._met if each % portions == portion)
+            found.update(before for before, after in pairwise(ranked) if before == after)
+        return frozenset(found)
