@@ -11,4 +11,7 @@ else:
 
     def __getattr__(name: str) -> Any:
         """Import a module when it is first used: each command imports only what it needs."""
-        return import_module(f"{__name__}.{name}")
+        try:
+            return import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            raise AttributeError(f"{__name__} has no module {name}") from error
