@@ -131,7 +131,7 @@ def test_a_loop_in_an_open_turn_is_one_signal_within_ten_seconds(world, daemon):
     signalled = datetime.fromisoformat(event["timestamp"]).timestamp()
 
     assert times[4] - 1 < signalled < times[4] + 10 + soon(world)
-    time.sleep(2 * daemons.LOOK_INTERVAL)
+    time.sleep(2 * daemons.SIGNALS_INTERVAL)
     assert one.stop()[1] == 0
     assert len(one.logged("signal")) == 1
     [line] = filter(None, said.read_text().split("\n"))

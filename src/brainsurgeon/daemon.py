@@ -32,7 +32,7 @@ from brainsurgeon.hosts.sqlite import LOG
 from brainsurgeon.model.reports import Event, Watch
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import Chosen, scan
-from brainsurgeon.operations.signals import look, note_failure, pass_on
+from brainsurgeon.operations.signals import find_signals, note_failure, pass_on
 from brainsurgeon.operations.status import BLOCKED, doubtful_roots
 from brainsurgeon.render.runs import event_line
 from brainsurgeon.schedule import cron_trigger, scan_trigger
@@ -52,7 +52,7 @@ WAKE_INTERVAL = 1.5
 # Seconds between two checks of the wall clock, and the change in seconds that is ignored.
 CLOCK_INTERVAL, CLOCK_TOLERANCE = 10.0, 1.0
 # Seconds between two searches of one session for signals, such as a repeated tool call.
-LOOK_INTERVAL = 5.0
+SIGNALS_INTERVAL = 5.0
 # Prefix of the ids of the jobs that scan one path.
 _DUE = "due:"
 
@@ -90,7 +90,7 @@ class _Daemon:
         self._reported: set[str] = set()
         self._lost: StoreUnusableError | None = None
         self._last_beat = 0.0
-        self._looked: dict[str, float] = {}  # times of the last looks for signals, by path
+        self._searched: dict[str, float] = {}  # times of the last searches for signals, by path
         self._messenger = futures.ThreadPoolExecutor(1)
         # Seconds between two watchdog messages; 0 if systemd expects none. Systemd ends this
         # process after `WATCHDOG_USEC` microseconds without one.
@@ -176,15 +176,15 @@ class _Daemon:
             self._log.error("scan_failed", module="daemon", reason=log.reason(error))
         self._end_without_store()
 
-    def _look(self, path: str) -> None:
+    def _find_signals(self, path: str) -> None:
         if self._stop.is_set():
             return
         now = time.monotonic()
-        recent = ((one, at) for one, at in self._looked.items() if at > now - LOOK_INTERVAL)
-        self._looked = {**dict(recent), path: now}
+        recent = ((one, at) for one, at in self._searched.items() if at > now - SIGNALS_INTERVAL)
+        self._searched = {**dict(recent), path: now}
         try:
-            look(self._settings, self._store, path, time.time())
-        except Exception as error:  # noqa: BLE001  the next look may succeed
+            find_signals(self._settings, self._store, path, time.time())
+        except Exception as error:  # noqa: BLE001  the next search may succeed
             self._log.error("signals_failed", module="daemon", reason=log.reason(error))
         self._pass_on()
 
@@ -258,7 +258,7 @@ class _Daemon:
             try:
                 for path in self._changes(roots):
                     self._scan_soon(path)
-                    self._look_soon(path)
+                    self._find_signals_soon(path)
             except (OSError, RuntimeError) as error:  # watchfiles raises either
                 self._log.warning(
                     "watch_failed", module="daemon", reason=log.reason(error),
@@ -306,13 +306,13 @@ class _Daemon:
             self._scan, "date", [path], run_date=due, id=_DUE + path, replace_existing=True
         )
 
-    def _look_soon(self, path: str) -> None:
-        """Schedule a look for signals at a path, some seconds after the last one."""
-        last = self._looked.get(path)
-        wait = 0.0 if last is None else max(0.0, last + LOOK_INTERVAL - time.monotonic())
+    def _find_signals_soon(self, path: str) -> None:
+        """Schedule a search for signals at a path, some seconds after the last one."""
+        last = self._searched.get(path)
+        wait = 0.0 if last is None else max(0.0, last + SIGNALS_INTERVAL - time.monotonic())
         self._scheduler.add_job(
-            self._look, "date", [path], run_date=datetime.now(UTC) + timedelta(seconds=wait),
-            id=f"look:{path}", replace_existing=True,
+            self._find_signals, "date", [path], id=f"signals:{path}", replace_existing=True,
+            run_date=datetime.now(UTC) + timedelta(seconds=wait),
         )  # fmt: skip
 
 

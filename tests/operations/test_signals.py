@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from brainsurgeon.operations.signals import look, note_failure, pass_on
+from brainsurgeon.operations.signals import find_signals, note_failure, pass_on
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.claw import GATEWAY, ClawWorld
 from building.processes import bound
@@ -32,7 +32,7 @@ def signals(world):
 def watched(world, talk, name="s.jsonl"):
     """Write a session as its agent has just written it, and look at it as the daemon does."""
     path = world.put(name, talk.bytes(), age=0)
-    look(world.settings(), world.store, str(path), world.clock())
+    find_signals(world.settings(), world.store, str(path), world.clock())
     return signals(world)
 
 
@@ -105,9 +105,11 @@ def test_the_number_of_calls_is_configured(world, talk):
     path = world.put("s.jsonl", loop(talk, 9).bytes(), age=0)
     for threshold in (0, 10):
         settings = world.settings(signals={"repeat_threshold": threshold})
-        look(settings, world.store, str(path), world.clock())
+        find_signals(settings, world.store, str(path), world.clock())
     assert signals(world) == []
-    look(world.settings(signals={"repeat_threshold": 9}), world.store, str(path), world.clock())
+    find_signals(
+        world.settings(signals={"repeat_threshold": 9}), world.store, str(path), world.clock()
+    )
 
     assert [one["calls"] for one in signals(world)] == [9]
 
@@ -149,12 +151,12 @@ def test_sessions_of_claude_code_and_in_databases_are_watched(tmp_path):
         talk.call(f"toolu_{number}", given={"command": "make"})
         talk.result("it failed", f"toolu_{number}")
     path = claude.put("11111111-1111-4111-8111-111111111111.jsonl", talk.bytes(), age=0)
-    look(claude.settings(), claude.store, str(path), claude.clock())
+    find_signals(claude.settings(), claude.store, str(path), claude.clock())
     settings = claw.settings(signals={"repeat_threshold": 1})
-    look(settings, claw.store, str(claw.claw.path), claw.clock())
+    find_signals(settings, claw.store, str(claw.claw.path), claw.clock())
     assert signals(claw) == []  # nothing happened there in the last minute
     now = claw.claw.session(GATEWAY).fingerprint.mtime_ns / 1e9
-    look(settings, claw.store, str(claw.claw.path), now)
+    find_signals(settings, claw.store, str(claw.claw.path), now)
 
     assert [one["tool"] for one in signals(claude)] == ["Bash"]
     assert f"main/{GATEWAY}" in {one.session for one in claw.store.events.after(0)}
@@ -195,7 +197,7 @@ def pay(talk, dollars):
 def costly(world, talk, **ceilings):
     """Write a session as its agent has just written it; return the signals after a look."""
     path = world.put("s.jsonl", talk.bytes(), age=0)
-    look(world.settings(signals=ceilings), world.store, str(path), world.clock())
+    find_signals(world.settings(signals=ceilings), world.store, str(path), world.clock())
     return [(one["of"], one["cost_dollars"], one["ceiling_dollars"]) for one in signals(world)]
 
 
@@ -262,7 +264,7 @@ def test_a_message_that_is_still_written_is_counted_once_it_is_whole(tmp_path):
         talk.assistant(message="msg_a", requestId="req_a")
         talk.lines[-1]["message"]["usage"] = {"input_tokens": 1, "output_tokens": output}
         path = world.put(name, talk.bytes(), age=0 if output == 3 else 7200)
-        look(world.settings(**keys), world.store, str(path), world.clock())
+        find_signals(world.settings(**keys), world.store, str(path), world.clock())
     world.scan(**keys)
 
     assert [one.output for one in world.store.spending.total()] == [50]
@@ -276,7 +278,7 @@ def test_an_unknown_cost_reaches_no_ceiling(world, talk):
     price = {"input": 4, "cache_read": 0.2, "cache_write": 5, "output": 20}
     path = str(world.directory / "s.jsonl")
     settings = world.settings(signals=ceilings, prices={"*": price})
-    look(settings, world.store, path, world.clock())
+    find_signals(settings, world.store, path, world.clock())
 
     assert sorted(one["of"] for one in signals(world)) == ["session", "turn"]
 

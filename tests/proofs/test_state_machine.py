@@ -240,11 +240,11 @@ class Agents(RuleBasedStateMachine):
         self.shim.install()
         self._boot, self._look_back = clocks.boot_clock, retire.LOOK_BACK
         self._wait = exchange.WAIT_FOR_OPENERS
-        self._pays, self._grown = tail.pays, scanning.look_at_growth
+        self._pays, self._grown = tail.pays, scanning.scan_tail
         self._head = tail.HEAD_LINES
         tail.HEAD_LINES = 1  # these sessions are known by their first line
         tail.pays = lambda *_: True
-        scanning.look_at_growth = _counted(self._grown)
+        scanning.scan_tail = _counted(self._grown)
         clocks.boot_clock = lambda: float(self.now)
         retire.LOOK_BACK = 0.0
         exchange.WAIT_FOR_OPENERS = 0.0
@@ -267,7 +267,7 @@ class Agents(RuleBasedStateMachine):
             clocks.boot_clock = self._boot
             retire.LOOK_BACK = self._look_back
             exchange.WAIT_FOR_OPENERS = self._wait
-            tail.pays, scanning.look_at_growth = self._pays, self._grown
+            tail.pays, scanning.scan_tail = self._pays, self._grown
             tail.HEAD_LINES = self._head
             shutil.rmtree(self.base, ignore_errors=True)
 
@@ -1100,11 +1100,11 @@ class AgentsWithRows(WithRows, Agents):
     keys, figures = KEYS, figures
 
 
-def _counted(look_at_growth):
+def _counted(scan_tail):
     """Count the sessions of which the tail alone is looked at, and those changed after that."""
 
     def look(*given, **named):
-        found = look_at_growth(*given, **named)
+        found = scan_tail(*given, **named)
         figures["looks at tails"] += found is not None
         figures["cuts in tails"] += found is not None and found.planned is not None
         return found

@@ -211,7 +211,7 @@ def test_anything_but_growth_means_a_look_at_everything(world, change):
     assert read_by(world.scan) > path.stat().st_size
 
 
-@pytest.mark.parametrize("step", ["look_of", "begin_after_change"])
+@pytest.mark.parametrize("step", ["result_of", "begin_after_change"])
 def test_what_is_written_anew_in_place_during_a_look_is_read_whole(world, known, step, monkeypatch):
     """An agent that writes over its file before a look ends leaves no place to go on from."""
     path, talk = known

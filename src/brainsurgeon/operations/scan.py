@@ -23,7 +23,7 @@ from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.budget import asked_relief, count_calls, count_savings, plan_due, remember
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import notice, notice_pressure
-from brainsurgeon.rewrite.tail import Look, begin_after_change, frontier_of, look_at_growth, look_of
+from brainsurgeon.rewrite.tail import Scanned, begin_after_change, frontier_of, result_of, scan_tail
 from brainsurgeon.sessions.discovery import discover, discover_at, is_named, moved_to_database
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
@@ -33,7 +33,7 @@ from brainsurgeon.store.scan_memory import FileMemory
 from brainsurgeon.store.sessions import AGAIN, IN_MEMORY, WAITS
 
 
-def _result_of(error: Exception) -> tuple[Result, str] | None:
+def _error_result(error: Exception) -> tuple[Result, str] | None:
     """Return the outcome and its reason; None if the error does not concern one session only."""
     match error:
         case errors.NotIdleError() | errors.BusyError():
@@ -195,25 +195,25 @@ class _Scan:
             self._carry_out()
         self._record(file, now, partial(self._change, file, now))
 
-    def _record(self, file: SessionFile, now: float, change: Callable[[], Look]) -> None:
+    def _record(self, file: SessionFile, now: float, change: Callable[[], Scanned]) -> None:
         try:
-            look = change()
+            scanned = change()
         except DatabaseError as error:
             self._locked(file, error)
             return
         except Exception as error:
-            result = _result_of(error)
+            result = _error_result(error)
             if result is None:
                 raise
-            look = self._unchanged_by(error, file, *result)
-        if look.planned:
-            self._batch.add(look.planned)
+            scanned = self._unchanged_by(error, file, *result)
+        if scanned.planned:
+            self._batch.add(scanned.planned)
             return
-        self._count(look.outcome)
+        self._count(scanned.outcome)
         self._memory.note(file, FileState(
-            look.fingerprint, self._memory.rules, look.format,
-            look.again or look.outcome.outcome, look.outcome.reason,
-            self._memory.first_seen(file, now), look.due_at, now,
+            scanned.fingerprint, self._memory.rules, scanned.format,
+            scanned.again or scanned.outcome.outcome, scanned.outcome.reason,
+            self._memory.first_seen(file, now), scanned.due_at, now,
         ))  # fmt: skip
 
     def _count(self, outcome: Outcome) -> None:
@@ -227,31 +227,31 @@ class _Scan:
 
     def _unchanged_by(
         self, error: Exception, file: SessionFile, result: Result, reason: str
-    ) -> Look:
+    ) -> Scanned:
         state = self._memory.state_of(file.path)
         form = state.format if state else None
-        look = Look(_unchanged(file, form, result, reason), file.fingerprint, form)
+        scanned = Scanned(_unchanged(file, form, result, reason), file.fingerprint, form)
         if isinstance(error, errors.NotIdleError) and error.in_database:
-            return replace(look, again=None if error.given_up else WAITS, due_at=error.until)
+            return replace(scanned, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
-            look = replace(look, due_at=self._memory.try_again_at(file, self._clock()))
+            scanned = replace(scanned, due_at=self._memory.try_again_at(file, self._clock()))
         elif (isinstance(error, ObstacleError) and not file.in_database) or moved_to_database(file):
-            look = replace(look, due_at=0.0)  # every run tries it; rows wait for a change
-        return replace(look, again=AGAIN if result == "deferred" else None)
+            scanned = replace(scanned, due_at=0.0)  # every run tries it; rows wait for a change
+        return replace(scanned, again=AGAIN if result == "deferred" else None)
 
-    def _change(self, file: SessionFile, now: float) -> Look:
+    def _change(self, file: SessionFile, now: float) -> Scanned:
         left_alone, waits = inspect.excluded(file, self._settings), self._memory.waits(file)
         if left_alone and not waits:
             raise RefusedError(left_alone)
         if not (waits or self._report.dry_run):
-            grown = look_at_growth(
+            grown = scan_tail(
                 self._settings, self._store, file, self._memory, now, self._check
             )  # fmt: skip
             if grown:
                 return grown
         return self._plan_all(file, now)
 
-    def _plan_all(self, file: SessionFile, now: float) -> Look:
+    def _plan_all(self, file: SessionFile, now: float) -> Scanned:
         """Plan a session from all of its lines; an excluded one only for pending requests."""
         dry_run, named = self._report.dry_run, self._memory.named
         store = None if dry_run else self._store
@@ -290,13 +290,13 @@ class _Scan:
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store is None:
-                return Look(outcome, examined.session.fingerprint)
+                return Scanned(outcome, examined.session.fingerprint)
             count_calls(store, examined.session, frontier.calls)
             if savings := count_savings(store, examined, planned):
                 self._memory.savings[file.path] = savings
-            look = look_of(self._memory, store, planner, planned, outcome, held)
-            look.again = IN_MEMORY if put_off and planned.deferred == put_off else None
-            return look
+            scanned = result_of(self._memory, store, planner, planned, outcome, held)
+            scanned.again = IN_MEMORY if put_off and planned.deferred == put_off else None
+            return scanned
 
     def _carry_out(self) -> None:
         with self._batch.taken() as waiting:
@@ -312,7 +312,7 @@ class _Scan:
             if stopped:
                 raise stopped[0]
 
-    def _result(self, planned: Planned, result: Rewrite | Exception) -> Look:
+    def _result(self, planned: Planned, result: Rewrite | Exception) -> Scanned:
         if isinstance(result, RefusedError):  # the session itself was valid when it was planned
             raise errors.NotIdleError(str(result)) from result
         if isinstance(result, Exception):
@@ -330,7 +330,7 @@ class _Scan:
         fingerprint = result.fingerprint
         outcome = replace(outcome, bytes_stored=result.stored, bytes_after=fingerprint.size)
         again = AGAIN if result.left else None
-        return Look(outcome, fingerprint, form, planned.plan.due_at, again)
+        return Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
 
     def _write_down(self, *, ended: bool = False, whole: bool = False) -> None:
         """Record the results so far; a `whole` run without errors also forgets gone files."""

@@ -21,10 +21,10 @@ TIMEOUT, MOST = 30.0, 1 << 20
 RECENT = 60.0
 
 
-def look(settings: Settings, store: Store, path: str, now: float) -> None:
+def find_signals(settings: Settings, store: Store, path: str, now: float) -> None:
     """Look for signals in the session at a path, or in the recently changed ones of a database.
 
-    A session that cannot be read now is left for the next look.
+    A session that cannot be read now is left for the next search.
     """
     roots = settings.root_directories()
     found = discover_at(roots, path)

@@ -48,8 +48,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _FEW = 8  # most ids to search the front for; with more, reading all is as quick
 
 
-class Look(Struct):
-    """The result of one session. If `planned` is set, the plan is still to be carried out.
+class Scanned(Struct):
+    """The scan of one session. If `planned` is set, the plan is still to be carried out.
 
     `again` is the reason if the next run has to read the session even if it is unchanged.
     """
@@ -116,10 +116,10 @@ def _rules(examined: Examination, rules: str) -> str:
     return f"{rules}{own} {VERSION} {habits.drops_blocks:d}{habits.remembers:d}"
 
 
-def look_at_growth(
+def scan_tail(
     settings: Settings, store: Store, file: SessionFile, memory: FileMemory, now: float,
     check_stop: Callable[[], None],
-) -> Look | None:  # fmt: skip
+) -> Scanned | None:  # fmt: skip
     """Scan the tail of a session without pending requests; return None if that is not enough.
 
     It is not enough if the file did more than grow, if new lines concern older entries, or if the
@@ -167,27 +167,27 @@ def look_at_growth(
         count_calls(store, session)
         if savings := count_savings(store, examined, plan, whole=False):
             memory.savings[file.path] = savings
-        return look_of(memory, store, planner, plan, outcome, held)
+        return result_of(memory, store, planner, plan, outcome, held)
 
 
-def look_of(
+def result_of(
     memory: FileMemory, store: Store, planner: Planner, plan: Plan, outcome: Outcome,
     held: ExitStack,
-) -> Look:  # fmt: skip
+) -> Scanned:  # fmt: skip
     """Return the result of a planned session, and record it if nothing is to be changed.
 
     A session that is to be changed stays open: the result takes over the content of `held`.
     """
     examined, session = planner.examined, planner.examined.session
     begin = begins_at(examined, planner.frontier or Frontier(), plan, memory.rules)
-    look = Look(outcome, session.fingerprint, examined.format.name, plan.due_at)
+    scanned = Scanned(outcome, session.fingerprint, examined.format.name, plan.due_at)
     if outcome.outcome == "changed":
         memory.begin_at(session.file.path, None)
-        look.planned = Planned(examined, plan, outcome, held.pop_all(), begin)
+        scanned.planned = Planned(examined, plan, outcome, held.pop_all(), begin)
     else:
         memory.begin_at(session.file.path, begin)
         record_look(store, session, examined.record, plan, examined.now)
-    return look
+    return scanned
 
 
 def _may_carry_out(examined: Examination, before: Resume, plan: Plan) -> bool:
