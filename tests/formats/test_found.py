@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from brainsurgeon.formats.splice import locate, quickly
+from brainsurgeon.formats.splice import compact_spans, locate
 from brainsurgeon.model.entries import parse, value_at
 
 QUICK = settings(max_examples=300, deadline=None)
@@ -65,7 +65,7 @@ def test_a_value_found_by_its_bytes_stands_where_the_walk_finds_it(raw, data):
         st.lists(st.sampled_from(known), unique=True) if known else st.just([])
     )  # fmt: skip
 
-    found = quickly(raw, entry, chosen)
+    found = compact_spans(raw, entry, chosen)
 
     if found:
         assert found == locate(raw, chosen)
@@ -85,7 +85,7 @@ def test_what_is_written_as_agents_write_is_found_without_a_walk(raw):
     entry = parse(raw)
     whole = [("message", "content")] + [("details", "same")] * ("details" in entry)
 
-    assert quickly(raw, entry, whole) == locate(raw, whole)
+    assert compact_spans(raw, entry, whole) == locate(raw, whole)
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_what_is_written_as_agents_write_is_found_without_a_walk(raw):
 )
 def test_what_is_written_in_any_other_way_is_left_to_the_walk(raw):
     """Where a key stands twice, or a line is spelled unlike most, nothing is taken for certain."""
-    assert quickly(raw, parse(raw), [("text",)]) is None
+    assert compact_spans(raw, parse(raw), [("text",)]) is None

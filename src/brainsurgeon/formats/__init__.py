@@ -25,8 +25,8 @@ UNKNOWN = "unknown"
 class Beginning(NamedTuple):
     """The facts in the first lines of a file.
 
-    Without a `form`, `reason` is why the file is left alone; `name` is also that of a format that
-    is only read.
+    Without a `form`, `reason` is why the file is left alone. `name` is the name of its format, also
+    if files of that format are only read.
     """
 
     form: Format | None

@@ -37,7 +37,7 @@ class Answer(Struct, frozen=True):
 class Thoughts(Struct, frozen=True):
     """The signed or redacted thinking of one message, and the names of its model.
 
-    `blocks` are the paths of the blocks with their lengths in characters, `instead` the token that
+    `blocks` are the paths of the blocks with their lengths in characters, `instead` the JSON that
     replaces one. With `alone`, nothing else of the message is sent, so the blocks have to stay.
     With `asked_to_drop`, the request asked the provider to drop blocks with invalid signatures.
     """
@@ -71,9 +71,9 @@ class Format(Protocol):
         """Return the id of the conversation. It depends only on values that never change."""
 
     def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
-        """Return a digest of the values that our edits never change; None if ids are random.
+        """Return a digest that distinguishes entries with equal ids; None if ids are random.
 
-        An id that is not random may occur again. The digest distinguishes entries with equal ids.
+        The digest is made of the values that our edits never change.
         """
         return None
 

@@ -1,9 +1,9 @@
 """Claude Code: one JSON object a line, chained by `uuid` and `parentUuid`.
 
-Of all other lines (titles, modes, queued prompts, snapshots, unknown types) only the records of
-requests are edited: a hash identifies them, and no version reads anything else in them. The shapes
-were seen in files that versions 2.0.64 to 2.1.330 wrote, and read in @anthropic-ai/claude-code
-2.0.76 and 2.1.112 (`cli.js`) and in 2.1.330.
+Other lines (titles, modes, queued prompts, snapshots, unknown types) are not edited, except the
+records of requests: no version reads more of them than their hash. The shapes were seen in files
+that versions 2.0.64 to 2.1.330 wrote, and read in @anthropic-ai/claude-code 2.0.76 and 2.1.112
+(`cli.js`) and in 2.1.330.
 """
 
 import re
@@ -271,7 +271,7 @@ def is_prompt(entry: Entry) -> bool:
 
 
 def _open_turn(lines: Lines, *, separate: bool) -> tuple[str | None, float]:
-    """Return why the last turn is open, or None, and the seconds of silence required then.
+    """Return why the last turn is open, or None and the seconds of silence that this requires.
 
     Read from the last chained line backwards (seen with versions 2.0.64 to 2.1.330). Attachments,
     progress, and notes that Claude Code adds itself are ignored.
@@ -336,10 +336,9 @@ def _opening(entry: Entry) -> str:
 
 # Number of files that Claude Code 2.0.76 puts into its read cache when it resumes a session.
 READ_CACHE = 10
-# The first version seen that no longer fills the cache from the session (2.1.37 does).
-#
-# If a file has changed since, earlier versions send its difference from the cached text: all of it
-# if a placeholder is cached.
+# The first version seen that no longer fills the cache from the session (2.1.37 does). If a cached
+# file was changed, earlier versions send the difference from the cached text. If that text is a
+# placeholder, they send the whole file.
 READ_CACHE_GONE = (2, 1, 112)
 
 
@@ -428,16 +427,16 @@ _WHOLE = frozenset({"structuredPatch", "todos", "usage"})
 # Replacements of signed thinking: empty content if its line has no other block (the usual case),
 # else a text block of white space. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: both are left
 # out of every request. An empty text is sent and refused (up to 2.1.260), an empty block of
-# thinking is refused by all; a line of white space alone makes 2.1.112 join results in a fork.
+# thinking is refused by all; in a fork, a line of white space alone makes 2.1.112 join results.
 NO_CONTENT = b"[]"
 LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
 _CACHED = "its agent refills its read cache from it"
-# A resume writes a plan file that is missing again from the call (2.1.112, 2.1.330); the result
+# If the plan file is missing, a resume writes it again from the call (2.1.112, 2.1.330). The result
 # contains what the user changed in the plan.
 _PLANNED = "its agent goes on with the plan"
-# Attachments of which 2.1.330 reads only what was rendered. It compares the values of others with
-# new ones, renders them anew, or keeps them for a compaction (as those of `invoked_skills`).
+# Attachments of which 2.1.330 reads only `rendered`. The values of all other attachments are
+# compared with new values, rendered again, or kept for a compaction (`invoked_skills`).
 _RENDERED_ONCE = frozenset({"agent_listing_delta", "file", "skill_listing"})
 # The records of requests (written since 2.1.300): the keys of their hashes, and what is recorded.
 _RECORDS = {
@@ -516,9 +515,9 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
 def _unread(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, *, whole: bool = True
 ) -> Iterator[Part]:
-    """Yield what no request contains: an object as a whole, unless a string was extracted before.
+    """Yield the parts of a value that no request contains. An object is one part if possible.
 
-    Without `whole` its shape is needed, since the screen shows it.
+    It is not if one of its strings was extracted before, or if the screen shows it (not `whole`).
     """
     parts = list(leaves(value, (), kind, tool)) if whole and isinstance(value, dict) else []
     if parts and not any(placeholder_in(value_at(value, part.path)) for part in parts):
@@ -545,7 +544,7 @@ def _attached(entry: Entry, *, gone: bool) -> Iterator[Part]:
 
 
 def _is_rendered(messages: object) -> bool:
-    """Check whether 2.1.330 can send these messages: some, each with texts, and none empty."""
+    """Check whether 2.1.330 can send these messages: at least one, all with non-empty texts."""
     texts = [
         [content] if isinstance(content, str) else [
             block.get("text") for _, block in blocks_in(content)
@@ -676,7 +675,7 @@ class ClaudeCode(Format):
             yield from _attached(entry, gone=gone)
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
-        """Return the id of the call that the value at `path` belongs to, else the first id."""
+        """Return the id of the call of the block around `path`; without a block, the first id."""
         if entry.get("type") == "progress":
             return str_or_none(entry.get("parentToolUseID"))
         if self.rest(entry) is not None:

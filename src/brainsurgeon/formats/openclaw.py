@@ -4,8 +4,8 @@ One JSON object a line; entries form a tree by `id` and `parentId`. The shapes w
 @mariozechner/pi-coding-agent 0.73.1 and @earendil-works/pi-coding-agent 1.5.2
 (`dist/core/session-manager.js`) and openclaw 2026.7.35 (`dist/transcript-tree-*.js`,
 scanSessionTranscriptTree; `dist/transcript-rewrite-*.js`), and seen in files that those programs
-wrote. Prompts and tools (messages of the role `system`, a compaction's `systemMessage`) have no
-parts.
+wrote. System prompts and tools (in messages of the role `system`, and in a compaction's
+`systemMessage`) have no parts.
 """
 
 import re
@@ -130,7 +130,7 @@ class Branch:
         return kind in TREE_TYPES
 
     def _follow(self, parent: str | None, *, appended: bool = False) -> None:
-        """Look for `parent` next; for an `appended` entry it may be the cursor, not the leaf."""
+        """Look for `parent` next. That of an `appended` entry may be the cursor, not the leaf."""
         self._next, self._leaf, self._appended = parent, False, appended
         self.ended = parent is None and not appended
 
@@ -173,8 +173,8 @@ class Asking:
     """Finds the user message that began the last round, by the entries of the branch, last first.
 
     After results without an answer (it failed: too long, aborted) the user may have written again.
-    A provider joins that message with the results: for it the round continues, and the thinking has
-    to be repeated. So the user message before the round counts.
+    The provider joins that message with the results, so the round continues, and its thinking has
+    to be repeated. Then the round began with the user message before the results.
     """
 
     def __init__(self) -> None:
@@ -226,8 +226,8 @@ _OTHERS = ("openai", "azure", "google", "mistral")
 def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
     """Yield the thinking blocks of an assistant message, locked unless the provider allows edits.
 
-    Anthropic and Bedrock verify the text against the signature: both leave together, and only in
-    turns before the last user message. openai-completions stores the NAME of a provider field in
+    Anthropic and Bedrock verify the text against the signature. So a block is extracted as a whole,
+    and only before the last user message. openai-completions stores the NAME of a provider field in
     place of a signature. Signed thinking of all other providers stays.
     """
     api = str_or_empty(message.get("api"))
@@ -236,7 +236,7 @@ def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
         locked = "thinking signed by its provider"
     elif not before_last_user:
         locked = "signed thinking of the last turn"
-    elif _is_alone(message):
+    elif _only_signed(message):
         locked = "nothing else is in its message"
     for path, block in _blocks(message):
         chars = len(str_or_empty(block.get("thinking")))
@@ -272,7 +272,7 @@ def _thoughts(message: Entry) -> Thoughts | None:
         if block.get("redacted") or _is_signed(block, message)
     )
     asked = api == "anthropic-messages" and bool(str_or_empty(message.get("providerThinkingLevel")))
-    return Thoughts(tuple(filter(None, names)), signed, EMPTIED, _is_alone(message), asked)
+    return Thoughts(tuple(filter(None, names)), signed, EMPTIED, _only_signed(message), asked)
 
 
 def is_hollow(block: object) -> bool:
@@ -296,14 +296,14 @@ def _is_signed(block: Entry, message: Entry) -> bool:
     return bool(signature) and not (named and message.get("api") == "openai-completions")
 
 
-def _is_alone(message: Entry) -> bool:
+def _only_signed(message: Entry) -> bool:
     content = message.get("content")
     return isinstance(content, list) and not any(
-        _is_sent(block, message) for _, block in blocks_in(content)
+        _is_other_content(block, message) for _, block in blocks_in(content)
     )
 
 
-def _is_sent(block: Entry, message: Entry) -> bool:
+def _is_other_content(block: Entry, message: Entry) -> bool:
     kind = block.get("type")
     if kind == "thinking" and (block.get("redacted") or _is_signed(block, message)):
         return False

@@ -164,7 +164,7 @@ def _walk_members(
     return at + 1
 
 
-# Longest line (bytes) for which this is tried: serialising a longer one might take too much memory.
+# Longest line (bytes) that is serialised: a longer one might take too much memory.
 _LONGEST = 4 << 20
 _MARK = re.compile(rb'"\[\[place-([0-9]+)]]"')
 
@@ -176,14 +176,14 @@ def places(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, 
     whole line is walked (`locate`). Both give the same spans. Raise UntouchableError as `locate`
     does.
     """
-    return quickly(raw, entry, paths) or locate(raw, paths)
+    return compact_spans(raw, entry, paths) or locate(raw, paths)
 
 
-def quickly(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span] | None:
+def compact_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span] | None:
     """Find the spans in a line that is byte for byte what orjson writes, else return None.
 
-    Such a line has no duplicate keys. It is the entry with marks in place of the values, as orjson
-    writes it, and the values in place of the marks.
+    Such a line has no duplicate keys. The entry is serialised with a mark in place of each value.
+    The line must consist of the texts between the marks and of the serialised values.
     """
     values = [value_at(entry, path) for path in paths]
     if len(raw) > _LONGEST or None in values:
@@ -213,8 +213,7 @@ def quickly(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath,
 
 
 # Fields go at the top level of the entry, never inside a message or a block: providers answer 400
-# to an unknown key in a block. A line with a duplicate of such a field
-# is left unchanged.
+# to an unknown key in a block. A line with a duplicate of such a field is left unchanged.
 
 
 # The values that we give to fields.

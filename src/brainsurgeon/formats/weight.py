@@ -69,7 +69,7 @@ def dollars(value: object) -> float | None:
 
 
 def recorded(entry: Entry, usage: Entry, model: object, ident: str | None = None) -> ModelCall:
-    """Return the call that an entry answers, with the figures in its `usage`, by any of its names.
+    """Return the call that an entry answers, with the figures of its `usage` under any known key.
 
     OpenAI counts cached tokens among those of the prompt, all others beside them.
     """
@@ -125,12 +125,12 @@ def _block(block: Entry, depth: int) -> Sent:
     return Sent(len(str_or_empty(block.get("thinking" if kind == "thinking" else "text"))))
 
 
-def tokens_off(form: Format, entry: Entry, path: KeyPath, token: bytes, rate: float) -> int:
-    """Return how many tokens a request saves if the JSON `token` replaces the value at `path`.
+def tokens_off(form: Format, entry: Entry, path: KeyPath, new: bytes, rate: float) -> int:
+    """Return how many tokens a request saves if the JSON `new` replaces the value at `path`.
 
     The entry is part of the request. `rate` is the number of tokens per character.
     """
-    before, after = map(form.sent, _replaced(entry, path, decode(token)))
+    before, after = map(form.sent, _replaced(entry, path, decode(new)))
     return (before - after).tokens(rate)
 
 
