@@ -515,9 +515,9 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
 def _unread(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, *, whole: bool = True
 ) -> Iterator[Part]:
-    """Yield the parts of a value that no request contains. An object is one part if possible.
+    """Yield the parts of a value that no request contains.
 
-    It is not if one of its strings was extracted before, or if the screen shows it (not `whole`).
+    An object is one part, unless the screen shows it (not `whole`) or a part was extracted before.
     """
     parts = list(leaves(value, (), kind, tool)) if whole and isinstance(value, dict) else []
     if parts and not any(placeholder_in(value_at(value, part.path)) for part in parts):

@@ -10,7 +10,7 @@ from brainsurgeon.model.reports import Home
 
 
 def homes(named: Collection[str] = ()) -> list[Home]:
-    """Return the homes that exist, and those of the `named` agents, where they would be."""
+    """Return the homes that exist, and those of the `named` agents even if they do not exist."""
     codex = os.path.join(home_paths.codex(), "sessions")
     places = (
         Home("OpenClaw", home_paths.openclaw_agents()),

@@ -487,7 +487,7 @@ class Selected(Struct, frozen=True):
 def selected(path: str) -> Selected:
     """Read the configuration of the agent with this database. By default, nothing is selected.
 
-    If the state database is missing, too, a container may mount only `agents`: `unreadable`.
+    If there is no state database either, it is `unreadable`: only `agents` may be mounted here.
     """
     state_directory = _state_directory(path)
     try:

@@ -198,11 +198,11 @@ class Gate(Struct, frozen=True):
         return gone and "killed" in window.statuses[:1]
 
     def _opened_after(self, moment: int, now: float) -> bool:
-        """Check whether all processes opened the database after `moment`, and `quiet` seconds ago.
+        """Check whether every process opened the database after `moment` (milliseconds).
 
-        A claim or a queued message from before `moment` (milliseconds) is dead: nobody has it in
-        memory. A finished `openclaw agent --local` leaves such a claim behind. A restarted gateway
-        resumes its work within seconds.
+        A claim or a queued message from before is then dead: nobody has it in memory. A finished
+        `openclaw agent --local` leaves such a claim behind. A restarted gateway resumes its work
+        within seconds, so a process must also have opened it at least `quiet` seconds ago.
         """
         opened_at = self.presence.opened_at
         return opened_at is not None and all(

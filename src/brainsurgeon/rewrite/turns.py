@@ -134,7 +134,7 @@ def summaries(
 def _summarise(
     settings: Settings, store: Store, lines: Iterable[bytes], check_stop: Callable[[], None]
 ) -> str:
-    """Return the command's summary of some lines. It is not run again in a run in which it hung."""
+    """Return the command's summary of some lines. After it hung, it fails for the rest of a run."""
     if store.runs.command_hung:
         raise CommandFailedError("its command hung before in this run")
     turn = b"".join(line + b"\n" for line in lines)

@@ -134,7 +134,6 @@ def unproven(descriptor: int) -> str | None:
 
 
 def unproven_at(path: str) -> str | None:
-    """Like `unproven`, for a directory."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return unproven(descriptor)
