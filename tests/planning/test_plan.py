@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from brainsurgeon.formats import FORMATS, splice
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Rule, Rules
+from brainsurgeon.planning.drafts import Ids
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.sessions.reading import FileLines
@@ -154,3 +155,22 @@ def planned(tmp_path):
             return plan(Snapshot(lines, form, survey, Records(), NOW), rules)
 
     return build
+
+
+class Walked(list):
+    """A list that counts how often somebody goes over it."""
+
+    walks = 0
+
+    def __iter__(self):
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_ids_that_occur_twice_are_found_in_a_few_walks():
+    """What finding them costs grows with the ids of a file, not with their square."""
+    ids = Ids()
+    ids._met = Walked([*range(600_000), 7, 599_999])
+
+    assert ids.twice() == {7, 599_999}
+    assert ids._met.walks <= 8

@@ -312,7 +312,8 @@ class Ids:
 
     def twice(self) -> frozenset[int]:
         found: set[int] = set()
-        portions = len(self._met) // 50_000 + 1  # a list of all would take five times their memory
+        # A list of all would take five times their memory; of an eighth, less than they do.
+        portions = min(8, len(self._met) // 50_000 + 1)
         for portion in range(portions):
             ranked = sorted(each for each in self._met if each % portions == portion)
             found.update(before for before, after in pairwise(ranked) if before == after)
