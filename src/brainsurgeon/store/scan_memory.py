@@ -18,9 +18,9 @@ from brainsurgeon.store.sessions import AGAIN, DATABASE, FAILED, IN_MEMORY, WAIT
 
 # Seconds: the pause after the second failure in a row, which then doubles, and the longest pause.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
+_MOST = 1000  # states in memory
 # Seconds within which two changes of a file may have the same modification time.
 FRESH = 0.05
-_MOST = 1000  # states in memory
 # Outcomes of sessions that are read again when their database changed.
 _UNTIL_MOVED = frozenset({WAITS, "deferred", "skipped"})
 
@@ -136,7 +136,7 @@ class FileMemory:
         return now + min(max(FIRST_PAUSE, 2 * last), LONGEST_PAUSE)
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
-        """Store the new state of a file at the end of the run, if it differs from the known one.
+        """Store the new state of a file with those of others, if it differs from the known one.
 
         A new time of reading counts as a difference only once after each request.
         """
@@ -151,7 +151,7 @@ class FileMemory:
             self.savings[path] = plan.saving(savings, now)
 
     def begin_at(self, path: str, resume: Resume | None) -> None:
-        """Store, at the end, where the next read of a file may begin; None means at its start."""
+        """Store, with the states, where the next read of a file may begin; None: at its start."""
         self._resumes[path] = resume
 
     def idle(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
