@@ -66,7 +66,7 @@ def test_a_copy_gets_a_row_of_its_own(store, write, look):
 
     assert first.id != second.id
     assert store.sessions.at(first.path) == first
-    assert store.sessions.alike("one") == {first.id, second.id}
+    assert store.sessions.ids_of_identity("one") == {first.id, second.id}
     assert [one.id for one in store.sessions.of_identity("one")] == [second.id, first.id]
 
 

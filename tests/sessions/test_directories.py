@@ -20,7 +20,7 @@ class Memory:
     def rows(self, directory):
         return {}
 
-    def rested(self, directory, names):
+    def record_resting(self, directory, names):
         """Never hear of any."""
 
 

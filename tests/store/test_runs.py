@@ -52,7 +52,7 @@ def test_a_number_that_was_not_committed_is_made_anew(store):
     with store.runs.run("scan", 5.0):
         with pytest.raises(ZeroDivisionError), store.transaction():
             assert 1 / (store.runs.number() - 1)
-        assert store.runs.so_far is None
+        assert store.runs.current is None
         with store.transaction():
             number = store.runs.number()
 
@@ -67,9 +67,9 @@ def test_a_run_of_which_nothing_happened_is_no_run(store):
         entry = begin(store, session(store), [cut("e1")], note=note)
         with store.transaction():
             store.journal.abandon(entry)
-        assert store.runs.so_far is None
+        assert store.runs.current is None
         with store.transaction():
-            store.events.add(7.0, "failure", None, {}, store.runs.so_far)
+            store.events.add(7.0, "failure", None, {}, store.runs.current)
 
     assert store.runs.newest(None) == []
     assert store._connection.execute("PRAGMA foreign_key_check").fetchall() == []

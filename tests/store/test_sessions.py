@@ -61,7 +61,7 @@ def test_a_file_name_is_no_session_id(store, file, note):
     other = file("b")
 
     assert note(other).id != row.id
-    assert store.sessions.alike(None) == set()
+    assert store.sessions.ids_of_identity(None) == set()
 
 
 def test_a_session_that_says_its_id_later_keeps_its_row(file, note):

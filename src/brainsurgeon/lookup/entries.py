@@ -32,7 +32,7 @@ from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
-# Path steps of an agent's own copies of texts that its model gets from another part of the entry.
+# Path steps to an agent's own copies of texts. The model gets the texts from elsewhere.
 ASIDE = frozenset({"details", "toolUseResult"})
 # Path steps below which Claude Code keeps results for its screen, in another form.
 SCREEN = frozenset({"toolUseResult", "attachment"})
@@ -171,7 +171,7 @@ def _of_any_session(
         if session.record and session.record.id in held
     ]  # fmt: skip
     live = [pair for pair in known if pair[0].file] or known
-    # Several sessions may contain the values to show if values with the same path are equal.
+    # To show values, any of several sessions will do if their values are equal at each path.
     equal = len({(v.path, v.digest) for v in values}) == len({v.path for v in values})
     if len(live) > 1 and not (to_show and equal):
         several = len({value.name for value in values}) > 1
@@ -208,8 +208,8 @@ def _placeholders_in(session: Session) -> frozenset[bytes]:
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Like `chosen`; raise NoSuchKeyError if none matches, ExpiredError if all have expired."""
-    wanted = chosen(named.values, keys)
+    """Return the unexpired values `with_keys`; raise NoSuchKeyError or ExpiredError if none."""
+    wanted = with_keys(named.values, keys)
     if not wanted:
         paths = ", ".join(dotted(value.path) for value in named.values)
         raise NoSuchKeyError(
@@ -240,7 +240,7 @@ def newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
     return tuple({value.path: value for value in values}.values())
 
 
-def chosen(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extraction, ...]:
+def with_keys(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extraction, ...]:
     """Return the values named by `keys` (a whole path or one step of it), or all without keys.
 
     A key may list several, separated by commas.

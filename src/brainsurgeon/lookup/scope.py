@@ -15,7 +15,7 @@ from brainsurgeon.hosts import claude_code, openclaw, openclaw_gate
 from brainsurgeon.lookup.sessions import (
     Session,
     all_sessions,
-    calls_itself,
+    has_header_id,
     is_called,
     of_calling_process,
     session_among,
@@ -81,12 +81,12 @@ def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]
     name = scope.session
     return [
         session for session in listed
-        if name == session.path or is_called(session, name) or calls_itself(session, name)
+        if name == session.path or is_called(session, name) or has_header_id(session, name)
     ]  # fmt: skip
 
 
 def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
-    """Return the sessions of an agent, without those known only from an earlier directory."""
+    """Return an agent's sessions. If any has a file, directories without files are left out."""
     is_path = agent is not None and (sep in agent or agent == ".") and "\0" not in agent
     if agent is None:
         listed = sessions
@@ -127,8 +127,8 @@ def session_for(
         if len(calling) == 1:
             return calling[0]
         for starter in of_calling_process(calling or listed):
-            # Its call may not be written yet. `holds` needs a row; a session without one may be a
-            # new fork.
+            # It is taken even if its call is not written yet. Without a row it may be a new fork,
+            # for which `holds` has no answer.
             if holds is None or starter.record is None or holds(starter):
                 return starter
         late = any(
@@ -140,14 +140,14 @@ def session_for(
         listed = sessions_in(settings, store, scope) or listed
 
 
-def holder_beside(
+def other_holder(
     settings: Settings, store: Store, scope: Scope, session: Session,
     holds: Callable[[Session], bool],
 ) -> Session:  # fmt: skip
-    """Return the session that a sub-agent was started by, else the only one of its agent.
+    """Return the session that started a sub-agent if it has the entry, else another that has it.
 
-    Both must have the entry. Raises NotFoundError without one, UnnamedError if there are
-    several, unless Claude Code copied the entry into forks: then it is the newest.
+    Claude Code copies entries into forks: there, the newest session is returned. For other agents,
+    raises UnnamedError if several sessions have the entry. Raises NotFoundError if none has it.
     """
     beside = [
         item for item in sessions_in(settings, store, scope)
@@ -184,7 +184,7 @@ def own_session(settings: Settings, store: Store, caller: Caller, name: str | No
 
 
 def started_by(own: Session, others: list[Session]) -> list[Session]:
-    """Return the sessions that sub-agents of a session have, by the records of its agent."""
+    """Return the sessions of a session's sub-agents, as their agent recorded them."""
     file, where = own.file, claude_code.place(own.path)
     if where is not None:
         main = f"{where.agent}/{where.session}"
@@ -254,7 +254,7 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
 def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry]:
     """Return the arguments of the last calls after the prompt that have no answer yet.
 
-    Calls before a failed answer count as closed, although their round goes on for the provider.
+    A call before a failed answer no longer waits, although this answer begins no new round.
     """
     answered: set[str | None] = set()
     unnamed, waiting, seen_call = 0, [], False

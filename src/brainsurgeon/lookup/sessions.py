@@ -35,8 +35,8 @@ def find_record(store: Store, session: AnyOpen) -> SessionRecord | None:
 def find_row(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
     """Return the row of a session file, or None. Writes nothing.
 
-    That is the row with this path, unless its session id differs; else one with the same session id
-    whose session is no longer at its last known path.
+    That is the row with this path, unless its session id differs. Otherwise it is one with that
+    session id, if its session is no longer at its last known path.
     """
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:
@@ -93,7 +93,7 @@ def is_current(record: SessionRecord, file: SessionFile, identity: str | None) -
     )
 
 
-def record_look(
+def record_placeholders(
     store: Store, session: AnyOpen, record: SessionRecord | None, plan: Plan, now: float
 ) -> None:
     """Record the placeholders seen in an idle session, and end requests that need no edit."""
@@ -117,7 +117,7 @@ _AFTER_TIME = (
 class Session(Struct, frozen=True):
     """A session: `file` if it is on disk, `record` if it has a row in the store.
 
-    `unseen` is why it is unknown whether its file exists. With `only_owned`, the caller may see
+    If its file could not be looked for, `unseen` says why. With `only_owned`, the caller may see
     only values that were extracted from sessions of the same agent.
     """
 
@@ -211,7 +211,7 @@ def _unseen(path: str, problems: Iterable[Unreadable]) -> str:
 
 
 def why_hidden(store: Store, session: Session) -> str:
-    """Return why placeholders may be in a file that was not found, or "" if there are none."""
+    """Return why a file with placeholders cannot be seen, or "" if it had none or is gone."""
     record = session.record
     if record is None or not store.placements.of_session(record.id):
         return ""
@@ -264,7 +264,7 @@ def session_among(sessions: list[Session], name: str) -> Session:
         lambda session: name in (session.path, readable(session.path)),
         lambda session: path is not None and os.path.realpath(session.path) == path,
         lambda session: is_called(session, name),
-        lambda session: calls_itself(session, name),
+        lambda session: has_header_id(session, name),
         has_key,
         lambda session: _begins_with(session, name),
     )
@@ -279,7 +279,7 @@ def session_among(sessions: list[Session], name: str) -> Session:
 
 
 def _living(sessions: list[Session]) -> list[Session]:
-    """Drop sessions whose title a better one has: a present one, and then one in a database.
+    """Of sessions with the same title, keep those in a database, else those with a file.
 
     An agent that moves to a database keeps the names of its sessions.
     """
@@ -298,7 +298,7 @@ def is_called(session: Session, name: str) -> bool:
     return name in _names(session, _ids_in(session.name))
 
 
-def calls_itself(session: Session, name: str) -> bool:
+def has_header_id(session: Session, name: str) -> bool:
     """Check whether a session's header has this id; read the file if the store has no id."""
     if name.endswith("/") or not name:
         return False

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from brainsurgeon import errors
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import entry_named
-from brainsurgeon.lookup.scope import Caller, Scope, holder_beside, own_session, session_for
+from brainsurgeon.lookup.scope import Caller, Scope, other_holder, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
 from brainsurgeon.mcp_server.call import Call, parse_call
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
@@ -110,7 +110,7 @@ class _Asked(NamedTuple):
             return session  # even if its entry has a new id
         if contains_entry(store, session, self.entry):
             return session
-        return holder_beside(self.settings, store, self.caller.scope, session, has_entry_itself)
+        return other_holder(self.settings, store, self.caller.scope, session, has_entry_itself)
 
     def within_limit(self, content: dict[str, Any]) -> dict[str, Any]:
         limit = self.call.limit or LIMIT

@@ -71,7 +71,7 @@ class Resting(Protocol):
     def rows(self, directory: str) -> Mapping[str, SeenRow]:
         """Return the known files of a directory without pending requests, by name."""
 
-    def rested(self, directory: str, names: list[str]) -> None:
+    def record_resting(self, directory: str, names: list[str]) -> None:
         """Record which files of a directory rest."""
 
 

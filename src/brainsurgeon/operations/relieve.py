@@ -73,7 +73,7 @@ def _relieved(
         relief = _report(examined, fitting)
         rewrite = apply_quiet(store, Change(examined, fitting.plan), clock)
         if rewrite is None:
-            sessions.record_look(store, examined.session, record, fitting.plan, now)
+            sessions.record_placeholders(store, examined.session, record, fitting.plan, now)
         if fitting.after:
             with store.transaction():
                 store.calibrations.remember(record.id, fitting.after)

@@ -528,7 +528,7 @@ def rollback(
     chosen = _chosen(settings, store, number, touched, sessions)
     with store.runs.run("rollback", clock(), rolls_back=number):
         results = change_each(chosen, undo)
-        made = store.runs.so_far
+        made = store.runs.current
     done = [answer for answer, _ in results]
     late = [rewrite.name for _, rewrite in results if rewrite]
     done += [reports.SessionRollback(name, "failed", reason=UNFINISHED) for name in late]

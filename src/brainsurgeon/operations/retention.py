@@ -99,7 +99,7 @@ class _Run:
         before = decide.Clock(**last) if last else None
         moved = decide.clock_moved(before, clock)
         missed: list[tuple[int, float | None]] = []
-        self._candidates.see(self._sights(self._changes(), missed))
+        self._candidates.add_sessions(self._sights(self._changes(), missed))
         if not (dry_run or moved):
             self._record_missed(missed)
         first = decide.first_in_days(before, clock)
@@ -196,7 +196,7 @@ class _Run:
         if self._settings.retention_standing is not None:
             until = self.now - self._settings.retention_standing
             with self._transaction(1):
-                self._store.requests.lapse_missed(until, self.now, self._store.runs.so_far)
+                self._store.requests.lapse_missed(until, self.now, self._store.runs.current)
 
     def _delete(self) -> None:
         if not self._is_due():

@@ -317,7 +317,7 @@ class _Scan:
             raise errors.NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
-        self._memory.begin_at(planned.file.path, begin_after_change(self._store, planned, result))
+        self._memory.resume_at(planned.file.path, begin_after_change(self._store, planned, result))
         examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
         made = replace(planned.plan, edits=result.done) if result.left else planned.plan
         self._memory.rewritten(planned.file.path, made, examined.now)
@@ -345,12 +345,12 @@ class _Scan:
                     record = self._store.sessions.at(outcome.path)
                     facts = {"session": outcome.session, "reason": outcome.reason}
                     ident = record.id if record else None
-                    self._store.events.add(now, "failure", ident, facts, self._store.runs.so_far)
+                    self._store.events.add(now, "failure", ident, facts, self._store.runs.current)
                 remember(self._store, self._full)
                 if whole and not self._report.problems:
                     self._memory.forget_missing(self._store)
                 if ended:
-                    self._store.requests.lapse(now, self._store.runs.so_far)
+                    self._store.requests.lapse(now, self._store.runs.current)
                 if whole:
                     self._store.facts.note_run(now)
         except BaseException as why:

@@ -42,7 +42,7 @@ def show(
     sent = entries.as_sent(values, wanted)
     shown, same_as = entries.contents(sent, entries.tokens_of(store, sent))
     missed = tuple(
-        f"{dotted(value.path)}: expired" for value in entries.chosen(named.values, wanted)
+        f"{dotted(value.path)}: expired" for value in entries.with_keys(named.values, wanted)
         if value.blob_id is None
     )  # fmt: skip
     return ShownValues(named.entry_id, named.session.title, same_as, missed, shown)

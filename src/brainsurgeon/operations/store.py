@@ -30,7 +30,7 @@ def replacing_store(
     make_directory(directory)
     with hold_store(directory), backup.staging(directory) as place:
         path = database_path(place)
-        values = backup.take_copy(os.path.abspath(source), path)
+        values = backup.copy_backup(os.path.abspath(source), path)
         with open_to_read(place) as store:
             newer = tuple(
                 session for session in placeholders_left(settings, store)

@@ -745,4 +745,4 @@ def end_redactions(store: Store, examined: Examination, plan: Plan) -> None:
     if any(ended):
         with store.transaction():
             for ids, why in ended.items():
-                store.requests.cancel(ids, why, examined.now, store.runs.so_far)
+                store.requests.cancel(ids, why, examined.now, store.runs.current)

@@ -400,7 +400,7 @@ def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> 
         why = verdict.reason if verdict else "the turn is no longer in its session"
         if verdict is None or (not verdict.archived and why.startswith(never)):
             with store.transaction():
-                store.requests.cancel([request.id], why, now, store.runs.so_far)
+                store.requests.cancel([request.id], why, now, store.runs.current)
 
 
 def plan_due(planner: Planner, check_stop: Callable[[], None], *, dry_run: bool) -> Fitting:

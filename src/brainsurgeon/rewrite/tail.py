@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats import HEAD_LINES
-from brainsurgeon.lookup.sessions import is_current, record_look
+from brainsurgeon.lookup.sessions import is_current, record_placeholders
 from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile
@@ -182,11 +182,11 @@ def result_of(
     begin = begins_at(examined, planner.frontier or Frontier(), plan, memory.rules)
     scanned = Scanned(outcome, session.fingerprint, examined.format.name, plan.due_at)
     if outcome.outcome == "changed":
-        memory.begin_at(session.file.path, None)
+        memory.resume_at(session.file.path, None)
         scanned.planned = Planned(examined, plan, outcome, held.pop_all(), begin)
     else:
-        memory.begin_at(session.file.path, begin)
-        record_look(store, session, examined.record, plan, examined.now)
+        memory.resume_at(session.file.path, begin)
+        record_placeholders(store, session, examined.record, plan, examined.now)
     return scanned
 
 

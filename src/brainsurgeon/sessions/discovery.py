@@ -220,7 +220,7 @@ class _Walk(Struct, frozen=True):
                     names.append(name)
                     continue
             awake.append(name)
-        self.resting.rested(path, names)
+        self.resting.record_resting(path, names)
         return awake
 
     def look(

@@ -1,8 +1,8 @@
 """The SQLite store: extracted values, placements, requests, scans, journal.
 
-With a rollback journal and `synchronous=EXTRA`, a commit is durable when it returns. With `FULL`, a
-power cut may undo the last commit. WAL shared by several processes has corrupted databases in
-SQLite up to 3.51.2. The directory has mode 0700, the database 0600.
+The store uses a rollback journal. With `synchronous=EXTRA`, a commit is durable when it returns;
+with `FULL`, a power cut may undo the last commit. With WAL, SQLite up to 3.51.2 may corrupt a
+database that several processes share. The directory has mode 0700, the database 0600.
 """
 
 import os
@@ -16,7 +16,7 @@ from brainsurgeon.store import database, expiry, extractions, history, journal, 
 
 
 class Store:
-    """An open store. As a context manager it closes itself and translates SQLite errors."""
+    """An open store. As a context manager it closes itself and raises SQLite errors as ours."""
 
     def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
         self.directory = directory
@@ -76,7 +76,7 @@ class Store:
 
     @property
     def exists(self) -> bool:
-        """Whether it is in its directory; otherwise it is empty."""
+        """Whether its directory has a database. Without one, the store is empty and in memory."""
         return self.identity is not None
 
     @property
@@ -96,8 +96,8 @@ class Store:
     def transaction(self) -> Iterator[None]:
         """Run a block as one transaction that is durable when the block ends.
 
-        A process that replaces or upgrades the store locks it meanwhile. So once the transaction
-        has begun, it is certain whether this database is still the store.
+        A process that replaces the database locks it first. So the checks at the beginning of the
+        transaction stay valid until its end.
         """
         with database.translated(self.directory):
             self._connection.execute("BEGIN IMMEDIATE")

@@ -17,12 +17,12 @@ from brainsurgeon.store.extractions import Blobs, renumber
 _TOGETHER = 100
 # Seconds to wait until no rewrite is in progress.
 _PATIENCE = 60.0
-# Files of brainsurgeon in a state directory, besides the database and the databases it replaced.
+# Files of brainsurgeon in a state directory, besides current and replaced databases.
 _OWN = ("locks", "daemon.lock", "last_run", "report.html")
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
-    """Copy the store of a directory, without a rewrite in progress, to a file; check the copy.
+    """Copy the store of a directory to a file, at a moment without a rewrite; check the copy.
 
     Raises BusyError if rewrites of sessions do not end within a minute.
     """
@@ -35,9 +35,9 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     opened.close()
     fresh = f"{target}.{secrets.token_hex(8)}.new"
     try:
-        at_rest = database.hold_sessions(directory, _PATIENCE)
+        no_rewrites = database.hold_sessions(directory, _PATIENCE)
         with database.translated(directory):
-            _copy_database(database.database_path(directory), fresh, at_rest)
+            _copy_database(database.database_path(directory), fresh, no_rewrites)
             values = check_copy(fresh)
         _refuse_target(directory, target, force=force)  # again: copying takes time
         os.rename(fresh, target)
@@ -48,7 +48,7 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     return StoreCopy(target, os.stat(target).st_size, values)
 
 
-def take_copy(source: str, path: str) -> int:
+def copy_backup(source: str, path: str) -> int:
     """Copy a backup to a new file, check it, and return the number of its values."""
     if not os.path.isfile(source):
         raise UsageError(f"{source}: no such file; name another")
@@ -75,11 +75,11 @@ def take_copy(source: str, path: str) -> int:
         ) from error
 
 
-def _copy_database(source: str, path: str, at_rest: AbstractContextManager[None]) -> None:
+def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[None]) -> None:
     """Copy a store to a new file while other processes write to it.
 
     A value never changes and its row id is never reused, so values are copied a few at a time. All
-    other tables are then read at one moment, inside `at_rest`, in about a second for a million
+    other tables are then read at one moment, inside `no_rewrites`, in about a second for a million
     rows. Values added meanwhile are copied as well, and values deleted meanwhile are deleted from
     the copy.
     """
@@ -97,7 +97,7 @@ def _copy_database(source: str, path: str, at_rest: AbstractContextManager[None]
                 " AND name NOT IN ('blobs', 'sqlite_sequence')"
             ).fetchall()
             _copy_values(copy)
-            with at_rest:
+            with no_rewrites:
                 copy.execute("BEGIN")
                 for (table,) in tables:
                     copy.execute(f"INSERT INTO {table} SELECT * FROM old.{table}")  # noqa: S608
@@ -180,10 +180,10 @@ def staging(directory: str) -> Iterator[str]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def put_in_place(directory: str, fresh: str, word: str) -> str | None:
+def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
     """Replace the store's database with a complete, synced one; return the old one's new path.
 
-    A database of this name exists at every moment. A process that still has the old one open
+    There is a database at every moment. A process that still has the old one open
     notices at its next transaction, before it writes. The caller has exclusive access to the store.
     """
     path = database.database_path(directory)
@@ -191,7 +191,7 @@ def put_in_place(directory: str, fresh: str, word: str) -> str | None:
         renumber(connection)
     kept = None
     if os.path.lexists(path):
-        names = (f"{path}.{word}" + (f"-{n}" if n > 1 else "") for n in count(1))
+        names = (f"{path}.{suffix}" + (f"-{n}" if n > 1 else "") for n in count(1))
         kept = next(name for name in names if not os.path.lexists(name))
     with _nobody_writing(directory):
         if kept:
@@ -204,7 +204,7 @@ def put_in_place(directory: str, fresh: str, word: str) -> str | None:
 
 
 def remove(directory: str) -> list[str]:
-    """Remove the store, the databases it replaced, and the directory if it is then empty.
+    """Remove the current and replaced databases, and the directory if it is then empty.
 
     Return the names of other files. The caller has exclusive access to the store.
     """
@@ -222,7 +222,7 @@ def remove(directory: str) -> list[str]:
 
 @contextmanager
 def _nobody_writing(directory: str) -> Iterator[None]:
-    """Keep other processes from writing to the database; a damaged one cannot be written anyway."""
+    """Keep other processes from writing to the database, unless it is damaged."""
     path = database.database_path(directory)
     held: sqlite3.Connection | None = None
     try:

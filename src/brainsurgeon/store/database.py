@@ -136,8 +136,8 @@ def open_database(directory: str, locks: int | None = None) -> sqlite3.Connectio
             except BaseException:
                 connection.close()
                 raise
-        # A process that replaces the database keeps it locked meanwhile. A database opened before
-        # the replacement and read after it is no longer the store.
+        # If another process replaced the database meanwhile, this connection has the old one. The
+        # read above waited until the replacement was complete.
         if before is None or identity(directory) == before:
             return connection
         connection.close()
@@ -183,7 +183,7 @@ def create_schema(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    Database(connection).executescript(f"BEGIN; {SCHEMA} COMMIT;")  # one commit, not one a table
+    Database(connection).executescript(f"BEGIN; {SCHEMA} COMMIT;")  # one commit for all tables
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("VACUUM")  # every store has its schema on the same pages, for `salvage`
 
@@ -246,9 +246,9 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
 def _refuse_foreign(path: str) -> None:
     """Raise StoreUnusableError if a database is not a store, without changing it.
 
-    A normal connection would move another program's write-ahead log into its database, and reports
-    why this one cannot read it. The file is not opened without SQLite: closing that descriptor
-    would release the locks of all connections of this process.
+    A normal connection would merge another program's write-ahead log into its database. If the file
+    cannot be read here, the normal connection reports why. Opening it without SQLite is unsafe:
+    closing it would release the locks of all connections of this process.
     """
     uri = f"{address(path, 'ro')}&immutable=1"
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -257,7 +257,7 @@ def _refuse_foreign(path: str) -> None:
 
 @contextmanager
 def translated(directory: str) -> Iterator[None]:
-    """Translate SQLite errors, without SQLite's message, which may contain session content."""
+    """Raise SQLite errors as ours. SQLite's own message may contain session content."""
     try:
         yield
     except sqlite3.Error as error:
@@ -289,7 +289,7 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
 
 
 def open_locks(directory: str, name: str) -> int:
-    """Open a file of locks in the state directory; create both if there are none."""
+    """Open a lock file in the state directory; create file and directory if missing."""
     make_directory(directory)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -418,16 +418,16 @@ class Table:
         return [kind(*row) for row in self._execute(statement, values)]
 
     def _decoded(self, kind: type[_Record], source: str, *values: object) -> Iterator[_Record]:
-        """Yield records stored as MessagePack, without those that an earlier version wrote."""
+        """Yield records stored as MessagePack; skip those of other versions that do not decode."""
         for text in self._column(f"SELECT {source}", *values):
             with suppress(msgspec.DecodeError):
                 yield msgspec.msgpack.decode(text, type=kind)
 
-    def _insert(self, table: str, row: Mapping[str, object], or_else: str = "") -> int:
+    def _insert(self, table: str, row: Mapping[str, object], on_conflict: str = "") -> int:
         """Insert a row and return its id."""
         places = ", ".join("?" * len(row))
         cursor = self._execute(
-            f"INSERT {or_else} INTO {table} ({', '.join(row)}) VALUES ({places})",  # noqa: S608
+            f"INSERT {on_conflict} INTO {table} ({', '.join(row)}) VALUES ({places})",  # noqa: S608
             (*row.values(),),
         )
         return int(cursor.lastrowid or 0)

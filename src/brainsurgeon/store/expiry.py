@@ -1,7 +1,7 @@
 """Expired values: find the candidates, leave tombstones, return the space.
 
-There may be millions. So the candidates are in a temporary table, which SQLite keeps on disk if it
-is large, and all is read and written in pages: a reader makes commits of other processes wait.
+There may be millions. So a temporary table holds them, which SQLite keeps on disk if it is large.
+Rows are read and written in pages: a long read would delay the commits of other processes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from brainsurgeon.store.database import Table
 from brainsurgeon.store.extractions import Blobs
 from brainsurgeon.store.sessions import Rows
 
-# The most values that one transaction decides and deletes. Meanwhile other writers wait.
+# The most values that one transaction checks and deletes. Other writers wait for it.
 PAGE = 1000
 # Uncompressed bytes that are deleted together, unless a single value is larger.
 LARGE = 16 << 20
 # Rows that are read together.
 _LOOK = 5000
-# KiB of the database in memory: enough for a page of deletions. With SQLite's own 2,000, it would
-# write changes to the database early and lock out all other processes until the end.
+# KiB of SQLite's cache during deletions: enough for the changes of a transaction. With the default
+# of 2,000, SQLite would write some early and lock out all other processes until the commit.
 _CACHE, _USUAL_CACHE = 16_384, 2000
 # Database pages that are returned to the filesystem together.
 _PAGES = 1024
@@ -76,8 +76,8 @@ class Expiry(Table):
     ) -> tuple[int, float] | None:
         """Count the stored values that went missing from all their sessions before a time.
 
-        Returns the count and the time when the first of them went missing, or None without any.
-        Requested values and values below a root in `held_back` are not counted.
+        Returns the count and the time when the first of them went missing; None if there are none.
+        Requested values are not counted, nor those with a session below a root in `held_back`.
         """
         count, first = self._execute(
             "SELECT count(*), min(missed) FROM"  # noqa: S608
@@ -125,7 +125,7 @@ class Expiry(Table):
 class Candidates(Table):
     """The values that a retention run decides about, in temporary tables."""
 
-    def see(self, sights: Iterable[Sight]) -> None:
+    def add_sessions(self, sights: Iterable[Sight]) -> None:
         self._executemany("INSERT INTO temp.sight VALUES (?, ?, ?, ?)", sights)
 
     def roots(self) -> list[str]:
@@ -134,8 +134,8 @@ class Candidates(Table):
     def gather(self, now: float, retention: float | None, standing: float | None) -> None:
         """Add every value that may have expired.
 
-        A value is kept for `standing` seconds if a session has its placeholder, otherwise for
-        `retention` seconds. None means for ever.
+        A value is kept for `standing` seconds after the last change of a session with its
+        placeholder, or for `retention` seconds after the last placeholder. None means for ever.
         """
         if retention is not None:
             self._take(
@@ -154,7 +154,7 @@ class Candidates(Table):
         self._execute("CREATE INDEX temp.due_name ON due (name)")
 
     def _take(self, statement: str, until: float) -> None:
-        """Add the values extracted until then whose ids a statement returns in its last column.
+        """Add values by the ids in a statement's last column, if extracted by the time `until`.
 
         The statement is run in pages. Each page begins after the last row of the one before.
         """

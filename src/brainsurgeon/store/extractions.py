@@ -44,20 +44,20 @@ def digest(value: bytes) -> bytes:
 class Blobs(Table):
     def put(self, value: bytes) -> tuple[int, bytes, int]:
         """Store a value once; return the id of its row, its digest and the bytes written."""
-        name = digest(value)
+        key = digest(value)
         known = self._first(
             "SELECT id FROM blobs WHERE substr(digest, 1, 8) = substr(?1, 1, 8) AND digest = ?1",
-            name,
+            key,
         )
         if known is not None:
-            return known, name, 0
+            return known, key, 0
         packed = _compressor.compress(value)
         codec, data = ("zstd", packed) if len(packed) < len(value) else ("raw", value)
-        row = {"digest": name, "size": len(value), "codec": codec, "data": data}
-        return self._insert("blobs", row), name, len(data)
+        row = {"digest": key, "size": len(value), "codec": codec, "data": data}
+        return self._insert("blobs", row), key, len(data)
 
-    def get(self, blob_id: int, name: bytes) -> bytes:
-        """Return the value with the digest `name`; raise DamagedError if the row lacks it."""
+    def get(self, blob_id: int, key: bytes) -> bytes:
+        """Return the value with the digest `key`; raise DamagedError if the row lacks it."""
         row = self._execute(
             "SELECT size, codec, data FROM blobs WHERE id = ?", (blob_id,)
         ).fetchone()
@@ -68,7 +68,7 @@ class Blobs(Table):
             value = data if codec == "raw" else _decompressor.decompress(data, max_output_size=size)
         except zstandard.ZstdError:
             value = b""
-        if len(value) != size or digest(value) != name:
+        if len(value) != size or digest(value) != key:
             raise DamagedError(
                 "a stored value is damaged and was not restored: run `brainsurgeon doctor`"
             )
@@ -83,11 +83,11 @@ class Blobs(Table):
         ).rowcount
 
     def check(self, check_stop: Callable[[], None]) -> tuple[int, list[int]]:
-        """Check the values that are known to be damaged, and some that extractions refer to.
+        """Check values known to be damaged, and a portion of the values that extractions refer to.
 
-        Values stored since the last run were just written, and are checked by the next one. Returns
-        the row where the next check begins, and the rows that are damaged or missing. Each is
-        looked up singly: a damaged database may end a search early, without an error.
+        Values stored since the last check are left to the next. Returns the id after which the next
+        check begins, and the ids of damaged or missing values. Each value is looked up by its id: a
+        damaged database may end a search early, without an error.
         """
         after, known, until = self._checked()
         of = "SELECT blob_id, digest, size FROM extractions WHERE blob_id"
@@ -97,9 +97,9 @@ class Blobs(Table):
             (after, until, CHECKED),
         ).fetchall()
         after, left, damaged = 0, CHECKED_BYTES, set()
-        for blob, name, size in (*listed, *following):
+        for blob, key, size in (*listed, *following):
             check_stop()
-            if not self._is_sound(blob, name):
+            if not self._is_sound(blob, key):
                 damaged.add(blob)
             left -= size
             if left <= 0 and blob not in known:
@@ -122,9 +122,9 @@ class Blobs(Table):
         after, damaged, until = Facts(self._connection).get("checked") or (0, [], 0)
         return after, damaged, until
 
-    def _is_sound(self, blob_id: int, name: bytes) -> bool:
+    def _is_sound(self, blob_id: int, key: bytes) -> bool:
         try:
-            self.get(blob_id, name)
+            self.get(blob_id, key)
         except sqlite3.OperationalError:
             raise  # the disk or another process, not the value
         except (DamagedError, sqlite3.DatabaseError):
@@ -134,7 +134,7 @@ class Blobs(Table):
     def check_all(self) -> tuple[int, list[int]]:
         """Read every value; return how many there are, and the rows of the damaged ones."""
         rows = self._execute("SELECT id, digest FROM blobs").fetchall()
-        return len(rows), [ident for ident, name in rows if not self._is_sound(ident, name)]
+        return len(rows), [ident for ident, key in rows if not self._is_sound(ident, key)]
 
 
 _STATE = (
@@ -142,9 +142,9 @@ _STATE = (
     " WHERE p.extraction_id = e.id) THEN 'standing' ELSE 'restored' END"
 )
 _COLUMNS = ", ".join([*(f"e.{name}" for name in Extraction.__struct_fields__[:-2]), _STATE])
-# True if a session contains the name of an extraction: in a placeholder or an archive's text.
+# True if an extraction leaves its name in the session: in a placeholder or an archive's text.
 _NAMES = "(replacement IS NULL OR archive_id IS NOT NULL)"
-# Key of a fact: the least number for a new placeholder, if sessions may share the entry's id.
+# Key of a fact: the least number for a new placeholder whose id is not random.
 _LEAST_NUMBER = "least_number"
 # Matches the extractions of an entry by the id in its placeholders, whatever the number.
 _OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
@@ -216,7 +216,7 @@ class Extractions(Table):
         ]
 
     def add(self, edit: Removal, **columns: object) -> None:
-        """Record a removal that a rewrite will make; `columns` are those that it does not know."""
+        """Record a removal that a rewrite will make; `columns` are columns that `edit` lacks."""
         before = edit.takes_over and self._first(
             "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
         )
@@ -237,17 +237,17 @@ class Extractions(Table):
         except DamagedError as damaged:
             raise DamagedError(str(damaged), extraction_id) from damaged
 
-    def stored(self, extraction_id: int, expired: str) -> tuple[int, bytes, int]:
+    def stored(self, extraction_id: int, message: str) -> tuple[int, bytes, int]:
         """Return the id of an extraction's stored value, its digest and its size in bytes.
 
-        Raise BusyError with the text `expired` if it expired.
+        Raise BusyError with `message` if it expired.
         """
         row: tuple[int, bytes, int] | None = self._execute(
             "SELECT blob_id, digest, size FROM extractions WHERE id = ? AND blob_id IS NOT NULL",
             (extraction_id,),
         ).fetchone()
         if row is None:
-            raise BusyError(expired)
+            raise BusyError(message)
         return row
 
     def restores(self, session_id: int) -> dict[str, float]:
@@ -259,7 +259,7 @@ class Extractions(Table):
 
         Archived turns are not values: only their bytes count.
         """
-        # The bytes of a placeholder's token without its id: of a block, and of a text.
+        # Bytes of a placeholder's token besides the id: in a block, and in a text.
         around = [
             len(placeholder_token(placeholder_named(""), block=block)) for block in (True, False)
         ]
@@ -315,7 +315,7 @@ class Placeholders(Table):
         """Return the id for the placeholder of a value: `ident`, or `ident~2`, `ident~3`, ...
 
         `value` is the id of the stored value and its digest. Equal bytes at the same path share a
-        placeholder. `taken` are texts that the file already contains with another meaning. `reused`
+        placeholder. `taken` are placeholders that the file already has for something else. `reused`
         means that the id is not random: other sessions may have it.
         """
         place = key_path_text(path)
@@ -360,9 +360,9 @@ class Placeholders(Table):
 
 
 def renumber(connection: sqlite3.Connection) -> None:
-    """Prevent a store from a backup from reusing placeholders that were made after the backup.
+    """Prevent a restored store from reusing placeholders that were made after the backup.
 
-    They are still in files, and ids that are not random could get them again. So their numbers
+    Files still contain these. An id that is not random could get the same number again. So numbers
     continue from a random one, larger than all used ones.
     """
     Facts(connection).put(_LEAST_NUMBER, secrets.randbelow(10**9) + 10**6)

@@ -116,11 +116,11 @@ class Runs(Table):
         super().__init__(connection)
         self._run: tuple[str, float, dict[str, Any]] | None = None
         self._number: int | None = None
-        self.command_hung = False  # the one that summarises, in the current run
+        self.command_hung = False  # in the current run: the command that writes summaries
 
     @contextmanager
     def run(self, command: str, at: float, **facts: Any) -> Iterator[None]:
-        """Make one run of all changes in a block; its row begins with these facts."""
+        """Record all changes in a block as one run; `facts` are the first facts in its row."""
         before = self._run, self._number, self.command_hung
         self._run, self._number, self.command_hung = (command, at, facts), None, False
         try:
@@ -132,15 +132,15 @@ class Runs(Table):
         """Return the number of the current run and create its row; None outside of a run."""
         if self._run is None:
             return None
-        if self.so_far is None:
+        if self.current is None:
             command, at, facts = self._run
             row = {"at": at, "command": command, "facts": json.dumps(facts)}
             self._number = self._insert("runs", row)
         return self._number
 
     @property
-    def so_far(self) -> int | None:
-        """The number of the current run; None without a row, as after its only rewrite failed."""
+    def current(self) -> int | None:
+        """The number of the current run; None if it has no row, or no longer."""
         if self._run is None:
             return None
         # The row may have been rolled back, and its number given to another run.
@@ -175,7 +175,7 @@ class Runs(Table):
     def old(self, now: float) -> list[int]:
         """Return ids of some runs that may be deleted, the oldest first.
 
-        Such a run is older than events may get and no event refers to it. It can no longer be
+        Such a run is older than KEPT_SECONDS and no event refers to it. It can no longer be
         rolled back: it has no stored value, no field, no open request and no unfinished rewrite.
         """
         return self._column(
@@ -230,7 +230,7 @@ class Sums(Table):
     def standing(self) -> tuple[int, int, int, int]:
         """Return the number of extracted values, their size, the number of archives, and tokens.
 
-        The tokens are the reduction of the next requests of all sessions.
+        The tokens are by how much the next requests of all sessions are shorter.
         """
         row: tuple[int, int, int, int] = self._execute(
             "SELECT count(*) - count(e.archive_id),"
@@ -257,8 +257,8 @@ class Sums(Table):
 class Facts(Table):
     """Single facts, as JSON, and the time of the last run over all sessions.
 
-    That is the mtime of a file which is not synced, so that an idle daemon syncs nothing. After a
-    power cut it may be the time of an earlier run.
+    The time is the mtime of a file. The file is not synced, so that an idle daemon syncs nothing.
+    After a power cut, the time may be that of an earlier run.
     """
 
     def __init__(self, connection: sqlite3.Connection, directory: str = "") -> None:
@@ -275,7 +275,7 @@ class Facts(Table):
     def note_run(self, now: float) -> None:
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         if self.get("last_run_at") is None:
-            self.put("last_run_at", now)  # and no new file, but an earlier store may have left one
+            self.put("last_run_at", now)  # creates no file, but updates one of an earlier store
         else:
             flags |= os.O_CREAT
         with suppress(OSError):

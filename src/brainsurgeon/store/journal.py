@@ -26,14 +26,14 @@ _AS_JSON = ("paths", "value", "answer")
 
 
 class Requests(Table):
-    def add(self, asked: Request) -> None:
-        """Record a request. One to set, relieve or archive replaces one for the same entry."""
-        if asked.action in ("set", "relieve", "archive"):
+    def add(self, request: Request) -> None:
+        """Record a request. It replaces an earlier set, relieve or archive of the same entry."""
+        if request.action in ("set", "relieve", "archive"):
             self._execute(
                 "DELETE FROM requests WHERE session_id = ? AND entry_id IS ? AND action = ?",
-                (asked.session_id, asked.entry_id, asked.action),
+                (request.session_id, request.entry_id, request.action),
             )
-        row = msgspec.to_builtins(asked)
+        row = msgspec.to_builtins(request)
         self._insert("requests", row | {name: json.dumps(row[name]) for name in _AS_JSON})
 
     def open_of(self, session_id: int) -> list[Request]:
@@ -71,12 +71,12 @@ class Requests(Table):
         why = "its session was not idle in time, or is excluded or gone"
         self.cancel(late, why, now, run_id)
 
-    def lapse_missed(self, until: float, now: float, run_id: int | None) -> None:
-        """Cancel restore requests, which keep values from expiring, of sessions long missing."""
+    def lapse_missed(self, missed_before: float, now: float, run_id: int | None) -> None:
+        """Cancel restore requests of sessions long missing, so that their values can expire."""
         missed = self._column(
             "SELECT w.id FROM requests w JOIN sessions s ON s.id = w.session_id"
             " WHERE w.action = 'restore' AND s.missed_at <= ?",
-            until,
+            missed_before,
         )
         why = "its session has been missing for so long that its values expire"
         self.cancel(missed, why, now, run_id)
@@ -94,7 +94,7 @@ def _request(row: dict[str, Any]) -> Request:
     return msgspec.convert(row | read | {"pristine": bool(row["pristine"])}, Request)
 
 
-# True if an extraction shortened a call; emptied thinking has a replacement, too.
+# True for shortened calls. Emptied thinking also has a replacement, but is not redacted.
 _REDACTED = "(replacement IS NOT NULL AND kind != 'thinking')"
 
 
@@ -151,7 +151,7 @@ class Journal(Table):
         """Write the events of a rewrite that is being confirmed, and add it to its run's totals."""
         runs, archives = Runs(self._connection), Archives(self._connection)
         run = None if note.run_id is None else runs.named(note.run_id)
-        run_id = run.id if run else None  # it may be lost with a damaged store
+        run_id = run.id if run else None  # its row may be lost with a damaged store
         requests = self._execute(
             "SELECT action, rolls_back FROM requests WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(note.requests),),
@@ -299,7 +299,7 @@ class Journal(Table):
         self._execute("DELETE FROM journal WHERE id = ?", (journal_id,))
 
     def close_ended(self, before: float) -> None:
-        """Close rewrites that ended before a moment. Both files stay; values may expire again."""
+        """Close rewrites with an older `ended_at`. The old file stays; values may expire again."""
         ended = "DELETE FROM journal WHERE json_extract(rewrite, '$.ended_at') < ?"
         self._execute(ended, (before,))
 
@@ -327,6 +327,5 @@ class Journal(Table):
         Runs(self._connection).drop_empty(journal_id)
 
     def abandon(self, journal_id: int) -> None:
-        """Delete the records of a rewrite like `forget`, and close it."""
         self.forget(journal_id)
         self.close(journal_id)

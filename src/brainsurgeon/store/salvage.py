@@ -28,9 +28,9 @@ from brainsurgeon.store.database import (
 )
 from brainsurgeon.store.extractions import Blobs
 
-# Row ids to try after the last known one if the highest is unknown, and the most to try at all: a
-# damaged row id may be any number.
+# Row ids to try after the highest known one, if a higher one may exist.
 _BEYOND = 10_000
+# The most row ids to try: a damaged one may be any number.
 _MOST = 100_000_000
 _INDEXES = {
     "path": "sqlite_autoindex_sessions_1",
@@ -230,7 +230,7 @@ def _insert(
 
 
 def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
-    """Delete damaged values and turn the records of lost values into tombstones; count these."""
+    """Turn the records of damaged and missing values into tombstones; return how many."""
     for ident in Blobs(new).check_all()[1]:
         new.execute("DELETE FROM blobs WHERE id = ?", (ident,))
     lost = new.execute(

@@ -28,8 +28,8 @@ _UNTIL_MOVED = frozenset({WAITS, "deferred", "skipped"})
 class FileMemory:
     """The states of the files in one run, stored together: at its end, or when they are many.
 
-    A `whole` run reads all rows at once. A run over some paths reads only the rows of these paths,
-    and also their deferred files if a user `named` them.
+    A `whole` run reads the rows of all files at once. A run over some paths reads only their rows.
+    If a user `named` the paths, their deferred files are examined again.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class FileMemory:
         self.listed: dict[str, Listing] = {}
         if whole:
             store.files.read()
-            if (store.facts.last_run_at() or 0.0) <= now:  # else every state is looked at singly
+            if (store.facts.last_run_at() or 0.0) <= now:  # else the clock was set back
                 self._rows = store.files.directories
             self.listings = store.files.listings
         self._waiting = store.requests.sessions_waiting()
@@ -74,8 +74,8 @@ class FileMemory:
             name: row for name, row in rows.items() if f"{directory}/{name}" not in self._waiting
         }
 
-    def rested(self, directory: str, names: list[str]) -> None:
-        """Count the unchanged files of a directory that are not due."""
+    def record_resting(self, directory: str, names: list[str]) -> None:
+        """Record which files of a directory are unchanged and not due."""
         self._rested[directory] = names
         self.resting += len(names)
 
@@ -86,7 +86,7 @@ class FileMemory:
 
     def format_of(self, path: str, fingerprint: Fingerprint) -> str | None:
         """Return the known format of an unchanged file; None for others."""
-        state = self._still_true(path, fingerprint)
+        state = self._valid_state(path, fingerprint)
         if state is None or (state.format is None and state.outcome == FAILED):
             return None
         return state.format or UNKNOWN
@@ -106,14 +106,14 @@ class FileMemory:
         path = file.path
         directory, _, name = path.rpartition("/")  # the id of a session may contain a slash
         self._met[directory].add(name)
-        state = self._still_true(path, file.fingerprint)
+        state = self._valid_state(path, file.fingerprint)
         if state is None or (self.named and state.outcome in ("deferred", IN_MEMORY)):
             return False
         if state.due_at is not None and state.due_at <= now:
             return False
         return state.outcome != FAILED or (state.looked_at <= now and path not in self._insisted)
 
-    def _still_true(self, path: str, fingerprint: Fingerprint) -> FileState | None:
+    def _valid_state(self, path: str, fingerprint: Fingerprint) -> FileState | None:
         """Return the state of a file; None if the file, the rules or a request invalidated it."""
         state = self.state_of(path)
         if state is None or state.fingerprint != fingerprint or state.rules != self.rules:
@@ -138,7 +138,7 @@ class FileMemory:
     def note(self, file: SessionFile, fresh: FileState) -> None:
         """Store the new state of a file with those of others, if it differs from the known one.
 
-        A new time of reading counts as a difference only once after each request.
+        A new `looked_at` alone counts as a difference only after a new request.
         """
         state = self.state_of(file.path)
         asked_at = self._waiting.get(file.path, 0.0)
@@ -146,12 +146,12 @@ class FileMemory:
             self._fresh.append((file.path, fresh))
 
     def rewritten(self, path: str, plan: Plan, now: float) -> None:
-        """Note what a rewrite that was carried out means for the next requests."""
+        """Update the savings of a session after a rewrite."""
         if savings := self.savings.get(path):
             self.savings[path] = plan.saving(savings, now)
 
-    def begin_at(self, path: str, resume: Resume | None) -> None:
-        """Store, with the states, where the next read of a file may begin; None: at its start."""
+    def resume_at(self, path: str, resume: Resume | None) -> None:
+        """Store a file's resume point, with the states; None means the file's start."""
         self._resumes[path] = resume
 
     def idle(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
@@ -207,7 +207,6 @@ class FileMemory:
         self._states, self._fresh, self._resumes, self.savings = {}, [], {}, {}
 
     def write_down(self, store: Store) -> None:
-        """Store the new states and resume points."""
         if self.full:  # rows of so many files would take too much memory
             store.files.drop()
         for path, state in self._fresh:
@@ -235,7 +234,7 @@ class FileMemory:
 
 
 def _essence(state: FileState) -> FileState:
-    """Return a state without what changes each time: a deferral's reason counts seconds."""
+    """Return a state without the time, and without the seconds in the reason of a deferral."""
     reason = state.reason
     if state.outcome == AGAIN:
         reason = "".join(letter for letter in reason if not letter.isdigit())

@@ -200,7 +200,7 @@ CREATE TABLE savings (
     savings BLOB NOT NULL
 ) STRICT;
 
--- The tables from here on are caches: losing them costs only time.
+-- All tables from here on except `meta` are caches: scans fill them again.
 
 -- Context load of a session: a Fullness as MessagePack.
 CREATE TABLE calibration (

@@ -48,7 +48,7 @@ class Sessions(Table):
     ) -> SessionRecord:  # fmt: skip
         """Record the path of a session in its row, or in a new one.
 
-        `record` is the row to update if it has another path. Another row with the path loses it.
+        `record` is the session's row, whose path may differ. Any other row with this path loses it.
         """
         record, holder = record or self.fitting(file.path, identity), self.at(file.path)
         if holder and (record is None or holder.id != record.id):
@@ -81,7 +81,7 @@ class Sessions(Table):
         rows = self._execute(_SESSION + " WHERE identity = ? ORDER BY id DESC", (identity,))
         return [*map(_session, rows)]
 
-    def alike(self, identity: str | None) -> frozenset[int]:
+    def ids_of_identity(self, identity: str | None) -> frozenset[int]:
         return frozenset(self._column("SELECT id FROM sessions WHERE identity = ?", identity))
 
     def miss(self, missed: Iterable[tuple[int, float | None]]) -> None:
@@ -116,11 +116,11 @@ class Calibrations(Table):
         )
         return next(found, None)
 
-    def of_agent(self, agent_directory: bytes, but: int | None) -> list[Calibration]:
-        """Return calibrations, by their own calls, of an agent's sessions other than `but`."""
+    def of_agent(self, agent_directory: bytes, excluded: int | None) -> list[Calibration]:
+        """Return the calibrations of an agent's sessions by their own calls, except `excluded`."""
         known = self._decoded(
             Fullness, "fullness FROM calibration JOIN sessions ON id = session_id"
-            " WHERE agent_directory = ? AND id IS NOT ? ORDER BY id", agent_directory, but,
+            " WHERE agent_directory = ? AND id IS NOT ? ORDER BY id", agent_directory, excluded,
         )  # fmt: skip
         return [full.calibration for full in known if full.calibration.method == "session"]
 
@@ -189,7 +189,7 @@ class Spending(Table):
         names = Spent.__struct_fields__
         sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in names[2:])
         for path, (ids, spent) in self._new.items():
-            # Another process counted calls of this session: the next look counts the others.
+            # Another process counted some of these calls: the next read counts only the others.
             if any(map(self._is_stored, ids)):
                 continue
             self._executemany("INSERT INTO counted_calls VALUES (?)", ((ident,) for ident in ids))
@@ -276,11 +276,11 @@ class Rows(Table):
 
 
 # Outcomes of scans.
-AGAIN = "again"  # deferred; every run tries it again
-WAITS = "waits"  # until its database changes
-IN_MEMORY = "in memory"  # waits until no process has it in memory, or probably reads it again
-FAILED = "failed"  # is tried again after a pause
-DATABASE = "database"  # which has a row in addition to the rows of its sessions
+AGAIN = "again"  # deferred, and tried again in every run
+WAITS = "waits"  # deferred until its database changes
+IN_MEMORY = "in memory"  # deferred until its process ends or will probably read it again
+FAILED = "failed"  # tried again after a pause
+DATABASE = "database"  # the row of a database file, besides the rows of its sessions
 _JUDGED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
 
 
