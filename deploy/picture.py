@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from brainsurgeon.render.formatting import bytes_
+from brainsurgeon.model.text import bytes_
 
 TOP = Path(__file__).parent.parent
 PICTURE = TOP / "deploy" / "before-after.svg"

@@ -6,4 +6,20 @@ database), `lookup` and `rewrite` (find a session; change it), `operations` (one
 command), and `cli`, `daemon`, `mcp_server` and `api`, which call them.
 """
 
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.2.0"
+
+
+def import_at_first_use(package: str) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a package: each command imports only the modules it needs."""
+
+    def module(name: str) -> Any:
+        try:
+            return import_module(f"{package}.{name}")
+        except ModuleNotFoundError as error:
+            raise AttributeError(f"{package} has no module {name}") from error
+
+    return module

@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "schedule": ("config", "config.values"),
     "lookup": (*PURE, *HANDS, "config"),
     "rewrite": (*PURE, *HANDS, "lookup.*", "config"),
-    "operations": (*PURE, *HANDS, "lookup.*", "rewrite", "rewrite.*", "config", "schedule"),
+    "operations": (*PURE, *HANDS, "", "lookup.*", "rewrite", "rewrite.*", "config", "schedule"),
     "log": (*NOUNS, "config", "operations.*"),
     "render": (*NOUNS, "", "config.origins"),
     **dict.fromkeys(SURFACES, AT_THE_DOOR),

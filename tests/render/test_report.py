@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from brainsurgeon.model.text import bytes_
 from brainsurgeon.operations import report as operation
 from brainsurgeon.operations.report import report
-from brainsurgeon.render.formatting import bytes_
 from brainsurgeon.render.report import report as render
 from building.processes import bound
 from building.world import Conversation

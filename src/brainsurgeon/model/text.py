@@ -66,6 +66,16 @@ def lasting(seconds: float) -> str:
     return f"{max(0, seconds):.0f} s"
 
 
+# `humanize` would be one more package in place of these lines. Its import takes 7 ms.
+def bytes_(count: int) -> str:
+    if abs(count) < 10_000:  # noqa: PLR2004
+        return f"{count:,} B"
+    for unit, size in (("KB", 1000), ("MB", 1000**2)):
+        if abs(count) < size * 1000:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count / 1000**3:,.1f} GB"
+
+
 _CONTINUES, _CONTINUATION = 0xC0, 0x80
 
 

@@ -81,16 +81,6 @@ def in_local_time(text: str) -> str:
     return _MOMENT.sub(convert, text)
 
 
-# `humanize` would be one more package in place of these lines. Its import takes 7 ms.
-def bytes_(count: int) -> str:
-    if abs(count) < 10_000:  # noqa: PLR2004
-        return f"{count:,} B"
-    for unit, size in (("KB", 1000), ("MB", 1000**2)):
-        if abs(count) < size * 1000:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count / 1000**3:,.1f} GB"
-
-
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, spare: int = 0,
     whole: int = 0,

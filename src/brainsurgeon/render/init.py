@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.model.reports import Done, FileStep, Home, Offer, ScanReport, Step, UnusedHome
-from brainsurgeon.model.text import counted
+from brainsurgeon.model.text import bytes_, counted
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.render import runs
-from brainsurgeon.render.formatting import bytes_, table
+from brainsurgeon.render.formatting import table
 
 if TYPE_CHECKING:
     from brainsurgeon.config.origins import Setting

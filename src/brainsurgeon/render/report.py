@@ -14,9 +14,9 @@ from brainsurgeon import __version__
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.reports import Report, SessionPage, Sum
 from brainsurgeon.model.text import about as rounded
-from brainsurgeon.model.text import ago, counted, readable
+from brainsurgeon.model.text import ago, bytes_, counted, readable
 from brainsurgeon.render import estimate
-from brainsurgeon.render.formatting import bytes_, columned, local
+from brainsurgeon.render.formatting import columned, local
 from brainsurgeon.render.runs import WHAT_STAYS
 
 _DAY = 86_400  # seconds

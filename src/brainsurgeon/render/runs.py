@@ -8,12 +8,11 @@ from msgspec.structs import replace
 from brainsurgeon import __version__
 from brainsurgeon.model import reports
 from brainsurgeon.model.plans import Amounts, Outcome, Plan
-from brainsurgeon.model.text import about, ago, counted
+from brainsurgeon.model.text import about, ago, bytes_, counted
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
 from brainsurgeon.render.estimate import models_json, saved_so_far, total_cost
 from brainsurgeon.render.formatting import (
-    bytes_,
     document,
     first,
     in_json,

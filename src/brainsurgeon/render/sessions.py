@@ -7,11 +7,10 @@ from typing import Any
 from msgspec import to_builtins
 
 from brainsurgeon.model import reports
-from brainsurgeon.model.text import counted, iso, lasting
+from brainsurgeon.model.text import bytes_, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.render.formatting import (
     Column,
-    bytes_,
     columned,
     columns,
     first,

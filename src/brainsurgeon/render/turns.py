@@ -10,14 +10,13 @@ from msgspec import to_builtins
 from brainsurgeon.model import reports
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amount, Plan, Removal
-from brainsurgeon.model.text import about, counted, iso, lasting
+from brainsurgeon.model.text import about, bytes_, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import LAST_STEP, ArchiveRecord, Fullness, Loads, Verdict
 from brainsurgeon.render.formatting import (
     WIDTH,
     Column,
     bar,
-    bytes_,
     columned,
     columns,
     first,
