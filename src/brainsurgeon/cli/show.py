@@ -241,9 +241,7 @@ def history(
       brainsurgeon history --follow --since 4711 --json
     """  # noqa: D301
     if follow:
-        if counts:
-            raise UsageError("--counts cannot be combined with --follow")
-        _follow(since, session, kind or [])
+        _follow(since, session, kind or [], counts=counts)
         return
     with options.reading() as (settings, store):
         if not (events or counts or since or session or kind):
@@ -264,9 +262,11 @@ def history(
             options.say(render.runs.event(event))
 
 
-def _follow(since: str | None, session: str | None, kinds: list[str]) -> None:
+def _follow(since: str | None, session: str | None, kinds: list[str], *, counts: bool) -> None:
     # Standard output has only events: errors must not be printed there as JSON.
     in_json, options.given.json = options.given.json, False
+    if counts:
+        raise UsageError("--counts cannot be combined with --follow")
     settings = options.load_settings()
     follow = operations.history.follow
     try:
