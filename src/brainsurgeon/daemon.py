@@ -107,13 +107,13 @@ class _Daemon:
         logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self._schedule()
+        self._log.info("daemon_started", module="daemon", pid=os.getpid())
         self._scheduler.start()
         try:
             watcher = threading.Thread(target=self._watch, name="watcher", daemon=True)
             watcher.start()
             threading.Thread(target=self._follow_clock, name="clock", daemon=True).start()
             notify("READY=1")
-            self._log.info("daemon_started", module="daemon", pid=os.getpid())
             while signal.sigwait(SIGNALS) == signal.SIGHUP:
                 self._reload()
         finally:
