@@ -2,10 +2,12 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from brainsurgeon.errors import BusyError
 from brainsurgeon.model.records import FieldRecord
 from brainsurgeon.model.sessions import End, Fingerprint, SessionFile
 from brainsurgeon.store import journal, sessions
@@ -39,6 +41,18 @@ def test_a_confirmed_rewrite_stays_open_until_it_is_closed(store):
 
     assert standing(store, row) == [("e1", "standing"), ("e2", "standing")]
     assert kept.confirmed
+    assert store.journal.open_rewrites() == []
+
+
+def test_a_rewrite_that_another_process_closed_is_not_changed(store):
+    """To change a rewrite that was closed meanwhile is refused, and brings no row back."""
+    row = session(store)
+    entry = begin(store, row, [cut("e1")])
+    with store.transaction():
+        store.journal.close(entry)
+    with pytest.raises(BusyError), store.transaction():
+        store.journal.update(entry, stays="somebody has it open")
+
     assert store.journal.open_rewrites() == []
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from brainsurgeon.errors import BusyError
 from brainsurgeon.model.records import Confirmation, OpenRewrite, Request
 from brainsurgeon.model.reports import EventKind
 from brainsurgeon.model.sessions import SessionFile
@@ -131,7 +132,10 @@ class Journal(Table):
         return [_rewrite(*row) for row in rows]
 
     def rewrite(self, journal_id: int) -> OpenRewrite:
+        """Return a rewrite; raise BusyError if another process has closed it."""
         text = self._first("SELECT rewrite FROM journal WHERE id = ?", journal_id)
+        if text is None:
+            raise BusyError("another process has closed the unfinished rewrite; try again")
         return _rewrite(journal_id, text)
 
     def confirm(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
