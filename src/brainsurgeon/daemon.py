@@ -292,7 +292,7 @@ class _Daemon:
             raise_interrupt=False,
             ignore_permission_denied=ignore_denied,
         ):
-            # A change of a log is a change of its database.
+            # A change of SQLite's write-ahead log is a change of its database.
             yield from sorted({
                 path.removesuffix(LOG) if path.endswith(NAME + LOG) else path
                 for _, path in changes

@@ -25,7 +25,7 @@ class NotIdleError(Exception):
     """The session may not be touched now, but perhaps by a later run.
 
     It may be idle at `until` (seconds since 1970) without any change. With `in_database`, runs look
-    again only then or when its database changed; with `given_up`, no such change is expected.
+    again only then or after a database change; with `given_up`, no database change is expected.
     """
 
     def __init__(

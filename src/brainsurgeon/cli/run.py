@@ -99,7 +99,7 @@ class _Ended:
         self._dry_run, self._verbose = dry_run, verbose
         self._texts, self._packed = list[str](), list[bytes]()
         self.log = None
-        if settings.log_level == "debug":  # the report has everything else
+        if settings.log_level == "debug":  # at other levels, the report is enough
             from brainsurgeon import log
 
             log.set_up(settings)

@@ -271,7 +271,7 @@ def is_prompt(entry: Entry) -> bool:
 
 
 def _open_turn(lines: Lines, *, separate: bool) -> tuple[str | None, float]:
-    """Return why the last turn is open, or None and the seconds of silence that this requires.
+    """Return why the last turn is open; or None, and after how many seconds of silence it is over.
 
     Read from the last chained line backwards (seen with versions 2.0.64 to 2.1.330). Attachments,
     progress, and notes that Claude Code adds itself are ignored.
@@ -427,7 +427,7 @@ _WHOLE = frozenset({"structuredPatch", "todos", "usage"})
 # Replacements of signed thinking: empty content if its line has no other block (the usual case),
 # else a text block of white space. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: both are left
 # out of every request. An empty text is sent and refused (up to 2.1.260), an empty block of
-# thinking is refused by all; in a fork, a line of white space alone makes 2.1.112 join results.
+# thinking is refused by all. 2.1.112 joins the results around a line that has only white space.
 NO_CONTENT = b"[]"
 LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
@@ -527,7 +527,7 @@ def _unread(
 
 
 def _attached(entry: Entry, *, gone: bool) -> Iterator[Part]:
-    """Yield the parts of an attachment; `rendered` (2.1.330) is sent in its place if it can be."""
+    """Yield the parts of an attachment; if possible, 2.1.330 sends `rendered` in its place."""
     attachment = dict_or_empty(entry.get("attachment"))
     name = str_or_none(attachment.get("type"))
     rendered = name in _RENDERED_ONCE and _is_rendered(entry.get("rendered"))
@@ -675,7 +675,7 @@ class ClaudeCode(Format):
             yield from _attached(entry, gone=gone)
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
-        """Return the id of the call of the block around `path`; without a block, the first id."""
+        """Return the call id of the block around `path`; outside blocks, the entry's first one."""
         if entry.get("type") == "progress":
             return str_or_none(entry.get("parentToolUseID"))
         if self.rest(entry) is not None:

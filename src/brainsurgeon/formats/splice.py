@@ -83,14 +83,14 @@ def splice(line: bytes, cuts: Iterable[tuple[int, int, bytes]]) -> bytes:
     return b"".join(pieces)
 
 
-# One character of a JSON string: two escapes of a pair of surrogates, an escape, or itself.
+# One character as written in a JSON string: two surrogate escapes, one escape, or the character.
 _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.DOTALL)
 
 
 def splice_string(token: bytes, cuts: Iterable[tuple[int, int, str]]) -> bytes:
     """Return a JSON string with some of its characters replaced; all others keep their spelling.
 
-    A cut is the first character, the end and the new text. Cuts inside other cuts are left out.
+    A cut is a start and an end (in characters) and the new text. Cuts inside others are left out.
     """
     spelled = token.decode()
     ends = [1, *(match.end() for match in _CHARACTER.finditer(spelled, 1, len(spelled) - 1))]

@@ -69,9 +69,9 @@ def dollars(value: object) -> float | None:
 
 
 def recorded(entry: Entry, usage: Entry, model: object, ident: str | None = None) -> ModelCall:
-    """Return the call that an entry answers, with the figures of its `usage` under any known key.
+    """Return the model call whose reply is an entry, with the figures of `usage` by any known key.
 
-    OpenAI counts cached tokens among those of the prompt, all others beside them.
+    OpenAI includes cached tokens in the prompt's tokens. All other providers count them separately.
     """
     theirs = "input_tokens" if "input_tokens" in usage else "input"
     prompt = "prompt_tokens" if "prompt_tokens" in usage else theirs

@@ -16,7 +16,7 @@ _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD = 0, 1, 3, 19
 
 
 def lives(pid: int, started: object = None) -> bool:
-    """Check whether a process lives and, if `started` is an int, began then (ticks since boot).
+    """Check whether a process lives. An int `started` must be its start (ticks since boot).
 
     Returns True if unknown. A zombie (ended, not yet waited for) does not live.
     """

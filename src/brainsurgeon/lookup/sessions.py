@@ -33,10 +33,10 @@ def find_record(store: Store, session: AnyOpen) -> SessionRecord | None:
 
 
 def find_row(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
-    """Return the row of a session file, or None. Writes nothing.
+    """Return the store's record of a session file, or None. Writes nothing.
 
-    That is the row with this path, unless its session id differs. Otherwise it is one with that
-    session id, if its session is no longer at its last known path.
+    That is the record with this path, unless it has another session id. Otherwise, it is a record
+    with the file's session id whose session is no longer at the recorded path.
     """
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:
@@ -326,9 +326,9 @@ def _names(session: Session, ids: list[str]) -> set[str]:
 
 
 def noted(store: Store, session: Session) -> Session:
-    """Return the session with its own row, updated or created.
+    """Return the session with its record, which is updated or created.
 
-    Raises FailedError if it has no row and its file cannot be read.
+    Raises FailedError if it has no record and its file cannot be read.
     """
     file = session.file
     if file is None:

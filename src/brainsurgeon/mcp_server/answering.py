@@ -93,7 +93,7 @@ class _Asked(NamedTuple):
                 return True
             return True
 
-        # `done` needs the calling session: the only known one may belong to another agent.
+        # `done` is only for the calling session: a single known one may belong to another agent.
         any_session = None if self.call.action == "done" else lambda _session: True
         session = session_for(
             self.settings, store, self.caller, self.call.session,
@@ -107,7 +107,7 @@ class _Asked(NamedTuple):
 
         placed = store.placements.of_session(session.record.id) if session.record else frozenset()
         if any(value.id in placed for value in store.extractions.of_entry(self.entry)):
-            return session  # even if its entry has a new id
+            return session  # even if the agent gave the entry a new id
         if contains_entry(store, session, self.entry):
             return session
         return other_holder(self.settings, store, self.caller.scope, session, has_entry_itself)

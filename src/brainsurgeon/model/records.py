@@ -93,7 +93,7 @@ class Extraction(Struct, frozen=True):
 
     @property
     def links(self) -> bool:
-        """Whether the value is the parent id that an archive replaced in its closing entry."""
+        """Whether the value is the parent id that an archive replaced in the turn's last answer."""
         return self.archive_id is not None and self.path == LINK
 
     @property
@@ -121,9 +121,9 @@ class FieldRecord(Struct, frozen=True):
 
 
 class PrintedAnswer(Struct, frozen=True):
-    """How to find the answer that a restore printed, in the result of a tool.
+    """How to find the printed answer of a restore in the result of the agent's tool call.
 
-    `ident` is the random id in it, `before` the number of characters before that.
+    `ident` is the random id in the answer, `before` the number of characters before the id.
     """
 
     ident: str
@@ -195,7 +195,7 @@ EVERYTHING = Request(None, 0, None, "restore", None, None, True, 0.0, None)
 class Records(Struct, frozen=True):
     """The store's records of one session and of the values in its file.
 
-    `own` is the `id` of the session's record, `alike` has those of all with its `identity`.
+    `own` is the `id` of the session's record, `alike` the ids of all records with its `identity`.
     `extractions` are the candidates for the placeholders and other replacements in the file, from
     any session. `placed` are the ids of those that this session contained when it was last read.
     `fields` are our fields in the session, and on entries with the same ids in other sessions.
@@ -253,9 +253,9 @@ class FileState(Struct, frozen=True):
 class Confirmation(Struct, frozen=True):
     """The facts to record when a rewrite has happened.
 
-    `restored_ids` are extractions, `restored` their entries, `fields_gone` undone field records,
-    `requests` the fulfilled ones: all are ids. `rows` are the changed events of a database, each
-    with its number and its hexadecimal digests before and after.
+    `restored_ids` are the ids of extractions, `restored` of their entries, `fields_gone` of undone
+    field records, `requests` of fulfilled requests. `rows` are the changed events of a database,
+    each with its number and its hexadecimal digests before and after.
     """
 
     restored_ids: list[int] = field(default_factory=list)

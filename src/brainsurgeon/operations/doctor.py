@@ -1,7 +1,7 @@
 """Check the session files and the store, and repair what is safe to repair.
 
-Placeholders that the store does not know and temporary files that no rewrite names are reported
-with advice and never changed.
+Placeholders unknown to the store, and temporary files of no recorded rewrite, are reported with
+advice and never changed.
 """
 
 import errno
@@ -55,7 +55,7 @@ NO_ROOT = "its database is below no root: configure the directory of OpenClaw's 
 
 
 class SessionPlaceholders(Struct, frozen=True):
-    """The placeholders of one session; `session_id` is its row, if it has one.
+    """The placeholders of one session; `session_id` is its id in the store, if any.
 
     `standing` has the ids of their extractions, `expired` counts the tombstones among these.
     `orphans` has the ids of entries with placeholders that no record can restore. `unknown` counts

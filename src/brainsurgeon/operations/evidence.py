@@ -102,7 +102,7 @@ def _documents(data: bytes) -> list[bytes]:
 
 
 def _texts_of(store: Store, session: Session, session_ids: set[int], text: str) -> list[Extraction]:
-    """Return the values of a placeholder that are texts of sessions in scope."""
+    """Return the values of a placeholder: only texts, and only from sessions in scope."""
     values = owned(store, session, store.extractions.of_entry(text))
     return [
         value for value in as_the_model_had_them(values)

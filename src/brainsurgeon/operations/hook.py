@@ -20,8 +20,8 @@ def advice(
 ) -> str | None:
     """Return how full a session's context is, and how full after a scan and a resume.
 
-    None if it is not too full, or a scan would not help. A process that was just
-    `resumed` has the file in memory; others also have what was extracted since their last call.
+    None if it is not too full, or a scan would not help. A process that was just `resumed` sends
+    what is in the file. Others also send the values that were extracted since their last call.
     """
     file = discover_at(settings.root_directories(), os.path.realpath(path))
     if not isinstance(file, SessionFile):
@@ -48,7 +48,7 @@ def advice(
 
 
 def _too_full(settings: Settings, session: OpenSession) -> ModelCall | None:
-    """Return the last call if its context was too full; drop the lines before a compaction."""
+    """Return the last call if its context was too full; begin `session.lines` at a compaction."""
     last, form = None, session.format
     for line in parsed_lines(session.lines.backward(), form):
         call = form.call(line.entry)

@@ -37,7 +37,7 @@ from brainsurgeon.model.reports import (
 )
 from brainsurgeon.store.database import make_directory
 
-PLUGIN = servers.PLUGIN  # in `mcp`: install the plugin of Claude Code, which contains the tool
+PLUGIN = servers.PLUGIN  # as a name in `mcp`: Claude Code's plugin, with the tool
 
 PATIENCE = 120  # seconds until a command is killed; the agents' commands take a few seconds
 _SYSTEMCTL = ("systemctl", "--user")
@@ -361,10 +361,10 @@ def _unit_word(text: str) -> str:
 
 
 def unused_homes(settings: Settings) -> list[UnusedHome]:
-    """Return the homes that no root covers, with configuration lines. They are not read.
+    """Return the homes that no root covers (so they are not read), and lines to configure them.
 
-    Without configured roots, OpenClaw's directory is the default root. A configured root replaces
-    this default, so then the lines include OpenClaw's directory.
+    Without configured roots, OpenClaw's directory is the default root. The lines then include it,
+    because any configured root replaces the default.
     """
     default = home_paths.openclaw_agents()
     kept = (default,) if not settings.roots and os.path.isdir(default) else ()

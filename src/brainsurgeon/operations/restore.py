@@ -92,10 +92,10 @@ Restored = TypeVar("Restored", bound=reports.SessionRestore)
 class How(Struct, frozen=True):
     """How an entry is restored: all of its values, or those with some `keys`.
 
-    If `pristine`, our fields are removed. If `wait`, wait until the session is idle. The values of
-    an archived turn are its last answer and its link to the preceding entry; if `whole`, also the
-    values that were extracted from the turn. `give` selects the content of the answer; if it raises
-    an error, nothing is requested.
+    If `pristine`, our fields are removed. If `wait`, wait until the session is idle. An archived
+    turn gets back its last answer and its link to the preceding entry; if `whole`, also the values
+    that were extracted from it. `give` selects the content of the answer; if it raises an error,
+    nothing is requested.
     """
 
     keys: Iterable[str] = ()
@@ -138,7 +138,7 @@ def restore(
     stands = any(value.id in placed for value in values)
     if not (how.pristine or others or stands) and is_there(file):
         why_busy = _not_idle(settings, store, file, now)
-        redacts = bool(why_busy) and not settings.keep_purge_control_calls  # its agent may ask
+        redacts = bool(why_busy) and not settings.keep_purge_control_calls  # its agent may call us
         return replace(already, why_pending=why_busy, redacts=redacts)
     everything = _everything(settings, record, now, pristine=how.pristine)
     paths = tuple(value.path for value in values) if wanted else None
@@ -223,7 +223,7 @@ def _others_of_turn(
 
     The turn may have been restored already, without these values.
     """
-    from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  few are turns
+    from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  few entries are turns
 
     turn = archived_turn(settings, store, named, now, undone=True)
     lines = turn.lines if turn else ()
@@ -439,7 +439,7 @@ def _change(
     settings: Settings, store: Store, session: Session, request: Request,
     clock: Callable[[], float], kind: type[Restored],
 ) -> tuple[Plan | Restored, Rewrite | None]:  # fmt: skip
-    """Carry out a request in a session; return its plan, or a `kind` if it is pending or failed."""
+    """Carry out a request; return its plan, or a report of type `kind` if pending or failed."""
     file = file_of(session)
     try:
         return carry_out(settings, store, file, recorded(session), (request,), clock)
@@ -471,7 +471,7 @@ def _left(plan: Plan) -> tuple[str, ...]:
 def _unknown(
     settings: Settings, store: Store, title: str, file: SessionFile, now: float
 ) -> reports.SessionRestore | None:
-    """Return the result for a session without a row, or None if something can be restored."""
+    """Return the result for a session not in the store, or None if something can be restored."""
     try:
         with open_session(file) as opened:
             examined = examine_open(settings, store, opened, now, window=0)

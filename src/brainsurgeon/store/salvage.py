@@ -62,7 +62,7 @@ _Row = tuple[Any, ...]
 def by_number(
     old: sqlite3.Connection, table: str, columns: str, column: str, highest: int
 ) -> Iterator[_Row | None]:  # fmt: skip
-    """Yield the readable rows by the numbers in a column, and None for each look-up that fails."""
+    """Look up each number from 1 in a column; yield the rows, and None for a failed look-up."""
     query = f"SELECT {columns} FROM {table} WHERE {column} = ?"  # noqa: S608
     for number in range(1, highest + 1):
         try:
@@ -294,10 +294,10 @@ def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
 
 
 def _complete_placements(new: sqlite3.Connection, *, incomplete: bool) -> None:
-    """Place values in their own sessions if their placements may be lost.
+    """Record each value as contained in its own session if its placements may be lost.
 
-    Otherwise retention could delete them early. The next scan removes wrong placements. If the
-    table is `incomplete`, values with other placements get one, too.
+    Without a placement, retention could delete the value early. The next scan removes wrong ones.
+    If the table is `incomplete`, this includes values that have placements in other sessions.
     """
     new.execute(
         "INSERT OR IGNORE INTO placements (session_id, extraction_id)"

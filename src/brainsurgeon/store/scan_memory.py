@@ -28,8 +28,8 @@ _UNTIL_MOVED = frozenset({WAITS, "deferred", "skipped"})
 class FileMemory:
     """The states of the files in one run, stored together: at its end, or when they are many.
 
-    A `whole` run reads the rows of all files at once. A run over some paths reads only their rows.
-    If a user `named` the paths, their deferred files are examined again.
+    A `whole` run reads the known states of all files at once, a run over some paths only theirs. If
+    a user `named` these paths, the deferred files among them are examined again.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class FileMemory:
         return self._states[path]
 
     def rows(self, directory: str) -> Mapping[str, SeenRow]:
-        """Return the known files of a directory without pending requests, by name."""
+        """Return the known files of a directory, by name, except those with pending requests."""
         rows = self._rows.get(directory, {})
         if directory not in self._awake:
             return rows
@@ -203,7 +203,7 @@ class FileMemory:
         return len(self._states) >= _MOST
 
     def clear(self) -> None:
-        """Drop what was stored."""
+        """Remove the collected states from memory."""
         self._states, self._fresh, self._resumes, self.savings = {}, [], {}, {}
 
     def write_down(self, store: Store) -> None:
