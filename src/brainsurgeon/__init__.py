@@ -20,6 +20,8 @@ def import_at_first_use(package: str) -> Callable[[str], Any]:
         try:
             return import_module(f"{package}.{name}")
         except ModuleNotFoundError as error:
+            if error.name != f"{package}.{name}":  # a package that the module needs
+                raise
             raise AttributeError(f"{package} has no module {name}") from error
 
     return module

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from brainsurgeon import operations, render
 from building.processes import PROGRAM, run
 
 HEAVY = {
@@ -48,3 +49,9 @@ def test_a_server_that_cannot_start_says_why(world):
 
     assert run("mcp", "--config", world.config_file()).returncode == 7
     assert run("mcp", "--config", world.base / "none.toml").returncode == 2
+
+
+@pytest.mark.parametrize("room", [operations, render])
+def test_a_room_has_no_attribute_for_a_module_that_it_lacks(room):
+    """What looks into a room, such as `hasattr`, is told that a module is not there."""
+    assert not hasattr(room, "nothing")

@@ -212,7 +212,7 @@ class Attempt:
         self.result: Rewrite | Exception | None = None
 
     def lock(self, patience: float) -> None:
-        """Take the session's lock. Raise RefusedError if its file may not be replaced now."""
+        """Acquire the session's lock. Raise RefusedError if its file may not be replaced now."""
         ident, session = self.change.session_id, self.session
         self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
@@ -497,7 +497,7 @@ class _RowsAttempt:
         return Rewrite(self._session.file.name, mark, self._stored, tuple(done), left)
 
     def _take(self, step: Sequence[RowPlan], change: Change) -> None:
-        """Take one step, or raise RefusedError or BusyError with its rows as they were."""
+        """Carry out one step, or raise RefusedError or BusyError with its rows as they were."""
         store, ident, part = self._store, change.session_id, change.plan
         before = {row.place.seq: self._lines.row(row.place) for row in step}
         extracted = ExtractedValues(store, change, _reader(step, before))
@@ -633,7 +633,7 @@ class Batch:
 
     @contextmanager
     def taken(self) -> Iterator[list[Planned]]:
-        """Take out the waiting sessions; they are closed on exit."""
+        """Remove and return the waiting sessions; they are closed on exit."""
         waiting, self._waiting = self._waiting, []
         with ExitStack() as held:
             for planned in waiting:

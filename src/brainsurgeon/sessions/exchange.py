@@ -132,7 +132,7 @@ class Successor(Struct):
         return self.result is None
 
     def exchange(self) -> None:
-        """Take both leases on an unchanged session and exchange the names under them."""
+        """Acquire both leases on an unchanged session and exchange the names under them."""
         session = self.session
         self.leased_at = time.monotonic()
         try:

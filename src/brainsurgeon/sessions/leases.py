@@ -32,7 +32,7 @@ class LeaseUnsupportedError(OSError):
 
 
 def take(descriptor: int) -> bool:
-    """Take a write lease; return False if another process has the file open."""
+    """Acquire a write lease; return False if another process has the file open."""
     return _take(descriptor, fcntl.F_WRLCK)
 
 
@@ -52,7 +52,7 @@ def _take(descriptor: int, kind: int) -> bool:
 
 
 def no_writers(descriptor: int) -> bool:
-    """Take a lease which proves that no other process can write the file; return False if refused.
+    """Acquire a lease that proves that nobody else can write the file; return False if refused.
 
     A read-only descriptor gets a read lease even if other processes read the file.
     """
