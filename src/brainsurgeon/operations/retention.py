@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from itertools import chain
+from itertools import chain, islice
 
 from msgspec.structs import asdict, replace
 
@@ -39,6 +39,7 @@ from brainsurgeon.store.expiry import Candidates, Sight
 PAUSE = 0.026
 # Rows of a transaction that a pause follows; bytes that take as long as one row.
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
+_MANY_FILES = 1000  # files that are looked up together
 HIDDEN = "its agent keeps its sessions in a database that is below no root"
 _ANOTHER = "it is not the same directory as before, and has none of its known sessions"
 
@@ -134,12 +135,17 @@ class _Run:
         """Return when sessions last changed (seconds since 1970), without missing ones."""
         live: dict[int, float] = {}
         errors: dict[str, str] = {}
-        for item in chain(discover(self._roots, format_of=any_format), list_rows(self._roots)):
-            self._check()
-            if isinstance(item, Unreadable):
-                errors.setdefault(item.root, f"{item.path}: {item.why}")
-            elif known := self._store.sessions.at(item.path):
-                live[known.id] = item.fingerprint.mtime_ns / 1e9
+        items = chain(discover(self._roots, format_of=any_format), list_rows(self._roots))
+        while listed := list(islice(items, _MANY_FILES)):
+            changed: dict[str, float] = {}
+            for item in listed:
+                self._check()
+                if isinstance(item, Unreadable):
+                    errors.setdefault(item.root, f"{item.path}: {item.why}")
+                else:
+                    changed[item.path] = item.fingerprint.mtime_ns / 1e9
+            ids = self._store.sessions.ids_at(changed)
+            live |= {ident: changed[path] for path, ident in ids.items()}
         roots = {os.path.realpath(root.path) for root in self._roots}
         recorded, seen = set[str](), set[str]()
         for record in self._store.sessions.all():
