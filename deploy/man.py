@@ -11,8 +11,9 @@ from pathlib import Path
 
 import typer
 
-from brainsurgeon.cli import app
-from brainsurgeon.config.origins import markdown
+from brainsurgeon.cli.commands import application
+from brainsurgeon.config import Settings
+from brainsurgeon.config.origins import flat, toml
 
 TOP = Path(__file__).parent.parent
 PAGE = TOP / "deploy" / "brainsurgeon.1"
@@ -55,7 +56,7 @@ ENVIRONMENT = (
 
 def page() -> str:
     """Give the man page."""
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(application())
     top = typer.Context(group, **group.context_settings)
     parts = [HEAD, ".SH DESCRIPTION\n", paragraphs(group.help), ".SH OPTIONS\n", options(top)]
     parts.append(".SH COMMANDS\n")
@@ -115,16 +116,26 @@ def said(*words: str) -> str:
 def each() -> str:
     """Return the help of each command, without the options of all, under its heading."""
     names = []
-    for name, command in typer.main.get_command(app).commands.items():
+    for name, command in typer.main.get_command(application()).commands.items():
         names += [(name, *inner) for inner in zip(getattr(command, "commands", ()))] or [(name,)]
     helps = ((words, COMMON.sub("", said(*words)).rstrip()) for words in names)
     return "\n".join(f"### {' '.join(words)}\n\n```text\n{text}\n```\n" for words, text in helps)
 
 
+def keys() -> str:
+    """Return the table of the reference: every key with its default and description."""
+    of_user = {"roots": "OpenClaw's agents", "state_dir": "`~/.local/state/brainsurgeon`"}
+    rows = ["| key | default | description |", "| --- | --- | --- |"]
+    for key, value, description in flat(Settings()):
+        text = "none" if value == {} else "not set" if value is None else f"`{toml(value)}`"
+        rows.append(f"| `{key}` | {of_user.get(key, text)} | {description} |")
+    return "\n".join(rows) + "\n"
+
+
 def main() -> None:
     """Write the page and the parts of the reference."""
     PAGE.write_text(page())
-    parts = (COMMANDS, HELP, said()), (COMMANDS, EACH, each()), (CONFIGURATION, KEYS, markdown())
+    parts = (COMMANDS, HELP, said()), (COMMANDS, EACH, each()), (CONFIGURATION, KEYS, keys())
     for path, part, made in parts:
         text = path.read_text()
         path.write_text(part.sub(lambda found, made=made: found[1] + made + found[3], text))

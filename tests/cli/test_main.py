@@ -6,12 +6,11 @@ from contextlib import closing
 import pytest
 import typer
 
-from brainsurgeon.cli import app
-from brainsurgeon.cli.commands import RENAMED
+from brainsurgeon.cli.commands import RENAMED, application
 from building.processes import document, run, together
 from building.world import state
 
-COMMANDS = sorted(typer.main.get_command(app).commands)
+COMMANDS = sorted(typer.main.get_command(application()).commands)
 PATH = "message.content.0.text"
 
 
@@ -179,7 +178,9 @@ def test_the_help_is_short_and_grouped():
     text = run("--help").stdout.decode()
     headings = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
 
-    shown = [made for made in typer.main.get_command(app).commands.values() if not made.hidden]
+    shown = [
+        made for made in typer.main.get_command(application()).commands.values() if not made.hidden
+    ]
 
     assert len(shown) <= 18
     assert headings[-4:] == ["Every day:", "Looking:", "Setting up:", "When something is wrong:"]

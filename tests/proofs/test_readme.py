@@ -7,8 +7,8 @@ import shlex
 import pytest
 import typer
 
-from brainsurgeon import cli, errors
-from brainsurgeon.config.origins import markdown
+from brainsurgeon import errors
+from brainsurgeon.cli.commands import application
 from building.world import TOP
 
 README = TOP / "README.md"
@@ -71,7 +71,7 @@ def test_every_exit_code_of_the_errors_stands_in_the_table(man):
 
 def test_the_table_of_keys_is_that_of_the_models(man):
     """Every key stands in it with its default and description; else run deploy/man.py."""
-    assert man.KEYS.search(man.CONFIGURATION.read_text())[2] == markdown()
+    assert man.KEYS.search(man.CONFIGURATION.read_text())[2] == man.keys()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(TOP)))
@@ -98,7 +98,7 @@ def test_what_is_typed_is_what_the_program_takes():
     ]  # fmt: skip
     typed = [one or other for one, other in typed]
     assert len(typed) > 60
-    group = typer.main.get_command(cli.app)
+    group = typer.main.get_command(application())
     for line in typed:
         for one in line.split("#")[0].split(" | ")[0].split("&&"):
             _, *words = shlex.split(one)

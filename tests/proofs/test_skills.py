@@ -7,7 +7,8 @@ import shlex
 import pytest
 import typer
 
-from brainsurgeon import cli, config
+from brainsurgeon import config
+from brainsurgeon.cli.commands import application
 from brainsurgeon.mcp_server import TOOL
 from brainsurgeon.mcp_server.answering import NOT_HERE, parse_call
 from brainsurgeon.model.reports import LIMIT
@@ -42,7 +43,7 @@ def test_every_command_in_a_skill_is_one_that_the_program_takes(skill):
     """Each shell line parses as a command of ours with its options."""
     text, _ = skill
     block = re.search(r"```sh\n(.*?)```", text, re.DOTALL)[1]
-    group = typer.main.get_command(cli.app)
+    group = typer.main.get_command(application())
 
     for line in block.splitlines():
         name, *words = shlex.split(line.partition("|")[0])[1:]

@@ -22,7 +22,7 @@ import sqlite_utils.plugins
 import typer.main
 
 import brainsurgeon
-import brainsurgeon.cli
+import brainsurgeon.cli.commands
 
 LONGEST = 1 << 20
 
@@ -33,7 +33,7 @@ def prepare():
         if not module.name.endswith(("__main__", "daemon", "mcp_server")):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
-    typer.main.get_command(brainsurgeon.cli.app)
+    typer.main.get_command(brainsurgeon.cli.commands.application())
     sqlite_utils.plugins.ensure_plugins_loaded()
     codecs.lookup("ascii")
 

@@ -4,19 +4,9 @@ import gc
 import os
 import signal
 import sys
-from typing import Any
 
 from brainsurgeon.cli.options import OutputError, discard_output, flush_output, replace_streams
 from brainsurgeon.errors import BrainsurgeonError
-
-
-def __getattr__(name: str) -> Any:
-    """Return the typer application, which is built when it is first used."""
-    if name != "app":
-        raise AttributeError(name)
-    from brainsurgeon.cli.commands import application
-
-    return application()
 
 
 def main() -> None:

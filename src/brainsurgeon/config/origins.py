@@ -1,4 +1,4 @@
-"""The settings in force as TOML with their sources, and a schema and table of all settings."""
+"""The settings in force as TOML with their sources, and a JSON schema of all settings."""
 
 import json
 import os
@@ -94,13 +94,3 @@ def schema() -> dict[str, Any]:
                 field["default"] = defaults[key]
     dialect = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": dialect, **made, "title": "brainsurgeon"}
-
-
-def markdown() -> str:
-    """Return the table of the reference: every key with its default and description."""
-    of_user = {"roots": "OpenClaw's agents", "state_dir": "`~/.local/state/brainsurgeon`"}
-    rows = ["| key | default | description |", "| --- | --- | --- |"]
-    for key, value, description in flat(Settings()):
-        text = "none" if value == {} else "not set" if value is None else f"`{toml(value)}`"
-        rows.append(f"| `{key}` | {of_user.get(key, text)} | {description} |")
-    return "\n".join(rows) + "\n"

@@ -53,13 +53,7 @@ from brainsurgeon.lookup.sessions import (
 from brainsurgeon.model import reports
 from brainsurgeon.model.entries import RESTORED, dotted, parse, value_at
 from brainsurgeon.model.plans import Plan
-from brainsurgeon.model.records import (
-    EVERYTHING,
-    Extraction,
-    PrintedAnswer,
-    Request,
-    SessionRecord,
-)
+from brainsurgeon.model.records import EVERYTHING, Extraction, PrintedAnswer, Request, SessionRecord
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NO_RECORD

@@ -12,14 +12,7 @@ from brainsurgeon.model.text import about, ago, bytes_, counted
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
 from brainsurgeon.render.estimate import models_json, saved_so_far, total_cost
-from brainsurgeon.render.formatting import (
-    document,
-    first,
-    in_json,
-    in_local_time,
-    local,
-    table,
-)
+from brainsurgeon.render.formatting import document, first, in_json, in_local_time, local, table
 from brainsurgeon.render.sessions import session_restored
 from brainsurgeon.render.turns import (
     MOST_ROWS,

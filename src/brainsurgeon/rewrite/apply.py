@@ -39,22 +39,12 @@ from brainsurgeon.model.sessions import Resume, SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.budget import count_savings
-from brainsurgeon.rewrite.inspect import (
-    HELD,
-    Examination,
-    Planner,
-    check_alone,
-    examine_quiet,
-)
+from brainsurgeon.rewrite.inspect import HELD, Examination, Planner, check_alone, examine_quiet
 from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_now
 from brainsurgeon.sessions import exchange, retire, row_writing
 from brainsurgeon.sessions.discovery import current_state, failed, moved_to_database
 from brainsurgeon.sessions.exchange import Exchange, Successor, new_temporary_name
-from brainsurgeon.sessions.reading import (
-    OpenSession,
-    RefusedError,
-    RolledBackError,
-)
+from brainsurgeon.sessions.reading import OpenSession, RefusedError, RolledBackError
 from brainsurgeon.sessions.row_listing import OpenRows, fingerprint
 from brainsurgeon.sessions.row_writing import RowPlan, by_row, chunks, rewritten
 from brainsurgeon.store import Store

@@ -23,14 +23,7 @@ from brainsurgeon import formats
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
 from brainsurgeon.hosts import claude_code, home_paths, openclaw
-from brainsurgeon.model.sessions import (
-    Fingerprint,
-    Listing,
-    Resting,
-    Root,
-    SessionFile,
-    Unreadable,
-)
+from brainsurgeon.model.sessions import Fingerprint, Listing, Resting, Root, SessionFile, Unreadable
 from brainsurgeon.sessions.leases import unproven
 from brainsurgeon.sessions.reading import (
     OpenSession,

@@ -27,13 +27,7 @@ from brainsurgeon.hosts.sqlite import AgentDatabaseError, DatabaseState
 from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.reading import (
-    CHUNK,
-    LONGEST_LINE,
-    Opened,
-    RefusedError,
-    carry_on,
-)
+from brainsurgeon.sessions.reading import CHUNK, LONGEST_LINE, Opened, RefusedError, carry_on
 
 MOST_ROWS = 512
 _Item = TypeVar("_Item")

@@ -25,12 +25,7 @@ from brainsurgeon.hosts.processes import boot_clock
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
 from brainsurgeon.model.plans import Edit, Removal, Restoration
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_listing import (
-    RowIndex,
-    RowPlace,
-    open_database,
-    split,
-)
+from brainsurgeon.sessions.row_listing import RowIndex, RowPlace, open_database, split
 
 # Seconds to wait for the agent, which itself waits for five.
 PATIENCE = 2.0
