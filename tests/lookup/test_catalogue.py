@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from brainsurgeon.lookup.sessions import find_record, note_record, update_record
+from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.sessions.discovery import Root, discover_at, open_session
 from brainsurgeon.store import open_store
 
@@ -56,7 +56,6 @@ def exchange(one, other):
 def test_looking_for_a_session_makes_no_row(store, write, look):
     """A session that was never noted is not there, and stays so."""
     assert look(write("a", "one"), find_record) is None
-    assert look(write("a", "one"), update_record) is None
     assert list(store.sessions.all()) == []
 
 
@@ -79,7 +78,7 @@ def test_the_rows_of_exchanged_files_follow_at_the_first_look(write, look, first
     second = "b" if first == "a" else "a"
 
     found = {name: look(paths[name], find_record).id for name in (first, second)}
-    noted = {name: look(paths[name], update_record).id for name in (first, second)}
+    noted = {name: look(paths[name], note_record).id for name in (first, second)}
 
     assert found == noted == {"a": rows["b"], "b": rows["a"]}
 

@@ -635,7 +635,7 @@ def test_a_turn_that_was_asked_for_and_never_archives_is_let_go_of(world):
     (ident,) = [row[0] for row in sql(world, "SELECT id FROM sessions")]
     with world.store.transaction():
         for turn, note in ((prompt, "said hello"), ("gone", "is gone")):
-            asked = Request(None, ident, turn, "archive", None, note, False, 1.0, None)
+            asked = Request(ident, "archive", 1.0, turn, value=note)
             world.store.requests.add(asked)
     os.utime(path, (1, 1))
     world.scan()

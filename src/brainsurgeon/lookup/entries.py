@@ -67,7 +67,11 @@ def entry_named(
         idents = store.extractions.entries_beginning(wanted)
         if session:
             session = session_named(settings, store, session, beyond=True)
-            idents = [ident for ident in idents if is_extracted_from(store, session, ident)]
+            of_entry = store.extractions.of_entry
+            idents = [
+                ident for ident in idents
+                if _in_session(store, session, owned(store, session, of_entry(ident)))
+            ]  # fmt: skip
         if not idents:
             raise
         if len(idents) > 1:
@@ -88,13 +92,6 @@ def _exactly(
     if not to_show:
         _check_all_owned(store, named)
     return named
-
-
-def is_extracted_from(store: Store, session: Session, ident: str) -> bool:
-    """Check whether a session has values of an entry (by its whole id or placeholder)."""
-    return bool(
-        _in_session(store, session, owned(store, session, store.extractions.of_entry(ident)))
-    )
 
 
 def owned(store: Store, session: Session, values: Iterable[Extraction]) -> list[Extraction]:

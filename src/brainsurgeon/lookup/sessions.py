@@ -63,11 +63,6 @@ def _has_left(record: SessionRecord) -> bool:
     return identity_of(file) not in (None, record.identity)  # another session took its path
 
 
-def update_record(store: Store, session: AnyOpen) -> SessionRecord | None:
-    """Return the row of an open session, updated if it has moved, or None without one."""
-    return note_record(store, session) if find_record(store, session) else None
-
-
 def note_record(store: Store, session: AnyOpen) -> SessionRecord:
     """Return the row of an open session; update it if it has moved, make one if it has none."""
     record = find_record(store, session)
@@ -204,10 +199,8 @@ def _place_of(path: str) -> tuple[int, int] | None:
 
 def _unseen(path: str, problems: Iterable[Unreadable]) -> str:
     """Return why the walk could not check whether a file exists, or ""."""
-    for problem in problems:
-        if f"{path}/".startswith(f"{problem.path.rstrip('/')}/"):
-            return f"{problem.path}: {problem.why}"
-    return ""
+    above = (one for one in problems if f"{path}/".startswith(f"{one.path.rstrip('/')}/"))
+    return next((f"{problem.path}: {problem.why}" for problem in above), "")
 
 
 def why_hidden(store: Store, session: Session) -> str:
@@ -335,12 +328,11 @@ def noted(store: Store, session: Session) -> Session:
         return session
     try:
         with failing(file), open_session(file) as opened:
-            record = note_record(store, opened)
+            return replace(session, record=note_record(store, opened))
     except (BusyError, FailedError):
         if session.record is None:
             raise
         return session  # the next operation on it fails or waits, with the reason
-    return replace(session, record=record)
 
 
 def file_of(session: Session) -> SessionFile:

@@ -165,17 +165,17 @@ class Request(Struct, frozen=True):
     - `redact`: shorten the call whose result contains `answer`
     """
 
-    id: int | None
     session_id: int
-    entry_id: str | None
     action: str
-    paths: tuple[KeyPath, ...] | None
-    value: Any
-    pristine: bool
     asked_at: float
-    lapses_at: float | None
+    entry_id: str | None = None
+    paths: tuple[KeyPath, ...] | None = None
+    value: Any = None
+    pristine: bool = False
+    lapses_at: float | None = None
     answer: PrintedAnswer | None = None
     rolls_back: int | None = None
+    id: int | None = None
 
     def concerns(self, entry_id: str) -> bool:
         return self.entry_id is None or self.entry_id == entry_id
@@ -189,7 +189,7 @@ class Request(Struct, frozen=True):
 
 
 # Restores all values and removes all fields of one session; the caller sets `session_id`.
-EVERYTHING = Request(None, 0, None, "restore", None, None, True, 0.0, None)
+EVERYTHING = Request(0, "restore", 0.0, pristine=True)
 
 
 class Records(Struct, frozen=True):

@@ -121,9 +121,7 @@ def _ask(store: Store, examined: Examination, asked: dict[str, str | None], now:
     record = note_record(store, examined.session)
     with store.transaction():
         for prompt_id, text in asked.items():
-            store.requests.add(Request(
-                None, record.id, prompt_id, "archive", None, text, False, now, None
-            ))  # fmt: skip
+            store.requests.add(Request(record.id, "archive", now, prompt_id, value=text))
 
 
 def done(

@@ -1,6 +1,6 @@
 """The runs, and the events: listed, followed, and counted by kind and tool."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from brainsurgeon.config import Settings
@@ -108,15 +108,13 @@ def _begin(store: Store, since: str) -> int:
 
 def counts(listed: Iterable[Event]) -> list[Tally]:
     """Count extracted and restored values by kind and tool, most extracted characters first."""
-    names = {"extraction": "extracted", "redaction": "extracted",
-             "restoration": "restored", "rollback": "restored"}  # fmt: skip
-    sums: dict[tuple[str, str | None], Counter[str]] = defaultdict(Counter)
+    columns = {"extraction": 0, "redaction": 0, "restoration": 2, "rollback": 2}
+    sums: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for event in listed:
-        if name := names.get(event.kind):
+        if (column := columns.get(event.kind)) is not None:
             for part in event.facts.get("by", ()):
-                counter = sums[part["kind"], part["tool"]]
-                counter[name] += part["values"]
-                counter[f"{name}_chars"] += part["chars"]
-    columns = ("extracted", "extracted_chars", "restored", "restored_chars")
-    tallies = (Tally(*key, *(counter[name] for name in columns)) for key, counter in sums.items())
+                row = sums[part["kind"], part["tool"]]
+                row[column] += part["values"]
+                row[column + 1] += part["chars"]
+    tallies = (Tally(*key, *row) for key, row in sums.items())
     return sorted(tallies, key=lambda tally: (-tally.extracted_chars, tally.kind, tally.tool or ""))

@@ -83,10 +83,9 @@ def _relieved(
 def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -> None:
     with failing(file), open_session(file) as session, store.transaction():
         record = sessions.note_within(store, session)
+        until = now + PATIENCE
         store.requests.add(
-            Request(
-                None, record.id, None, "relieve", None, asdict(wanted), False, now, now + PATIENCE
-            )
+            Request(record.id, "relieve", now, value=asdict(wanted), lapses_at=until)
         )
 
 

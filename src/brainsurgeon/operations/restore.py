@@ -72,8 +72,6 @@ _TRY_AGAIN = 0.5  # seconds between two attempts of a restore that waits
 LOST = "extracted into another store: set state_dir to its directory, if that still exists"
 UNSEEN = "it may contain placeholders"
 ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original value"
-# Errors that concern one session of several.
-FAILURES = (DamagedError, FailedError, MovedError, NotFoundError, StoreFullError)
 # Why a value of a run has no placeholder any more.
 EXPIRED = "expired"
 RESTORED_SINCE = "restored since"
@@ -189,11 +187,9 @@ def _when_idle(
 
 def _everything(
     settings: Settings, record: SessionRecord, now: float, *, pristine: bool
-) -> Request:  # fmt: skip
+) -> Request:
     until = now + _patience(settings)
-    return replace(
-        EVERYTHING, session_id=record.id, pristine=pristine, asked_at=now, lapses_at=until
-    )
+    return Request(record.id, "restore", now, pristine=pristine, lapses_at=until)
 
 
 def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAnswer:
@@ -269,10 +265,9 @@ def note_answer(store: Store, answer: reports.RestoreAnswer, printed: str) -> No
     if answer.redacts:
         own = PrintedAnswer.of(printed, answer.answer_id)
         with store.transaction():
-            store.requests.add(Request(
-                None, answer.session_id, answer.entry_id, "redact", None, None, False,
-                answer.asked_at, None, own,
-            ))  # fmt: skip
+            store.requests.add(
+                Request(answer.session_id, "redact", answer.asked_at, answer.entry_id, answer=own)
+            )
 
 
 def restore_all(
@@ -441,7 +436,7 @@ def _change(
         if not is_archive(file):  # no scan looks at archives
             _note(store, request, str(why))
         return kind(session.title, "pending", reason=str(why)), None
-    except FAILURES as why:
+    except (DamagedError, FailedError, MovedError, NotFoundError, StoreFullError) as why:
         reason = str(why).removeprefix(f"{session.title}: ")
         return kind(session.title, "failed", reason=reason), None
 
@@ -512,7 +507,7 @@ def rollback(
         if session.file is None:
             return _gone(store, session, reports.SessionRollback), None
         ident = recorded(session).id
-        request = replace(EVERYTHING, session_id=ident, asked_at=clock(), rolls_back=number)
+        request = Request(ident, "restore", clock(), pristine=True, rolls_back=number)
         plan, rewrite = _change(settings, store, session, request, clock, reports.SessionRollback)
         if isinstance(plan, reports.SessionRollback):
             return plan, None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from brainsurgeon import errors
 from brainsurgeon.config import Settings
 from brainsurgeon.hosts.sqlite import DatabaseState
-from brainsurgeon.lookup.sessions import find_record, update_record
+from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.model.plans import Outcome, Result
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport, Watch
@@ -260,8 +260,8 @@ class _Scan:
             examined = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
                 raise errors.NotIdleError(inspect.HELD)
-            find = update_record if store else find_record
-            record = find(self._store, examined.session)
+            known = find_record(self._store, examined.session)
+            record = note_record(store, examined.session) if known and store else known
             examined.check_turn()
             examined = replace(examined, record=record)
             records = examined.records

@@ -64,7 +64,7 @@ def set_extractable(
     now = clock()
     record = recorded(noted(store, chosen))
     with store.transaction():
-        store.requests.add(Request(None, record.id, ident, "set", None, value, False, now, None))
+        store.requests.add(Request(record.id, "set", now, ident, value=value))
     try:
         with store.runs.run("extract" if value is True else "pin", now):
             planned, rewrite = carry_out(settings, store, file, record, (), clock)
