@@ -1,4 +1,4 @@
-"""The picture of the house, kept true by reading the imports of every module."""
+"""Architecture: which room may import which, and which modules may write, read from the source."""
 
 import ast
 import graphlib
@@ -10,102 +10,91 @@ from pathlib import Path
 
 import brainsurgeon
 
-HOUSE = Path(brainsurgeon.__file__).parent
-# Every module, named from the package downwards, and its file.
+PACKAGE = Path(brainsurgeon.__file__).parent
+# The file of each module, by its dotted name inside the package.
 MODULES = {
-    ".".join(path.relative_to(HOUSE).with_suffix("").parts)
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
     .removesuffix("__init__")
     .strip("."): path
-    for path in sorted(HOUSE.rglob("*.py"))
+    for path in sorted(PACKAGE.rglob("*.py"))
 }
 
-
-NOUNS = ("model.*", "errors")
-PURE = (*NOUNS, "formats", "formats.*", "planning.*")
-HANDS = ("hosts.*", "sessions.*", "store", "store.*")
+MODEL = ("model.*", "errors")
+PURE = (*MODEL, "formats", "formats.*", "planning.*")
+OUTER = ("hosts.*", "sessions.*", "store", "store.*")
 SURFACES = ("api", "cli", "daemon", "mcp_server")
-AT_THE_DOOR = (
-    "", *NOUNS, "operations.*", "lookup.*", "rewrite.budget", "rewrite.recover", "rewrite.turns",
+SURFACE_IMPORTS = (
+    "", *MODEL, "operations.*", "lookup.*", "rewrite.budget", "rewrite.recover", "rewrite.turns",
     "config", "render", "render.*", "log", "store", "store.database",
 )  # fmt: skip
 
-# Room to what it may import beside itself: `room.*` any module of it, `room` only its door.
+# What each room may import beside itself: `room.*` is any module of a room, `room` its __init__.
 MAY_IMPORT = {
     "": (),
     "__main__": ("cli",),
     "model": (),
     "errors": (),
-    "formats": NOUNS,
-    "planning": (*NOUNS, "formats", "formats.*"),
-    "hosts": NOUNS,
-    "sessions": (*NOUNS, "formats", "formats.*", "hosts.*"),
-    "store": (*NOUNS, "formats"),
-    # It builds their values, so that no room has to know what a setting is called.
-    "config": (*NOUNS, "formats", "hosts.home_paths"),
+    "formats": MODEL,
+    "planning": (*MODEL, "formats", "formats.*"),
+    "hosts": MODEL,
+    "sessions": (*MODEL, "formats", "formats.*", "hosts.*"),
+    "store": (*MODEL, "formats"),
+    # It builds values of other rooms from settings, so that these rooms know no settings.
+    "config": (*MODEL, "formats", "hosts.home_paths"),
     "schedule": ("config", "config.values"),
-    "lookup": (*PURE, *HANDS, "config"),
-    "rewrite": (*PURE, *HANDS, "lookup.*", "config"),
-    "operations": (*PURE, *HANDS, "", "lookup.*", "rewrite", "rewrite.*", "config", "schedule"),
-    "log": (*NOUNS, "config", "operations.*"),
-    "render": (*NOUNS, "", "config.origins"),
-    **dict.fromkeys(SURFACES, AT_THE_DOOR),
-    # `run` and `mcp` are commands like any other: the others are started from here.
+    "lookup": (*PURE, *OUTER, "config"),
+    "rewrite": (*PURE, *OUTER, "lookup.*", "config"),
+    "operations": (*PURE, *OUTER, "", "lookup.*", "rewrite", "rewrite.*", "config", "schedule"),
+    "log": (*MODEL, "config", "operations.*"),
+    "render": (*MODEL, "", "config.origins"),
+    **dict.fromkeys(SURFACES, SURFACE_IMPORTS),
+    # The commands `run` and `mcp` start the other surfaces.
     "cli": (
-        *AT_THE_DOOR,
-        "config.*",
-        "daemon",
-        "mcp_server",
-        "sessions.discovery",
+        *SURFACE_IMPORTS, "config.*", "daemon", "mcp_server", "sessions.discovery",
         "sessions.row_listing",
     ),
-    # A change below a root wakes it up only where the name is one of a session.
-    "daemon": (*AT_THE_DOOR, "hosts.*", "schedule"),
-}
+    # `hosts` decides which file names below a root are sessions and wake the daemon.
+    "daemon": (*SURFACE_IMPORTS, "hosts.*", "schedule"),
+}  # fmt: skip
 
-
-LOOKS_AROUND = {
+IMPURE_PACKAGES = {
     "os", "io", "pathlib", "shutil", "tempfile", "glob", "time", "logging", "structlog", "random",
     "secrets", "socket", "subprocess", "threading", "asyncio", "sqlite3", "sqlite_utils",
 }  # fmt: skip
 PURE_ROOMS = ("model", "errors", "formats", "planning")
-# They ask OpenClaw's own databases, read-only; `sessions.row_writing` changes rows in one.
-SPEAKS_TO_SQLITE = {
+# They read OpenClaw's databases; only `sessions.row_writing` changes rows.
+SQLITE_MODULES = {
     "hosts.openclaw_database", "hosts.openclaw_gate",
-    *(f"sessions.row_{what}" for what in ("listing", "writing")),
-    "hosts.openclaw", "hosts.sqlite", "sessions.placeholders",
+    "hosts.openclaw", "hosts.sqlite",
+    "sessions.placeholders", "sessions.row_listing", "sessions.row_writing",
 }  # fmt: skip
 
-
-# The modules that may change what stands in a session's directory, and who may call them.
-KNIFE = {
+# The modules that may change files in a session's directory, and their permitted callers.
+SESSION_WRITERS = {
     "sessions.attributes": {"sessions.exchange", "sessions.reading"},
     "sessions.exchange": {"operations.doctor", "rewrite.apply", "rewrite.recover"},
     "sessions.retire": {"rewrite.apply", "rewrite.recover", "sessions.exchange"},
     "sessions.row_writing": {"rewrite.apply", "rewrite.recover"},
 }  # fmt: skip
-# What they open for writing lies in our own state directory, is a stream that went away, a file
-# that `init` was told to write where none was, or a backup, a page or figures asked for.
-OF_OUR_OWN = {
+# They write in the state directory, to a closed stream, or a new file that the user asked for:
+# by `init`, or a backup, a page or figures.
+OWN_FILE_WRITERS = {
     *(f"store.{name}" for name in ("backup", "database", "history", "salvage")),
-    "store",
-    "log",
-    "cli.options",
-    "operations.init",
-}
-# Calls that change a directory or a file; `leases.exchange` is `renameat2`.
-MOVES_FILES = {
+    "store", "log", "cli.options", "operations.init",
+}  # fmt: skip
+# Calls that change a file or directory; `leases.exchange` is `renameat2`.
+FILE_CHANGES = {
     *(f"os.{name}" for name in ("rename", "renames", "replace", "link", "symlink", "unlink",
                                 "remove", "rmdir", "truncate", "ftruncate", "sendfile",
                                 "copy_file_range", "write", "pwrite", "writev", "pwritev",
                                 "utime", "chmod", "fchmod", "chown", "fchown", "setxattr")),
     "leases.exchange", "shutil.move", "shutil.copy", "shutil.copyfile", "shutil.rmtree",
 }  # fmt: skip
-TO_WRITE = {
+WRITE_FLAGS = {
     "os.O_WRONLY", "os.O_RDWR", "os.O_CREAT", "os.O_TRUNC", "os.O_APPEND", "os.O_TMPFILE",
 }  # fmt: skip
 
-
-SAYS_NOTHING = {"util", "utils", "helper", "helpers", "misc", "common", "manager", "core", "stuff"}
+VAGUE_NAMES = {"util", "utils", "helper", "helpers", "misc", "common", "manager", "core", "stuff"}
 
 
 def room(module):
@@ -118,7 +107,7 @@ def tree(module):
 
 
 @cache
-def ours(module):
+def imports(module):
     return set(_imported(module))
 
 
@@ -130,7 +119,7 @@ def _imported(module):
             assert node.level == 0, f"{module}: imports are absolute"
             names = [f"{node.module}.{name.name}" for name in node.names]
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            names = [f"brainsurgeon.{node.value.id}.{node.attr}"]  # imported at its first use
+            names = [f"brainsurgeon.{node.value.id}.{node.attr}"]  # imported on first use
             if node.value.id not in ("operations", "render") or names[0][13:] not in MODULES:
                 continue
         else:
@@ -141,8 +130,8 @@ def _imported(module):
                 yield inner if inner in MODULES else inner.rpartition(".")[0]
 
 
-def foreign(module):
-    """Name the top-level packages of others that a module imports, wherever in it."""
+def other_packages(module):
+    """Yield the top-level name of each package that a module imports anywhere."""
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
             yield from (room(name.name) for name in node.names)
@@ -150,7 +139,7 @@ def foreign(module):
             yield room(node.module)
 
 
-def allowed(module, target):
+def may_import(module, target):
     if room(module) == room(target):
         return True
     doors = MAY_IMPORT[room(module)]
@@ -162,12 +151,12 @@ def attributes(module):
 
 
 def opened_to_write(module):
-    """Name the calls of `open` in a module whose mode is not one for reading."""
+    """Yield the calls of `open` whose mode is not certain to be one for reading."""
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("open", "os.fdopen"):
-            given = [*node.args[1:2], *(one.value for one in node.keywords if one.arg == "mode")]
+            modes = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "mode")]
             if any(
-                not isinstance(one, ast.Constant) or set("wax+") & {*one.value} for one in given
+                not isinstance(mode, ast.Constant) or set("wax+") & {*mode.value} for mode in modes
             ):
                 yield ast.unparse(node)
 
@@ -176,32 +165,28 @@ def called(module):
     return {ast.unparse(node.func) for node in ast.walk(tree(module)) if isinstance(node, ast.Call)}
 
 
-def test_every_room_has_its_place_in_the_picture():
-    """A module outside the picture is named, so that nobody adds a room without a place."""
-    rooms = {room(module) for module in MODULES}
-
-    assert rooms - MAY_IMPORT.keys() == set()
+def test_every_room_has_an_import_rule():
+    """A new room fails until MAY_IMPORT says what it may import."""
+    assert {room(module) for module in MODULES} - MAY_IMPORT.keys() == set()
 
 
-def test_a_room_imports_only_what_the_picture_allows():
-    """No module imports from a room that the picture does not connect with its own."""
-    strangers = {
+def test_modules_import_only_what_their_room_may_import():
+    """MAY_IMPORT permits each import of another room."""
+    assert {
         f"{module} imports {target}"
         for module in MODULES
-        for target in ours(module)
-        if not allowed(module, target)
-    }
-
-    assert strangers == set()
+        for target in imports(module)
+        if not may_import(module, target)
+    } == set()
 
 
-def test_no_modules_import_each_other_in_a_circle():
-    """Imports run one way, also those inside of functions."""
-    graph = {module: ours(module) - {module} for module in MODULES}
+def test_imports_have_no_cycle():
+    """Imports inside functions count as well."""
+    graph = {module: imports(module) - {module} for module in MODULES}
     assert list(graphlib.TopologicalSorter(graph).static_order())
 
 
-def test_a_class_name_means_one_class():
+def test_class_names_are_unique():
     """No two modules define a class of the same name."""
     names = Counter(
         node.name
@@ -212,93 +197,83 @@ def test_a_class_name_means_one_class():
     assert [name for name, number in names.items() if number > 1] == []
 
 
-def test_the_picture_is_read_from_the_real_imports():
-    """The reader of imports sees the ones inside functions and under TYPE_CHECKING too."""
-    cli = {target for module in MODULES if room(module) == "cli" for target in ours(module)}
+def test_import_reader_and_rules_detect_violations():
+    """Imports inside functions and on first use are seen, and known violations are refused."""
+    cli = {target for module in MODULES if room(module) == "cli" for target in imports(module)}
 
     assert {"operations.show", "operations.scan", "store", "config"} <= cli
-    assert "planning.signatures" in set(ours("planning.plan"))
-    assert not allowed("formats.base", "planning.rules")
-    assert not allowed("cli", "store.extractions")
-    assert not allowed("operations.scan", "render")
+    assert "planning.signatures" in imports("planning.plan")
+    assert not may_import("formats.base", "planning.rules")
+    assert not may_import("cli", "store.extractions")
+    assert not may_import("operations.scan", "render")
 
 
-def test_the_pure_half_looks_at_nothing():
-    """No disk, no clock, no chance and no logger in the nouns, the formats and the decisions."""
-    looks = {
+def test_pure_rooms_use_no_disk_clock_randomness_or_logger():
+    """model, errors, formats and planning import no such package and call no such function."""
+    calls = {"open", "print", "input", "datetime.now", "datetime.utcnow"}
+    assert {
         f"{module}: {name}"
         for module in MODULES
         if room(module) in PURE_ROOMS
-        for name in (set(foreign(module)) & LOOKS_AROUND)
-        | (called(module) & {"open", "print", "input", "datetime.now", "datetime.utcnow"})
-    }
-
-    assert looks == set()
+        for name in (set(other_packages(module)) & IMPURE_PACKAGES) | (called(module) & calls)
+    } == set()
 
 
-def test_the_planner_is_in_the_pure_half():
-    """What decides about a session's bytes stands where nothing may look around."""
+def test_planning_modules_are_in_a_pure_room():
+    """The planner, matching, rules, drafts and retention lie in planning."""
     names = ("plan", "matching", "rules", "drafts", "retention")
     assert {f"planning.{name}" for name in names} <= MODULES.keys()
 
 
-def test_only_the_store_speaks_to_sqlite():
-    """SQLite is imported in the store's room, and in the one place that says why."""
-    speaks = {
-        module for module in MODULES if {"sqlite3", "sqlite_utils"} & set(foreign(module))
-    } - SPEAKS_TO_SQLITE
+def test_only_the_store_and_readers_of_agent_databases_import_sqlite():
+    """SQLITE_MODULES lists the only modules outside the store's room."""
+    assert {
+        module
+        for module in MODULES
+        if room(module) != "store" and {"sqlite3", "sqlite_utils"} & set(other_packages(module))
+    } <= SQLITE_MODULES
 
-    assert {module for module in speaks if room(module) != "store"} == set()
 
-
-def test_the_connection_stays_inside_the_store():
-    """No other room reaches for the store's connection: it takes values and gives values."""
-    reaches = {
+def test_no_other_room_uses_the_store_connection():
+    """Only values go in and out of the store."""
+    assert {
         module
         for module in MODULES
         if room(module) != "store"
         for node in ast.walk(tree(module))
         if isinstance(node, ast.Attribute) and node.attr in ("connection", "_connection")
-    }
-
-    assert reaches == set()
-
-
-def test_only_the_knife_changes_what_stands_beside_a_session():
-    """Nothing else may rename, exchange, remove or write in a session's directory."""
-    assert {
-        f"{module}: {call}"
-        for module in MODULES
-        if module not in KNIFE and module not in OF_OUR_OWN
-        for call in called(module) & MOVES_FILES
     } == set()
 
 
-def test_only_the_knife_opens_for_writing():
-    """No other module opens a file to write, by flags or by mode."""
+def test_only_the_listed_modules_change_files():
+    """No other module renames, exchanges, removes, changes or opens a file for writing."""
     assert {
-        f"{module}: {way}"
+        f"{module}: {change}"
         for module in MODULES
-        if module not in KNIFE and module not in OF_OUR_OWN
-        for way in (*(attributes(module) & TO_WRITE), *opened_to_write(module))
+        if module not in SESSION_WRITERS and module not in OWN_FILE_WRITERS
+        for change in (
+            *(called(module) & FILE_CHANGES),
+            *(attributes(module) & WRITE_FLAGS),
+            *opened_to_write(module),
+        )
     } == set()
 
 
-def test_the_knife_is_held_by_few():
-    """Each module of the knife is called by those that are named here, and by nobody else."""
-    for knife, holders in KNIFE.items():
-        assert {module for module in MODULES if knife in ours(module)} <= holders, knife
+def test_session_writers_have_only_the_listed_callers():
+    """SESSION_WRITERS lists every module that imports one of them."""
+    for writer, callers in SESSION_WRITERS.items():
+        assert {module for module in MODULES if writer in imports(module)} <= callers, writer
 
 
-def test_the_guard_of_the_knife_sees_what_it_looks_for():
-    """The exchange, the removal and the writing that the knife does do are seen by the guard."""
+def test_file_changes_of_session_writers_are_detected():
+    """The exchange, the removal and the opening for writing are seen in their modules."""
     assert "leases.exchange" in called("sessions.exchange")
     assert "os.unlink" in called("sessions.retire")
     assert "os.O_RDWR" in attributes("sessions.exchange")
 
 
-def test_names_say_what_a_thing_is():
-    """No module, class or function is called utils, helper, manager or the like."""
+def test_no_module_class_or_function_has_a_vague_name():
+    """None is called utils, helper, manager or the like."""
     vague = set()
     for module in MODULES:
         names = [module.rpartition(".")[2]] + [
@@ -309,15 +284,15 @@ def test_names_say_what_a_thing_is():
         vague |= {
             f"{module}: {name}"
             for name in names
-            if SAYS_NOTHING & set(name.strip("_").lower().split("_"))
+            if VAGUE_NAMES & set(name.strip("_").lower().split("_"))
             or name.endswith(("Manager", "Helper", "Utils"))
         }
 
     assert vague == set()
 
 
-def test_the_command_line_starts_without_the_heavy_packages():
-    """What an agent calls often does not wait for packages that only other commands need."""
+def test_cli_starts_without_heavy_packages():
+    """`show` and `restore`, which agents call often, import no package of other commands."""
     heavy = {"apscheduler", "mcp", "prometheus_client", "sqlite_utils", "structlog", "watchfiles"}
     code = (
         "import sys, brainsurgeon.cli, brainsurgeon.operations.show, "
@@ -325,6 +300,8 @@ def test_the_command_line_starts_without_the_heavy_packages():
         f"print(*sorted({heavy!r} & sys.modules.keys()))"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
-    assert done.stdout.split() == []
+    assert process.stdout.split() == []
