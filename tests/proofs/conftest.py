@@ -1,4 +1,4 @@
-"""One session file and the moment of its exchange, and programs that are gone at the end."""
+"""Fixtures of the proofs: a session and its exchange, a clock, and processes ended after a test."""
 
 import os
 import signal
@@ -21,6 +21,7 @@ def clock(world, monkeypatch):
 
 @pytest.fixture
 def start(tmp_path):
+    """Yield a function that starts a process; the process is ended after the test."""
     with ExitStack() as stack:
 
         def begin(words, environment, log):

@@ -13,14 +13,14 @@ from brainsurgeon.model.turns import MARK
 from building.requests import SESSIONS, paired, partners, said, thought, walk
 from building.turns import long_turn
 from building.world import SAMPLES, Conversation
-from proofs.agent_readers import AGENTS, LOOK, reader
+from proofs.agent_readers import AGENTS, VIEW, build_reader
 
 ANY_SIZE = {"archive": {"enabled": True, "token_threshold": 0}}
 
 
 @pytest.fixture(params=AGENTS)
 def look(request, tmp_path):
-    return reader(LOOK, request.param, tmp_path)
+    return build_reader(VIEW, request.param, tmp_path)
 
 
 def middles(data, archives):

@@ -15,7 +15,7 @@ import pytest
 
 from building.claw import GATEWAY, Claw, plain_connection
 from building.processes import WORKERS
-from proofs.agent_packages import OPENCLAW_FIRST, OPENCLAW_NOW
+from proofs.agent_packages import OPENCLAW_FIRST, OPENCLAW_LATEST
 from proofs.live.databases import Databases, Planned
 
 PROOF = pytest.mark.long(proves=("hosts", "sessions"))
@@ -51,7 +51,7 @@ def test_a_hundred_killed_cutters_lose_nothing(tmp_path):
 
 
 @PROOF
-@pytest.mark.parametrize("release", [OPENCLAW_NOW, OPENCLAW_FIRST], ids=lambda one: one[0])
+@pytest.mark.parametrize("release", [OPENCLAW_LATEST, OPENCLAW_FIRST], ids=lambda one: one[0])
 def test_no_append_of_openclaws_own_code_is_lost(tmp_path, start, release):
     """What OpenClaw's own program appends stands beside two cutters, or its original was held.
 

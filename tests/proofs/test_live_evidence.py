@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from proofs.agent_packages import CLAUDE_CODE, OPENCLAW, OPENCLAW_NOW, package
+from proofs.agent_packages import CLAUDE_CODE, OPENCLAW, OPENCLAW_LATEST, package
 from proofs.live.claude import ClaudeCode
 from proofs.live.claw_messages import OnMessages
 from proofs.live.messages import Messages
@@ -81,7 +81,7 @@ class OfOpenClaw:
 class OfDatabases(OfOpenClaw):
     """The real OpenClaw that keeps its sessions in a database."""
 
-    release = OPENCLAW_NOW
+    release = OPENCLAW_LATEST
 
     def asks(self, name, given):
         return "tool_call", {"id": name, "args": given}

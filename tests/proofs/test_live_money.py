@@ -12,7 +12,7 @@ from brainsurgeon.operations.scan import scan
 from brainsurgeon.planning import cache
 from brainsurgeon.store import open_store, open_to_read
 from building.claw import plain_connection
-from proofs.agent_packages import OPENCLAW_NOW
+from proofs.agent_packages import OPENCLAW_LATEST
 from proofs.live.agents import TOOLS
 from proofs.live.caching import Caching
 from proofs.live.claw_messages import OnMessages
@@ -130,7 +130,7 @@ def compactions(base, start, *, scans):
     """Give how often the agent compacted its session in some turns with large results."""
     base.mkdir()
     with Lenient(FOR_EVER) as model:
-        agent = Narrow(base, start, model, OPENCLAW_NOW)
+        agent = Narrow(base, start, model, OPENCLAW_LATEST)
         agent.open()
         settings = config.Settings.model_validate({
             "roots": [{"path": str(agent.state / "agents")}], "state_dir": str(base / "state"),

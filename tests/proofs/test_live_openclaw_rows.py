@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from building.processes import WORKERS
-from proofs.agent_packages import OPENCLAW_FIRST, OPENCLAW_NOW
+from proofs.agent_packages import OPENCLAW_FIRST, OPENCLAW_LATEST
 from proofs.live.databases import Databases, Planned, Rows, placeholders, wait
 from proofs.live.gateway import printing, running
 
@@ -72,7 +72,7 @@ class Life:
         assert ": failed" not in told
 
 
-@pytest.fixture(params=[OPENCLAW_NOW, OPENCLAW_FIRST], ids=lambda one: one[0])
+@pytest.fixture(params=[OPENCLAW_LATEST, OPENCLAW_FIRST], ids=lambda one: one[0])
 def life(request, tmp_path, start):
     """Give the gateway of each release with a session of one turn, and somebody who watches it.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from proofs.agent_packages import OPENCLAW, OPENCLAW_NOW, package
+from proofs.agent_packages import OPENCLAW, OPENCLAW_LATEST, package
 from proofs.live.databases import PLACEHOLDER, Databases, Planned, placeholders, wait
 from proofs.live.gateway import printing, running
 from proofs.live.program import ours
@@ -63,7 +63,7 @@ class Upgraded:
 
     def upgrade(self):
         """Let the newest release take everything over, and begin to work."""
-        self.claw.program[1] = str(package(OPENCLAW_NOW) / "openclaw" / "openclaw.mjs")
+        self.claw.program[1] = str(package(OPENCLAW_LATEST) / "openclaw" / "openclaw.mjs")
         told = self.claw.run("doctor", "--fix", "--non-interactive")
         assert self.claw.path.exists(), told[-2000:]
 

@@ -9,7 +9,7 @@ from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.requests import SESSIONS, said, thought
 from building.turns import folding, long_turn
 from building.world import SAMPLES, Conversation, sql
-from proofs.agent_readers import AGENTS, LOOK, reader
+from proofs.agent_readers import AGENTS, VIEW, build_reader
 
 ARCHIVING = {"archive": {"enabled": True, "token_threshold": 0}}
 WAYS = pytest.mark.parametrize("keys", [{}, ARCHIVING], ids=["values", "turns"])
@@ -19,7 +19,7 @@ PICTURES = ("image", "input_image", "image_url")
 
 @pytest.fixture(params=AGENTS)
 def look(request, tmp_path):
-    return reader(LOOK, request.param, tmp_path)
+    return build_reader(VIEW, request.param, tmp_path)
 
 
 def tokens(value):

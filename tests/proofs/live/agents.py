@@ -3,7 +3,7 @@
 Each function gives the agent and the directory of its sessions.
 """
 
-from proofs.agent_packages import CLAUDE_CODE, OPENCLAW, OPENCLAW_NOW, package
+from proofs.agent_packages import CLAUDE_CODE, OPENCLAW, OPENCLAW_LATEST, package
 from proofs.live.claude import ClaudeCode
 from proofs.live.claw_messages import OnMessages
 from proofs.live.pi import Pi
@@ -30,7 +30,7 @@ def openclaw(base, start, model, name):
 
 def openclaw_rows(base, start, model, name):
     """Give the real OpenClaw that writes a database, its gateway running."""
-    agent = OnMessages(base, start, model, OPENCLAW_NOW)
+    agent = OnMessages(base, start, model, OPENCLAW_LATEST)
     agent.open()
     return agent, agent.state / "agents"
 

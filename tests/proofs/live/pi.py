@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from proofs.agent_packages import PI_NOW, node_binary, package
+from proofs.agent_packages import PI_LATEST, node_binary, package
 
 EXTENSION = """
 export default function (pi) {
@@ -39,7 +39,7 @@ class Pi:
         self.workspace = base / "workspace"
         self.program = [
             node_binary(),
-            str(package(PI_NOW) / "@earendil-works/pi-coding-agent/dist/bundle/cli.js"),
+            str(package(PI_LATEST) / "@earendil-works/pi-coding-agent/dist/bundle/cli.js"),
         ]
         self.turns = 0
         self._configure()

@@ -1,11 +1,11 @@
-// The agents' own programs, taken apart: what loads a session, and what builds requests of it.
+// The parts of the agents' published code that load a session and build requests from it.
 //
 //   program("pi", MODULES)             as @mariozechner publishes it
-//   program("pi-now", PACKAGE)         the bundle of @earendil-works/pi-coding-agent
-//   program("openclaw", PACKAGE)       OpenClaw up to 2026.7, with what it does to a history
+//   program("pi-latest", PACKAGE)      the bundle of @earendil-works/pi-coding-agent
+//   program("openclaw", PACKAGE)       OpenClaw up to 2026.7, with its clean-up of a history
 //
-// Each gives load(file), the entries; open(file), a session manager; converted(messages, model,
-// manager), what a provider is handed; and streams, what sends that, by the name of its interface.
+// Each returns load(file): the entries; open(file): a session manager; converted(messages, model,
+// manager): the input of a provider; and streams: the functions that send it, by interface name.
 
 import fs from "node:fs";
 import path from "node:path";
@@ -14,15 +14,17 @@ import { pathToFileURL } from "node:url";
 const APIS = ["anthropic-messages", "openai-responses", "openai-completions", "google-generative-ai"];
 const load = (...steps) => import(pathToFileURL(path.join(...steps)));
 
-// The only module among those of a name that exports these; bundles rename what they export.
+// Return exports of the first matching module that has them all; bundles rename their exports.
 async function exported(directory, named, ...wanted) {
-  for (const name of fs.readdirSync(directory).filter((one) => named.test(one))) {
+  for (const name of fs.readdirSync(directory).filter((file) => named.test(file))) {
     const source = fs.readFileSync(path.join(directory, name), "utf8");
     const list = source.slice(source.lastIndexOf("export {"));
-    const found = wanted.map((one) => new RegExp(`\\b${one}(?: as ([\\w$]+))?[, ]`).exec(list));
-    if (!found.every(Boolean)) continue;
+    const matches = wanted.map(
+      (symbol) => new RegExp(`\\b${symbol}(?: as ([\\w$]+))?[, ]`).exec(list),
+    );
+    if (!matches.every(Boolean)) continue;
     const module = await load(directory, name);
-    return found.map((one, index) => module[one[1] ?? wanted[index]]);
+    return matches.map((match, index) => module[match[1] ?? wanted[index]]);
   }
   throw new Error(`no module exports ${wanted}`);
 }
@@ -44,7 +46,7 @@ const programs = {
     };
     return { load: loadEntriesFromFile, SessionManager, converted: convertToLlm, streams };
   },
-  "pi-now": async (place) => {
+  "pi-latest": async (place) => {
     const { SessionManager, convertToLlm, parseSessionEntries } = await load(
       place, "dist/bundle/index.js",
     );
@@ -73,9 +75,9 @@ const programs = {
     );
     const converted = async (messages, model, sessionManager) => {
       const { api: modelApi, provider, id: modelId } = model;
-      const given = { modelApi, provider, modelId, model, config: {}, env: {}, sessionManager };
-      const prior = await sanitize({ ...given, messages });
-      return convertToLlm(await validate({ ...given, messages: prior }));
+      const options = { modelApi, provider, modelId, model, config: {}, env: {}, sessionManager };
+      const prior = await sanitize({ ...options, messages });
+      return convertToLlm(await validate({ ...options, messages: prior }));
     };
     const streams = Object.fromEntries(
       APIS.map((api) => [api, (model, ...rest) => make(model)(model, ...rest)]),

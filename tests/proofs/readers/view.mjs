@@ -1,9 +1,9 @@
-// What an agent makes of a session: the entries its session manager loads, the messages it would
-// replay, and the requests that it would send to each provider.
+// Print what an agent loads of a session: the entries, the messages it would replay, and the
+// requests it would send to each provider.
 //
-//   node look.mjs KIND PLACE FILE...      one JSON object a line, in the order of the files
+//   node view.mjs KIND PLACE FILE...      one JSON object per line, in the order of the files
 //
-// KIND is one of programs.mjs. OpenClaw's clean-up of a history runs, too, but for `messages`.
+// KIND is a key of programs.mjs. `messages` are those before OpenClaw's clean-up of a history.
 
 import fs from "node:fs";
 import { program } from "./programs.mjs";
@@ -11,7 +11,7 @@ import { program } from "./programs.mjs";
 const [kind, place, ...files] = process.argv.slice(2);
 const { load, open, converted, streams } = await program(kind, place);
 
-// Let a provider build its request, take it, and stop it before anything is sent.
+// Return the request that a provider builds; it is stopped before it sends anything.
 async function request(api, provider, id, messages, manager) {
   const model = {
     api, provider, id, name: id, baseUrl: "http://127.0.0.1:9", reasoning: true,
@@ -25,7 +25,7 @@ async function request(api, provider, id, messages, manager) {
     cacheRetention: "none",
     onPayload: (built) => {
       payload = JSON.parse(JSON.stringify(built));
-      throw new Error("taken");
+      throw new Error("stopped");
     },
   });
   const { errorMessage } = await stream.result();
@@ -33,30 +33,30 @@ async function request(api, provider, id, messages, manager) {
   return { api, provider, model: id, messages: payload.messages ?? payload.input ?? payload.contents };
 }
 
-// Each provider as a stranger to the session, and as the one that wrote it.
-function readers(messages) {
-  const listed = Object.keys(streams).map((api) => [api, "stranger", "stranger-1"]);
+// Each provider that did not write the session, then those that did: [api, provider, model].
+function providers(messages) {
+  const list = Object.keys(streams).map((api) => [api, "stranger", "stranger-1"]);
   for (const { role, api, provider, model } of messages) {
     const own = [api, provider ?? "unknown", model ?? "unknown"];
-    if (role === "assistant" && api in streams && !listed.some((one) => `${one}` === `${own}`))
-      listed.push(own);
+    if (role === "assistant" && api in streams && !list.some((other) => `${other}` === `${own}`))
+      list.push(own);
   }
-  return listed;
+  return list;
 }
 
 for (const file of files) {
   const before = fs.readFileSync(file);
   const manager = open(file);
   const { messages } = manager.buildSessionContext();
-  const told = {
+  const view = {
     entries: load(file),
     held: manager.getEntries().length,
     branch: manager.getBranch().map((entry) => entry.id),
     messages,
     rewrote: !before.equals(fs.readFileSync(file)),
   };
-  told.requests = [];
-  for (const reader of readers(messages)) told.requests.push(await request(...reader, messages, manager));
-  console.log(JSON.stringify(told));
+  view.requests = [];
+  for (const names of providers(messages)) view.requests.push(await request(...names, messages, manager));
+  console.log(JSON.stringify(view));
 }
 process.stdout.write("", () => process.exit(0)); // OpenClaw keeps timers

@@ -1,6 +1,6 @@
-// The request that an agent's own program builds of a session for Anthropic's interface.
+// Print the request that an agent builds from a session for Anthropic's interface.
 //
-//   node converted.mjs KIND PLACE FILE       KIND is one of programs.mjs
+//   node request.mjs KIND PLACE FILE       KIND is a key of programs.mjs
 //
 // Prints the messages as one JSON array.
 
@@ -10,7 +10,7 @@ const [kind, place, file] = process.argv.slice(2);
 const { open, converted, streams } = await program(kind, place);
 const manager = open(file);
 const { messages } = manager.buildSessionContext();
-const { provider, model: id } = messages.findLast((one) => one.role === "assistant");
+const { provider, model: id } = messages.findLast((message) => message.role === "assistant");
 const api = "anthropic-messages";
 const model = {
   api, provider, id, name: id, baseUrl: "http://127.0.0.1:9",
@@ -25,7 +25,7 @@ const sending = await streams[api](model, { messages: replayed, tools: [] }, {
   cacheRetention: "none",
   onPayload: (built) => {
     payload = JSON.parse(JSON.stringify(built));
-    throw new Error("taken");
+    throw new Error("stopped");
   },
 });
 const { errorMessage } = await sending.result();
