@@ -1,4 +1,4 @@
-"""What archiving promises of every sample: nothing moves, nothing is parted, everything undoes."""
+"""Archiving of every sample: lines keep their place and parts, and everything can be undone."""
 
 import json
 import re
@@ -12,14 +12,14 @@ ARCHIVES = {
     "archive": {"enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0},
     "keep_recent": 0,
 }
-WAYS = {"alone": {"trigger_types": [], **ARCHIVES}, "with cuts": ARCHIVES}
+WAYS = {"archives alone": {"trigger_types": [], **ARCHIVES}, "with extractions": ARCHIVES}
 KINDS = ("openclaw", "pi", "claude-code", "generic", "traps")
 LINKS = {"parentId", "parentUuid"}
 FIELDS = re.compile(rb',"_(redacted":true|restored":"[-0-9T:Z]+")')
 
 
 def lines(data):
-    """Read every line that is JSON; what Python cannot read stands as its bytes."""
+    """Return each line parsed, or as bytes if Python cannot parse it."""
     read = []
     for raw in data.split(b"\n"):
         try:
@@ -30,18 +30,18 @@ def lines(data):
 
 
 def outline(line):
-    """Give what may not change of a line: ids, types, roles, calls, and how it is built."""
+    """Return the parts of a line that may not change: keys, ids, types, roles, calls, scalars."""
     if not isinstance(line, dict):
         return type(line)
     message = line.get("message")
     if str(line.get("type")).startswith("api-request"):
-        message = None  # a record that nobody reads: it is extracted as a whole
+        message = None  # no agent reads this record: it is extracted as a whole
     content = message.get("content") if isinstance(message, dict) else None
     thoughts = ("thinking", "redacted_thinking")
     if isinstance(content, list) and all(
         isinstance(block, dict) and block.get("type") in thoughts for block in content
     ):
-        content = []  # a line of nothing but signed thinking is emptied
+        content = []  # a line with only signed thinking is emptied
     blocks = [
         [block.get(key) for key in ("type", "id", "name", "toolCallId", "tool_use_id")]
         if isinstance(block, dict) and block.get("type") in ("toolCall", "tool_use", "tool_result")
@@ -63,46 +63,44 @@ def calls_of(line):
     if isinstance(line, dict) and line.get("type") != "tool_call":
         line = line.get("message")
     return [
-        json.dumps([one.get("arguments"), one.get("input")])
-        for one in walk([line] if isinstance(line, dict) else [])
-        if one.get("type") in ("toolCall", "tool_use", "tool_call")
+        json.dumps([call.get("arguments"), call.get("input")])
+        for call in walk([line] if isinstance(line, dict) else [])
+        if call.get("type") in ("toolCall", "tool_use", "tool_call")
     ]  # fmt: skip
 
 
-@pytest.fixture(params=WAYS, ids=WAYS)
-def keys(request):
-    return WAYS[request.param]
-
-
+@pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_line_moves_and_everything_comes_back(world, keys, kind):
-    """Lines, order, ids, types, roles and calls stay; links differ at closing entries alone."""
+def test_archiving_keeps_lines_in_place_and_can_be_undone(world, settings, kind):
+    """Lines, order, ids, types, roles and calls stay; only parent links of closing entries change.
+
+    A second scan changes nothing, and a pristine restore gives back the original bytes.
+    """
     root = world.base / kind
     copy_tree(SAMPLES / kind, root)
     files = sorted(root.rglob("*.jsonl"))
-    for path in files:  # where a sample holds fields as we write them, undoing takes them out
+    for path in files:  # undoing would remove fields of brainsurgeon that a sample holds
         path.write_bytes(FIELDS.sub(b"", path.read_bytes()))
     before = {path: path.read_bytes() for path in files}
-    where = {"roots": [{"path": str(root)}]}
-    report = world.scan(**where, **keys)
+    roots = [{"path": str(root)}]
+    report = world.scan(roots=roots, **settings)
     closing = {
-        outcome.path: {one.entry_id: one.prompt_id for one in outcome.plan.archives}
+        outcome.path: {archive.entry_id: archive.prompt_id for archive in outcome.plan.archives}
         for outcome in report.sessions if outcome.plan
     }  # fmt: skip
 
     for path in files:
-        now = path.read_bytes()
-        assert now.count(b"\n") == before[path].count(b"\n")
-        pairs = list(zip(lines(before[path]), lines(now), strict=True))
-        boundaries = [at for at, (was, _) in enumerate(pairs) if is_boundary(was)]
-        for at, (was, new) in enumerate(pairs):
-            assert outline(new) == outline(was)
-            if at > max(boundaries, default=-1):  # what is before is never sent again
-                assert calls_of(new) == calls_of(was)
-            if isinstance(was, dict) and was.get("parentId") != new.get("parentId"):
-                assert new["parentId"] == closing[str(path)][was["id"]]
-    again = world.scan(**where, **keys)
-    assert again.sessions_changed == 0
-    world.restore_all(pristine=True, **where)
+        data = path.read_bytes()
+        assert data.count(b"\n") == before[path].count(b"\n")
+        pairs = list(zip(lines(before[path]), lines(data), strict=True))
+        boundaries = [number for number, (old, _) in enumerate(pairs) if is_boundary(old)]
+        for number, (old, new) in enumerate(pairs):
+            assert outline(new) == outline(old)
+            if number > max(boundaries, default=-1):  # lines before it are never sent again
+                assert calls_of(new) == calls_of(old)
+            if isinstance(old, dict) and old.get("parentId") != new.get("parentId"):
+                assert new["parentId"] == closing[str(path)][old["id"]]
+    assert world.scan(roots=roots, **settings).sessions_changed == 0
+    world.restore_all(pristine=True, roots=roots)
     assert {path: path.read_bytes() for path in files} == before
     assert kind in ("generic", "traps") or any(closing.values())

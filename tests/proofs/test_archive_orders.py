@@ -1,4 +1,4 @@
-"""Scans, archives, restores and an agent that goes on, in any order: all of it can be undone."""
+"""Scans, archives, restores and new turns of an agent, in random order."""
 
 import os
 import re
@@ -15,17 +15,16 @@ from brainsurgeon.operations.cat import cat
 from building.turns import branch, folding, long_turn
 from building.world import Clock, Conversation, World, dump, pin
 
-OURS = re.compile(rb',"_(?:restored|extractable)":(?:"[^"]*"|true|false|[0-9]+)')
-ANY = {"archive": {"enabled": True, "token_threshold": 0, "keep_turns": 1}}
-ROWS = {"archive": {"enabled": True, "token_threshold": 0, "keep_turns": 0}}
+FIELDS = re.compile(rb',"_(?:restored|extractable)":(?:"[^"]*"|true|false|[0-9]+)')
+ARCHIVE = {"enabled": True, "token_threshold": 0}
 STEPS = (
-    "scan", "archive", "rows", "by hand", "turn", "restore", "restore", "pin", "restore all",
-    "pristine",
+    "scan", "archive by rule", "nest archives", "archive on request", "turn",
+    "restore", "restore", "pin", "restore all", "restore pristine",
 )  # fmt: skip
 
 
 class Life:
-    """One session in a world, and what its agent wrote."""
+    """A session in a world, its agent, and the operations on it."""
 
     def __init__(self, place):
         self.world = World(Path(place))
@@ -43,58 +42,59 @@ class Life:
         with open(self.path, "ab") as handle:
             handle.write(b"".join(map(dump, self.talk.lines[since:])))
 
-    def _rows(self):
+    def nest_archives(self):
         with folding(2):
-            self.world.scan(**ROWS)
+            self.world.scan(archive=ARCHIVE | {"keep_turns": 0})
 
-    def step(self, what, at):
-        world, later = self.world, self.world.clock.now - 7200
-        os.utime(self.path, (later, later))
-        closing = self.ends[at % len(self.ends)][1]
-        acts = {
+    def step(self, action, number):
+        """Carry out one of STEPS; `number` chooses its turn and the time that passes."""
+        world, modified = self.world, self.world.clock.now - 7200
+        os.utime(self.path, (modified, modified))
+        closing = self.ends[number % len(self.ends)][1]
+        actions = {
             "scan": world.scan,
-            "archive": lambda: world.scan(**ANY),
-            "rows": self._rows,
-            "by hand": lambda: archive(
+            "archive by rule": lambda: world.scan(archive=ARCHIVE | {"keep_turns": 1}),
+            "nest archives": self.nest_archives,
+            "archive on request": lambda: archive(
                 world.settings(), world.store, str(self.path), clock=world.clock
             ),
             "turn": self.turn,
             "restore": lambda: world.restore(closing, session=str(self.path)),
-            "pin": lambda: pin(world, closing, at % 2 == 0, session=str(self.path)),
+            "pin": lambda: pin(world, closing, number % 2 == 0, session=str(self.path)),
             "restore all": world.restore_all,
-            "pristine": lambda: world.restore_all(pristine=True),
+            "restore pristine": lambda: world.restore_all(pristine=True),
         }  # fmt: skip
         try:
-            acts[what]()
+            actions[action]()
         except BrainsurgeonError:
-            assert what == "restore"  # nothing of that entry is extracted
-        world.clock.now += 700 * (at % 3)
+            assert action == "restore"  # nothing of that entry is extracted
+        world.clock.now += 700 * (number % 3)
 
     def check(self):
-        written = self.talk.bytes()
+        """Check that `cat` gives the session as written, and that its branch is a valid history."""
         whole = b"".join(cat(self.world.settings(), self.world.store, str(self.path), 0.0))
-        assert OURS.sub(b"", whole) == written
-        live = [one for one in branch(self.path.read_bytes()) if one["type"] == "message"]
-        calls = [block["id"] for one in live if one["message"]["role"] == "assistant"
-                 for block in one["message"]["content"] if block["type"] == "toolCall"]  # fmt: skip
-        results = [one["message"]["toolCallId"] for one in live
-                   if one["message"]["role"] == "toolResult"]  # fmt: skip
+        assert FIELDS.sub(b"", whole) == self.talk.bytes()
+        entries = branch(self.path.read_bytes())
+        messages = [entry["message"] for entry in entries if entry["type"] == "message"]
+        calls = [block["id"] for message in messages if message["role"] == "assistant"
+                 for block in message["content"] if block["type"] == "toolCall"]  # fmt: skip
+        results = [message["toolCallId"] for message in messages if "toolCallId" in message]
         assert calls == results
-        asked = [one["message"]["role"] for one in live if "toolCallId" not in one["message"]]
-        assert ("user", "user") not in list(pairwise(asked))
+        roles = [message["role"] for message in messages if "toolCallId" not in message]
+        assert ("user", "user") not in list(pairwise(roles))
 
 
 @settings(max_examples=25, derandomize=True)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), min_size=4, max_size=9))
-def test_everything_comes_back_whatever_was_done_in_whatever_order(steps):
-    """After each step the whole session can be read as it was written, and at the end undone."""
+def test_any_order_of_archives_and_restores_can_be_undone(steps):
+    """After each step `cat` shows the session as written; a pristine restore gives its bytes."""
     with tempfile.TemporaryDirectory() as place:
         life = Life(place)
         try:
-            for what, at in steps:
-                life.step(what, at)
+            for action, number in steps:
+                life.step(action, number)
                 life.check()
-            life.step("pristine", 0)
+            life.step("restore pristine", 0)
             assert life.path.read_bytes() == life.talk.bytes()
         finally:
             life.world.close()

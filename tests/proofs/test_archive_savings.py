@@ -1,4 +1,4 @@
-"""What archiving finished turns saves of real sessions, beside what cutting values saves."""
+"""The table of savings by archives and extractions in deploy/docs/configuration.md."""
 
 from building.live import WAYS, figures
 from building.world import SAMPLES, TOP
@@ -21,19 +21,13 @@ SESSIONS = {
 }  # fmt: skip
 
 
-def row(name, found):
-    """Return the row of the table: the characters of a request, raw and after each way."""
-    cells = [f"{chars:,}" for chars, _ in found.values()]
-    return f"| {' | '.join([name, *cells])} |"
-
-
-def test_the_table_in_the_reference_is_what_archives_save():
-    """Each session has its row, with today's figures; both together leave least to be sent."""
+def test_savings_table_holds_the_measured_figures():
+    """Each session has its row, and both ways together leave the fewest characters to send."""
     rows = []
     for name, parts in SESSIONS.items():
-        found = figures(SAMPLES.joinpath(*parts).read_bytes())
-        raw, *ways = (found[way][0] for way in ("raw", *WAYS))
+        measured = figures(SAMPLES.joinpath(*parts).read_bytes())
+        raw, *ways = (measured[way][0] for way in ("raw", *WAYS))
         assert ways[-1] <= min(ways) <= raw
-        rows.append(row(name, found))
+        rows.append(f"| {' | '.join([name, *(f'{chars:,}' for chars, _ in measured.values())])} |")
 
     assert "\n".join(rows) in PAGE, "\n".join(rows)

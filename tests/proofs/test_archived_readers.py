@@ -1,7 +1,7 @@
-"""The agents' own readers load a session with archived turns: the branch and requests as planned.
+"""Sessions with archived turns as the published code of agents loads them and sends them.
 
-The session managers of pi and OpenClaw and what they build requests with run here as published;
-each provider builds the request that it would send, and is stopped before it sends anything.
+The session managers of pi and OpenClaw and the providers run here unmodified; each provider builds
+its request and is stopped before it sends anything.
 """
 
 import json
@@ -12,43 +12,47 @@ import pytest
 from brainsurgeon.model.turns import MARK
 from building.requests import SESSIONS, paired, partners, said, thought, walk
 from building.turns import long_turn
-from building.world import SAMPLES, Conversation
+from building.world import SAMPLES
 from proofs.agent_readers import AGENTS, VIEW, build_reader
 
-ANY_SIZE = {"archive": {"enabled": True, "token_threshold": 0}}
+ARCHIVE = {"enabled": True, "token_threshold": 0}
 
 
 @pytest.fixture(params=AGENTS)
-def look(request, tmp_path):
+def view(request, tmp_path):
     return build_reader(VIEW, request.param, tmp_path)
 
 
 def middles(data, archives):
-    """Give, for each archive, the ids of the entries between its prompt and its closing entry."""
-    parents = {one.get("id"): one.get("parentId") for one in map(json.loads, data.splitlines())}
+    """Return the ids of the entries between prompt and closing entry of every archive."""
+    parents = {
+        entry.get("id"): entry.get("parentId") for entry in map(json.loads, data.splitlines())
+    }
+    ids = set()
     for archive in archives:
-        found, at = [], parents[archive.entry_id]
-        while at != archive.prompt_id:
-            found.append(at)
-            at = parents[at]
-        yield found
+        ident = parents[archive.entry_id]
+        while ident != archive.prompt_id:
+            ids.add(ident)
+            ident = parents[ident]
+    return ids
 
 
-def archived(messages):
-    texts = [one["text"] for one in walk(messages) if one.get("type") == "text"]
+def archive_ids(messages):
+    texts = [block["text"] for block in walk(messages) if block.get("type") == "text"]
     return [text.split()[3] for text in texts if text.startswith(f"{MARK}\narchive: ")]
 
 
-def twice_the_user(messages):
-    """Count the places where two messages of the user follow one another."""
-    roles = [one["role"] for one in messages]
+def count_repeated_prompts(messages):
+    """Count the user messages that follow another user message."""
+    roles = [message["role"] for message in messages]
     return sum(pair == ("user", "user") for pair in pairwise(roles))
 
 
 def unanswered(messages):
-    """Give the ids of calls without a result and of results without a call."""
-    calls = {one["id"] for one in walk(messages) if one.get("type") == "toolCall"}
-    return calls ^ {one["toolCallId"] for one in messages if one["role"] == "toolResult"}
+    """Return the ids of calls without a result and of results without a call."""
+    calls = {block["id"] for block in walk(messages) if block.get("type") == "toolCall"}
+    results = {msg["toolCallId"] for msg in messages if msg["role"] == "toolResult"}
+    return calls ^ results
 
 
 @pytest.mark.parametrize("sample", SESSIONS.values(), ids=SESSIONS)
@@ -56,46 +60,48 @@ def unanswered(messages):
     "kinds",
     [
         pytest.param(
-            [], id="alone", marks=pytest.mark.long(proves=("formats", "planning", "rewrite"))
+            [],
+            id="archives alone",
+            marks=pytest.mark.long(proves=("formats", "planning", "rewrite")),
         ),
         pytest.param(["thinking", "tool_result"], id="with extractions"),
     ],
 )
-def test_a_prompt_and_a_summary_are_sent_for_each_archive(world, look, sample, kinds):
-    """The middles leave the branch and every request, all else is where it was, and it undoes."""
+def test_agents_send_a_prompt_and_a_summary_for_each_archive(world, view, sample, kinds):
+    """The middles leave branch and requests, all else stays, and everything can be undone."""
     data = SAMPLES.joinpath(*sample).read_bytes()
     path = world.put("11111111-0000-4000-8000-000000000001.jsonl", data)
-    (outcome,) = world.scan(trigger_types=kinds, **ANY_SIZE).sessions
+    (outcome,) = world.scan(trigger_types=kinds, archive=ARCHIVE).sessions
     archives = outcome.plan.archives
     assert archives
-    before, after = look(data), look(path.read_bytes())
+    before, after = view(data), view(path.read_bytes())
 
-    gone = {ident for middle in middles(data, archives) for ident in middle}
-    assert len(gone) == sum(one.entries for one in archives)
-    assert after["branch"] == [ident for ident in before["branch"] if ident not in gone]
+    removed = middles(data, archives)
+    assert len(removed) == sum(archive.entries for archive in archives)
+    assert after["branch"] == [ident for ident in before["branch"] if ident not in removed]
     assert after["held"] == before["held"]
-    assert archived(after["messages"]) == [one.entry_id for one in archives]
+    assert archive_ids(after["messages"]) == [archive.entry_id for archive in archives]
     assert not after["rewrote"]
-    assert twice_the_user(after["messages"]) <= twice_the_user(before["messages"])
+    assert count_repeated_prompts(after["messages"]) <= count_repeated_prompts(before["messages"])
     assert unanswered(after["messages"]) <= unanswered(before["messages"])
-    for one, other in zip(before["requests"], after["requests"], strict=True):
-        paired(other)
-        assert not [pair for pair in partners(other) if pair not in partners(one)]
-        assert len(json.dumps(other)) < len(json.dumps(one))
+    for original, request in zip(before["requests"], after["requests"], strict=True):
+        paired(request)
+        known = partners(original)
+        assert not [pair for pair in partners(request) if pair not in known]
+        assert len(json.dumps(request)) < len(json.dumps(original))
     world.restore_all(pristine=True)
     assert path.read_bytes() == data
 
 
-def test_a_signature_in_front_of_every_change_stays(world):
-    """What stands before the first archived turn was signed before it, and is not touched."""
+def test_signatures_before_the_first_archive_stay(world, conversation):
+    """Thinking before the first archived turn was signed without it, and stays in the file."""
     api = "anthropic-messages"
-    talk = Conversation()
-    talk.user("first")
-    said(talk, [thought("x", "sig-first"), {"type": "text", "text": "so"}], api)
-    talk.lines[-1]["message"]["model"] = "claude-fable-5-1"
+    conversation.user("first")
+    said(conversation, [thought("x", "sig-first"), {"type": "text", "text": "so"}], api)
+    conversation.lines[-1]["message"]["model"] = "claude-fable-5-1"
     for _ in range(3):
-        long_turn(talk, calls=5)
-    path = world.put("s.jsonl", talk.bytes())
+        long_turn(conversation, calls=5)
+    path = world.put("s.jsonl", conversation.bytes())
     world.scan(trigger_types=[], archive={"enabled": True})
 
     assert b"archive: " in path.read_bytes()

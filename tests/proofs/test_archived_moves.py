@@ -1,0 +1,156 @@
+"""Sessions with archived turns that are moved, copied, forked or rewritten, and then restored.
+
+The text of an archive holds the id under which it was written, and that id names its value.
+"""
+
+import json
+import shutil
+
+import pytest
+
+from brainsurgeon.operations.archive import archive
+from brainsurgeon.operations.retention import retention
+from building.alike import (
+    FORKS,
+    WHEREVER,
+    agent_renamed,
+    copied_to_another_agent,
+    files_renamed,
+    moved_to_another_agent,
+    three,
+    write,
+)
+from building.turns import long_turn
+from building.world import Conversation, dump
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+SETTINGS = {
+    "retention": "1s",
+    "keep_recent": 0,
+    "archive": {"enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0},
+}
+# Turns are archived and nothing else is extracted, so that there are no placeholders.
+ARCHIVES_ALONE = SETTINGS | {"trigger_types": []}
+START, END = "It begins alike. " + "x" * 1500, "y" * 1500 + " It ends alike."
+
+
+def archivable(secret, session="session"):
+    """Return two turns that will be archived; the secret does not show in their summaries."""
+    talk = Conversation(session)
+    for number in range(2):
+        long_turn(talk, answer=f"{START} {secret} of turn {number} {END}")
+    return talk.bytes()
+
+
+def own_id(secret):
+    return archivable(secret, secret.replace(" ", "-"))
+
+
+def scan_and_expire(world, settings):
+    """Scan three times, with a retention run before each, which must delete nothing."""
+    for _ in range(3):
+        world.clock.now += 60
+        report = retention(world.settings(**settings), world.store, clock=world.clock)
+        assert not report.values_deleted
+        world.clock.now += 60
+        world.scan(**settings)
+
+
+def check_restored(world, files):
+    """Restore everything and check that each file has its original bytes."""
+    results = world.restore_all(pristine=True)
+    assert {path: path.read_bytes() for path in files} == files
+    assert not any(result.unfinished for result in results), results
+
+
+def count_archives(path):
+    return path.read_bytes().count(b'"[archived turn]')
+
+
+def with_new_ids(data):
+    lines = [json.loads(line) for line in data.splitlines()]
+    for number, line in enumerate(lines[1:]):
+        line.update(id=f"new-{number}", parentId=f"new-{number - 1}" if number else None)
+    return b"".join(map(dump, lines))
+
+
+def rewritten(_world, files):
+    """Rewrite each history with new ids, as agents do."""
+    for path in files:
+        fresh, _ = write(path.with_suffix(".writing"), with_new_ids(path.read_bytes()))
+        fresh.rename(path)
+    return {path: with_new_ids(original) for path, original in files.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "session", "settings", "scanned"),
+    [
+        *((change, archivable, SETTINGS, False) for change in (*WHEREVER, *FORKS)),
+        *((change, own_id, ARCHIVES_ALONE, True) for change in FORKS),
+    ],
+)
+def test_archived_turns_return_to_their_session_after_any_change(
+    world, change, session, settings, scanned
+):
+    """However the files were moved, copied or forked, each is restored with exactly its turns."""
+    files = three(world, session)
+    world.scan(**settings)
+    assert [count_archives(path) for path in files] == [2, 2, 2]
+    files = change(world, files)
+    if scanned:
+        scan_and_expire(world, settings)
+
+    check_restored(world, files)
+
+
+@pytest.mark.parametrize("move", [files_renamed, agent_renamed, moved_to_another_agent])
+@pytest.mark.parametrize("settings", [SETTINGS, ARCHIVES_ALONE])
+@pytest.mark.parametrize("scanned", [False, True])
+def test_a_moved_and_rewritten_session_is_restored(world, move, settings, scanned):
+    """New ids in another place do not matter, with or without scans in between."""
+    files = three(world, own_id)
+    world.scan(**settings)
+    files = rewritten(world, move(world, files))
+    if scanned:
+        scan_and_expire(world, settings)
+
+    check_restored(world, files)
+
+
+def copies_for_another_agent(world, files):
+    """Copy the files to another agent; return the copies alone."""
+    copies = copied_to_another_agent(world, files)
+    return {path: data for path, data in copies.items() if path not in files}
+
+
+def test_a_rewritten_copy_of_another_agent_is_restored(world):
+    """A copy with new entry ids keeps the session id of its origin."""
+    files = three(world, own_id)
+    world.scan(**SETTINGS)
+
+    check_restored(world, files | rewritten(world, copies_for_another_agent(world, files)))
+
+
+def test_archives_with_equal_summaries_have_their_own_ids(world):
+    """Copies in a third agent's directory are restored even if the originals are deleted."""
+    files = three(world, archivable)
+    world.scan(**ARCHIVES_ALONE)
+    assert len({path.read_bytes() for path in files}) == 3
+    copies = copies_for_another_agent(world, files)
+    for path in files:
+        path.unlink()
+
+    check_restored(world, copies)
+
+
+def test_a_copy_of_an_archived_session_beside_its_twin_is_restored(world):
+    """Of two equal sessions one was archived and then copied; all three get their bytes back."""
+    first, original = write(world.directory / "s.jsonl", archivable("secret"))
+    second, _ = write(world.directory / "t.jsonl", original)
+    archive(world.settings(**ARCHIVES_ALONE), world.store, str(second), clock=world.clock)
+    assert (count_archives(first), count_archives(second)) == (0, 2)
+    copy = world.directory / "u.jsonl"
+    shutil.copy2(second, copy)
+
+    check_restored(world, dict.fromkeys((first, second, copy), original))
