@@ -13,7 +13,6 @@ class BrainsurgeonError(Exception):
     listed: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, object]:
-        """Return the facts in addition to the message, as lists by name."""
         return {name: list(getattr(self, name)) for name in self.listed}
 
 

@@ -11,7 +11,6 @@ from brainsurgeon.config.values import DAYS, cron_numbers
 
 
 def scan_trigger(settings: Settings) -> Any:
-    """Return the trigger of scans: by cron if it is set, else by interval."""
     if settings.auto_cron:
         return cron_trigger(settings.auto_cron)
     return IntervalTrigger(seconds=settings.scan_interval)

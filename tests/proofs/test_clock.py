@@ -125,6 +125,6 @@ def test_a_last_run_that_lies_ahead_is_said(world):
         now = status(world.settings(), world.store, world.clock.now)
         return check(now, world.clock.now, max_age=900)
 
-    assert troubles() == ["the last run is noted 1 d ahead: the clock was set back since"]
+    assert troubles() == ["the last run is recorded 1 d ahead: the clock was set back since"]
     world.scan()
     assert troubles() == []

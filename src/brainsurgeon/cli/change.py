@@ -100,7 +100,6 @@ def _roll_back(settings: Settings, number: int, session: str | None) -> None:
 
 
 def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> None:
-    """Record and print the answer, with the values if it delivers them."""
     if settings.log_level == "debug":
         from brainsurgeon import log
 

@@ -107,7 +107,6 @@ def _complain(message: str, code: int, *, in_json: bool, **facts: object) -> int
 
 
 def _complain_of_usage(error: Any) -> int:
-    """Print an error of typer in one line, with a hint to the help; return the exit code."""
     code, message = int(getattr(error, "exit_code", 2)), error.format_message()
     if message.startswith("Usage: "):  # the whole help, since a command is missing
         error.show()

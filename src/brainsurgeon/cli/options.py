@@ -114,7 +114,6 @@ def shared(function: Callable[..., None], *, in_json: bool = True) -> Callable[.
 
 
 def load_settings() -> Settings:
-    """Load the settings for a command; print warnings to stderr."""
     from brainsurgeon.config import load
 
     settings, given.warnings = load(given.config)
@@ -142,7 +141,6 @@ def store_to_write(settings: Settings) -> Store:
 
 @contextmanager
 def recovered_store(settings: Settings) -> Iterator[Store]:
-    """Open the store for a command that changes sessions, and recover from a crash first."""
     from brainsurgeon.rewrite.recover import recover
 
     with store_to_write(settings) as store:
@@ -158,7 +156,6 @@ def store_to_read(settings: Settings) -> Store:
 
 @contextmanager
 def reading() -> Iterator[tuple[Settings, Store]]:
-    """Return the settings and the store of a command that changes nothing."""
     settings = load_settings()
     with store_to_read(settings) as store:
         yield settings, store

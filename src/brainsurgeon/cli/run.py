@@ -82,7 +82,6 @@ def scan(
 
 
 def _pass_on(settings: Settings, store: Store) -> None:
-    """Run the configured command for each signal that a scan recorded."""
     signals = store.events.take_signals()
     if not (signals and settings.signals.on_signal):
         return

@@ -62,7 +62,7 @@ def sessions(
         listed = operations.sessions.sessions(
             settings, store, now, agent=agent, state=state, sort=sort.value
         )
-    text = partial(render.sessions.sessions, chosen=bool(agent or state))
+    text = partial(render.sessions.sessions, filtered=bool(agent or state))
     options.print_answer({"sessions": listed}, text, listed, now)
 
 

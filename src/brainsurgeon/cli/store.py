@@ -130,7 +130,6 @@ def write_page(settings: Settings, output: str | None, *, previews: bool, show: 
 
 
 def write_metrics(settings: Settings, output: str | None) -> None:
-    """Print the metrics, or write them to a file that everybody may read."""
     from brainsurgeon.log import READABLE, write_whole
 
     with options.store_to_read(settings) as store:

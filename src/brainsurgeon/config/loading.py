@@ -182,10 +182,7 @@ def default_state_dir() -> str:
 
 
 def load(path: str | None = None) -> tuple[Settings, list[str]]:
-    """Return the settings and warnings about them.
-
-    Raises ConfigError with every problem at once.
-    """
+    """Return the settings and warnings about them; raise ConfigError with every problem."""
     source = config_path(path)
     table, lines = read_file(source) if source else ({}, {})
     problems: list[str] = []

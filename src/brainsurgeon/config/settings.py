@@ -348,7 +348,6 @@ class Settings(Profiled):
         return chosen
 
     def root_directories(self) -> list[Root]:
-        """Return the configured roots, or else the directory of this user's OpenClaw agents."""
         looks = self.databases != "off"
         if not self.roots:
             return [Root(openclaw_agents(), required=False, databases=looks)]

@@ -98,7 +98,6 @@ def key(default: Any, description: str) -> Any:
 
 
 def closest(word: str, words: Iterable[str]) -> str | None:
-    """Return the word that a misspelt one most resembles, or None."""
     return next(iter(get_close_matches(word, list(words), 1)), None)
 
 

@@ -195,7 +195,6 @@ def _has_entry(session: Session, ident: str) -> bool:
 
 
 def _placeholders_in(session: Session) -> frozenset[bytes]:
-    """Return the placeholders in a session's file, or none if it cannot be read."""
     if session.file is not None:
         with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
             return frozenset(
@@ -261,7 +260,6 @@ def as_the_model_had_them(values: Iterable[Extraction]) -> tuple[Extraction, ...
 
 
 def tokens_of(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
-    """Return the JSON tokens of the values that have not expired, by extraction id."""
     return {
         value.id: store.blobs.get(value.blob_id, value.digest)
         for value in values

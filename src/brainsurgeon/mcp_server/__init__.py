@@ -41,10 +41,7 @@ Name an entry by its id or by the whole placeholder. Never write a placeholder y
 
 
 def serve(settings: Settings, scope: Scope | None) -> None:
-    """Serve calls until stdin ends, one after the other, since each may open the store.
-
-    Without a scope, every session is served.
-    """
+    """Serve calls, one after the other, until stdin ends; without a scope, for every session."""
     gc.disable()  # starts a sixth faster: the SDK creates many objects, none of them garbage
     import anyio  # noqa: PLC0415
     from mcp.server.stdio import stdio_server  # noqa: PLC0415

@@ -1,8 +1,4 @@
-"""Check the session files and the store, and repair what is safe to repair.
-
-Placeholders unknown to the store, and temporary files of no recorded rewrite, are reported with
-advice and never changed.
-"""
+"""Check the session files and the store, and repair what is safe to repair."""
 
 import errno
 import os

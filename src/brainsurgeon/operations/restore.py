@@ -479,7 +479,6 @@ def _unknown(
 
 
 def _gone(store: Store, session: Session, kind: type[Restored]) -> Restored:
-    """Return the result for a session whose file is gone or cannot be seen."""
     why = why_hidden(store, session)
     if not why:
         return kind(session.title, "gone", reason="its file is gone")

@@ -181,7 +181,7 @@ class _Run:
     def _sights(
         self, changes: dict[int, float], new_missed_at: list[tuple[int, float | None]]
     ) -> Iterator[Sight]:
-        """Yield all sessions. Append the id and value of each new `missed_at` to the list."""
+        """Yield all sessions; add the id and time of each changed `missed_at` to the list."""
         hidden = out_of_sight(self._roots)
         for record in self._store.sessions.all():
             root, changed, missed = path_text(record.root), changes.get(record.id), None

@@ -82,7 +82,7 @@ def scan(
         from brainsurgeon.operations.status import describe_databases  # noqa: PLC0415
 
         report.databases = describe_databases(settings)
-        report.interrupted = recover.waiting(store)
+        report.interrupted = [rewrite.path for rewrite in store.journal.open_rewrites()]
         if not store.facts.get("last_run_at"):
             report.homes = unused_homes(settings)
     else:
@@ -139,11 +139,7 @@ class _Scan:
         self._report.interrupted += [rewrite.name for rewrite in rewrites]
 
     def _sessions(self) -> Iterator[SessionFile | Unreadable]:
-        """Yield the sessions that may need a look: those named, else all that may have changed.
-
-        A walk over everything reads every directory and needs one stat for each file. A named
-        path is a file, one row, or a database with all of its rows.
-        """
+        """Yield the sessions that may need a look: those named, else all that may have changed."""
         roots, memory = self._settings.root_directories(), self._memory
         own = self._store.rows.own_times()
         for path in sorted(self._only):

@@ -42,10 +42,7 @@ def sessions(
     settings: Settings, store: Store, now: float, *,
     agent: str | None = None, state: str | None = None, sort: str = "size",
 ) -> list[SessionSummary]:  # fmt: skip
-    """Return the sessions below the roots and those known only to the store.
-
-    Sorted by size or savings (largest first), by age (oldest first), or by name.
-    """
+    """Return the sessions below the roots and those known only to the store."""
     listed = summaries(settings, store, all_sessions(settings, store), now)
     chosen = (
         item for item in listed
@@ -222,10 +219,7 @@ def preview_of(store: Store, value: Extraction) -> str | None:
 
 
 def session_costs(settings: Settings, store: Store, name: str) -> SessionCosts:
-    """Return the costs of a session, without those of files that cannot be read.
-
-    Raises NotFoundError or AmbiguousError for the session.
-    """
+    """Return the costs of a session, without those of files that cannot be read."""
     listed = all_sessions(settings, store)
     own = session_among(listed, name)
     others = [one for one in listed if one.agent_directory == own.agent_directory]

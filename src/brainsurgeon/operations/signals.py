@@ -22,10 +22,7 @@ RECENT = 60.0
 
 
 def find_signals(settings: Settings, store: Store, path: str, now: float) -> None:
-    """Look for signals in the session at a path, or in the recently changed ones of a database.
-
-    A session that cannot be read now is left for the next search.
-    """
+    """Look for signals in the session at a path, or in the recently changed ones of a database."""
     roots = settings.root_directories()
     found = discover_at(roots, path)
     files = [found] if isinstance(found, SessionFile) else [

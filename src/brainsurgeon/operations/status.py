@@ -207,12 +207,11 @@ def _too_old(last: float | None, now: float, max_age: float) -> str | None:
     if now - last > max_age:
         return f"the last run was {lasting(now - last)} ago, more than --max-age {lasting(max_age)}"
     if last - now > max_age:
-        return f"the last run is noted {lasting(last - now)} ahead: the clock was set back since"
+        return f"the last run is recorded {lasting(last - now)} ahead: the clock was set back since"
     return None
 
 
 def metrics(settings: Settings, store: Store) -> list[Metric]:
-    """Return the metrics of the store, its roots and the databases of agents."""
     databases = [
         problem for problem in list_rows(settings.root_directories())
         if isinstance(problem, Unreadable) and os.path.basename(problem.path) == openclaw.NAME

@@ -126,10 +126,7 @@ def total_cost(models: Sequence[ModelCost]) -> str:
 
 
 def cost(one: ModelCost, *, short: bool = False) -> str:
-    """Return the dollars of a model, and how many of its calls have no known price.
-
-    The short form has a question mark instead of their number.
-    """
+    """Return the dollars of a model and its number of calls without a price (`short`: a `?`)."""
     if one.dollars is None:
         return "unknown"
     unknown = " + ?" if short else f", unknown for {counted(one.calls_unpriced, 'call')}"
@@ -161,7 +158,6 @@ def costs_json(costs: SessionCosts) -> dict[str, Any]:
 
 
 def costs(costs: SessionCosts, now: float) -> list[str]:
-    """Return the cost by model, the state of the provider's cache, and the compactions."""
     lines = []
     if costs.models:
         others = f", with {counted(costs.subagents, 'sub-agent')}" if costs.subagents else ""

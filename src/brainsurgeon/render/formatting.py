@@ -169,7 +169,6 @@ def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
 
 
 def page(value: Any, offset: int, limit: int) -> dict[str, Any]:
-    """Return the part of a value that starts at `offset`, at most `limit` bytes of it."""
     data = _bytes(value)
     start = boundary(data, offset)
     end = boundary(data, start + limit)

@@ -40,7 +40,6 @@ def code(text: str) -> str:
 
 
 def over_time(days: Sequence[tuple[int, int, int]], today: int) -> str:
-    """Draw the growth of the extracted size, day by day, until today."""
     if not days:
         return '<p class="quiet">Nothing is extracted at present.</p>'
     first, last = days[0][0] - 1, max(today, days[-1][0]) + 1

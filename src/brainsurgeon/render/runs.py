@@ -127,7 +127,6 @@ def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> 
 
 
 def _explain(plan: Plan, *, verbose: bool) -> list[str]:
-    """Return the values that would be extracted, and why the others stay."""
     lines = removals(plan.extracted)
     if not verbose:
         lines = first(lines, MOST_ROWS, "  - … and {:,} more (--verbose names each)")
@@ -271,7 +270,6 @@ def event(event: reports.Event) -> str:
 
 
 def event_text(event: reports.Event) -> str:
-    """Return the session of an event, and the facts of the event in words."""
     facts = event.facts
     parts = []
     if facts.get("rolls_back") is not None:

@@ -170,13 +170,12 @@ def set_(answer: reports.FieldAnswer) -> str:
     return text
 
 
-def sessions(listed: Sequence[reports.SessionSummary], now: float, *, chosen: bool = False) -> str:
-    """Return a table with totals, and the reasons of sessions that are not idle.
-
-    `chosen` means that the list was filtered.
-    """
+def sessions(
+    listed: Sequence[reports.SessionSummary], now: float, *, filtered: bool = False
+) -> str:
+    """Return a table with totals, and the reasons of sessions that are not idle."""
     if not listed:
-        if chosen:
+        if filtered:
             return "no session matches; without --agent and --state all are listed"
         return "no sessions found; `brainsurgeon status` prints where they are looked for"
     size = sum(session.size for session in listed)

@@ -59,7 +59,7 @@ def archived_json(answer: reports.ArchiveAnswer) -> dict[str, Any]:
 def archived(answer: reports.ArchiveAnswer) -> str:
     lines = [verdict_text(verdict) for verdict in (*answer.archived, *answer.kept)]
     if answer.pending:
-        lines.append(f"noted for the next scan: {safe(answer.reason)}")
+        lines.append(f"recorded for the next scan: {safe(answer.reason)}")
     verb = "would be archived" if answer.dry_run else "archived"
     lines.append(f"{safe(answer.session)}: {counted(len(answer.archived), 'turn')} {verb}")
     return "\n".join(lines)
@@ -199,7 +199,7 @@ def relief_json(done: reports.Relief, *, dry_run: bool) -> dict[str, Any]:
 def relief(done: reports.Relief, *, dry_run: bool) -> str:
     name = safe(done.session)
     if done.pending or done.before is None or done.after is None:
-        return f"{name}: noted; the next scan that finds it idle does it ({safe(done.reason)})"
+        return f"{name}: recorded; the next scan that finds it idle does it ({safe(done.reason)})"
     before, after = done.before, done.after
     would = "would be " if dry_run else ""
     fits = "it fits" if done.fits else "it still does not fit"

@@ -67,7 +67,7 @@ class Change(Struct, frozen=True):
 
 
 class ExtractedValues:
-    """The values that a plan extracts, on their way into the store, each with its record.
+    """Stores the values that a plan extracts, each with its record.
 
     `read` returns the bytes of the session between two offsets. `stored` counts the bytes written.
     `journal_id` and `confirmation` are valid once the first transaction is committed.

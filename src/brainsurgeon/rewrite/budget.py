@@ -56,8 +56,7 @@ class Fitting(Struct, frozen=True):
 
     `before` and `after` are None if the load was not estimated. `room` is the load (tokens) up to
     which the session fits. If only restored values keep it from fitting, `protected` is their size
-    in bytes and until when they stay. `least` is the load that no step can reduce further, if it is
-    more than the room.
+    in bytes and when their protection ends. If no step can make it fit, `least` is the least load.
     """
 
     plan: Plan
@@ -404,10 +403,7 @@ def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> 
 
 
 def plan_due(planner: Planner, check_stop: Callable[[], None], *, dry_run: bool) -> Fitting:
-    """Plan all edits that are due in a session, with summaries from the configured command.
-
-    A `dry_run` runs no command.
-    """
+    """Plan all edits that are due, with the command's summaries unless it is a `dry_run`."""
     examined = planner.examined
     store = examined.store
     fitting = fit_in(planner)

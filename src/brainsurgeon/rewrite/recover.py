@@ -63,10 +63,6 @@ def noting_what_stays(store: Store, journal_id: int) -> Iterator[None]:
         raise
 
 
-def waiting(store: Store) -> list[str]:
-    return [rewrite.path for rewrite in store.journal.open_rewrites()]
-
-
 def recover(store: Store) -> list[Recovery]:
     """Resolve every interrupted rewrite whose writer is dead; a living writer holds its lock.
 
@@ -127,10 +123,7 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
 
 
 def settle(store: Store, rewrite: OpenRewrite, now: Digests) -> bool:
-    """Resolve a step in a database by the current digests of its rows, and close it in the journal.
-
-    Return whether the step happened.
-    """
+    """Resolve a step in a database by the current digests of its rows; return if it happened."""
     # A step is one transaction: either all of its rows were changed, or none. If that is unknown,
     # because the agent rewrote or deleted them, the extractions count and the restorations do not.
     # Otherwise a placeholder could lose its record, or a request could end without being fulfilled.

@@ -22,10 +22,7 @@ def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> No
 
 
 def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
-    """Record a signal if the last calls of a session are equal, unless it is recorded already.
-
-    Reads only the end of the session.
-    """
+    """Record a signal if the last calls of a session are equal, unless it is recorded already."""
     times, form = settings.signals.repeat_threshold, session.format
     calls = last_calls(parsed_lines(session.lines.backward(), form), form)
     last = list(islice(calls, times))
