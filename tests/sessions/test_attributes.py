@@ -1,4 +1,4 @@
-"""What a new file could not be given of the old one is known before anything is stored."""
+"""Groups, attributes and flags that a new file cannot get: known before anything is stored."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ def path(world, conversation):
     return world.put("s.jsonl", conversation.bytes())
 
 
-def flag(path, flags):
+def set_flags(path, flags):
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.ioctl(descriptor, SET_FLAGS, struct.pack("l", flags))
@@ -32,8 +32,8 @@ def flag(path, flags):
 
 # Only root can make a file whose group its owner is no member of.
 @pytest.mark.skipif(not ROOT, reason="only root can give files away")
-def test_a_group_that_cannot_be_given_is_known_before(ordinary_world, conversation):
-    """A session of a group that its owner is no member of is skipped; everybody says so."""
+def test_session_whose_group_the_user_cannot_set_is_skipped(ordinary_world, conversation):
+    """A session is skipped, for one reason in every command, if its owner is not in its group."""
     conversation.turn("x" * 4000)
     path = ordinary_world.put("s.jsonl", conversation.bytes())
     os.seteuid(0)
@@ -42,44 +42,44 @@ def test_a_group_that_cannot_be_given_is_known_before(ordinary_world, conversati
     os.setgroups([])
     os.seteuid(NOBODY)
     try:
-        told = reasons(ordinary_world)
+        seen = reasons(ordinary_world)
         os.seteuid(0)
         os.chown(path, NOBODY, NOBODY)
         os.seteuid(NOBODY)
-        done = ordinary_world.scan(keep_recent=0)
+        report = ordinary_world.scan(keep_recent=0)
     finally:
         os.seteuid(0)
         os.setgroups(groups)
         os.seteuid(NOBODY)
 
-    assert set(told.values()) == {
+    assert set(seen.values()) == {
         f"its group ({STRANGERS}) cannot be given to a new file by this user"
     }
-    assert done.sessions_changed == 1
+    assert report.sessions_changed == 1
 
 
 # Only root can make a file whose group its owner is no member of.
 @pytest.mark.skipif(not ROOT, reason="only root can give files away")
-def test_a_group_that_the_directory_gives_is_no_hindrance(ordinary_world, conversation):
-    """In a directory that hands its group on (setgid) a new file has the group by itself."""
+def test_group_inherited_from_a_setgid_directory_is_no_obstacle(ordinary_world, conversation):
+    """A setgid directory gives the new file its group, so the session is pruned."""
     conversation.turn("x" * 4000)
     path = ordinary_world.put("s.jsonl", conversation.bytes())
     os.seteuid(0)
-    for one in (path, path.parent):
-        os.chown(one, NOBODY, STRANGERS)
+    for target in (path, path.parent):
+        os.chown(target, NOBODY, STRANGERS)
     os.chmod(path.parent, 0o2755)
     os.seteuid(NOBODY)
-    done = ordinary_world.scan(keep_recent=0)
+    report = ordinary_world.scan(keep_recent=0)
 
-    assert done.sessions_changed == 1
+    assert report.sessions_changed == 1
     assert path.stat().st_gid == STRANGERS
 
 
 # Only root can set what is the system's own; what others set is proven beside this.
 @pytest.mark.skipif(not ROOT, reason="only root can set such attributes")
 @pytest.mark.parametrize("name", ["security.note", "trusted.note"])
-def test_an_attribute_that_would_be_lost_is_known_before(world, path, name):
-    """Attributes of the system that are this file's own are no longer dropped in silence."""
+def test_session_with_a_system_attribute_is_skipped(world, path, name):
+    """A session is skipped, and keeps its attribute, if a new file cannot get that attribute."""
     try:
         os.setxattr(path, name, b"mine")
     except OSError:
@@ -90,23 +90,23 @@ def test_an_attribute_that_would_be_lost_is_known_before(world, path, name):
     assert os.getxattr(path, name) == b"mine"
 
 
-def test_a_flag_that_would_be_lost_is_known_before(world, path):
-    """A flag that the directory does not hand on would not stand on a new file."""
-    flag(path, NO_DUMP)
-    told = reasons(world)
-    flag(path, 0)
+def test_session_with_a_chattr_flag_is_skipped(world, path):
+    """A session is skipped if its chattr flag is not inherited from its directory."""
+    set_flags(path, NO_DUMP)
+    seen = reasons(world)
+    set_flags(path, 0)
 
-    assert set(told.values()) == {"a flag of the file (chattr) would be lost"}
+    assert set(seen.values()) == {"a flag of the file (chattr) would be lost"}
 
 
 # Only root can set what is the system's own; what others set is proven beside this.
 @pytest.mark.skipif(not ROOT, reason="only root can set such attributes")
-def test_a_file_that_only_grows_is_left_alone(world, path):
-    """An append-only file keeps its name: it is skipped instead of failing at every run."""
-    flag(path, APPEND_ONLY)
+def test_append_only_session_is_skipped(world, path):
+    """An append-only file cannot be renamed, so it is skipped instead of failing in every run."""
+    set_flags(path, APPEND_ONLY)
     try:
-        told = reasons(world)
+        seen = reasons(world)
     finally:
-        flag(path, 0)
+        set_flags(path, 0)
 
-    assert set(told.values()) == {"the file is marked immutable or append-only (chattr)"}
+    assert set(seen.values()) == {"the file is marked immutable or append-only (chattr)"}

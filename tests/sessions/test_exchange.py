@@ -1,7 +1,8 @@
-"""The one place that replaces a session file: what it refuses, what it keeps, what it never loses.
+"""Exchanging a session file: when it is refused, what is preserved, and that no line is lost.
 
-The races are forced: another process is sent into the window between the last comparison and the
+Each race is forced: another process is sent into the window between the last comparison and the
 exchange of the names, where the lease blocks it, and is let through afterwards.
+
 """
 
 import os
@@ -37,18 +38,50 @@ from building.exchange import (
 )
 
 
-def test_the_new_content_takes_the_name_the_old_file_waits(session, path):
-    """The spliced content takes the name in one step; the old file stays until it settles."""
+def test_exchange_puts_the_new_content_under_the_name(session, path):
+    """The old file stays under the temporary name until it is removed at the end."""
     inode = path.stat().st_ino
-    done = replace(session)
+    exchanged = replace(session)
     beside = path.with_name(TEMPORARY)
 
     assert path.read_bytes() == NEW
     assert (beside.read_bytes(), beside.stat().st_ino) == (OLD, inode)
-    assert settle(session, done) == 0
+    assert settle(session, exchanged) == 0
     assert names(path) == [NAME]
     assert path.read_bytes() == NEW
-    assert done.fingerprint.size == len(NEW)
+    assert exchanged.fingerprint.size == len(NEW)
+
+
+CLOSE = "os.close(fd)"
+
+
+def writes(data):
+    return f"os.write(fd, {data!r})"
+
+
+@pytest.fixture
+def late(session, path, puppet, race):
+    """Return a function that sends a process to the old file right before the exchange."""
+
+    def opens(*steps, flags=APPEND):
+        race.before = lambda: race.opens(puppet, session.descriptor, path, flags, *steps)
+
+    return opens
+
+
+@pytest.fixture
+def next_opener(path, second_puppet, race):
+    """Send a process that appends a line to the new file right after the exchange."""
+    steps = writes(b"{}\n"), CLOSE
+    race.after = lambda: race.opens(second_puppet, race.leased[0], path, APPEND, *steps)
+    return second_puppet
+
+
+def hear_all(*puppets):
+    """Wait until each process has opened, written and closed its file."""
+    for _ in range(3):
+        for puppet in puppets:
+            puppet.hear()
 
 
 def rewrite(path, data):
@@ -58,7 +91,7 @@ def rewrite(path, data):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def turn_into_link(path):
+def replace_by_a_link(path):
     moved = str(path) + ".moved"
     os.rename(path, moved)
     os.symlink(moved, path)
@@ -72,26 +105,28 @@ CHANGES = {
     "mode changed": (lambda path: os.chmod(path, 0o604), "the file changed meanwhile"),
     "linked": (lambda path: os.link(path, str(path) + ".x"), "the file changed meanwhile"),
     "replaced": (lambda path: swap(path, OLD), "the file was replaced meanwhile"),
-    "a link now": (turn_into_link, "the file was replaced meanwhile"),
+    "a link now": (replace_by_a_link, "the file was replaced meanwhile"),
     "deleted": (os.unlink, "the file was deleted meanwhile"),
 }
 
 
+@pytest.mark.parametrize("kind", ["session", "exclusive"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_session_that_changed_since_it_was_read_is_left_alone(session, path, change):
-    """Any difference since the session was opened is a new turn: refused, nothing of ours stays."""
+def test_session_changed_since_it_was_read_is_not_replaced(request, path, change, kind):
+    """Any difference since it was opened refuses the exchange, with leases and without."""
+    opened = request.getfixturevalue(kind)
     act, why = CHANGES[change]
     act(path)
     before = state(path)
 
     with pytest.raises(RefusedError, match=why):
-        replace(session)
+        replace(opened)
     assert state(path) == before
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_while_the_new_file_is_written_is_noticed(session, path, change, monkeypatch):
-    """What happens while the temporary file is filled counts like what happened before."""
+def test_session_changed_while_the_new_file_is_written_is_kept(session, path, change, monkeypatch):
+    """A change while the temporary file is filled refuses the exchange like an earlier one."""
     act, why = CHANGES[change]
     read_range = exchange.read_range
 
@@ -111,8 +146,8 @@ def test_a_change_while_the_new_file_is_written_is_noticed(session, path, change
 
 
 @pytest.mark.parametrize("flags", ["os.O_RDONLY", APPEND])
-def test_a_session_that_somebody_has_open_is_left_alone(session, path, puppet, flags):
-    """While another process has the file open, for reading even, nothing is replaced."""
+def test_session_open_in_another_process_is_not_replaced(session, path, puppet, flags):
+    """A session that another process has open, even for reading only, is not replaced."""
     before = state(path)
     puppet.ask(f"os.open({str(path)!r}, {flags})")
 
@@ -122,28 +157,28 @@ def test_a_session_that_somebody_has_open_is_left_alone(session, path, puppet, f
 
 
 def test_signs_are_read_before_the_lease_and_compared_under_it(session, path):
-    """What takes time is done while everybody can open the file; under the lease it may refuse."""
+    """Signs of the agent are read before the lease; a change seen under the lease refuses."""
     before = state(path)
-    leased = []
+    calls = []
 
     def reading():
-        leased.append(("read", leases.held(session.descriptor)))
+        calls.append(("read", leases.held(session.descriptor)))
 
     def changing():
-        leased.append(("compared", leases.held(session.descriptor)))
+        calls.append(("compared", leases.held(session.descriptor)))
         return "changed just now"
 
     with pytest.raises(RefusedError, match="changed just now"):
         replace(session, signs=Signs(changing, reading))
-    assert leased == [("read", False), ("compared", True)]
+    assert calls == [("read", False), ("compared", True)]
     assert state(path) == before
 
 
-def test_an_opener_that_waits_already_is_given_way_to(session, path, puppet, race):
-    """Whoever opens the file before the exchange gets it, unchanged, and nothing is replaced."""
+def test_opener_before_the_exchange_gets_the_unchanged_file(session, path, puppet, race):
+    """An opener that waits before the exchange refuses it, and its line is written."""
 
     def gate():
-        race.opens(puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})")
+        race.opens(puppet, session.descriptor, path, APPEND, writes(LATE))
 
     with pytest.raises(RefusedError, match="somebody is opening the file"):
         replace(session, signs=Signs(gate))
@@ -155,108 +190,90 @@ def test_an_opener_that_waits_already_is_given_way_to(session, path, puppet, rac
     assert names(path) == [NAME]
 
 
-def test_a_late_line_comes_before_whatever_is_written_next(
-    session, path, puppet, second_puppet, race, patient
-):
-    """The order of the lines stays: nobody gets at the new file before the late line is there."""
-    steps = "os.write(fd, {!r})", "os.close(fd)"
-    race.before = lambda: race.opens(
-        puppet, session.descriptor, path, APPEND, *(step.format(LATE) for step in steps)
-    )
-    race.after = lambda: race.opens(
-        second_puppet, race.leased[0], path, APPEND, *(step.format(b"{}\n") for step in steps)
-    )
-    done = replace(session)
-    for _ in range(3):
-        puppet.hear()
-        second_puppet.hear()
-    settle(session, done)
+def test_late_line_comes_before_the_next_writer(session, path, puppet, late, next_opener, patient):
+    """Nobody opens the new file before the late line of the old file has been moved there."""
+    late(writes(LATE), CLOSE)
+    exchanged = replace(session)
+    hear_all(puppet, next_opener)
+    settle(session, exchanged)
 
     assert path.read_bytes() == NEW + LATE + b"{}\n"
 
 
-@pytest.mark.parametrize("stays", [False, True])
-def test_a_holder_that_stands_still_keeps_the_order(
-    session, path, puppet, second_puppet, race, patient, monkeypatch, stays
+@pytest.mark.parametrize("stays_open", [False, True])
+def test_order_is_kept_if_the_leases_were_taken_away(
+    session, path, second_puppet, race, late, patient, monkeypatch, stays_open
 ):
-    """Where the kernel took our leases away (we were frozen for too long) the order stays.
+    """A late line in the old file came first, so the old file gets its name back once it can.
 
-    The line in the old file came first, so that the file gets its name back; while somebody keeps
-    the new one open both stay.
+    While another process has the new file open, both files stay.
     """
-    race.before = lambda: race.opens(
-        puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})", "os.close(fd)"
-    )
+    late(writes(LATE), CLOSE)
     only_grew = retire.only_grew
 
-    def standing_still(*arguments):
+    def after_losing_the_lease(*arguments):
         monkeypatch.setattr(retire, "only_grew", only_grew)
         leases.drop(race.leased[0])
         monkeypatch.setattr(exchange, "TRUSTED", 0.0)
         time.sleep(0.02)  # the clock of files is a coarse one
         second_puppet.ask(f"globals().update(fd=os.open({str(path)!r}, {APPEND}))")
         second_puppet.ask("os.write(fd, b'{}\\n')")
-        if not stays:
+        if not stays_open:
             second_puppet.ask("os.close(fd)")
         return only_grew(*arguments)
 
-    monkeypatch.setattr(retire, "only_grew", standing_still)
-    done = replace(session)
-    if stays:
+    monkeypatch.setattr(retire, "only_grew", after_losing_the_lease)
+    exchanged = replace(session)
+    if stays_open:
         with pytest.raises(StaysError, match="another process has the session open"):
-            settle(session, done)
+            settle(session, exchanged)
         assert path.read_bytes() == NEW + b"{}\n"
         assert path.with_name(TEMPORARY).read_bytes() == OLD + LATE
         second_puppet.ask("os.close(fd)")
-    settle(session, done)
+    settle(session, exchanged)
 
     assert path.read_bytes() == OLD + LATE + b"{}\n"
     assert names(path) == [NAME]
 
 
-@pytest.mark.parametrize("late", [LATE, b'{"torn":', b'\n{"id":4}', b'{"id":4}\n{"torn":'])
-def test_a_late_line_without_an_end_comes_exactly_once(session, path, puppet, race, patient, late):
-    """What a late opener writes into the old file is moved over once, with a newline or without."""
-    race.before = lambda: race.opens(
-        puppet, session.descriptor, path, APPEND, f"os.write(fd, {late!r})", "os.close(fd)"
-    )
-    done = replace(session)
-    for _ in range(3):
-        puppet.hear()
-    saved = settle(session, done)
+@pytest.mark.parametrize("data", [LATE, b'{"torn":', b'\n{"id":4}', b'{"id":4}\n{"torn":'])
+def test_late_bytes_are_moved_exactly_once(session, path, puppet, late, patient, data):
+    """Bytes of a late opener are moved once, with or without a newline at their end."""
+    late(writes(data), CLOSE)
+    exchanged = replace(session)
+    hear_all(puppet)
+    moved = settle(session, exchanged)
 
-    assert path.read_bytes() == NEW + late
-    assert saved == 0
+    assert path.read_bytes() == NEW + data
+    assert moved == 0
     assert names(path) == [NAME]
 
 
-def test_a_late_opener_who_only_looks_changes_nothing(session, path, puppet, race, patient):
-    """A reader that came late reads the old content and leaves no trace."""
-    race.before = lambda: race.opens(
-        puppet, session.descriptor, path, "os.O_RDONLY", "os.read(fd, 100000)", "os.close(fd)"
-    )
-    done = replace(session)
+def test_late_reader_changes_nothing(session, path, puppet, late, patient):
+    """A reader that opened the old file late reads the old content."""
+    late("os.read(fd, 100000)", CLOSE, flags="os.O_RDONLY")
+    exchanged = replace(session)
     puppet.hear()
-    read = puppet.hear()
-    settle(session, done)
+    content = puppet.hear()
+    settle(session, exchanged)
 
-    assert read == OLD
+    assert content == OLD
     assert path.read_bytes() == NEW
     assert names(path) == [NAME]
 
 
-def test_a_late_reader_does_not_shorten_the_wait_for_a_late_writer(
+def test_late_reader_does_not_shorten_the_wait_for_a_writer(
     session, path, puppet, second_puppet, race, patient, monkeypatch
 ):
-    """A writer that opens the old file after a reader did has its line moved before the end."""
-    second_puppet.ask(f"globals().update(found=os.open({str(path)!r}, os.O_PATH))")
+    """The line of a writer that opens the old file after a reader did is moved, too."""
+    second_puppet.ask(f"globals().update(unopened=os.open({str(path)!r}, os.O_PATH))")
     monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 10.0)
     sleep = time.sleep
 
     def following(_):
         monkeypatch.setattr(time, "sleep", sleep)
         puppet.hear()
-        second_puppet.ask(f"globals().update(fd=os.open(f'/proc/self/fd/{{found}}', {APPEND}))")
+        second_puppet.ask(f"globals().update(fd=os.open(f'/proc/self/fd/{{unopened}}', {APPEND}))")
         second_puppet.ask(f"os.write(fd, {LATE!r})")
         second_puppet.ask("os.close(fd)")
         monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 0.0)
@@ -279,54 +296,43 @@ REWRITTEN = {
 
 
 @pytest.mark.parametrize("content", REWRITTEN)
-def test_a_late_opener_who_rewrites_the_whole_file_is_not_lost(
-    session, path, puppet, race, patient, content
-):
-    """An agent that rewrites its file from memory in the window has the last word."""
+def test_late_rewrite_of_the_whole_file_is_not_lost(session, path, puppet, late, patient, content):
+    """An agent that rewrites its file in the window has its version in the end."""
     data = REWRITTEN[content]
-    race.before = lambda: race.opens(
-        puppet, session.descriptor, path, REWRITE, f"os.write(fd, {data!r})", "os.close(fd)"
-    )
+    late(writes(data), CLOSE, flags=REWRITE)
     try:
-        done = replace(session)
+        exchanged = replace(session)
     except RefusedError:
-        done = None
-    for _ in range(3):
-        puppet.hear()
-    if done:
-        settle(session, done)
+        exchanged = None
+    hear_all(puppet)
+    if exchanged:
+        settle(session, exchanged)
 
     assert path.read_bytes().replace(PLACEHOLDER, VALUE) == data
     assert names(path) == [NAME]
 
 
-def test_a_rewriter_and_whoever_waits_behind_it_are_both_kept(
-    session, path, puppet, second_puppet, race, patient
+def test_late_rewrite_and_the_line_of_a_second_opener_are_kept(
+    session, path, late, next_opener, patient
 ):
-    """Where the old file gets its name back, who waited for the new one is not held up, or lost."""
+    """The old file gets its name back, and an opener of the new one is let through within 5 s."""
     data = REWRITTEN["shorter"]
-    race.before = lambda: race.opens(
-        puppet, session.descriptor, path, REWRITE, f"os.write(fd, {data!r})", "os.close(fd)"
-    )
-    race.after = lambda: race.opens(
-        second_puppet, race.leased[0], path, APPEND, "os.write(fd, b'{}\\n')", "os.close(fd)"
-    )
-    begun = time.monotonic()
+    late(writes(data), CLOSE, flags=REWRITE)
+    started = time.monotonic()
     with pytest.raises(RefusedError, match="rewrote the file"):
         replace(session)
-    for _ in range(3):
-        second_puppet.hear()
+    hear_all(next_opener)
 
     assert path.read_bytes() == data + b"{}\n"
     assert names(path) == [NAME]
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5
 
 
-def test_an_opener_that_keeps_the_file_gets_it_back(session, path, puppet, race, impatient):
-    """Who keeps the old file open has its name exchanged back: all that it writes is there."""
-    race.before = lambda: race.opens(
-        puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})"
-    )
+def test_opener_that_keeps_the_old_file_open_gets_it_back(
+    session, path, puppet, race, late, impatient
+):
+    """The names are exchanged back, so all that the opener writes is in the session."""
+    late(writes(LATE))
     inode = path.stat().st_ino
     with pytest.raises(RefusedError, match="somebody keeps the file open"):
         replace(session)
@@ -340,27 +346,21 @@ def test_an_opener_that_keeps_the_file_gets_it_back(session, path, puppet, race,
     assert names(path) == [NAME]
 
 
-def test_lines_in_the_new_file_come_along_on_the_way_back(
-    session, path, puppet, second_puppet, race, impatient
+def test_line_in_the_new_file_is_moved_when_exchanged_back(
+    session, path, late, next_opener, impatient
 ):
-    """A line of a second writer, who had opened the new file, is not lost by the way back."""
-    race.before = lambda: race.opens(
-        puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})"
-    )
-    race.after = lambda: race.opens(
-        second_puppet, race.leased[0], path, APPEND, "os.write(fd, b'{}\\n')", "os.close(fd)"
-    )
+    """The line of a writer that had opened the new file is moved to the old one."""
+    late(writes(LATE))
     with pytest.raises(RefusedError, match="somebody keeps the file open"):
         replace(session)
-    for _ in range(3):
-        second_puppet.hear()
+    hear_all(next_opener)
 
     assert path.read_bytes() == OLD + LATE + b"{}\n"
     assert names(path) == [NAME]
 
 
-def test_a_file_put_in_place_in_the_last_moment_stays(session, path, race):
-    """An agent that renames its own file into place before the exchange keeps exactly that file."""
+def test_file_renamed_into_place_before_the_exchange_stays(session, path, race):
+    """A file that an agent renames over the session last keeps its name and content."""
     race.before = lambda: swap(path, OLD + LATE)
     with pytest.raises(RefusedError, match="the file was replaced meanwhile"):
         replace(session)
@@ -370,14 +370,9 @@ def test_a_file_put_in_place_in_the_last_moment_stays(session, path, race):
     assert names(path) == [NAME]
 
 
-def test_a_line_behind_a_file_put_in_place_in_the_last_moment_is_kept(
-    session, path, second_puppet, race
-):
-    """Who opens the new file before the agent's own has its name back has its line moved there."""
+def test_line_behind_a_file_renamed_into_place_is_kept(session, path, race, next_opener):
+    """A line written to the new file, before the agent's file is back, is moved there."""
     race.before = lambda: swap(path, OLD + LATE)
-    race.after = lambda: race.opens(
-        second_puppet, race.leased[0], path, APPEND, "os.write(fd, b'{}\\n')", "os.close(fd)"
-    )
     with pytest.raises(RefusedError, match="the file was replaced meanwhile"):
         replace(session)
 
@@ -385,8 +380,8 @@ def test_a_line_behind_a_file_put_in_place_in_the_last_moment_is_kept(
     assert names(path) == [NAME]
 
 
-def test_a_session_deleted_in_the_last_moment_stays_deleted(session, path, race):
-    """A session whose name is gone when the names are exchanged never comes back."""
+def test_session_deleted_before_the_exchange_stays_deleted(session, path, race):
+    """A session whose name is gone at the exchange is not recreated."""
     race.before = lambda: os.unlink(path)
     with pytest.raises(RefusedError, match="the file was deleted meanwhile"):
         replace(session)
@@ -394,8 +389,8 @@ def test_a_session_deleted_in_the_last_moment_stays_deleted(session, path, race)
     assert names(path) == []
 
 
-def test_without_leases_a_session_is_left_alone(session, path, unleased):
-    """Where no lease can be had, nobody knows who has a session open; the reason is said."""
+def test_session_without_leases_is_not_replaced(session, path, unleased):
+    """Without leases nobody knows who has the session open; the refusal says so."""
     before = state(path)
     with pytest.raises(RefusedError, match=r"no lease can be had here .*not `exclusive`"):
         replace(session)
@@ -405,89 +400,78 @@ def test_without_leases_a_session_is_left_alone(session, path, unleased):
 
 @pytest.fixture
 def exclusive(path, unleased):
-    """Give a session below a root where nobody else writes, and no lease can be had."""
-    found = next(discover([Root(str(path.parent), exclusive=True)]))
-    with open_session(found) as opened:
+    """Yield a session below an `exclusive` root on a system without leases."""
+    file = next(discover([Root(str(path.parent), exclusive=True)]))
+    with open_session(file) as opened:
         yield opened
 
 
-def test_without_leases_a_session_below_an_exclusive_root_is_replaced(exclusive, path):
-    """The old file is looked at again before it goes."""
+def test_exclusive_session_without_leases_is_replaced(exclusive, path):
+    """A line appended to the old file before its removal is moved."""
     mode = path.stat().st_mode
-    done = replace(exclusive)
+    exchanged = replace(exclusive)
     beside = names(path)
     append(path.with_name(TEMPORARY), LATE)
-    saved = settle(exclusive, done)
+    moved = settle(exclusive, exchanged)
 
     assert beside == [TEMPORARY, NAME]
-    assert saved == len(LATE)
+    assert moved == len(LATE)
     assert path.read_bytes() == NEW + LATE
     assert names(path) == [NAME]
     assert path.stat().st_mode == mode
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_without_leases_a_session_that_changed_is_left_alone(exclusive, path, change):
-    """The comparison is the same without leases."""
-    act, why = CHANGES[change]
-    act(path)
-    before = state(path)
-
-    with pytest.raises(RefusedError, match=why):
-        replace(exclusive)
-    assert state(path) == before
+def prepare_both(session, other, signs):
+    return [
+        exchange.prepare(opened, f".brainsurgeon-{number:016x}.tmp", SPLICES, signs, Ledger())
+        for number, opened in enumerate((session, other))
+    ]
 
 
-def test_sessions_side_by_side_share_a_sync_and_no_reading(session, path, monkeypatch):
-    """The signs of all are read before the first lease; one sync makes all exchanges durable."""
-    beside, told = path.with_name("beside.jsonl"), []
+def test_sessions_of_one_directory_share_a_sync(session, path, monkeypatch):
+    """All signs are read before the first lease, and one sync makes all exchanges durable."""
+    beside, calls = path.with_name("beside.jsonl"), []
     beside.write_bytes(OLD)
     fsync = os.fsync
 
     def syncing(descriptor):
-        told.append("synced")
+        calls.append("synced")
         fsync(descriptor)
 
-    with open_session(next_to(path, beside)) as other:
-        signs = Signs(read=lambda: told.append("read"), changed=lambda: told.append("compared"))
-        new = [
-            exchange.prepare(one, f".brainsurgeon-{number:016x}.tmp", SPLICES, signs, Ledger())
-            for number, one in enumerate((session, other))
-        ]
+    with open_session(file_beside(path, beside)) as other:
+        signs = Signs(read=lambda: calls.append("read"), changed=lambda: calls.append("compared"))
+        new = prepare_both(session, other, signs)
         monkeypatch.setattr(os, "fsync", syncing)
         exchange.replace(new)
-        for one in new:
-            one.close()
+        for opened in new:
+            opened.close()
 
-    assert told == ["read", "read", "compared", "compared", "synced"]
+    assert calls == ["read", "read", "compared", "compared", "synced"]
     assert path.read_bytes() == beside.read_bytes() == NEW
 
 
-def test_one_that_is_refused_takes_no_other_along(session, path, puppet):
-    """A session that somebody opens stays; the one beside it gets its new content."""
+def test_refused_session_does_not_stop_its_neighbour(session, path, puppet):
+    """A session that another process has open stays; the one beside it is replaced."""
     beside = path.with_name("beside.jsonl")
     beside.write_bytes(OLD)
     puppet.ask(f"os.open({str(path)!r}, os.O_RDONLY)")
 
-    with open_session(next_to(path, beside)) as other:
-        new = [
-            exchange.prepare(one, f".brainsurgeon-{number:016x}.tmp", SPLICES, Signs(), Ledger())
-            for number, one in enumerate((session, other))
-        ]
+    with open_session(file_beside(path, beside)) as other:
+        new = prepare_both(session, other, Signs())
         exchange.replace(new)
-        for one in new:
-            one.close()
+        for opened in new:
+            opened.close()
 
     assert isinstance(new[0].result, RefusedError)
     assert (path.read_bytes(), beside.read_bytes()) == (OLD, NEW)
     assert names(path) == [".brainsurgeon-0000000000000001.tmp", "beside.jsonl", NAME]
 
 
-def next_to(path, beside):
-    found = found_at(path)
+def file_beside(path, beside):
+    file = found_at(path)
     status = beside.stat()
     mark = msgspec.structs.replace(
-        found.fingerprint, inode=status.st_ino, size=status.st_size,
+        file.fingerprint, inode=status.st_ino, size=status.st_size,
         mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns,
     )  # fmt: skip
-    return msgspec.structs.replace(found, name=beside.name, fingerprint=mark)
+    return msgspec.structs.replace(file, name=beside.name, fingerprint=mark)

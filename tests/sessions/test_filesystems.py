@@ -1,4 +1,4 @@
-"""Filesystems that grant a lease and mean nothing by it."""
+"""Filesystems that grant leases which prove nothing."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not ROOT, reason="mounting a file system of our 
 
 @pytest.fixture
 def other_side(world):
-    """Put the sessions on FUSE; give the directory that its other side writes into."""
+    """Mount the sessions on FUSE; yield the directory behind it."""
     back = world.base / "back"
     back.mkdir()
     serving = subprocess.Popen(
@@ -39,48 +39,52 @@ def other_side(world):
 
 @pytest.fixture
 def path(world, conversation, other_side):
-    """Give a session with something to cut, as we see it."""
+    """Return a session with a value to extract, as seen through FUSE."""
     conversation.turn("x" * 4000)
     return world.put("s.jsonl", conversation.bytes())
 
 
-def test_a_lease_on_fuse_does_not_see_the_other_side(path, other_side, puppet):
-    """The reason for the list: the lease is granted while somebody writes the very file."""
+def test_lease_on_fuse_is_granted_while_the_file_is_written(path, other_side, puppet):
+    """The lease is granted and held while a process writes the file behind FUSE."""
     behind = other_side / "main" / "sessions" / path.name
     puppet.ask(f"globals().update(fd=os.open({str(behind)!r}, os.O_WRONLY | os.O_APPEND))")
     descriptor = os.open(path, os.O_RDONLY)
     granted = leases.take(descriptor)
     puppet.ask("os.write(fd, b'{}\\n')")
-    still = leases.held(descriptor)
+    held = leases.held(descriptor)
     os.close(descriptor)
 
-    assert (granted, still) == (True, True)
+    assert (granted, held) == (True, True)
 
 
-def test_where_a_lease_proves_nothing_nothing_is_touched(world, path, conversation):
-    """On FUSE a session is skipped, everywhere with the same reason, and stays as it is."""
+def test_session_on_fuse_is_skipped_with_one_reason(world, path, conversation):
+    """A session on FUSE stays as it is; status and doctor name the root, with advice."""
     before = state(world.root)
-    told = reasons(world)
+    seen = reasons(world)
     now = world.settings()
     (root,) = status(now, world.store, world.clock()).roots
-    warned = [one for one in doctor(now, world.store) if one.what.startswith(str(world.root))]
+    warnings = [
+        finding for finding in doctor(now, world.store) if finding.what.startswith(str(world.root))
+    ]
 
-    assert set(told.values()) == {leases.UNPROVEN.format("fuse")}
+    assert set(seen.values()) == {leases.UNPROVEN.format("fuse")}
     assert root.protocol == "nothing: leases prove nothing on fuse"
-    assert [(one.level, "exclusive = true" in one.advice) for one in warned] == [("warning", True)]
+    assert [(finding.level, "exclusive = true" in finding.advice) for finding in warnings] == [
+        ("warning", True)
+    ]
     assert path.read_bytes() == conversation.bytes()
     assert state(world.root) == before
 
 
-def test_an_exclusive_root_is_worked_on(world, path, conversation):
-    """Where the root says that nobody else writes there, values go and come back."""
+def test_exclusive_root_on_fuse_is_pruned_and_restored(world, path, conversation):
+    """On FUSE, values are extracted and restored below an `exclusive` root."""
     roots = [{"path": str(world.root), "exclusive": True}]
-    done = world.scan(keep_recent=0, roots=roots)
+    report = world.scan(keep_recent=0, roots=roots)
     lean = path.read_bytes()
     (root,) = status(world.settings(roots=roots), world.store, world.clock()).roots
     world.restore_all(pristine=True, roots=roots)
 
-    assert done.sessions_changed == 1
+    assert report.sessions_changed == 1
     assert lean != conversation.bytes()
     assert path.read_bytes() == conversation.bytes()
     assert root.protocol == "leases"

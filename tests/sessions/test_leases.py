@@ -1,4 +1,4 @@
-"""The facts about this kernel that the protocol stands on, each shown with real processes."""
+"""Leases and the exchange of names: the facts about the kernel that rewriting relies on."""
 
 import errno
 import fcntl
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason="no lea
 
 
 @pytest.fixture(autouse=True)
-def survivor():
-    """Let this process outlive a lease that would be broken by the wrong signal."""
+def ignored_sigio():
+    """Ignore the default signal of a broken lease, which would kill this process."""
     before = signal.signal(signal.SIGIO, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGIO, before)
@@ -36,20 +36,20 @@ def descriptor(path):
     os.close(descriptor)
 
 
-def test_a_read_only_descriptor_can_hold_a_write_lease(descriptor):
-    """A descriptor opened for reading alone takes a write lease, holds it, and gives it back."""
-    taken = leases.take(descriptor)
+def test_read_only_descriptor_takes_and_drops_a_write_lease(descriptor):
+    """A descriptor opened for reading alone takes a write lease, holds it and drops it."""
+    granted = leases.take(descriptor)
     held = leases.held(descriptor)
     leases.drop(descriptor)
 
-    assert taken
+    assert granted
     assert held
     assert not leases.held(descriptor)
 
 
 @pytest.mark.parametrize("flags", ["os.O_RDONLY", "os.O_WRONLY | os.O_APPEND", "os.O_RDWR"])
-def test_no_lease_while_another_process_has_the_file_open(puppet, path, descriptor, flags):
-    """A lease is refused while another process has the file open in any way, and only then."""
+def test_lease_is_refused_while_another_process_has_the_file_open(puppet, path, descriptor, flags):
+    """A lease is refused while the file is open with any flags, and granted after."""
     other = puppet.ask(f"os.open({path!r}, {flags})")
     refused = leases.take(descriptor)
     puppet.ask(f"os.close({other})")
@@ -58,8 +58,8 @@ def test_no_lease_while_another_process_has_the_file_open(puppet, path, descript
     assert leases.take(descriptor) is True
 
 
-def test_no_lease_while_another_process_maps_the_file(puppet, path, descriptor):
-    """A mapping refuses the lease even when no descriptor is left."""
+def test_lease_is_refused_while_another_process_maps_the_file(puppet, path, descriptor):
+    """A mapping refuses the lease even after its descriptor is closed."""
     other = puppet.ask(f"os.open({path!r}, os.O_RDWR)")
     puppet.ask(f"globals().update(mapped=mmap.mmap({other}, 4))")
     puppet.ask(f"os.close({other})")
@@ -70,8 +70,8 @@ def test_no_lease_while_another_process_maps_the_file(puppet, path, descriptor):
     assert leases.take(descriptor) is True
 
 
-def test_no_lease_while_this_process_has_a_second_descriptor(path, descriptor):
-    """A second descriptor of our own defeats the lease as anybody's would."""
+def test_lease_is_refused_while_this_process_has_a_second_descriptor(path, descriptor):
+    """A second descriptor of the same process refuses the lease like any other."""
     second = os.open(path, os.O_RDONLY)
     refused = leases.take(descriptor)
     os.close(second)
@@ -83,8 +83,8 @@ def test_no_lease_while_this_process_has_a_second_descriptor(path, descriptor):
 @pytest.mark.parametrize(
     "flags", ["os.O_RDONLY", "os.O_WRONLY | os.O_APPEND", "os.O_WRONLY | os.O_TRUNC"]
 )
-def test_an_opener_waits_and_is_let_through(puppet, path, descriptor, flags):
-    """An opener is seen by the holder, waits without an error, and goes on after the drop."""
+def test_opener_blocks_until_the_lease_is_dropped(puppet, path, descriptor, flags):
+    """An opener breaks the lease, waits without an error or effect, and returns after the drop."""
     leases.take(descriptor)
     puppet.say(f"os.open({path!r}, {flags})")
     wait_until(lambda: not leases.held(descriptor))
@@ -98,8 +98,8 @@ def test_an_opener_waits_and_is_let_through(puppet, path, descriptor, flags):
     assert opened > 2
 
 
-def test_a_queued_opener_already_refuses_a_new_lease(puppet, path, descriptor):
-    """Between the drop and the opener's return no lease can slip in: the open counts already."""
+def test_waiting_opener_refuses_a_new_lease(puppet, path, descriptor):
+    """A waiting open counts at once, so no lease is granted between the drop and its return."""
     leases.take(descriptor)
     puppet.say(f"os.open({path!r}, os.O_WRONLY | os.O_APPEND)")
     wait_until(lambda: not leases.held(descriptor))
@@ -112,8 +112,8 @@ def test_a_queued_opener_already_refuses_a_new_lease(puppet, path, descriptor):
     assert leases.take(descriptor) is True
 
 
-def test_an_opener_that_will_not_wait_is_turned_away(puppet, path, descriptor):
-    """A non-blocking open of a leased file fails with EWOULDBLOCK instead of waiting."""
+def test_non_blocking_open_of_a_leased_file_fails(puppet, path, descriptor):
+    """A non-blocking open of a leased file fails with EWOULDBLOCK."""
     leases.take(descriptor)
 
     with pytest.raises(BlockingIOError):
@@ -131,16 +131,16 @@ def test_an_opener_that_will_not_wait_is_turned_away(puppet, path, descriptor):
         "os.unlink({path!r})",
     ],
 )
-def test_a_lease_holds_up_nothing_but_opening(puppet, path, descriptor, call):
-    """Names and attributes change under a lease: that is why they are compared under it."""
+def test_lease_blocks_no_other_call_than_open(puppet, path, descriptor, call):
+    """Names and attributes change under a lease, which is why they are compared under it."""
     leases.take(descriptor)
     puppet.ask(call.format(path=path))
 
     assert leases.held(descriptor)
 
 
-def test_the_lease_stays_with_the_file_when_the_name_changes(puppet, path, descriptor):
-    """The lease is the inode's: an opener under the new name waits as well."""
+def test_lease_follows_a_renamed_file(puppet, path, descriptor):
+    """A lease belongs to the inode: an opener of the new name waits as well."""
     leases.take(descriptor)
     os.rename(path, path + ".moved")
     puppet.say(f"os.open({path + '.moved'!r}, os.O_RDONLY)")
@@ -158,23 +158,23 @@ HOLD = (
 )
 
 
-def test_the_holder_lives_when_its_lease_is_broken(puppet, path):
-    """The signal for a broken lease is one that is ignored by default, so the holder lives on."""
+def test_holder_survives_when_its_lease_is_broken(puppet, path):
+    """The signal asked for a broken lease is ignored by default."""
     holder = Puppet(*(step.format(path=path) for step in HOLD))
     holder.ask("leases.take(fd)")
     puppet.say(f"os.open({path!r}, os.O_RDONLY)")
     wait_until(lambda: holder.ask("leases.held(fd)") is False)
-    asked_for = holder.ask("fcntl.fcntl(fd, fcntl.F_GETSIG)")
+    number = holder.ask("fcntl.fcntl(fd, fcntl.F_GETSIG)")
     holder.ask("leases.drop(fd)")
     opened = puppet.hear()
     holder.kill()
 
-    assert asked_for == signal.SIGURG
+    assert number == signal.SIGURG
     assert opened > 2
 
 
-def test_a_holder_that_asks_for_no_other_signal_is_killed(puppet, path):
-    """The kernel's own choice of signal kills the holder: the reason for asking for another."""
+def test_default_signal_of_a_broken_lease_kills_the_holder(puppet, path):
+    """Without F_SETSIG the kernel sends SIGIO, which kills."""
     holder = Puppet(*(step.format(path=path) for step in HOLD))
     holder.ask("fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)")
     puppet.ask(f"os.open({path!r}, os.O_RDONLY)")
@@ -184,8 +184,8 @@ def test_a_holder_that_asks_for_no_other_signal_is_killed(puppet, path):
     assert died_of == signal.SIGIO
 
 
-def test_a_dead_holder_holds_nothing_up(puppet, path):
-    """When the holder is killed, whoever waits for the file goes on at once."""
+def test_opener_goes_on_when_the_holder_is_killed(puppet, path):
+    """Killing the holder of a lease lets a waiting opener through at once."""
     holder = Puppet(*(step.format(path=path) for step in HOLD))
     holder.ask("leases.take(fd)")
     puppet.say(f"os.open({path!r}, os.O_RDONLY)")
@@ -199,8 +199,8 @@ def test_a_dead_holder_holds_nothing_up(puppet, path):
 
 # Only root can be two users at once; what the owner is told is proven for everybody.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_user_is_told_that_leases_do_not_work(path):
-    """A user who does not own the file gets LeaseUnsupportedError, not a refusal to try again."""
+def test_lease_on_the_file_of_another_user_is_unsupported(path):
+    """A user who does not own the file gets LeaseUnsupportedError, not a refusal."""
     os.chmod(path, 0o666)
     other = Puppet(*(step.format(path=path) for step in HOLD), "os.setuid(65534)")
     with pytest.raises(OSError, match="denied") as refused:
@@ -211,8 +211,8 @@ def test_another_user_is_told_that_leases_do_not_work(path):
     assert refused.value.filename == "LeaseUnsupportedError"
 
 
-def test_what_cannot_be_leased_says_so_and_is_dropped_in_silence(tmp_path):
-    """On what has no leases (a directory here) taking raises, and dropping does nothing."""
+def test_lease_on_a_directory_is_unsupported_and_drop_does_nothing(tmp_path):
+    """Taking a lease on a directory raises LeaseUnsupportedError; dropping it does nothing."""
     directory = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
 
     with pytest.raises(leases.LeaseUnsupportedError):
@@ -230,8 +230,8 @@ def pair(tmp_path):
     os.close(descriptor)
 
 
-def test_the_exchange_swaps_two_names(pair):
-    """After the exchange each name stands for the other's file, inode and all."""
+def test_exchange_swaps_two_names(pair):
+    """After the exchange, each name refers to the inode of the other."""
     directory, descriptor = pair
     inodes = (directory / "one").stat().st_ino, (directory / "two").stat().st_ino
     leases.exchange(descriptor, "one", "two")
@@ -241,11 +241,11 @@ def test_the_exchange_swaps_two_names(pair):
     assert ((directory / "two").stat().st_ino, (directory / "one").stat().st_ino) == inodes
 
 
-@pytest.mark.parametrize("gone", ["one", "two"])
-def test_the_exchange_never_brings_a_deleted_name_back(pair, gone):
-    """With either name gone the exchange raises FileNotFoundError and changes nothing."""
+@pytest.mark.parametrize("missing", ["one", "two"])
+def test_exchange_never_recreates_a_deleted_name(pair, missing):
+    """If either name is missing, the exchange raises FileNotFoundError and changes nothing."""
     directory, descriptor = pair
-    (directory / gone).unlink()
+    (directory / missing).unlink()
     before = {item.name: item.read_text() for item in directory.iterdir() if item.is_file()}
     with pytest.raises(FileNotFoundError):
         leases.exchange(descriptor, "one", "two")
@@ -255,7 +255,7 @@ def test_the_exchange_never_brings_a_deleted_name_back(pair, gone):
     assert after == before
 
 
-def test_the_exchange_takes_names_of_any_bytes(tmp_path):
+def test_exchange_accepts_names_that_are_not_utf8(tmp_path):
     """A name that is not UTF-8 is exchanged like any other."""
     odd = os.fsdecode(b"\xff\n\x1b[31m.jsonl")
     (tmp_path / "one").write_text("1")

@@ -1,4 +1,4 @@
-"""The new file: its bytes, its rights, its times, its owner."""
+"""The new file of a rewrite: its bytes, mode, times, owner and attributes."""
 
 import errno
 import fcntl
@@ -13,16 +13,16 @@ from building.exchange import NEW, OLD, TEMPORARY, found_at, replace, settle
 
 
 @pytest.mark.parametrize("refusal", [None, errno.ENOSYS, errno.EXDEV, errno.EBADF, errno.EPERM, 0])
-def test_what_stays_is_copied_by_the_kernel_or_by_us(path, monkeypatch, refusal):
-    """Where the kernel does not copy, or stops half way, the same bytes stand in the new file."""
-    told = []
+def test_unchanged_bytes_are_copied_by_the_kernel_or_by_hand(path, monkeypatch, refusal):
+    """The new file is the same if copy_file_range fails or stops half way."""
+    counts = []
     copy = os.copy_file_range
 
     def copying(source, target, count, start):
-        told.append(count)
+        counts.append(count)
         if refusal is None:
             return copy(source, target, count, start)
-        if len(told) > 1:
+        if len(counts) > 1:
             if refusal:
                 raise OSError(refusal, os.strerror(refusal))
             return 0
@@ -35,13 +35,13 @@ def test_what_stays_is_copied_by_the_kernel_or_by_us(path, monkeypatch, refusal)
         settle(session, replace(session, splices))
 
     assert path.read_bytes() == b"(" + OLD[:5] + b"++" + OLD[5:10] + OLD[20:-1] + b"!"
-    assert len(told) >= 2
+    assert len(counts) >= 2
     assert [child.name for child in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
-def test_a_disk_that_fails_while_the_kernel_copies_leaves_the_session(path, monkeypatch, error):
-    """Such an error is raised as one of writing is; the session stays, and nothing beside it."""
+def test_disk_error_while_copying_leaves_the_session_unchanged(path, monkeypatch, error):
+    """The error is raised, the session stays, and no temporary file is left."""
 
     def failing(*_):
         raise OSError(error, os.strerror(error))
@@ -55,14 +55,14 @@ def test_a_disk_that_fails_while_the_kernel_copies_leaves_the_session(path, monk
     assert [child.name for child in path.parent.iterdir()] == [path.name]
 
 
-def test_a_late_line_is_appended_whatever_was_copied(path, monkeypatch):
-    """The new file is written at its end again once it is whole, wherever its offset stands."""
+def test_copied_file_is_open_for_appending_at_the_exchange(path, monkeypatch):
+    """Late lines are appended, so both files are in append mode after the copy."""
     monkeypatch.setattr(exchange, "COPIED", 3)
-    seen = []
+    flags = []
     end_now = retire.end_now
 
     def ending(descriptor):
-        seen.append(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
+        flags.append(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
         return end_now(descriptor)
 
     monkeypatch.setattr(retire, "end_now", ending)
@@ -70,12 +70,12 @@ def test_a_late_line_is_appended_whatever_was_copied(path, monkeypatch):
         settle(session, replace(session))
 
     assert path.read_bytes() == NEW
-    assert seen
-    assert all(seen)
+    assert flags
+    assert all(flags)
 
 
-def test_a_temporary_name_that_is_taken_is_never_used(session, path):
-    """A file that stands under the temporary name, or a link there, is not written through."""
+def test_existing_temporary_name_is_not_written_through(session, path):
+    """A link under the temporary name raises FileExistsError, and its target stays."""
     beside = path.with_name("precious")
     beside.write_bytes(b"precious")
     os.symlink(beside, path.with_name(TEMPORARY))
@@ -87,13 +87,13 @@ def test_a_temporary_name_that_is_taken_is_never_used(session, path):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o660, 0o400])
-def test_mode_and_times_stay(path, mode):
-    """The new file has the old one's mode and times, to the nanosecond, also when idle."""
+def test_mode_times_and_owner_are_preserved(path, mode):
+    """The new file has the old one's mode, owner, and times to the nanosecond."""
     os.chmod(path, mode)
     before = path.stat()
     with open_session(found_at(path)) as session:
-        done = replace(session)
-        settle(session, done)
+        exchanged = replace(session)
+        settle(session, exchanged)
     after = path.stat()
 
     assert after.st_mode == before.st_mode
@@ -103,8 +103,8 @@ def test_mode_and_times_stay(path, mode):
 
 # Others cannot work for somebody else, so that for them there is nothing to keep.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_the_owner_stays_when_root_works_for_somebody(path):
-    """A file of another user still belongs to that user and group after root replaced it."""
+def test_owner_is_preserved_when_root_rewrites(path):
+    """A file of another user keeps its user and group after root rewrote it."""
     os.chown(path, 65534, 65533)
     with open_session(found_at(path)) as session:
         replace(session)
@@ -112,13 +112,13 @@ def test_the_owner_stays_when_root_works_for_somebody(path):
     assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65533)
 
 
-def test_the_temporary_file_is_nobody_elses_from_birth(session, path, monkeypatch):
-    """Before it has the session's mode, the temporary file can be read by its owner alone."""
-    seen = []
+def test_temporary_file_is_private_from_its_creation(session, path, monkeypatch):
+    """Until it gets the session's mode, only its owner can read the temporary file."""
+    modes = []
     write = retire.write
 
     def writing(descriptor, data):
-        seen.append(os.fstat(descriptor).st_mode & 0o777)
+        modes.append(os.fstat(descriptor).st_mode & 0o777)
         write(descriptor, data)
 
     monkeypatch.setattr(retire, "write", writing)
@@ -128,11 +128,11 @@ def test_the_temporary_file_is_nobody_elses_from_birth(session, path, monkeypatc
     finally:
         os.umask(old)
 
-    assert set(seen) == {0o600}
+    assert set(modes) == {0o600}
 
 
-def test_extended_attributes_stay(path):
-    """What somebody noted in extended attributes, and access lists, stand on the new file too."""
+def test_extended_attributes_and_access_lists_are_preserved(path):
+    """The new file has the user attributes and the access list of the old one."""
     access_list = struct.pack("<I", 2) + b"".join(
         struct.pack("<HHI", tag, permissions, who)
         for tag, permissions, who in [
@@ -154,8 +154,8 @@ def test_extended_attributes_stay(path):
     assert "system.posix_acl_access" in before
 
 
-def test_a_hole_stays_a_hole(path):
-    """A sparse session takes no more room on the disk afterwards, and reads the same."""
+def test_hole_of_a_sparse_session_stays_a_hole(path):
+    """A sparse session takes no more room on the disk after a rewrite, and reads the same."""
     with open(path, "r+b") as handle:
         handle.truncate(len(OLD) + (64 << 20))
         handle.seek(0, os.SEEK_END)

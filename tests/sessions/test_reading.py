@@ -1,4 +1,4 @@
-"""Lines as bytes, from either end, in bounded memory; and what is opened at all."""
+"""Opening a session, and reading its lines from either end in bounded memory."""
 
 import os
 import stat
@@ -43,12 +43,12 @@ def reference(data, longest):
 
 
 def unnumbered(lines):
-    """Take the numbers away, which are not known from behind."""
+    """Return the lines without their numbers, which are unknown when reading backward."""
     return [Line(0, line.offset, line.raw, terminated=line.terminated) for line in lines]
 
 
 def read(data, chunk, longest, cut_off=0):
-    """Read bytes as lines from both ends, with small limits."""
+    """Return the lines of `data` read forward and backward, with small limits."""
     limits = reading.CHUNK, reading.LONGEST_LINE
     reading.CHUNK, reading.LONGEST_LINE = chunk, longest
     descriptor = in_memory(data)
@@ -61,8 +61,8 @@ def read(data, chunk, longest, cut_off=0):
 
 
 @given(data=CONTENT, chunk=st.integers(1, 9), longest=st.integers(1, 30))
-def test_lines_are_the_same_from_either_end_whatever_the_chunks(data, chunk, longest):
-    """Reading forward and backward agree with the plain cut at newlines, for every chunk size."""
+def test_lines_are_the_same_forward_and_backward(data, chunk, longest):
+    """Reading from either end splits at newlines, for every chunk size."""
     expected = reference(data, longest)
     forward, backward = read(data, chunk, longest)
 
@@ -71,16 +71,16 @@ def test_lines_are_the_same_from_either_end_whatever_the_chunks(data, chunk, lon
 
 
 @given(data=CONTENT, chunk=st.integers(1, 9))
-def test_the_lines_and_their_newlines_are_the_whole_file(data, chunk):
-    """Every byte of the file belongs to exactly one line or is the newline after one."""
+def test_lines_and_newlines_add_up_to_the_file(data, chunk):
+    """Every byte of the file is in exactly one line or is the newline after one."""
     forward, _ = read(data, chunk, 1 << 20)
 
     assert b"".join(line.raw + b"\n" * line.terminated for line in forward) == data
 
 
 @given(data=CONTENT, chunk=st.integers(1, 9), cut_off=st.integers(0, 20))
-def test_what_came_after_the_opening_is_not_read(data, chunk, cut_off):
-    """Only the size at the time of opening counts; bytes beyond it do not exist."""
+def test_bytes_appended_after_opening_are_not_read(data, chunk, cut_off):
+    """Bytes beyond the size at the time of opening are not read."""
     cut_off = min(cut_off, len(data))
     expected = reference(data[: len(data) - cut_off], 1 << 20)
     forward, backward = read(data, chunk, 1 << 20, cut_off)
@@ -91,7 +91,7 @@ def test_what_came_after_the_opening_is_not_read(data, chunk, cut_off):
 
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
 def test_only_a_newline_ends_a_line(separator):
-    """What Python's splitlines would cut at stands inside a line like any other character."""
+    """The other separators of str.splitlines are ordinary characters of a line."""
     data = f'{{"text":"a{separator}b"}}\n{{}}\n'.encode()
     forward, backward = read(data, 3, 1 << 20)
 
@@ -101,8 +101,8 @@ def test_only_a_newline_ends_a_line(separator):
 
 @pytest.mark.parametrize("newline", [b"\n", b""])
 @pytest.mark.parametrize("chunk", [1, 7, 50, 51, 52, 1000])
-def test_a_line_beyond_the_cap_is_carried_along(chunk, newline):
-    """A line that is too long has its place but no content; its neighbours are read as ever."""
+def test_line_above_the_limit_is_listed_without_content(chunk, newline):
+    """A line that is too long has a place but no content; its neighbours are read."""
     data = b"before\n" + b"x" * 51 + newline
     forward, backward = read(data + b"after\n" * bool(newline), chunk, 50)
 
@@ -112,15 +112,15 @@ def test_a_line_beyond_the_cap_is_carried_along(chunk, newline):
 
 
 @pytest.mark.parametrize("length", [49, 50])
-def test_a_line_up_to_the_cap_is_read(length):
-    """The cap itself is still read."""
+def test_line_of_exactly_the_limit_is_read(length):
+    """Lines of the limit's length, and one byte less, are read."""
     data = b"x" * length + b"\n"
 
     assert read(data, 7, 50)[0] == [Line(1, 0, data[:-1])]
 
 
-def test_memory_does_not_grow_with_a_line_that_never_ends(monkeypatch):
-    """What is pending never holds more than the cap and one chunk, from either end."""
+def test_memory_is_bounded_for_a_line_without_end(monkeypatch):
+    """A pending line never holds more than the limit and one chunk."""
     monkeypatch.setattr(reading, "CHUNK", 1 << 10)
     monkeypatch.setattr(reading, "LONGEST_LINE", 4 << 10)
     longest = []
@@ -144,18 +144,18 @@ def test_memory_does_not_grow_with_a_line_that_never_ends(monkeypatch):
     chunk=st.integers(1, 9),
     places=st.tuples(*[st.integers(0, 70)] * 2),
 )
-def test_a_range_is_read_by_position_and_ends_with_the_file(data, chunk, places):
-    """A range gives its bytes whatever the chunk, and fewer where the file ends before it."""
+def test_range_is_read_by_position_up_to_the_end_of_the_file(data, chunk, places):
+    """A range is the same for every chunk size, and shorter if the file ends before it."""
     start, end = min(places), max(places)
     descriptor = in_memory(data)
     limit, reading.CHUNK = reading.CHUNK, chunk
     try:
-        got = b"".join(read_range(descriptor, start, end))
+        content = b"".join(read_range(descriptor, start, end))
     finally:
         reading.CHUNK = limit
         os.close(descriptor)
 
-    assert got == data[start:end]
+    assert content == data[start:end]
 
 
 @pytest.fixture
@@ -165,28 +165,29 @@ def found(world):
     return next(one for one in discover([Root(str(world.root))]) if isinstance(one, SessionFile))
 
 
-def held_open(below):
-    places = []
+def open_files(below):
+    """Return the paths below a directory that this process has open."""
+    paths = []
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
-            places.append(os.readlink(f"/proc/self/fd/{number}"))
-    return sorted(place for place in places if place.startswith(below))
+            paths.append(os.readlink(f"/proc/self/fd/{number}"))
+    return sorted(place for place in paths if place.startswith(below))
 
 
-def test_a_session_is_held_by_one_descriptor(found):
-    """Opening uses one descriptor on the file and one on its directory, and leaves none behind."""
+def test_session_is_open_through_one_descriptor(found):
+    """The file and its directory are open once each, not inheritable, and closed at the end."""
     with open_session(found) as session:
-        during = held_open(found.root)
+        opened = open_files(found.root)
         list(session.lines)
         inherited = os.get_inheritable(session.descriptor), os.get_inheritable(session.directory)
 
-    assert during == [found.directory, found.path]
-    assert held_open(found.root) == []
+    assert opened == [found.directory, found.path]
+    assert open_files(found.root) == []
     assert inherited == (False, False)
 
 
-def test_an_opened_session_says_what_it_is(found):
-    """What the replacement must keep is taken from the descriptor: mode, owner, times, state."""
+def test_opened_session_has_status_fingerprint_and_content(found):
+    """The status of an opened session is that of its descriptor."""
     with open_session(found) as session:
         status = os.fstat(session.descriptor)
 
@@ -199,8 +200,8 @@ def test_an_opened_session_says_what_it_is(found):
         assert [line.terminated for line in session.lines] == [True, True, False]
 
 
-def test_reading_leaves_the_access_time(found):
-    """Looking at a session does not change when it was last read."""
+def test_reading_preserves_the_access_time(found):
+    """Reading a session does not change its access time."""
     os.utime(found.path, ns=(10**18, 2 * 10**18))
     with open_session(found) as session:
         list(session.lines)
@@ -208,8 +209,8 @@ def test_reading_leaves_the_access_time(found):
     assert os.stat(found.path).st_atime_ns == 10**18
 
 
-def test_a_directory_swapped_for_a_link_is_not_entered(world, found):
-    """A session is reached step by step below its root; a link on the way is refused."""
+def test_link_on_the_path_to_a_session_is_refused(world, found):
+    """A session is opened step by step below its root, so a directory that became a link fails."""
     moved = world.base / "elsewhere"
     world.directory.rename(moved)
     os.symlink(moved, world.directory)

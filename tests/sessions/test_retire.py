@@ -1,4 +1,4 @@
-"""The old file goes, after a last look at what came late."""
+"""Removing the old file after an exchange, and the lines appended to it late."""
 
 import os
 import time
@@ -24,42 +24,39 @@ from building.exchange import (
 from building.processes import wait_until
 
 
-def test_bytes_after_the_leases_are_found_by_the_last_look(session, path, puppet):
-    """Who reaches the old file after the leases were dropped keeps its line, in its order.
-
-    It was written before the one in the new file, so that the old file gets its name back.
-    """
-    done = replace(session)
+def test_line_in_the_old_file_after_the_leases_is_kept_in_order(session, path, puppet):
+    """The late line was written first, so the old file gets its name back, with both lines."""
+    exchanged = replace(session)
     puppet.ask(f"globals().update(fd=os.open({str(path.with_name(TEMPORARY))!r}, {APPEND}))")
     puppet.ask(f"os.write(fd, {LATE!r})")
     time.sleep(0.02)  # the clock of files is a coarse one
     append(path, b"{}\n")
     with pytest.raises(StaysError):
-        settle(session, done, patience=0.05)
-    kept = path.with_name(TEMPORARY).read_bytes()
+        settle(session, exchanged, patience=0.05)
+    old_file = path.with_name(TEMPORARY).read_bytes()
     puppet.ask("os.close(fd)")
-    saved = settle(session, done)
+    saved = settle(session, exchanged)
 
-    assert kept == OLD + LATE
+    assert old_file == OLD + LATE
     assert saved == 3
     assert path.read_bytes() == OLD + LATE + b"{}\n"
     assert names(path) == [NAME]
 
 
-def test_bytes_that_were_moved_over_already_are_not_moved_twice(session, path):
-    """Settling that was stopped between moving and removing may be done again."""
-    done = replace(session)
+def test_moved_lines_are_not_moved_twice(session, path):
+    """Removal may be repeated after it stopped between the move and the deletion."""
+    exchanged = replace(session)
     append(path.with_name(TEMPORARY), LATE)
     append(path, LATE + b"{}\n")
-    saved = settle(session, done, ledger=begun(path))
+    saved = settle(session, exchanged, ledger=ledger_of_a_begun_move(path))
 
     assert saved == 0
     assert path.read_bytes() == NEW + LATE + b"{}\n"
     assert names(path) == [NAME]
 
 
-def begun(path):
-    """Give a ledger in which it stands that lines were being moved to a file."""
+def ledger_of_a_begun_move(path):
+    """Return the ledger of a move of lines that has begun."""
     ledger = Ledger()
     ledger.begun = path.stat().st_ino
     return ledger
@@ -70,58 +67,58 @@ MORE = b'{"id":6}\n', b'{"id":7}\n'
 BEAT = b'{"type":"beat"}\n'
 
 
-def test_identical_lines_are_two_lines(session, path):
-    """A line in the old file and the same in the new one are both kept: nothing had been moved."""
-    done = replace(session)
+def test_identical_lines_in_both_files_are_both_kept(session, path):
+    """A line in the old file and the same line in the new one are two lines if none was moved."""
+    exchanged = replace(session)
     append(path.with_name(TEMPORARY), BEAT)
     append(path, BEAT)
-    settle(session, done)
+    settle(session, exchanged)
 
     assert path.read_bytes() in (OLD + BEAT * 2, NEW + BEAT * 2)
     assert names(path) == [NAME]
 
 
-def test_identical_lines_that_may_have_been_moved_both_stay(session, path):
-    """Where a crash leaves it open whether the line is the other's, nothing is guessed."""
-    done = replace(session)
+def test_both_files_stay_if_a_line_may_have_been_moved(session, path):
+    """After a crash that leaves open whether a line was moved, both files stay."""
+    exchanged = replace(session)
     append(path.with_name(TEMPORARY), BEAT)
     append(path, BEAT)
     with pytest.raises(StaysError, match="after a crash it is unknown"):
-        settle(session, done, ledger=begun(path))
+        settle(session, exchanged, ledger=ledger_of_a_begun_move(path))
 
     assert path.read_bytes() == NEW + BEAT
     assert path.with_name(TEMPORARY).read_bytes() == OLD + BEAT
 
 
-@pytest.mark.parametrize("done", [0, 7, len(LATE), len(LATE) + 3])
-def test_lines_behind_some_that_were_moved_come_after_all_of_them(session, path, done):
-    """Where a crash stopped the moving, also within a line, and others wrote behind it."""
-    done_before = replace(session)
+@pytest.mark.parametrize("moved", [0, 7, len(LATE), len(LATE) + 3])
+def test_interrupted_move_keeps_later_lines_behind_moved_ones(session, path, moved):
+    """A move that stopped anywhere, also within a line, is completed before lines written later."""
+    exchanged = replace(session)
     late = LATE + b'{"id":4}\n'
     append(path.with_name(TEMPORARY), late)
-    append(path, late[:done] + NEXT)
-    settle(session, done_before, ledger=begun(path))
+    append(path, late[:moved] + NEXT)
+    settle(session, exchanged, ledger=ledger_of_a_begun_move(path))
 
     assert path.read_bytes() == OLD + late + NEXT
     assert names(path) == [NAME]
 
 
-def test_lines_in_both_files_come_in_the_order_of_the_files(session, path):
-    """Whoever writes the old file had opened it earlier: it gets its name back, and its lines."""
-    done = replace(session)
+def test_lines_of_the_old_file_come_before_lines_of_the_new_one(session, path):
+    """Who writes the old file opened it first, so it gets its name back, with both lines."""
+    exchanged = replace(session)
     append(path, NEXT)
     append(path.with_name(TEMPORARY), LATE)
-    settle(session, done)
+    settle(session, exchanged)
 
     assert path.read_bytes() == OLD + LATE + NEXT
     assert names(path) == [NAME]
 
 
-def test_lines_keep_their_order_while_the_old_file_gets_its_name_back(
+def test_order_is_kept_while_the_old_file_gets_its_name_back(
     session, path, puppet, race, monkeypatch
 ):
-    """Who waits to open the new file meanwhile has its line moved before anybody's next one."""
-    done = replace(session)
+    """The line of an opener that waits for the new file comes before the next opener's."""
+    exchanged = replace(session)
     append(path, NEXT)
     append(path.with_name(TEMPORARY), LATE)
     exchange_names, steps = FilePair.exchange_names, []
@@ -135,7 +132,7 @@ def test_lines_keep_their_order_while_the_old_file_gets_its_name_back(
         exchange_names(pair)
 
     monkeypatch.setattr(FilePair, "exchange_names", exchanging)
-    settle(session, done, patience=20)
+    settle(session, exchanged, patience=20)
     for _ in steps:
         puppet.hear()
 
@@ -144,10 +141,10 @@ def test_lines_keep_their_order_while_the_old_file_gets_its_name_back(
 
 
 @pytest.mark.parametrize("anew", [False, True])
-def test_a_file_that_got_its_name_back_keeps_it(path, monkeypatch, anew):
-    """Lines that come still later, in both files, cost none of those that came before."""
+def test_old_file_that_got_its_name_back_loses_no_later_line(path, monkeypatch, anew):
+    """Lines appended to both files during the way back are kept with all before."""
     with open_session(found_at(path)) as session:
-        done = replace(session)
+        exchanged = replace(session)
     append(path, NEXT)
     old = path.with_name(TEMPORARY)
     if anew:
@@ -164,31 +161,31 @@ def test_a_file_that_got_its_name_back_keeps_it(path, monkeypatch, anew):
 
     monkeypatch.setattr(retire, "retire", appending)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    pair = FilePair(directory, NAME, TEMPORARY, done.pair.ends, done.fingerprint.inode)
+    pair = FilePair(directory, NAME, TEMPORARY, exchanged.pair.ends, exchanged.fingerprint.inode)
     retiring(pair, deadline=time.monotonic() + 20)
     os.close(directory)
-    kept = [line for line in path.read_bytes().splitlines(keepends=True) if line not in OLD]
+    lines = [line for line in path.read_bytes().splitlines(keepends=True) if line not in OLD]
 
-    assert sorted(kept) == sorted([LATE, NEXT, *MORE])
+    assert sorted(lines) == sorted([LATE, NEXT, *MORE])
     assert names(path) == [NAME]
 
 
-def test_a_session_deleted_after_the_exchange_stays_deleted(session, path):
-    """The last look removes the old file and brings nothing back."""
-    done = replace(session)
+def test_session_deleted_after_the_exchange_stays_deleted(session, path):
+    """Removing the old file does not recreate the session, even with a late line."""
+    exchanged = replace(session)
     append(path.with_name(TEMPORARY), LATE)
     path.unlink()
-    settle(session, done)
+    settle(session, exchanged)
 
     assert names(path) == []
 
 
-def test_settling_twice_is_no_error(path):
-    """Where the old file is gone already there is nothing to do."""
+def test_removing_the_old_file_twice_is_no_error(path):
+    """If the old file is gone, there is nothing to do."""
     with open_session(found_at(path)) as session:
-        done = replace(session)
+        exchanged = replace(session)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    pair = FilePair(directory, NAME, TEMPORARY, done.pair.ends)
+    pair = FilePair(directory, NAME, TEMPORARY, exchanged.pair.ends)
     saved = [retire.retire(pair, deadline=0) for _ in "12"]
     os.close(directory)
 

@@ -1,4 +1,4 @@
-"""The hand that reads and changes rows, on databases that OpenClaw wrote."""
+"""Sessions in OpenClaw databases: reading their rows as lines, and changing rows."""
 
 import json
 import os
@@ -32,8 +32,8 @@ PLACEHOLDER = b'"[[extracted-x]]"'
 NOBODY = 65534
 
 
-def cuts(session, largest=1000):
-    """Plan to cut the text of every large tool result: edits by offset."""
+def edits_of(session, largest=1000):
+    """Return edits that replace the text of every large tool result."""
     edits = []
     for line in session.lines:
         message = json.loads(line.raw).get("message", {})
@@ -47,7 +47,7 @@ def cuts(session, largest=1000):
 
 
 def prepared(session, edits, originals=()):
-    """Prepare the new columns of all rows that edits fall on."""
+    """Return the new columns of every row that has an edit."""
     wide = session.schema.compressing
     return [
         rewritten(
@@ -63,7 +63,7 @@ def allowed(session, now=LATER):
 
 
 def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
-    """Change rows as the product does; give what was written."""
+    """Change rows with the real writer; return its result."""
     with row_writing.writing(str(claw.path)) as writer:
         return writer.change(
             session.window.session, edits, gate or allowed(session), durable=durable,
@@ -72,19 +72,19 @@ def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
 
 
 def look(claw, session=GATEWAY):
-    """Open a session, cut everything large in thought, and release the database."""
+    """Open a session, prepare the edits of everything large, and release the database."""
     with open_rows(claw.session(session)) as opened:
-        return opened, prepared(opened, cuts(opened))
+        return opened, prepared(opened, edits_of(opened))
 
 
-def reads():
-    """Count the calls by which this process has read from files."""
-    with open("/proc/self/io") as told:
-        return int(next(line for line in told if line.startswith("syscr")).split()[1])
+def read_calls():
+    """Return how many read calls this process has made."""
+    with open("/proc/self/io") as statistics:
+        return int(next(line for line in statistics if line.startswith("syscr")).split()[1])
 
 
-def everything(claw):
-    """Dump every table of the database but for what a change of rows may change."""
+def all_tables(claw):
+    """Return the rows of every table of the database."""
     with closing(plain_connection(claw.path)) as connection:
         tables = [
             name for (name,) in connection.execute(
@@ -95,11 +95,11 @@ def everything(claw):
 
 
 class TestLines:
-    """A session in rows is read like a file of its events."""
+    """Rows of a session, read as lines."""
 
     @pytest.mark.parametrize("session", [GATEWAY, LOCAL])
     def test_events_are_lines_with_offsets(self, every_claw, session):
-        """Each event is one line, in order, at the offset that a file would give it."""
+        """Each event is one line, in order, at the offset that it would have in a file."""
         texts = every_claw.texts(session)
         whole = b"".join(text + b"\n" for text in texts)
 
@@ -112,8 +112,8 @@ class TestLines:
         assert all(line.terminated for line in lines)
         assert opened.fingerprint.size == len(whole)
 
-    def test_backward_is_the_same_from_the_other_end(self, every_claw, monkeypatch):
-        """Read from the end, the same lines come in the opposite order, however few at a time."""
+    def test_backward_yields_the_same_lines_in_reverse(self, every_claw, monkeypatch):
+        """Reading backward yields the same lines in small chunks, too."""
         monkeypatch.setattr("brainsurgeon.sessions.row_listing.CHUNK", 5000)
         with open_rows(every_claw.session(GATEWAY)) as opened:
             forward = [(line.offset, line.raw) for line in opened.lines]
@@ -121,7 +121,7 @@ class TestLines:
 
         assert backward == forward[::-1]
 
-    def test_any_range_of_bytes_can_be_read(self, claw):
+    def test_range_of_bytes_is_read_across_lines(self, claw):
         """A range is read as from a file, across lines and beyond the end."""
         whole = b"".join(text + b"\n" for text in claw.texts(GATEWAY))
         chance = random.Random(7)
@@ -131,20 +131,20 @@ class TestLines:
                 end = start + chance.randrange(9000)
                 assert opened.read(start, end) == whole[start:end]
 
-    def test_a_log_is_read_with_its_database(self, claw):
-        """What stands only in the write-ahead log is seen, and the log stays."""
+    def test_write_ahead_log_is_read_and_left_as_it_is(self, claw):
+        """Rows that are only in the write-ahead log are read, and the log stays."""
         writer = plain_connection(claw.path)
         writer.execute("UPDATE session_windows SET model = 'seen' WHERE session_id = ?", (GATEWAY,))
-        keep = Path(f"{claw.path}-wal").read_bytes()
+        log = Path(f"{claw.path}-wal").read_bytes()
         texts = claw.texts(GATEWAY)
         with open_rows(claw.session(GATEWAY)) as opened:
             assert [line.raw for line in opened.lines] == texts
 
-        assert Path(f"{claw.path}-wal").read_bytes() == keep
+        assert Path(f"{claw.path}-wal").read_bytes() == log
         writer.close()
 
-    def test_a_database_that_comes_alive_while_it_is_read_is_busy(self, claw):
-        """Read without locks, a database that its agent opens meanwhile is not believed."""
+    def test_database_opened_by_its_agent_while_read_is_busy(self, claw):
+        """A database read without locks raises BusyError if its agent opens it meanwhile."""
         with pytest.raises(BusyError, match="began to use it"):
             self._read_while_it_is_written(claw)
 
@@ -154,8 +154,8 @@ class TestLines:
             with closing(plain_connection(claw.path)) as agent:
                 agent.execute("UPDATE session_windows SET model = 'x'")
 
-    def test_rows_that_change_while_they_are_read_are_refused(self, claw):
-        """An event that is not as long as the index said is no line of the same session."""
+    def test_event_that_changes_while_read_is_refused(self, claw):
+        """An event whose length differs from the index raises RefusedError."""
         agent = plain_connection(claw.path)
         agent.execute("UPDATE session_windows SET model = 'open'")
         with closing(agent), open_rows(claw.session(GATEWAY)) as opened:
@@ -166,7 +166,7 @@ class TestLines:
                 list(opened.lines)
 
     def test_a_damaged_event_is_refused(self, claw):
-        """A compressed row that does not unpack to what it promises is left alone."""
+        """A compressed row that does not unpack raises RefusedError."""
         claw.sql("UPDATE transcript_events SET event_zstd = x'28b52ffd00' WHERE seq = 6")
         with (
             open_rows(claw.session(GATEWAY)) as opened,
@@ -175,19 +175,19 @@ class TestLines:
             list(opened.lines)
 
     def test_a_missing_session_is_refused(self, claw):
-        """A session that the database does not have any more is said to be missing."""
-        found = replace(claw.session(GATEWAY), name="nobody")
-        with pytest.raises(RefusedError, match="no such session"), open_rows(found):
+        """A session that is not in the database raises RefusedError."""
+        missing = replace(claw.session(GATEWAY), name="nobody")
+        with pytest.raises(RefusedError, match="no such session"), open_rows(missing):
             pass
 
 
 class TestPlanning:
-    """Splices by offset become rows; nothing here touches a disk."""
+    """Edits by offset, sorted by row."""
 
     INDEX = RowIndex([(0, 10), (1, 0), (5, 20)])
 
-    def test_an_index_knows_where_each_event_stands(self):
-        """Offsets count each event's bytes and one newline."""
+    def test_index_returns_the_place_of_each_event(self):
+        """Offsets count the bytes of each event and one newline."""
         assert [self.INDEX[n] for n in range(3)] == [
             RowPlace(0, 0, 10), RowPlace(1, 11, 0), RowPlace(5, 12, 20),
         ]  # fmt: skip
@@ -196,34 +196,34 @@ class TestPlanning:
         with pytest.raises(ValueError, match="no line"):
             self.INDEX.at(33)
 
-    def test_edits_are_sorted_by_row(self):
-        """Each edit falls on the row whose line it stands in."""
+    def test_edits_are_assigned_to_the_row_of_their_line(self):
+        """Each edit belongs to the row of its line, in the order of the rows."""
         swaps = [Swap(14, 16, b"x"), Swap(2, 4, b"y"), Swap(20, 20, b"z")]
 
-        found = by_row(self.INDEX, swaps)
+        rows = by_row(self.INDEX, swaps)
 
-        assert [(row.place.seq, row.edits) for row in found] == [
+        assert [(row.place.seq, row.edits) for row in rows] == [
             (0, (swaps[1],)), (5, (swaps[0], swaps[2])),
         ]  # fmt: skip
-        assert found[0].text_after(b"0123456789", know_nothing) == b"01y456789"
-        assert found[1].text_after(b"abcdefghijklmnopqrst", know_nothing) == b"abxefghzijklmnopqrst"
+        assert rows[0].text_after(b"0123456789", know_nothing) == b"01y456789"
+        assert rows[1].text_after(b"abcdefghijklmnopqrst", know_nothing) == b"abxefghzijklmnopqrst"
 
-    def test_an_edit_stays_in_its_line(self):
-        """An edit over the end of a line, or with a newline, is a mistake of ours."""
+    def test_edit_across_lines_is_an_error(self):
+        """An edit across the end of a line, or with a newline, raises ValueError."""
         with pytest.raises(ValueError, match="crosses"):
             by_row(self.INDEX, [Swap(8, 13, b"")])
         (row,) = by_row(self.INDEX, [Swap(2, 4, b"a\nb")])
         with pytest.raises(ValueError, match="beyond"):
             row.text_after(b"0123456789", know_nothing)
 
-    def test_overlapping_edits_are_a_mistake(self):
-        """Edits that overlap are never carried out."""
+    def test_overlapping_edits_are_an_error(self):
+        """Edits of a row that overlap raise ValueError."""
         row = RowPlan(RowPlace(0, 0, 10), (Swap(1, 5, b"a"), Swap(3, 6, b"b")))
         with pytest.raises(ValueError, match="out of order"):
             row.text_after(b"0123456789", know_nothing)
 
-    def test_a_text_takes_its_own_columns_back(self):
-        """A row whose text is what the agent once kept takes those columns, another is plain."""
+    def test_restored_text_gets_its_original_columns_back(self):
+        """A row with its original text gets the original columns, any other text plain ones."""
         row = RowPlan(RowPlace(3, 100, 4), (Swap(101, 103, b"bc"),))
         known = Payload(b"abcd", None, None, None)
         other = Payload(b"abce", None, None, None)
@@ -235,20 +235,20 @@ class TestPlanning:
         assert edit(known) == RowEdit(3, ours, known)
         assert edit(other).after == edit(None).after == Payload(b"abcd", None, 4, None)
 
-    def test_chunks_go_from_the_newest_row_to_the_oldest(self):
-        """No chunk has more rows or bytes than one transaction takes; a giant row goes alone."""
+    def test_chunks_are_bounded_and_go_from_newest_to_oldest(self):
+        """No chunk has more rows or bytes than one transaction takes; a huge row has its own."""
         index = RowIndex([(seq, 3_000_000 if seq in (5, 6) else 100) for seq in range(200)])
         places = [index[number] for number in range(200)]
-        planned = by_row(index, [Swap(one.offset, one.offset + 9, b"x") for one in places])
+        planned = by_row(index, [Swap(place.offset, place.offset + 9, b"x") for place in places])
 
-        found = [[row.place.seq for row in chunk] for chunk in chunks(planned)]
+        seqs = [[row.place.seq for row in chunk] for chunk in chunks(planned)]
 
-        assert [seq for chunk in found for seq in chunk] == list(range(199, -1, -1))
-        assert [len(chunk) for chunk in found] == [64, 64, 64, 1, 1, 1, 5]
-        assert max(map(len, found)) == row_writing.MOST_ROWS
+        assert [seq for chunk in seqs for seq in chunk] == list(range(199, -1, -1))
+        assert [len(chunk) for chunk in seqs] == [64, 64, 64, 1, 1, 1, 5]
+        assert max(map(len, seqs)) == row_writing.MOST_ROWS
 
-    def test_what_comes_back_comes_last_and_from_the_oldest(self):
-        """A signature leaves before anything in front of it changes, and comes back after it."""
+    def test_rows_with_restorations_come_last_from_the_oldest(self):
+        """A signature is removed before anything in front of it changes, and restored after it."""
         index = RowIndex([(seq, 100) for seq in range(10)])
         edits = []
         for seq in range(10):
@@ -263,17 +263,17 @@ class TestPlanning:
 
 
 class TestChanging:
-    """One transaction changes rows, all of them or none."""
+    """Changing rows in one transaction, all or none."""
 
-    def test_a_cut_changes_the_rows_and_what_tells_the_agent(self, every_claw):
-        """Only the rows, the generation and the transcript's time differ afterwards."""
-        before = everything(every_claw)
+    def test_extraction_changes_rows_generation_and_time_only(self, every_claw):
+        """Of all tables only the rows, the generation and the transcript's time change."""
+        before = all_tables(every_claw)
         texts = every_claw.texts(GATEWAY)
         session, edits = look(every_claw)
 
-        done = write(every_claw, session, edits)
+        written = write(every_claw, session, edits)
 
-        after = everything(every_claw)
+        after = all_tables(every_claw)
         changed = {
             name: [(a, b) for a, b in zip(before[name], after[name], strict=True) if a != b]
             for name in before if before[name] != after[name]
@@ -286,40 +286,40 @@ class TestChanging:
         assert len(changed["transcript_events"]) == len(edits) > 3
         assert len(changed["transcript_rewrite_watermarks"]) == 1
         (windows,) = changed["session_windows"]
-        assert [b for a, b in zip(*windows, strict=True) if a != b] == [done.at]
-        now = every_claw.texts(GATEWAY)
-        assert len(now) == len(texts)
-        assert b"".join(now).count(PLACEHOLDER) == len(edits)
+        assert [b for a, b in zip(*windows, strict=True) if a != b] == [written.at]
+        new_texts = every_claw.texts(GATEWAY)
+        assert len(new_texts) == len(texts)
+        assert b"".join(new_texts).count(PLACEHOLDER) == len(edits)
         assert every_claw.sound() == []
 
-    def test_a_row_of_ours_is_text_alone(self, claw):
-        """A changed row is stored as its text, with its length and no digest for navigation."""
+    def test_changed_row_is_stored_as_plain_text(self, claw):
+        """A changed row has text and length, but no compressed copy and no navigation digest."""
         session, edits = look(claw)
         write(claw, session, edits)
 
-        ours = {row[0]: row[1:] for row in claw.columns(GATEWAY)}
+        columns = {row[0]: row[1:] for row in claw.columns(GATEWAY)}
         for edit in edits:
-            text, packed, size, navigation = ours[edit.seq]
+            text, packed, size, navigation = columns[edit.seq]
             assert (packed, navigation, size) == (None, None, len(text.encode()))
 
-    def test_the_noted_time_is_later_than_any_before(self, claw):
-        """The transcript's time moves forward even where its clock was ahead of ours."""
+    def test_transcript_time_moves_forward_if_our_clock_is_behind(self, claw):
+        """The new transcript time is later than the old one, also if that is in the future."""
         session, edits = look(claw)
-        noted = session.window
+        window = session.window
 
-        done = write(claw, session, edits, clock=lambda: noted.observed_at / 1000 - 60)
+        written = write(claw, session, edits, clock=lambda: window.observed_at / 1000 - 60)
 
-        assert done.at == max(noted.transcript_at, noted.observed_at) + 1
+        assert written.at == max(window.transcript_at, window.observed_at) + 1
 
-    def test_closing_leaves_no_log_behind(self, claw):
-        """After a change by the only one who has it open, the database stands alone again."""
+    def test_closing_leaves_no_write_ahead_log(self, claw):
+        """The database has no files beside it after the only process that used it."""
         session, edits = look(claw)
         write(claw, session, edits)
 
         assert list(claw.contents()) == ["openclaw-agent.sqlite"]
 
-    def test_one_row_that_differs_refuses_them_all(self, every_claw):
-        """A row that is not, column for column, what was read stops the whole transaction."""
+    def test_row_that_differs_refuses_the_whole_change(self, every_claw):
+        """If one row is not, column for column, as it was read, no row changes."""
         session, edits = look(every_claw)
         other = RowEdit(edits[0].seq, plain(b'{"other":1}', compressing=False), edits[0].after)
         before = every_claw.columns(GATEWAY)
@@ -329,8 +329,8 @@ class TestChanging:
 
         assert every_claw.columns(GATEWAY) == before
 
-    def test_a_changed_digest_for_navigation_counts_as_a_change(self, claw):
-        """All four columns are compared, also the one that OpenClaw derives."""
+    def test_changed_navigation_digest_refuses_the_change(self, claw):
+        """The column that OpenClaw derives is compared as well."""
         session, edits = look(claw)
         edit = next(edit for edit in edits if edit.before.navigation)
         claw.sql("UPDATE transcript_events SET navigation_json = navigation_json || ' '"
@@ -354,10 +354,8 @@ class TestChanging:
             ("PRAGMA user_version = 24", "layout of the database changed"),
         ],
     )  # fmt: skip
-    def test_whatever_happened_since_it_was_read_is_seen_under_the_lock(
-        self, claw, statement, expected
-    ):
-        """A sign that came between reading and writing refuses the change; no byte is written."""
+    def test_change_since_reading_is_seen_under_the_lock(self, claw, statement, expected):
+        """A sign that came after reading refuses the change, and no byte is written."""
         claw.lease()
         claw.sql(
             "UPDATE session_nodes SET entry_json = json_set(entry_json, '$.lastRunId',"
@@ -372,34 +370,34 @@ class TestChanging:
 
         assert claw.contents() == before
 
-    def test_an_agent_that_keeps_the_lock_is_not_waited_for_long(self, claw, monkeypatch):
-        """While its agent holds the write lock for longer than we wait, the answer is busy."""
+    def test_lock_held_by_the_agent_is_busy_after_a_wait(self, claw, monkeypatch):
+        """If the agent holds the write lock for longer than the timeout, BusyError is raised."""
         monkeypatch.setattr(row_writing, "PATIENCE", 0.2)
         session, edits = look(claw)
         gate = allowed(session)
         agent = plain_connection(claw.path)
         agent.execute("BEGIN IMMEDIATE")
-        begun = time.monotonic()
+        started = time.monotonic()
 
         with pytest.raises(BusyError, match="its agent is writing"):
             write(claw, session, edits, gate)
 
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - started < 5
         agent.execute("ROLLBACK")
         agent.close()
 
-    def test_the_agent_waits_and_goes_on(self, claw):
-        """An append that meets our transaction waits until it is over, and both are there."""
+    def test_agent_waits_for_the_transaction_and_goes_on(self, claw):
+        """An agent's update that meets the transaction waits for it, and both changes are kept."""
         session, edits = look(claw)
         gate = allowed(session)
-        waited = []
+        waits = []
 
         def append():
-            begun = time.monotonic()
+            started = time.monotonic()
             with closing(plain_connection(claw.path)) as agent:
                 agent.execute("UPDATE session_windows SET model = 'new' WHERE session_id = ?",
                               (LOCAL,))  # fmt: skip
-            waited.append(time.monotonic() - begun)
+            waits.append(time.monotonic() - started)
 
         thread = threading.Thread(target=append)
 
@@ -411,14 +409,14 @@ class TestChanging:
         write(claw, session, edits, slow)
         thread.join()
 
-        assert waited[0] > 0.1
+        assert waits[0] > 0.1
         assert claw.sql("SELECT model FROM session_windows WHERE session_id = ?", (LOCAL,)) == [
             ("new",)
         ]
         assert b"".join(claw.texts(GATEWAY)).count(PLACEHOLDER) == len(edits)
 
-    def test_an_error_in_the_middle_leaves_everything_as_it_was(self, claw):
-        """Whatever is raised under the lock, the transaction is rolled back."""
+    def test_error_under_the_lock_rolls_back(self, claw):
+        """An exception under the lock, KeyboardInterrupt too, leaves every file as it was."""
         session, edits = look(claw)
         before = claw.contents()
 
@@ -432,15 +430,15 @@ class TestChanging:
 
     # Others write only what is theirs, and what appears beside it is theirs by itself.
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-    def test_what_appears_beside_belongs_to_the_owner(self, claw):
-        """Root changes rows for another user, whose files the log and its index are, too."""
+    def test_files_made_by_root_belong_to_the_owner(self, claw):
+        """If root changes rows, the log and its index belong to the owner of the database."""
         for path in (claw.path, claw.path.parent):
             os.chown(path, NOBODY, NOBODY)
         session, edits = look(claw)
         owners = {}
 
         def gate(_):
-            owners.update((one.name, one.stat().st_uid) for one in claw.path.parent.iterdir())
+            owners.update((file.name, file.stat().st_uid) for file in claw.path.parent.iterdir())
 
         write(claw, session, edits, gate)
 
@@ -449,20 +447,20 @@ class TestChanging:
         assert claw.path.stat().st_uid == NOBODY
 
     @pytest.mark.parametrize(("durable", "level"), [(False, 1), (True, 2)])
-    def test_only_what_must_be_durable_waits_for_the_disk(self, claw, durable, level):
-        """A cut commits without a sync under the lock (NORMAL), a put-back with one (FULL)."""
+    def test_only_a_durable_change_syncs_under_the_lock(self, claw, durable, level):
+        """An extraction commits with synchronous=NORMAL, a restoration with FULL."""
         session, edits = look(claw)
-        said = []
+        levels = []
 
         def gate(connection):
-            said.append(connection.execute("PRAGMA synchronous").fetchone()[0])
+            levels.append(connection.execute("PRAGMA synchronous").fetchone()[0])
 
         write(claw, session, edits, gate, durable=durable)
 
-        assert said == [level]
+        assert levels == [level]
 
-    def test_a_large_row_that_was_just_read_is_not_read_again_under_the_lock(self, claw):
-        """What is compared under the lock, however large, is in memory by then."""
+    def test_large_row_is_not_read_again_under_the_lock(self, claw):
+        """The row is compared with its cached pages, at less than a quarter of its pages read."""
         text = json.dumps({"type": "message", "id": "large", "message": {
             "role": "toolResult", "content": [{"type": "text", "text": "so it says " * 800_000}],
         }}).encode()  # fmt: skip
@@ -479,17 +477,21 @@ class TestChanging:
             opened.lines.database = writer.database
             before = opened.lines.row(place)
             writer.change(
-                GATEWAY, [edit], lambda _: read.append(reads()), compressing=True, durable=False
+                GATEWAY,
+                [edit],
+                lambda _: read.append(read_calls()),
+                compressing=True,
+                durable=False,
             )
-            read.append(reads())
+            read.append(read_calls())
 
         pages = len(text) // keeper.execute("PRAGMA page_size").fetchone()[0]
         keeper.close()
         assert before == edit.before
         assert read[1] - read[0] < pages / 4
 
-    def test_a_holder_that_was_frozen_gives_up_when_it_wakes(self, claw):
-        """A process that stood still under the lock changes nothing any more."""
+    def test_process_frozen_under_the_lock_gives_up(self, claw):
+        """A process that was stopped under the lock rolls back when it continues."""
         worker = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent.parent / "workers" / "holding.py"),
              str(claw.path), GATEWAY],
@@ -509,13 +511,13 @@ class TestChanging:
         assert b"".join(claw.texts(GATEWAY)).count(PLACEHOLDER) == 0
 
     @pytest.mark.parametrize("at", [0, 1, 2])
-    def test_a_link_that_was_put_into_its_path_is_refused(self, claw, at):
-        """The database, its directory or its agent's is a link by now: it is not followed."""
+    def test_link_in_the_path_of_a_database_is_refused(self, claw, at):
+        """If the database or a directory above it became a link, nothing is written."""
         session, edits = look(claw)
         place = [claw.path, *claw.path.parents][at]
-        there = place.rename(claw.base / "elsewhere")
+        target = place.rename(claw.base / "elsewhere")
         before = {path: path.read_bytes() for path in claw.base.rglob("*") if path.is_file()}
-        place.symlink_to(there)
+        place.symlink_to(target)
 
         with pytest.raises(RefusedError, match="a link was put into its path"):
             write(claw, session, edits)
@@ -526,8 +528,8 @@ class TestChanging:
         }  # fmt: skip
 
 
-def test_one_thread_at_a_time_has_a_database_open(claw, monkeypatch):
-    """A second thread of this process waits, since closing a file releases the other's locks."""
+def test_database_is_open_in_one_thread_at_a_time(claw, monkeypatch):
+    """A second thread gets BusyError, since closing a file would release the first one's locks."""
     monkeypatch.setattr(sqlite, "_LOCK_TIMEOUT", 0.1)
     path = str(claw.path)
     with sqlite.reading(path, owned=False), pytest.raises(BusyError, match="open already"):
@@ -536,8 +538,8 @@ def test_one_thread_at_a_time_has_a_database_open(claw, monkeypatch):
     assert not sqlite.held_open(path)
 
 
-def test_the_state_of_a_database_tells_an_idle_one(claw):
-    """Two calls of stat tell whether anything was committed since."""
+def test_state_of_a_database_changes_with_a_commit(claw):
+    """The state from two stat calls is equal without a commit and differs after one."""
     before = sqlite.state_of(str(claw.path))
     assert sqlite.state_of(str(claw.path)) == before
 

@@ -1,4 +1,4 @@
-"""The walk from roots to sessions: what counts as one, and that it never leaves a root."""
+"""Discovery: which files below a root are sessions, and that the walk never leaves the root."""
 
 import ast
 import os
@@ -36,7 +36,7 @@ def put(directory, *names):
 
 
 def paths(*roots, **keywords):
-    return [one.path for one in discover([Root(str(r), **keywords) for r in roots])]
+    return [file.path for file in discover([Root(str(root), **keywords) for root in roots])]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def paths(*roots, **keywords):
         os.fsdecode(b"\xff\xfe.jsonl"),
     ],
 )
-def test_a_live_session_is_known_by_its_name(name, root):
-    """Whatever stands before `.jsonl` is a session, odd characters included, and is found."""
+def test_jsonl_file_is_discovered_as_a_session(name, root):
+    """Any name that ends in `.jsonl` is a session, odd characters included."""
     put(root, name)
 
     assert is_session_name(name)
@@ -88,16 +88,16 @@ def test_a_live_session_is_known_by_its_name(name, root):
         "a.jsonl\n",
     ],
 )
-def test_what_agents_keep_beside_sessions_is_none(name, root):
-    """Archives, checkpoints, trajectories, locks and temporaries are never taken for sessions."""
+def test_other_files_of_agents_are_not_sessions(name, root):
+    """Archives, checkpoints, trajectories, locks and temporary files are not sessions."""
     put(root, name)
 
     assert not is_session_name(name)
     assert paths(root) == []
 
 
-def test_our_temporary_names_are_what_the_knife_uses(world, conversation, monkeypatch):
-    """The names of our temporary files have the one shape that is known as ours."""
+def test_rewrite_names_its_temporary_file_by_the_known_pattern(world, conversation, monkeypatch):
+    """The only temporary file that a rewrite opens matches the pattern TEMPORARY."""
     conversation.turn("x" * 4000)
     world.put("one.jsonl", conversation.bytes())
     used = []
@@ -106,38 +106,38 @@ def test_our_temporary_names_are_what_the_knife_uses(world, conversation, monkey
         os, "open", lambda name, *a, **k: used.append(str(name)) or real(name, *a, **k)
     )
     world.scan(keep_recent=0)
-    ours = {name for name in used if "brainsurgeon-" in name}
+    temporary = {name for name in used if "brainsurgeon-" in name}
 
-    assert len(ours) == 1
-    assert all(TEMPORARY.fullmatch(name) for name in ours)
+    assert len(temporary) == 1
+    assert all(TEMPORARY.fullmatch(name) for name in temporary)
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 16])
-def test_sessions_are_found_below_the_root(root, depth):
-    """A session stands in the root itself or in a directory below it, to a bounded depth."""
+def test_session_is_discovered_up_to_16_directories_deep(root, depth):
+    """A session may lie in the root itself or up to 16 directories below it."""
     directory = root.joinpath(*["d"] * depth)
     put(directory, "a.jsonl")
 
     assert paths(root) == [f"{directory}/a.jsonl"]
 
 
-def test_the_walk_is_not_endless(root):
-    """Deeper than sixteen directories nothing is looked for."""
+def test_session_deeper_than_16_directories_is_not_discovered(root):
+    """The depth of the walk is bounded."""
     put(root.joinpath(*["d"] * 17), "a.jsonl")
 
     assert paths(root) == []
 
 
 @pytest.mark.parametrize("name", ["subagent-artifacts", "node_modules", ".git"])
-def test_directories_that_hold_no_sessions_are_passed_over(root, name):
-    """Directories of artifacts and of other programs are not walked."""
+def test_directories_of_other_programs_are_not_walked(root, name):
+    """Directories of artifacts, packages and version control are skipped."""
     put(root / name, "a.jsonl")
 
     assert paths(root) == []
 
 
-def test_the_order_is_that_of_the_names(root):
-    """Two walks of the same tree list the same sessions in the same order."""
+def test_sessions_are_discovered_in_order_of_their_paths(root):
+    """Within a directory, subdirectories come before files and names are sorted."""
     put(root / "b", "2.jsonl", "1.jsonl")
     put(root / "a", "3.jsonl")
     put(root, "c.jsonl")
@@ -148,22 +148,22 @@ def test_the_order_is_that_of_the_names(root):
 
 
 def test_overlapping_roots_list_each_session_once(root):
-    """A session below two roots, or below one root twice, is found once, under the first."""
+    """A session below two roots, or below one root twice, is listed once, under the first."""
     put(root / "main" / "sessions", "a.jsonl", "b.jsonl")
     inner, link = root / "main", root.parent / "link"
     os.symlink(root, link)
     both = list(discover([Root(str(root)), Root(str(inner)), Root(str(link)), Root(str(root))]))
     turned = list(discover([Root(str(inner)), Root(str(root))]))
 
-    assert [one.path for one in both] == [one.path for one in turned]
+    assert [file.path for file in both] == [file.path for file in turned]
     assert len(both) == 2
-    assert {one.root for one in both} == {str(root)}
-    assert {one.root for one in turned} == {str(inner)}
-    assert {one.agent for one in both + turned} == {"main"}
+    assert {file.root for file in both} == {str(root)}
+    assert {file.root for file in turned} == {str(inner)}
+    assert {file.agent for file in both + turned} == {"main"}
 
 
-def test_a_root_may_be_a_link(root):
-    """The root is the user's word: a link there is followed to its real place."""
+def test_root_that_is_a_link_is_followed(root):
+    """A link as the root is resolved to its target."""
     put(root, "a.jsonl")
     link = root.parent / "link"
     os.symlink(root, link)
@@ -172,7 +172,7 @@ def test_a_root_may_be_a_link(root):
 
 
 def test_links_below_a_root_are_not_followed(root, tmp_path):
-    """No link below a root leads anywhere: not out of it, and not to another place inside."""
+    """No link below a root is followed, neither out of it nor to another place inside."""
     put(tmp_path / "outside", "a.jsonl")
     put(root / "inside", "b.jsonl")
     os.symlink(tmp_path / "outside", root / "directory")
@@ -184,90 +184,90 @@ def test_links_below_a_root_are_not_followed(root, tmp_path):
     assert paths(root) == [f"{root}/inside/b.jsonl"]
 
 
-def test_a_directory_swapped_for_a_link_leads_nowhere(root, tmp_path):
-    """A directory that became a link after it was listed is named as unreadable and not entered."""
+def test_directory_swapped_for_a_link_is_reported_and_not_entered(root, tmp_path):
+    """A directory that became a link after it was listed is unreadable."""
     put(root / "a", "1.jsonl")
     put(root / "b", "2.jsonl")
     put(root / "c", "3.jsonl")
     put(tmp_path / "outside", "secret.jsonl")
-    found = discover([Root(str(root))])
-    first = next(found)
+    walk = discover([Root(str(root))])
+    first = next(walk)
     (root / "b").rename(tmp_path / "moved")
     os.symlink(tmp_path / "outside", root / "b")
-    rest = list(found)
+    rest = list(walk)
 
     assert first.path == f"{root}/a/1.jsonl"
-    assert [one.path for one in rest] == [f"{root}/b", f"{root}/c/3.jsonl"]
+    assert [entry.path for entry in rest] == [f"{root}/b", f"{root}/c/3.jsonl"]
     assert isinstance(rest[0], Unreadable)
 
 
-def test_a_directory_moved_out_is_walked_where_it_was_entered(root, tmp_path):
-    """Each step goes through the directory above: a swap higher up cannot lead the walk away."""
+def test_directory_moved_during_the_walk_is_still_the_one_walked(root, tmp_path):
+    """Each step opens a name in the directory above, so a link higher up is never followed."""
     put(root / "a" / "b", "1.jsonl", "2.jsonl")
     put(tmp_path / "outside" / "b", "1.jsonl", "2.jsonl")
-    found = discover([Root(str(root))])
-    first = next(found)
+    walk = discover([Root(str(root))])
+    first = next(walk)
     (root / "a").rename(tmp_path / "moved")
     os.symlink(tmp_path / "outside", root / "a")
-    second = next(found)
+    second = next(walk)
     inode = (tmp_path / "moved" / "b" / "2.jsonl").stat().st_ino
 
     assert first.path == f"{root}/a/b/1.jsonl"
     assert second.fingerprint.inode == inode
 
 
-def test_what_goes_away_during_the_walk_is_no_error(root):
-    """A session, or a directory, that is deleted between listing and looking is passed over."""
+def test_file_or_directory_deleted_during_the_walk_is_no_error(root):
+    """A session or directory deleted after it was listed is left out."""
     put(root / "a", "1.jsonl", "2.jsonl")
     put(root / "b", "3.jsonl")
-    found = discover([Root(str(root))])
-    first = next(found)
+    walk = discover([Root(str(root))])
+    first = next(walk)
     (root / "a" / "2.jsonl").unlink()
     (root / "b" / "3.jsonl").unlink()
     (root / "b").rmdir()
 
     assert first.path == f"{root}/a/1.jsonl"
-    assert list(found) == []
+    assert list(walk) == []
 
 
-def test_a_session_swapped_for_a_link_is_not_listed(root, tmp_path):
-    """A file that became a link after it was listed is none of ours."""
+def test_session_swapped_for_a_link_is_not_discovered(root, tmp_path):
+    """A file that became a link after its directory was listed is left out."""
     put(root, "1.jsonl", "2.jsonl")
     put(tmp_path / "outside", "secret.jsonl")
-    found = discover([Root(str(root))])
-    next(found)
+    walk = discover([Root(str(root))])
+    next(walk)
     (root / "2.jsonl").unlink()
     os.symlink(tmp_path / "outside" / "secret.jsonl", root / "2.jsonl")
 
-    assert list(found) == []
+    assert list(walk) == []
 
 
-def test_a_missing_root_is_named_and_stops_nothing(root, tmp_path):
-    """A configured root that is missing counts as failed; the default one may be missing."""
+def test_missing_root_is_reported_and_stops_nothing(root, tmp_path):
+    """A missing root counts as failed if it is configured, not if it is a default one."""
     put(root, "a.jsonl")
     missing = str(tmp_path / "missing")
-    found = list(discover([Root(missing), Root(missing, required=False), Root(str(root))]))
+    entries = list(discover([Root(missing), Root(missing, required=False), Root(str(root))]))
 
-    assert [(one.path, one.why, one.failed) for one in found[:2]] == [
+    assert [(entry.path, entry.why, entry.failed) for entry in entries[:2]] == [
         (missing, "no such directory", True),
         (missing, "no such directory", False),
     ]
-    assert found[2].path == f"{root}/a.jsonl"
+    assert entries[2].path == f"{root}/a.jsonl"
 
 
-def test_a_root_that_is_a_file_is_named(root):
-    """A root that is no directory is reported, not read."""
+def test_root_that_is_a_file_is_reported(root):
+    """A root that is not a directory counts as failed."""
     put(root, "a.jsonl")
-    found = list(discover([Root(f"{root}/a.jsonl")]))
+    entries = list(discover([Root(f"{root}/a.jsonl")]))
 
-    assert [(one.path, one.why, one.failed) for one in found] == [
+    assert [(entry.path, entry.why, entry.failed) for entry in entries] == [
         (f"{root}/a.jsonl", "Not a directory", True)
     ]
 
 
 @pytest.fixture
 def open_place():
-    """Give a directory that every user may enter, which the one of pytest is not."""
+    """Yield a directory that every user may enter, unlike those of pytest."""
     place = Path(tempfile.mkdtemp())
     place.chmod(0o755)
     yield place
@@ -289,8 +289,8 @@ def ordinary():
 
 
 @pytest.mark.parametrize(("mode", "named"), [(0o000, "b"), (0o100, "b"), (0o400, "b/2.jsonl")])
-def test_an_unreadable_directory_is_named_and_stops_nothing(open_place, ordinary, mode, named):
-    """What a user cannot look into, or only list, is reported; its neighbours are found."""
+def test_unreadable_directory_is_reported_and_stops_nothing(open_place, ordinary, mode, named):
+    """A directory without read or search permission is reported; its neighbours are discovered."""
     put(open_place / "a", "1.jsonl")
     put(open_place / "b", "2.jsonl")
     put(open_place / "c", "3.jsonl")
@@ -313,8 +313,8 @@ def test_an_unreadable_directory_is_named_and_stops_nothing(open_place, ordinary
     "name",
     ["two\nlines.jsonl", "\x1b[2Jcls.jsonl", os.fsdecode(b"caf\xe9.jsonl"), "a'b\"c;--.jsonl"],
 )
-def test_sessions_with_odd_names_are_pruned_and_restored(world, conversation, name):
-    """Names with newlines, escapes or bytes that are not UTF-8 go through the whole round."""
+def test_session_with_an_odd_name_is_pruned_and_restored(world, conversation, name):
+    """Names may hold newlines, escapes, quotes and bytes that are not UTF-8."""
     conversation.turn("x" * 4000)
     path = world.put(name, conversation.bytes())
     report = world.scan(keep_recent=0)
@@ -327,26 +327,26 @@ def test_sessions_with_odd_names_are_pruned_and_restored(world, conversation, na
 
 
 @pytest.mark.parametrize("below", ["", "main", "main/sessions"])
-def test_the_agent_does_not_depend_on_the_root(root, below):
-    """Sessions in `<agent>/sessions` belong to `<agent>`, wherever above them the root is put."""
+def test_agent_is_the_same_for_a_root_at_any_height(root, below):
+    """A session in `<agent>/sessions` belongs to `<agent>`, also if the root is inside."""
     put(root / "main" / "sessions", "a.jsonl")
-    found = next(iter(discover([Root(os.path.join(root, below))])))
+    session = next(iter(discover([Root(os.path.join(root, below))])))
 
-    assert (found.agent, found.agent_directory) == ("main", f"{root}/main")
+    assert (session.agent, session.agent_directory) == ("main", f"{root}/main")
 
 
-def test_elsewhere_the_agent_is_named_after_the_directory(root):
-    """Outside that layout the directory of the file is the agent, and its own."""
+def test_agent_outside_the_layout_is_named_after_the_directory(root):
+    """Outside `<agent>/sessions`, the agent is the directory of the file, with its format."""
     put(root / "project", "a.jsonl")
-    found = next(iter(discover([Root(str(root), format="generic")])))
+    session = next(iter(discover([Root(str(root), format="generic")])))
 
-    assert (found.agent, found.agent_directory) == ("generic:project", f"{root}/project")
-    assert (found.session, found.title) == ("a", "generic:project/a")
+    assert (session.agent, session.agent_directory) == ("generic:project", f"{root}/project")
+    assert (session.session, session.title) == ("a", "generic:project/a")
 
 
 @pytest.mark.parametrize("below", ["", "main", "main/sessions"])
-def test_a_migrated_agent_is_guarded_wherever_the_root_is_put(world, conversation, below):
-    """The guard for agents that moved to SQLite holds for a root at any height."""
+def test_migrated_agent_is_skipped_for_a_root_at_any_height(world, conversation, below):
+    """Files of an agent that moved to SQLite are left as they are, also if the root is inside."""
     conversation.turn("x" * 4000)
     path = world.put("one.jsonl", conversation.bytes())
     (world.root / "main" / "agent").mkdir()
@@ -356,21 +356,21 @@ def test_a_migrated_agent_is_guarded_wherever_the_root_is_put(world, conversatio
         database.execute("INSERT INTO transcript_events VALUES (1)")
     report = world.scan(keep_recent=0, roots=[{"path": str(world.root / below)}])
 
-    assert [one.outcome for one in report.sessions] == ["skipped"]
+    assert [session.outcome for session in report.sessions] == ["skipped"]
     assert path.read_bytes() == conversation.bytes()
 
 
-def test_a_session_found_says_where_and_what_it_is(root):
-    """What the walk gives names the root, the directory and the file apart, and its state."""
+def test_discovered_session_has_its_place_and_fingerprint(root):
+    """A discovered session names its root, directory, file, format, inode, size and mtime."""
     put(root / "main" / "sessions", "a.jsonl")
-    found = next(iter(discover([Root(str(root), format="openclaw")])))
-    status = os.stat(found.path)
+    session = next(iter(discover([Root(str(root), format="openclaw")])))
+    status = os.stat(session.path)
 
-    assert isinstance(found, SessionFile)
-    assert (found.root, found.directory, found.name) == (
+    assert isinstance(session, SessionFile)
+    assert (session.root, session.directory, session.name) == (
         str(root), f"{root}/main/sessions", "a.jsonl",
     )  # fmt: skip
-    assert found.hint == "openclaw"
-    assert (found.fingerprint.inode, found.fingerprint.size, found.fingerprint.mtime_ns) == (
+    assert session.hint == "openclaw"
+    assert (session.fingerprint.inode, session.fingerprint.size, session.fingerprint.mtime_ns) == (
         status.st_ino, status.st_size, status.st_mtime_ns,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What stands in a directory is remembered from one run to the next, for as long as it is true."""
+"""Directory listings, cached from one run to the next while they are valid."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from brainsurgeon.sessions import discovery, leases
 
 
 class Memory:
-    """Knows what the last walk found in directories, and of no file that it may rest."""
+    """Cache of directory listings; no file in it counts as unchanged."""
 
     rules, now = "", 0.0
 
@@ -21,7 +21,7 @@ class Memory:
         return {}
 
     def record_resting(self, directory, names):
-        """Never hear of any."""
+        """Ignore the names: no file may be skipped."""
 
 
 @pytest.fixture
@@ -36,25 +36,25 @@ def root(tmp_path):
 
 @pytest.fixture
 def listed(monkeypatch):
-    """Count how many directories are listed; their times are believed at once."""
+    """Return the list of directories listed since; a listing may be cached at once."""
     monkeypatch.setattr(discovery, "AGED", 0.0)
-    counted = []
+    listings = []
     scandir = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda at: counted.append(at) or scandir(at))
-    return counted
+    monkeypatch.setattr(os, "scandir", lambda at: listings.append(at) or scandir(at))
+    return listings
 
 
 def walk(root, memory=None):
-    """Walk a root as a run does; give the files that it finds, by path."""
+    """Walk a root as a run does; return the fingerprint of each file by path."""
     if memory:
         memory.listings, memory.listed = memory.listed, {}
-    found = list(discovery.discover([discovery.Root(str(root))], resting=memory))
-    assert all(isinstance(one, SessionFile) for one in found)
-    return {one.path: one.fingerprint for one in found}
+    files = list(discovery.discover([discovery.Root(str(root))], resting=memory))
+    assert all(isinstance(file, SessionFile) for file in files)
+    return {file.path: file.fingerprint for file in files}
 
 
-def test_a_directory_that_did_not_change_is_not_listed_again(root, listed):
-    """The second walk finds the same files and lists nothing."""
+def test_unchanged_directory_is_not_listed_again(root, listed):
+    """A second walk returns the same files and lists no directory."""
     memory = Memory()
     first = walk(root, memory)
     before = len(listed)
@@ -64,8 +64,8 @@ def test_a_directory_that_did_not_change_is_not_listed_again(root, listed):
     assert (len(first), before, len(listed)) == (4, 5, 5)
 
 
-def test_only_the_directory_that_changed_is_listed_again(root, listed):
-    """One new file costs one listing."""
+def test_only_the_changed_directory_is_listed_again(root, listed):
+    """A new file in one directory costs one listing."""
     memory = Memory()
     walk(root, memory)
     (root / "a" / "sessions" / "3.jsonl").write_text("{}\n")
@@ -110,8 +110,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_changes_in_a_tree_is_seen(root, listed, change):
-    """A walk that remembers finds what one finds that remembers nothing."""
+def test_cached_walk_sees_every_change(root, listed, change):
+    """A walk with a cache returns the same files as a walk without one."""
     memory = Memory()
     walk(root, memory)
     CHANGES[change](root)
@@ -121,8 +121,8 @@ def test_whatever_changes_in_a_tree_is_seen(root, listed, change):
     assert seen == walk(root, memory)
 
 
-def test_a_directory_that_changed_just_now_is_listed_again(root, monkeypatch):
-    """Within the step in which a filesystem counts, a further change would not show."""
+def test_listing_of_a_just_changed_directory_is_not_cached(root, monkeypatch):
+    """A second change within the clock step of the filesystem would not change its time."""
     monkeypatch.setattr(discovery, "AGED", 60.0)
     memory = Memory()
     walk(root, memory)
@@ -130,8 +130,8 @@ def test_a_directory_that_changed_just_now_is_listed_again(root, monkeypatch):
     assert memory.listed == {}
 
 
-def test_times_of_other_filesystems_are_not_believed(root, listed, monkeypatch):
-    """Where nobody knows who gives a directory its times, it is listed by every run."""
+def test_listing_on_an_unproven_filesystem_is_not_cached(root, listed, monkeypatch):
+    """A directory is listed in every run if its filesystem is not known to keep its times."""
     monkeypatch.setattr(leases, "PROVEN", {})
     memory = Memory()
     walk(root, memory)
@@ -139,8 +139,8 @@ def test_times_of_other_filesystems_are_not_believed(root, listed, monkeypatch):
     assert memory.listed == {}
 
 
-def test_a_run_remembers_for_the_next_of_the_same_process(world, conversation, listed):
-    """Runs of a daemon list an unchanged tree once; a new session is seen all the same."""
+def test_daemon_runs_share_the_directory_cache(world, conversation, listed):
+    """A second run of the process lists nothing again, and a new session is still seen."""
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())
     time.sleep(0.05)
