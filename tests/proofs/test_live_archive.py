@@ -1,7 +1,4 @@
-"""The live scenario: turns are archived between the turns of a real agent, come back.
-
-Fork and compact.
-"""
+"""Live: turns of the real pi and OpenClaw are archived, restored, forked and compacted."""
 
 import contextlib
 import json
@@ -25,7 +22,7 @@ PRISTINE = ("restore", "--all", "--pristine")
 
 
 class OfPi(Pi):
-    """pi: turns in processes of their own, or several in one that runs on."""
+    """pi: each turn in a process of its own, or several in one that runs on."""
 
     tool, quiet, running = "bash", 0, None
 
@@ -43,14 +40,14 @@ class OfPi(Pi):
 
     @contextlib.contextmanager
     def running_on(self, talk):
-        """Keep one process for what follows, which never reads its session again."""
+        """Keep one process for several turns, which never reads its session again."""
         with self.conversation(("--session", str(talk.path))) as self.running:
             talk.whole = False
             yield
         talk.whole, self.running = True, None
 
     def by_its_tool(self, ident):
-        """Give a call that brings a turn back, with all that was extracted from it."""
+        """Return a call that restores a turn, with the values extracted from it."""
         return self.tool, {"command": f"brainsurgeon restore --values {ident}"}
 
     def fork(self, path, rounds):
@@ -63,7 +60,7 @@ class OfPi(Pi):
 
 
 class OfOpenClaw(OnMessages):
-    """OpenClaw's gateway, on a model whose signatures hold only behind their own history."""
+    """OpenClaw's gateway, on a model that binds signatures to the history before them."""
 
     tool, quiet, name = "exec", 2, "claude-fable-5-1"
 
@@ -77,32 +74,32 @@ class OfOpenClaw(OnMessages):
 
     @contextlib.contextmanager
     def running_on(self, talk):
-        """Do nothing: the gateway runs on anyway, and reads a session that changed again."""
+        """Do nothing: the gateway runs on, and reads a changed session again."""
         yield
 
     def by_its_tool(self, ident):
-        """Give a call of our own tool that brings a turn back."""
+        """Return a call of `purge_control` that restores a turn."""
         return "brainsurgeon__purge_control", {"action": "restore", "entry": ident}
 
     def fork(self, path, rounds):
-        """Do a turn in a fork of a session; give the fork's path and the requests."""
-        told = self._call("sessions.create", parentSessionKey=_key(path), fork=True)
-        fork = Path(told["entry"]["sessionFile"])
+        """Do a turn in a fork of a session; return the fork's path and the requests."""
+        created = self._call("sessions.create", parentSessionKey=_key(path), fork=True)
+        fork = Path(created["entry"]["sessionFile"])
         return fork, self.asks(fork, rounds)
 
     def compact(self, path):
-        told = self._call("sessions.compact", key=_key(path))
-        assert told["compacted"], told
+        result = self._call("sessions.compact", key=_key(path))
+        assert result["compacted"], result
 
     def _call(self, method, **params):
-        done = subprocess.run(
+        process = subprocess.run(
             [*self.program, "gateway", "call", method, "--json", "--params", json.dumps(params),
              "--timeout", "120000"],
             env=self.environment, cwd=self.base / "workspace", stdin=subprocess.DEVNULL,
             capture_output=True, timeout=300, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, (method, done.stdout[-2000:], done.stderr[-2000:])
-        return json.loads(done.stdout)
+        assert process.returncode == 0, (method, process.stdout[-2000:], process.stderr[-2000:])
+        return json.loads(process.stdout)
 
 
 def _key(path):
@@ -120,13 +117,13 @@ def restoring(agent, ident):
 
 
 @pytest.mark.parametrize("kind", [OfPi, OfOpenClaw], ids=["pi", "openclaw"])
-def test_turns_archive_while_their_agent_runs(tmp_path, start, kind):
-    """Ten turns with restores, a fork and a compaction: none fails, every request is valid.
+def test_archiving_beside_a_running_agent_keeps_requests_valid(tmp_path, start, kind):
+    """Every request over restores, a fork and a compaction is valid, and no turn fails.
 
-    After each of them the session can be read as the agent wrote it, and at the end it is that
-    again, to the byte; what is scanned in the middle of a turn is not touched.
+    After each turn `show` prints the session as the agent wrote it, and at the end it is restored
+    to the byte. A scan in the middle of a turn changes nothing.
     """
-    began = time.monotonic()
+    start_time = time.monotonic()
     with Forgetful() as model:
         agent = kind(tmp_path, start, model)
         (tmp_path / "config.toml").write_text(
@@ -139,7 +136,7 @@ def test_turns_archive_while_their_agent_runs(tmp_path, start, kind):
             agent.open()
         talk = Talk(agent, agent.first)
         _archives(agent, talk)
-        _comes_back(agent, talk)
+        _restores(agent, talk)
         fork = _forks(agent, talk)
         _compacts(agent, talk)
         lean = talk.path.stat().st_size
@@ -156,23 +153,20 @@ def test_turns_archive_while_their_agent_runs(tmp_path, start, kind):
         print(
             f"{talk.turns} turns, {talk.requests} requests, none refused; "
             f"{len(b''.join(talk.lines)):,} bytes, {lean:,} when archived; "
-            f"{time.monotonic() - began:.0f} s"
+            f"{time.monotonic() - start_time:.0f} s"
         )
 
 
 def _archives(agent, talk):
-    """Let four turns pass; the older ones are archived, one by one, while the agent goes on."""
+    """Do four turns; the older ones are archived while the agent goes on."""
     for number in range(4):
         two = [printing(agent, number), printing(agent, f"{number} too")]
         talk.turn(two, [printing(agent, f"{number} again")])
     assert len(talk.archived) >= 2
 
 
-def _comes_back(agent, talk):
-    """Bring a turn back in the middle of another, let it archive again.
-
-    Bring one back again.
-    """
+def _restores(agent, talk):
+    """Restore an archived turn in the middle of another, let it be archived again, restore one."""
     ident = talk.archived[0]
     short = talk.ids
     talk.turn([restoring(agent, ident)], [printing(agent, "beside it")])
@@ -189,10 +183,7 @@ def _comes_back(agent, talk):
 
 
 def _forks(agent, talk):
-    """Fork the session and go on in both.
-
-    The old one is archived on before the new one is known.
-    """
+    """Fork the session and go on in both; the parent is scanned before the fork is known."""
     before = talk.archived
     agent.model.during = lambda *_: talk.runs("scan", "--once")
     path, requests = agent.fork(talk.path, [[printing(agent, "fork")]])
@@ -204,7 +195,7 @@ def _forks(agent, talk):
 
 
 def _compacts(agent, talk):
-    """Compact the session and go on: no archive is sent that stands before it."""
+    """Compact the session and go on: no archive from before the compaction is sent."""
     agent.compact(talk.path)
     agent.model.forget()
     talk.scans()

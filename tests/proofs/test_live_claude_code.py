@@ -1,4 +1,4 @@
-"""The live scenario: the real Claude Code, a strict scripted model, and our daemon beside it."""
+"""Live: the real Claude Code on a strict scripted model, beside the daemon."""
 
 import itertools
 import json
@@ -40,14 +40,14 @@ def chained(path):
 
 
 def results(path):
-    """Give what the results of a session say to the model, by uuid, in order."""
-    found = {}
+    """Return the text of each result of a session by uuid, in order."""
+    texts = {}
     for ident, line in chained(path).items():
         content = line.get("message", {}).get("content")
         for block in content if isinstance(content, list) else []:
             if block["type"] == "tool_result":
-                found[ident] = text_of(block["content"])
-    return found
+                texts[ident] = text_of(block["content"])
+    return texts
 
 
 def text_of(content):
@@ -57,13 +57,13 @@ def text_of(content):
 
 
 def answers(request):
-    """Give what a request says in its newest message, result by result."""
+    """Return the texts of the results in the newest message of a request."""
     blocks = request["messages"][-1]["content"]
     return [text_of(block["content"]) for block in blocks if block["type"] == "tool_result"]
 
 
 def sent(request):
-    """Give what a request says in its results, by the id of the call."""
+    """Return the texts of all results of a request by the id of the call."""
     return {
         block["tool_use_id"]: text_of(block["content"])
         for message in request["messages"] if isinstance(message["content"], list)
@@ -72,7 +72,7 @@ def sent(request):
 
 
 def fresh(before, after):
-    """Give the results that a request has and the one before it had not."""
+    """Return the results of a request that the one before it did not have."""
     return [text for call, text in sent(after).items() if call not in sent(before)]
 
 
@@ -95,7 +95,7 @@ def pruned(path):
 
 
 def live(path):
-    """Give what a session's live results say, by the id of the call: what a resume should send."""
+    """Return the texts of a session's live results by call id, as a resume sends them."""
     data = path.read_bytes()
     look = survey(FORM, data)
     return {
@@ -139,8 +139,8 @@ def running(tmp_path):
 
 
 @pytest.mark.parametrize("release", ["2.1.330", "2.1.112"])
-def test_the_real_claude_code_gets_its_bytes_back(tmp_path, running, release):
-    """No turn fails, placeholders reach the model, values asked for come back, nothing is lost."""
+def test_claude_code_works_with_placeholders_and_is_restored(tmp_path, running, release):
+    """No turn fails over restores, a fork and a compaction; the undo restores every byte."""
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(release), model)
         (tmp_path / "config.toml").write_text(
@@ -159,7 +159,7 @@ def test_the_real_claude_code_gets_its_bytes_back(tmp_path, running, release):
             agent = _sub_agent(claude)
             fork = _fork(claude)
             _compaction(claude)
-            wait("the last turn is pruned", lambda: _all_cut(claude.path))
+            wait("the last turn is pruned", lambda: _all_extracted(claude.path))
             for path in (claude.path, agent, fork):
                 check(path)
             daemon.terminate()
@@ -179,28 +179,27 @@ def test_the_real_claude_code_gets_its_bytes_back(tmp_path, running, release):
         )
 
 
-def _all_cut(path):
+def _all_extracted(path):
     long = [text for text in results(path).values() if len(text) > 500]
     return not [text for text in long if not text.startswith("<persisted-output>")]
 
 
 def _several_turns(claude):
-    """Let five turns pass, each pruned before the next.
-
-    The model is shown more and more placeholders.
-    """
+    """Do five turns, each pruned before the next; each shows the model more placeholders."""
     shown = [set()]
     for number in range(1, 6):
-        wait("the turn is pruned", lambda: _all_cut(claude.path))
+        wait("the turn is pruned", lambda: _all_extracted(claude.path))
         expected = live(claude.path)
         report = claude.workspace / f"{number}.txt"
         requests = claude.turn(
             [printing(f"turn {number}"), writing(report, f"turn {number}")],
             [reading(report), printing(f"turn {number}, more", lines=200)],
         )
-        told = sent(requests[0])  # to the last of them Claude Code may add a reminder of its own
-        assert told.keys() == expected.keys()
-        assert all(told[call].startswith(text) for call, text in expected.items())
+        shown_texts = sent(
+            requests[0]
+        )  # to the last of them Claude Code may add a reminder of its own
+        assert shown_texts.keys() == expected.keys()
+        assert all(shown_texts[call].startswith(text) for call, text in expected.items())
         assert shown[-1] < placeholders(requests[0])
         shown.append(placeholders(requests[0]))
     assert len(shown[-1]) >= 9
@@ -211,7 +210,7 @@ def _first(claude):
 
 
 def _restore_by_the_shell(claude):
-    wait("the turn is pruned", lambda: _all_cut(claude.path))
+    wait("the turn is pruned", lambda: _all_extracted(claude.path))
     ident = _first(claude)
     look = f"stat -c '%i %s %y %z' {claude.path}"
     command = f"{look} > before; brainsurgeon restore '[[extracted-{ident}]]'; {look} > after"
@@ -219,31 +218,31 @@ def _restore_by_the_shell(claude):
         [("Bash", {"command": command, "description": "restore"})],
         [printing("something else", lines=5)],
     )  # fmt: skip
-    [told] = answers(requests[1])
-    assert VALUE in told
-    wait("it is back and its call redacted", lambda: _put_back(claude.path, ident, told))
+    [answer] = answers(requests[1])
+    assert VALUE in answer
+    wait("it is back and its call redacted", lambda: _is_restored(claude.path, ident, answer))
     requests = claude.turn([printing("the turn after")])
     assert ident not in placeholders(requests[0])
     assert VALUE in sent(requests[0]).values()
     wait("it is extracted again", lambda: ident in pruned(claude.path))
 
 
-def _put_back(path, ident, told):
-    """Tell whether a value is back and the answer that gave it is gone, which one rewrite does."""
-    lines, said = chained(path), results(path)
-    if "_restored" not in lines[ident] or said[ident] != VALUE:
+def _is_restored(path, ident, answer):
+    """Check whether a value is restored and the answer that returned it is redacted."""
+    lines, texts = chained(path), results(path)
+    if "_restored" not in lines[ident] or texts[ident] != VALUE:
         return False
-    redacted = [one for one in lines.values() if one.get("_redacted")]
-    gone = told not in said.values() and f"Restored {ident}." in said.values()
-    assert gone
-    assert len({one["type"] for one in redacted}) == 2
-    shown = json.dumps([one.get("toolUseResult") for one in redacted])
+    redacted = [entry for entry in lines.values() if entry.get("_redacted")]
+    is_redacted = answer not in texts.values() and f"Restored {ident}." in texts.values()
+    assert is_redacted
+    assert len({entry["type"] for entry in redacted}) == 2
+    shown = json.dumps([entry.get("toolUseResult") for entry in redacted])
     assert "this is a line of turn 0" not in shown
     return True
 
 
 def _restore_by_the_tool(claude):
-    """Let the model ask again, by purge_control over MCP: Claude Code started our server itself."""
+    """Let the model restore by `purge_control` from the server that Claude Code started."""
     ident = _first(claude)
     tool = "mcp__brainsurgeon__purge_control"
     requests = claude.turn(
@@ -253,24 +252,24 @@ def _restore_by_the_tool(claude):
     )
     listed = json.loads(answers(requests[1])[0])
     assert claude.session in listed["session"]
-    assert ident in {one["entry_id"] for one in listed["extracted"]}
+    assert ident in {row["entry_id"] for row in listed["extracted"]}
     assert VALUE in json.loads(answers(requests[2])[0])["content"].values()
     [text] = answers(requests[3])
-    told = json.loads(text)
-    assert told["pending"] is True
-    assert VALUE in told["content"].values()
-    wait("it is back and its call redacted", lambda: _put_back(claude.path, ident, text))
+    answer = json.loads(text)
+    assert answer["pending"] is True
+    assert VALUE in answer["content"].values()
+    wait("it is back and its call redacted", lambda: _is_restored(claude.path, ident, text))
     wait("it is extracted again", lambda: ident in pruned(claude.path))
 
 
 def _one_process_for_several_turns(claude):
-    """Prune beside a process at rest, and try in the middle of its turn; it never notices."""
-    tried = []
+    """Prune beside an idle process, and try in the middle of its turn, which is deferred."""
+    reports = []
 
-    def in_the_middle(_plan, round_):
+    def scan_in_the_middle(_plan, round_):
         if round_ == 2:
-            said = ours(claude, "scan", "--once", "--json", "--session", claude.session)
-            tried.append(json.loads(said)["sessions"][0])
+            printed = ours(claude, "scan", "--once", "--json", "--session", claude.session)
+            reports.append(json.loads(printed)["sessions"][0])
 
     with claude.stay() as say:
         before = pruned(claude.path)
@@ -280,13 +279,13 @@ def _one_process_for_several_turns(claude):
         ours(claude, "scan", "--once", "--session", claude.session)
         beside = pruned(claude.path) - before
         assert len(beside) == 2
-        claude.model.during = in_the_middle
+        claude.model.during = scan_in_the_middle
         requests = say([printing("one process again")], [printing("and again")])
         claude.model.during = None
-        assert [one["outcome"] for one in tried] == ["deferred"]
+        assert [report["outcome"] for report in reports] == ["deferred"]
         assert not beside & placeholders(requests[0])
         say([printing("the last of one process")])
-    wait("all is pruned when it has gone", lambda: _all_cut(claude.path))
+    wait("all is pruned when it has gone", lambda: _all_extracted(claude.path))
     requests = claude.turn([printing("another process")])
     assert beside < placeholders(requests[0])
 
@@ -305,16 +304,16 @@ def _sub_agent(claude):
 
 
 def _fork(claude):
-    """Restore in a fork what was cut in its origin; give the fork's file."""
-    wait("the turn is pruned", lambda: _all_cut(claude.path))
+    """Restore in a fork a value extracted in its parent; return the fork's file."""
+    wait("the turn is pruned", lambda: _all_extracted(claude.path))
     ident = _first(claude)
     before = claude.path.read_bytes()
     session, requests = claude.fork(
         [("mcp__brainsurgeon__purge_control", {"action": "restore", "entry": ident})]
     )
-    told = json.loads(answers(requests[1])[0])
-    assert session in told["session"]
-    assert VALUE in told["content"].values()
+    answer = json.loads(answers(requests[1])[0])
+    assert session in answer["session"]
+    assert VALUE in answer["content"].values()
     fork = claude.file(session)
     assert fork != claude.path
     wait("it is back in the fork", lambda: results(fork)[ident] == VALUE)
@@ -323,8 +322,8 @@ def _fork(claude):
 
 
 def _compaction(claude):
-    """Let Claude Code compact; what stood before is found in the file and comes back."""
-    wait("the turn is pruned", lambda: _all_cut(claude.path))
+    """Let Claude Code compact, and restore a value from before."""
+    wait("the turn is pruned", lambda: _all_extracted(claude.path))
     claude.compact()
     ident = _first(claude)
     look = f"grep -o 'extracted-{ident}' {claude.path} | head -1; brainsurgeon show {ident}"
@@ -335,13 +334,13 @@ def _compaction(claude):
     assert ident not in placeholders(requests[0])
     assert f"extracted-{ident}" in answers(requests[1])[0]
     assert VALUE in answers(requests[1])[0]
-    [told] = answers(requests[2])
-    wait("it is back", lambda: _put_back(claude.path, ident, told))
+    [answer] = answers(requests[2])
+    wait("it is back", lambda: _is_restored(claude.path, ident, answer))
     assert os.path.exists(claude.path)
 
 
-def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path):
-    """The commands for removing it, typed after a live turn, wait for its end and end with 0."""
+def test_removal_right_after_a_turn_restores_the_session(tmp_path):
+    """Typed a second after a turn, the removal commands wait for its end and exit with 0."""
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(NEWEST), model)
         (tmp_path / "config.toml").write_text(
@@ -361,8 +360,8 @@ def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path):
         claude.turn([printing("turn 2")])
 
 
-def test_what_users_read_is_followed_word_by_word(tmp_path):
-    """Page, skill and example: each line is typed, each call made, and no answer is an error."""
+def test_commands_of_page_skill_and_example_work_as_written(tmp_path):
+    """Each command line is typed, each tool call made, and no answer is an error."""
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(NEWEST), model)
         (claude.config / "skills").mkdir()
@@ -395,37 +394,37 @@ def test_what_users_read_is_followed_word_by_word(tmp_path):
 
 
 def _follow_the_skill(claude, ident, archived):
-    """Load the skill, then make each of its calls and type each of its lines."""
+    """Load the skill, make each of its calls and type each of its lines."""
     text = SKILL.read_text().replace("3e7c9d52-8a41-4b6f-9c07-1d2e5f60a8b3", ident)
     text = text.replace("0f3c5d1e", claude.session[:8]).replace("7c01b9e2", archived)
     value = VALUE.replace("turn 0", "turn 1")
-    calls = [json.loads(one) for one in re.findall(r'\{"action".*?\}', text)]
+    calls = [json.loads(call) for call in re.findall(r'\{"action".*?\}', text)]
     lines = re.search(r"```sh\n(.*?)```", text, re.DOTALL)[1].splitlines()
     [tool] = set(re.findall(r"`(\w*purge_control)`", text))
     requests = claude.turn(
         [("Skill", {"skill": "brainsurgeon"})],
-        *([(tool, given)] for given in calls),
+        *([(tool, call)] for call in calls),
         [("Bash", {"command": line, "description": "as the skill says"}) for line in lines],
     )
     assert "Read, restore or pin values" in json.dumps(requests[0]["messages"])
     assert "After a compaction" in json.dumps(requests[1]["messages"])
     assert refused(requests[-1]) == []
-    told = [fresh(*pair)[0] for pair in itertools.pairwise(requests[1:-1])]
-    for given, said in zip(calls, told, strict=True):
-        if given.get("entry") == archived:
-            assert "turn 0" in said or "Full output saved to" in said  # as Claude Code sees fit
-        elif given["action"] in ("show", "restore") and "offset" not in given:
-            assert value in json.loads(said)["content"].values()
+    replies = [fresh(*pair)[0] for pair in itertools.pairwise(requests[1:-1])]
+    for call, reply in zip(calls, replies, strict=True):
+        if call.get("entry") == archived:
+            assert "turn 0" in reply or "Full output saved to" in reply  # as Claude Code sees fit
+        elif call["action"] in ("show", "restore") and "offset" not in call:
+            assert value in json.loads(reply)["content"].values()
     typed = fresh(*requests[-2:])
     assert len(typed) == len(lines)
-    assert all(value in said for said in typed[:2])
+    assert all(value in reply for reply in typed[:2])
 
     wait("it is quiet", lambda: time.time() - claude.path.stat().st_mtime > 31)
     ours(claude, "scan", "--once", "--session", claude.session)
-    entry, said = chained(claude.path)[ident], results(claude.path)
-    assert said[ident] == value
+    entry, reply = chained(claude.path)[ident], results(claude.path)
+    assert reply[ident] == value
     assert (entry["_extractable"], "_restored" in entry) == (False, True)
-    assert list(said.values()).count(f"Restored {ident}.") == 2
+    assert list(reply.values()).count(f"Restored {ident}.") == 2
 
 
 def _uncomment_the_example(claude):
@@ -444,8 +443,8 @@ def _typed(title):
 
 
 def _type(claude, lines):
-    done = subprocess.run(
+    process = subprocess.run(
         ["sh", "-e"], input="\n".join(lines), text=True, capture_output=True, cwd=TOP, timeout=120,
         env=claude.environment, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert process.returncode == 0, (process.stdout, process.stderr)

@@ -1,4 +1,4 @@
-"""The live scenario: releases of the real Claude Code resume what the lean profile leaves."""
+"""Live: releases of the real Claude Code resume sessions pruned with the lean profile."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def extracted(text):
     return set(re.findall(r"\[\[extracted-[0-9a-f-]{36}\]\]", text))
 
 
-def asked(claude, before="", *, fork=False):
+def requests_of_a_prompt(claude, before="", *, fork=False):
     number, prompt = claude.model.script(closing="more")
     claude.runs(before + prompt, claude._session(claude.session, fork=fork))
     assert claude.model.refused == []
@@ -44,8 +44,8 @@ def asked(claude, before="", *, fork=False):
 
 
 @pytest.mark.parametrize("release", CLAUDE_CODES)
-def test_what_is_superseded_is_accepted_and_comes_back(tmp_path, release):
-    """Arguments of a failed call, an attached file, a repeated reminder; undone to the byte."""
+def test_superseded_values_are_sent_as_placeholders_and_restored(tmp_path, release):
+    """A failed call's arguments, an attached file and a reminder are restored to the byte."""
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(release), model)
         claude.with_server = []
@@ -54,7 +54,7 @@ def test_what_is_superseded_is_accepted_and_comes_back(tmp_path, release):
         text = claude.workspace / "a.txt"
         for number in range(2):
             text.write_text(f"{number} a line of a file\n" * 90)
-            asked(claude, "@a.txt ")
+            requests_of_a_prompt(claude, "@a.txt ")
             claude.runs("/rule", claude._session(claude.session))
         claude.turn([("Write", {"file_path": f"{claude.workspace}", "content": "no file\n" * 90})])
         claude.turn([printing("the last turn", lines=2)])
@@ -66,28 +66,34 @@ def test_what_is_superseded_is_accepted_and_comes_back(tmp_path, release):
             content = line.get("rendered") or line.get("message", {}).get("content")
             if line["type"] == "attachment" and "rendered" not in line:
                 content = line["attachment"]
-            for found in extracted(json.dumps(content)):
-                kinds[found] = line["type"]
+            for placeholder in extracted(json.dumps(content)):
+                kinds[placeholder] = line["type"]
         assert sorted(kinds.values()) == ["assistant", "attachment", "user"]
-        assert extracted(json.dumps(asked(claude, fork=True)[0]["messages"])) == kinds.keys()
+        assert (
+            extracted(json.dumps(requests_of_a_prompt(claude, fork=True)[0]["messages"]))
+            == kinds.keys()
+        )
 
         ours(claude, "scan", "--once", keys='profile = "lean"')
-        assert extracted(json.dumps(asked(claude, fork=True)[0]["messages"])) > kinds.keys()
+        assert (
+            extracted(json.dumps(requests_of_a_prompt(claude, fork=True)[0]["messages"]))
+            > kinds.keys()
+        )
         print(f"{release}: {len(whole):,} bytes, {os.path.getsize(claude.path):,} when lean")
         ours(claude, "restore", "--all", "--pristine", keys='profile = "lean"')
         assert claude.path.read_bytes() == whole
 
 
 class Lenient(Messages):
-    """A model that takes signatures of other models."""
+    """A model that accepts signatures of other models."""
 
     def _check(self, request):
         pass
 
 
 @pytest.mark.parametrize("keys", ["", 'profile = "lean"'])
-def test_a_task_that_has_ended_is_not_called_unfinished(tmp_path, keys):
-    """A resume looks for the notifications of background tasks, which therefore stay."""
+def test_notification_of_a_finished_task_is_kept(tmp_path, keys):
+    """Claude Code finds the notification on resume, so it does not call the task unfinished."""
     with Lenient() as model:
         claude = ClaudeCode(tmp_path, started_by(NEWEST), model)
         claude.with_server = []
@@ -98,17 +104,17 @@ def test_a_task_that_has_ended_is_not_called_unfinished(tmp_path, keys):
         os.utime(claude.path, (1e9, 1e9))
         ours(claude, "scan", "--once", keys=keys)
 
-        said = json.dumps(asked(claude)[0]["messages"])
-        assert extracted(said)
-        assert "finish before the previous session ended" not in said
+        sent = json.dumps(requests_of_a_prompt(claude)[0]["messages"])
+        assert extracted(sent)
+        assert "finish before the previous session ended" not in sent
 
 
 @pytest.mark.parametrize(
     "keys", ['trigger_types = ["tool_result", "tool_call"]', 'profile = "lean"']
 )
 @pytest.mark.parametrize("release", ["2.1.112", NEWEST])
-def test_a_plan_is_carried_out_as_it_was_approved(tmp_path, release, keys):
-    """Scanned in plan mode and after it; a plan file that is missing is written again from it."""
+def test_approved_plan_survives_scans_in_and_after_plan_mode(tmp_path, release, keys):
+    """A missing plan file is written again from the pruned session, and the undo is exact."""
     plan = "".join(f"{number}. change a line of a file\n" for number in range(40))
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(release), model)
@@ -116,15 +122,15 @@ def test_a_plan_is_carried_out_as_it_was_approved(tmp_path, release, keys):
         claude.environment["CLAUDE_CODE_ENVIRONMENT_KIND"] = "byoc"  # plan files may get lost
         for number in range(3):
             (claude.workspace / f"{number}.txt").write_text(f"{number} a line of a file\n" * 90)
-        given = {"content": plan}
+        arguments = {"content": plan}
 
         def name_the_file(*_):
-            said = json.dumps(model.requests[-1])
-            given["file_path"] = re.findall(r'[^ "\\]+/plans/[a-z0-9-]+[.]md', said)[-1]
+            sent = json.dumps(model.requests[-1])
+            arguments["file_path"] = re.findall(r'[^ "\\]+/plans/[a-z0-9-]+[.]md', sent)[-1]
 
         model.during = name_the_file
         planning = {"options": ["--permission-mode", "plan"]}
-        claude.types([], [reading(claude.workspace / "0.txt")], [("Write", given)], **planning)
+        claude.types([], [reading(claude.workspace / "0.txt")], [("Write", arguments)], **planning)
         model.during = None
         whole = claude.path.read_bytes()
         ours(claude, "scan", "--once", keys=keys)
@@ -139,7 +145,7 @@ def test_a_plan_is_carried_out_as_it_was_approved(tmp_path, release, keys):
         ours(claude, "scan", "--once", keys=keys)
         (plans,) = claude.config.glob("plans/*.md")
         plans.unlink()
-        [request] = asked(claude, fork=True)
+        [request] = requests_of_a_prompt(claude, fork=True)
 
         shown = json.dumps(request["messages"])
         assert len(extracted(shown)) > len(extracted(json.dumps(requests[0]["messages"]))) > 0
@@ -159,7 +165,7 @@ class Page(Streaming, BaseHTTPRequestHandler):
 
 @pytest.fixture
 def page(tmp_path):
-    """Give the address of a web page, and the certificate that it takes: http is never fetched."""
+    """Yield the https address of a web page, and its certificate."""
     pem = str(tmp_path / "page.pem")
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=page",
@@ -175,7 +181,7 @@ def page(tmp_path):
 
 
 class Reader(Messages):
-    """A model that is also asked about web pages."""
+    """A model that also answers about web pages."""
 
     def answer(self, request):
         if "a line of a page" in json.dumps(request["messages"][-1]):
@@ -184,8 +190,8 @@ class Reader(Messages):
 
 
 @pytest.mark.parametrize("release", CLAUDE_CODES)
-def test_answers_about_web_pages_are_extracted_and_come_back(tmp_path, release, page):
-    """With both profiles the next request has placeholders; undone to the byte."""
+def test_web_page_answers_are_extracted_and_restored(tmp_path, release, page):
+    """With both profiles the next request has placeholders; the undo is exact."""
     address, pem = page
     with Reader() as model:
         claude = ClaudeCode(tmp_path, started_by(release), model)
@@ -203,7 +209,7 @@ def test_answers_about_web_pages_are_extracted_and_come_back(tmp_path, release, 
 
         for keys in ("", 'profile = "lean"'):
             ours(claude, "scan", "--once", keys=keys)
-            shown = json.dumps(asked(claude, fork=True)[0]["messages"])
+            shown = json.dumps(requests_of_a_prompt(claude, fork=True)[0]["messages"])
             assert len(extracted(shown)) >= 2
             assert "what the page says" not in shown
         ours(claude, "restore", "--all", "--pristine", "--session", claude.session, keys=keys)

@@ -1,4 +1,4 @@
-"""The live scenario: from everywhere in the real Claude Code, values are shown and restored."""
+"""Live: `show` and `restore` in a fork, a sub-agent and other places of the real Claude Code."""
 
 import itertools
 import json
@@ -27,18 +27,18 @@ def text_of(content):
 
 
 def results(path):
-    said = {}
+    texts = {}
     for line in map(json.loads, path.read_bytes().splitlines()):
         content = line.get("message", {}).get("content")
         for block in content if isinstance(content, list) else []:
             if block["type"] == "tool_result":
-                said[line["uuid"]] = text_of(block["content"])
-    return said
+                texts[line["uuid"]] = text_of(block["content"])
+    return texts
 
 
 def answers(requests):
-    """Give what is answered in each round: what a request says and the one before did not."""
-    told = [
+    """Return the answers of each round: the results that the request before did not have."""
+    results_of = [
         {
             block["tool_use_id"]: text_of(block["content"])
             for message in request["messages"] if isinstance(message["content"], list)
@@ -48,12 +48,12 @@ def answers(requests):
     ]  # fmt: skip
     return [
         "".join(text for call, text in after.items() if call not in before)
-        for before, after in itertools.pairwise(told)
+        for before, after in itertools.pairwise(results_of)
     ]
 
 
 def fork(claude, rounds):
-    """Ask in a fork; give its requests, and its file, which holds copies of the values."""
+    """Ask in a fork; return its requests, and its file, which holds copies of the values."""
     session, requests = claude.fork(*rounds)
     path = claude.file(session)
     assert path != claude.path
@@ -61,11 +61,13 @@ def fork(claude, rounds):
 
 
 def sub_agent(claude, rounds):
-    """Ask in a sub-agent, which holds no value: its session does."""
+    """Ask in a sub-agent; its parent's session holds the values."""
     number, prompt = claude.model.script(*rounds)
-    given = {"description": "ask", "subagent_type": "general-purpose", "prompt": prompt}
+    arguments = {"description": "ask", "subagent_type": "general-purpose", "prompt": prompt}
     native = claude.words[-1].endswith("claude")
-    claude.turn([("Agent", {**given, "run_in_background": False}) if native else ("Task", given)])
+    claude.turn(
+        [("Agent", {**arguments, "run_in_background": False}) if native else ("Task", arguments)]
+    )
     [path] = claude.project.glob(f"{claude.session}/subagents/agent-*.jsonl")
     assert path.stat().st_size
     return claude.model.of(number), claude.path
@@ -79,7 +81,7 @@ def clear(claude, rounds):
 
 
 def rewind(claude, rounds):
-    """Ask after a step back to the second prompt: the last value stands on a dead branch."""
+    """Ask after rewinding to the second prompt: the last value is on a dead branch."""
     up, empty = "\x1b[A", "\x15"
     requests = claude.types(["/rewind", "\r", up, up, "\r", "\r", empty], *rounds)
     assert "[plan 1]" in json.dumps(requests[0])
@@ -89,8 +91,8 @@ def rewind(claude, rounds):
 
 @pytest.mark.parametrize("place", [fork, sub_agent, clear, rewind])
 @pytest.mark.parametrize("release", CLAUDE_CODES)
-def test_values_are_shown_and_restored_from(tmp_path, release, place):
-    """By shell and by tool each value is answered whole, and stands in its session after a scan."""
+def test_show_and_restore_work_in_a(tmp_path, release, place):
+    """Shell and tool return each value whole, and after a scan it is in its session."""
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(release), model)
         (tmp_path / "config.toml").write_text(
@@ -101,7 +103,7 @@ def test_values_are_shown_and_restored_from(tmp_path, release, place):
             claude.turn([printing(f"turn {number}")])
         ours(claude, "scan", "--once")
         idents = list(results(claude.path))
-        assert [PLACEHOLDER.findall(said) for said in results(claude.path).values()] == [
+        assert [PLACEHOLDER.findall(text) for text in results(claude.path).values()] == [
             [ident] for ident in idents
         ]
         first, _, last = idents
@@ -112,18 +114,18 @@ def test_values_are_shown_and_restored_from(tmp_path, release, place):
         requests, holder = place(claude, [
             *([("Bash", {"command": f"brainsurgeon {line}", "description": "ask"})]
               for line in typed),
-            *([(TOOL, given)] for given in (*shows, {"action": "restore", "entry": last})),
+            *([(TOOL, answer)] for answer in (*shows, {"action": "restore", "entry": last})),
         ])  # fmt: skip
         assert model.refused == []
-        *told, restored = answers(requests)
-        given = json.loads(restored)
-        told = [*told[:3], *("".join(json.loads(one)["content"].values()) for one in told[3:]),
-                "".join(given["content"].values())]  # fmt: skip
-        for ident, text in zip((first, last, first, first, last, last), told, strict=True):
+        *replies, restored = answers(requests)
+        answer = json.loads(restored)
+        contents = [json.loads(reply)["content"] for reply in replies[3:]] + [answer["content"]]
+        replies[3:] = ["".join(content.values()) for content in contents]
+        for ident, text in zip((first, last, first, first, last, last), replies, strict=True):
             assert values[ident] in text
-        assert given["session"].endswith(holder.stem)
-        if not given["pending"]:
+        assert answer["session"].endswith(holder.stem)
+        if not answer["pending"]:
             assert results(holder)[last] == values[last]
         ours(claude, "scan", "--once")
         assert {ident: results(holder)[ident] for ident in values} == values
-        print(f"{release}, {place.__name__}: {'pending' if given['pending'] else 'at once'}")
+        print(f"{release}, {place.__name__}: {'pending' if answer['pending'] else 'at once'}")

@@ -1,4 +1,4 @@
-"""The live scenario: our plugin in releases of the real Claude Code."""
+"""Live: the plugin in releases of the real Claude Code."""
 
 import json
 import os
@@ -19,17 +19,16 @@ pytestmark = pytest.mark.long(proves=("cli", "hosts", "operations", "mcp_server"
 TOOL = "mcp__plugin_brainsurgeon_brainsurgeon__purge_control"
 
 
-def told(claude):
+def hints(claude):
     shown = re.compile(r"context [0-9]+ % full; `/exit`[^(]*\(brainsurgeon\)")
     return shown.findall(claude.path.read_text())
 
 
 @pytest.mark.parametrize("release", CLAUDE_CODES)
-def test_the_plugin_brings_tool_and_hooks(tmp_path, release):
-    """`init --hooks claude` installs it: the tool is in the first request, and is never deferred.
+def test_init_hooks_installs_the_plugin_and_undo_removes_it(tmp_path, release):
+    """The first request has the tool, not deferred; a turn above the threshold shows the hint.
 
-    At the end of a turn above the threshold the user reads how much a resume saves; after a scan
-    nobody is told anything. `init --undo` takes all of it back.
+    After a scan nothing is shown. `init --undo` removes the tool again.
     """
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(release), model)
@@ -54,9 +53,9 @@ def test_the_plugin_brings_tool_and_hooks(tmp_path, release):
         assert "brainsurgeon:brainsurgeon" in json.dumps(requests[0]["messages"])
         load = requests[-1]["messages"]
         config.write_text(f'{config.read_text()}[windows]\n"*" = {len(json.dumps(load)) // 3}\n')
-        for _ in range(20):  # a machine that is overloaded is told nothing
+        for _ in range(20):  # on an overloaded machine the hint may be missing
             requests = claude.turn([printing(2)])
-            if lines := told(claude):
+            if lines := hints(claude):
                 break
         ours(claude, "scan", "--once")
         shown = json.dumps(requests[-1]["messages"])

@@ -1,4 +1,4 @@
-"""The live scenario: releases of the real Claude Code on a model that signs its thinking."""
+"""Live: releases of the real Claude Code on a model that signs its thinking."""
 
 import json
 import re
@@ -22,7 +22,7 @@ KINDS = ("thinking", "redacted_thinking")
 
 @pytest.fixture
 def model():
-    """Give a model whose signatures hold only behind their own history."""
+    """Yield a model that binds signatures to the history before them."""
     with Binding(redacts=True) as model:
         yield model
 
@@ -42,13 +42,13 @@ def configure(claude, more=""):
 
 
 def ours(claude, *words, code=0):
-    """Run our program once the session is idle; give what it printed."""
+    """Run brainsurgeon once the session is idle; return its output."""
     program.wait("it is idle", lambda: time.time() - claude.path.stat().st_mtime > QUIET)
     return program.ours(claude, *words, code=code)
 
 
 def thoughts(messages):
-    """Count the thinking blocks of a request, and the placeholders that the model was shown."""
+    """Return the number of thinking blocks in the messages, and of placeholders."""
     blocks = [block for message in messages if isinstance(message["content"], list)
               for block in message["content"]]  # fmt: skip
     assert not any(block["type"] == "text" and not block["text"].strip() for block in blocks)
@@ -56,10 +56,10 @@ def thoughts(messages):
     return sum(block["type"] in KINDS for block in blocks), len(shown)
 
 
-def test_no_request_is_refused_between_scans(claude):
-    """Seven turns with a scan after each and a restore: none is refused, and all comes back.
+def test_signed_session_is_pruned_without_a_refusal(claude):
+    """Seven turns with scans and a restore are not refused, and the undo restores every byte.
 
-    What stands before the first placeholder is still signed, redacted thinking among it.
+    The thinking before the first placeholder is still signed, redacted thinking included.
     """
     configure(claude)
     requests = claude.turn([printing("before", lines=3)], [printing("all", lines=3)])
@@ -85,11 +85,11 @@ def test_no_request_is_refused_between_scans(claude):
     )
 
 
-def test_a_refused_session_is_mended(claude):
-    """Without the rule the next prompt is refused; `relieve --signatures` takes all thinking out.
+def test_relieve_signatures_repairs_a_refused_session(claude):
+    """Without the rule a prompt is refused; `relieve --signatures` removes all thinking.
 
-    Until then 2.1.112 fails every turn, and 2.1.220 has every turn refused once. Later ones do
-    without any thinking from then on.
+    2.1.112 fails every turn before that, and 2.1.220 has every turn refused once. Later releases
+    send no thinking at all from then on.
     """
     configure(claude, 'signed_models = ["!*"]\n')
     for number in range(3):
@@ -101,9 +101,9 @@ def test_a_refused_session_is_mended(claude):
     assert works or not claude.tries([printing("and again")])
     if not heals:
         configure(claude)
-        told = json.loads(ours(claude, "relieve", claude.session, "--signatures", "--json"))
-        assert told["signatures"] >= 3
-        assert told["refused"] == []
+        report = json.loads(ours(claude, "relieve", claude.session, "--signatures", "--json"))
+        assert report["signatures"] >= 3
+        assert report["refused"] == []
     claude.model.refused.clear()
     requests = claude.turn([printing("after")])  # none of its requests is refused
     assert heals or thoughts(requests[0]["messages"])[0] <= 1

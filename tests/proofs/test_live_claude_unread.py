@@ -1,4 +1,4 @@
-"""The live scenario: what releases of the real Claude Code never read again, extracted."""
+"""Live: entries that releases of the real Claude Code never read again, extracted."""
 
 import json
 import re
@@ -13,24 +13,24 @@ from proofs.live.program import ours
 pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite"))
 
 
-def said(request):
-    """Give what a request says, without the number of its plan and of its calls."""
+def contents(request):
+    """Return the content of a request without the numbers of its plan and calls."""
     known = [request["system"], request["messages"], [tool["name"] for tool in request["tools"]]]
     return re.sub(r"\[plan [0-9]+\]|cc_version=[^;]*;", "", json.dumps(known, sort_keys=True))
 
 
 def scanned(claude):
-    """Take out only what is never sent; give how many bytes went."""
+    """Scan, and return the number of bytes that were removed."""
     before = claude.path.stat().st_size
     ours(claude, "scan", "--once")
     return before - claude.path.stat().st_size
 
 
 @pytest.mark.parametrize("release", CLAUDE_CODES)
-def test_no_request_misses_what_is_never_read(tmp_path, release):
-    """A resume, a fork, `--continue` and a step back send what they send without us.
+def test_extracting_unread_entries_changes_no_request(tmp_path, release):
+    """Resume, fork, `--continue` and a step back send the same as without a scan.
 
-    Before a compaction nothing can be stepped back to, so that all of it goes.
+    No step back reaches beyond a compaction, so all values before it are extracted.
     """
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(release), model)
@@ -52,15 +52,15 @@ def test_no_request_misses_what_is_never_read(tmp_path, release):
         whole, ways = claude.path.read_bytes(), (
             [], ["--fork-session"], ["--continue"], ["--resume-session-at", late],
         )  # fmt: skip
-        expected = [asked(claude, whole, way) for way in ways]
+        expected = [first_request(claude, whole, way) for way in ways]
         claude.path.write_bytes(whole)
-        gone = scanned(claude)
+        removed = scanned(claude)
         small = claude.path.read_bytes()
 
-        assert [asked(claude, small, way) for way in ways] == expected
-        assert asked(claude, small, ["--resume-session-at", early]) is None
-        assert gone > len(whole) / 4
-        print(f"{release}: {len(whole):,} bytes, {gone:,} of them never read again")
+        assert [first_request(claude, small, way) for way in ways] == expected
+        assert first_request(claude, small, ["--resume-session-at", early]) is None
+        assert removed > len(whole) / 4
+        print(f"{release}: {len(whole):,} bytes, {removed:,} of them never read again")
 
 
 def last_reply(claude):
@@ -68,8 +68,8 @@ def last_reply(claude):
     return [line["uuid"] for line in lines if line["type"] == "assistant"][-1]
 
 
-def asked(claude, data, way):
-    """Resume a session that says this, in some way; give its first request, None without one."""
+def first_request(claude, data, way):
+    """Resume a session with this content; return its first request, or None without one."""
     claude.path.write_bytes(data)
     number, prompt = claude.model.script(closing="more")
     continued = way == ["--continue"]
@@ -80,4 +80,4 @@ def asked(claude, data, way):
     claude.runs(prompt, options)
     requests = claude.model.of(number)
     assert claude.model.refused == []
-    return said(requests[0]) if requests else None
+    return contents(requests[0]) if requests else None

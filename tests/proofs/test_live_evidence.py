@@ -1,4 +1,4 @@
-"""The live scenario: agents ask for evidence, and one that goes in circles is noticed."""
+"""Live: agents call `evidence`, and an agent that repeats a call raises a signal."""
 
 import json
 import subprocess
@@ -33,9 +33,9 @@ class OfClaudeCode:
         self.agent = ClaudeCode(base, [str(next(p for p in places if p.is_file()))], model)
         self.roots = self.agent.config / "projects"
 
-    def asks(self, name, given):
-        """Give a call of a tool that is no command."""
-        return name, given
+    def asks(self, name, arguments):
+        """Return a call of a tool that is not the shell."""
+        return name, arguments
 
     def sub_agent(self, prompt):
         return self.spawn, {
@@ -44,7 +44,7 @@ class OfClaudeCode:
         }  # fmt: skip
 
     def child(self):
-        """Give the name of the sub-agent's session."""
+        """Return the name of the sub-agent's session."""
         [path] = self.agent.project.glob(f"{self.agent.session}/subagents/agent-*.jsonl")
         return path.stem
 
@@ -63,17 +63,17 @@ class OfOpenClaw:
     def sub_agent(self, prompt):
         return self.asks("sessions_spawn", {"task": prompt})
 
-    def asks(self, name, given):
-        """Give a call of a tool that is no command."""
-        return name, given
+    def asks(self, name, arguments):
+        """Return a call of a tool that is not the shell."""
+        return name, arguments
 
     def child(self):
-        """Give the name of the sub-agent's session, which runs beside the one that started it."""
+        """Return the name of the sub-agent's session, which runs beside its parent's."""
         own = f"main/{self.agent.session}"
 
         def others():
             listed = json.loads(ours(self.agent, "sessions", "--json"))["sessions"]
-            return [one["session"] for one in listed if one["session"] != own]
+            return [row["session"] for row in listed if row["session"] != own]
 
         return wait("the sub-agent has a session", others)[0]
 
@@ -83,8 +83,8 @@ class OfDatabases(OfOpenClaw):
 
     release = OPENCLAW_LATEST
 
-    def asks(self, name, given):
-        return "tool_call", {"id": name, "args": given}
+    def asks(self, name, arguments):
+        return "tool_call", {"id": name, "args": arguments}
 
 
 EVERY = pytest.mark.parametrize(
@@ -104,64 +104,61 @@ def printing(kind, tag):
     return shell(kind, lines_of(tag))
 
 
-def told(request):
-    """Give all that a request says since the model's last answer, as text."""
-    said = request["messages"]
-    answers = [at for at, one in enumerate(said) if one["role"] == "assistant"]
-    return json.dumps(said[max(answers, default=-1) + 1 :], ensure_ascii=False)
+def newest(request):
+    """Return everything in a request after the model's last answer, as text."""
+    messages = request["messages"]
+    answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+    return json.dumps(messages[max(answers, default=-1) + 1 :], ensure_ascii=False)
 
 
 def has_all_lines(text, tag=""):
-    """Check whether all sixty lines of a failed result stand in a text, one after the other."""
+    """Check whether a text has all sixty lines of a failed result in a row."""
     return "\\n".join([LINE + tag] * 60) in text or "\\\\n".join([LINE + tag] * 60) in text
 
 
 @EVERY
-def test_agents_ask_for_the_evidence_of_pruned_and_archived_sessions(tmp_path, start, kind):
-    """By shell a later session asks for an earlier one's, by tool for its own and a sub-agent's.
-
-    Each gets the failed result whole, although it was extracted and its turn archived.
-    """
+def test_evidence_returns_extracted_failures_in_full(tmp_path, start, kind):
+    """By shell for an earlier session, by tool for its own session and a sub-agent's."""
     with Messages() as model:
         (tmp_path / "config.toml").write_text(
             f'state_dir = "{tmp_path}/state"\nquiet = "{QUIET}s"\nkeep_recent = 0\n'
             f'min_reclaim = 0\n[[roots]]\npath = "{tmp_path}/nothing"\n'
         )
-        one = kind(tmp_path, start, model)
-        agent = one.agent
+        host = kind(tmp_path, start, model)
+        agent = host.agent
         config = tmp_path / "config.toml"
-        config.write_text(config.read_text().replace(f"{tmp_path}/nothing", str(one.roots)))
-        agent.turn([failing(one)], [printing(one, "turn 1")])
-        number, prompt = model.script([failing(one, " there")], [printing(one, "the sub-agent")])
+        config.write_text(config.read_text().replace(f"{tmp_path}/nothing", str(host.roots)))
+        agent.turn([failing(host)], [printing(host, "turn 1")])
+        number, prompt = model.script([failing(host, " there")], [printing(host, "the sub-agent")])
 
-        def once(plan, asked):
+        def once(plan, requests):
             """Let the plan end, since OpenClaw quotes its prompt when the sub-agent is done."""
-            if (plan, asked) == (number, 3):
+            if (plan, requests) == (number, 3):
                 model.plans[number] = ((), model.plans[number][1])
 
         model.during = once
-        agent.turn([one.sub_agent(prompt)])
-        child = one.child()
+        agent.turn([host.sub_agent(prompt)])
+        child = host.child()
         wait("it is done", lambda: f"done. [{number}]" in ours(agent, "show", child))
         del model.plans[number]  # OpenClaw quotes its prompt in later requests, too
-        agent.turn([printing(one, "turn 3")])
+        agent.turn([printing(host, "turn 3")])
         first = agent.session
         _prune(agent, first)
 
-        requests = agent.turn([one.asks(one.ours, {"action": "evidence"})])
-        assert has_all_lines(told(requests[-1]))
-        requests = agent.turn([one.asks(one.ours, {"action": "evidence", "session": child})])
-        assert has_all_lines(told(requests[-1]), " there")
+        requests = agent.turn([host.asks(host.ours, {"action": "evidence"})])
+        assert has_all_lines(newest(requests[-1]))
+        requests = agent.turn([host.asks(host.ours, {"action": "evidence", "session": child})])
+        assert has_all_lines(newest(requests[-1]), " there")
 
         agent.session = str(uuid.uuid4())
         command = f"brainsurgeon evidence {first} --budget 16000"
-        requests = agent.turn([shell(one, command)])
-        assert has_all_lines(told(requests[-1]))
-        assert "FAILED" in told(requests[-1])
+        requests = agent.turn([shell(host, command)])
+        assert has_all_lines(newest(requests[-1]))
+        assert "FAILED" in newest(requests[-1])
 
 
 def _prune(agent, session):
-    """Prune all sessions once they are idle, and archive the turns of one, where that is done."""
+    """Prune all sessions once they are idle, and archive the turns of one where possible."""
 
     def extracted():
         ours(agent, "scan")
@@ -175,48 +172,51 @@ def _prune(agent, session):
 
 
 @EVERY
-def test_an_agent_that_goes_in_circles_is_noticed_within_ten_seconds(tmp_path, start, kind):
-    """Nine equal calls are one event, their cost is another, and on_signal runs once for each."""
-    said, price = tmp_path / "said", "{input = 100, cache_read = 9, cache_write = 125, output = 9}"
+def test_repeated_call_is_signalled_within_ten_seconds(tmp_path, start, kind):
+    """Nine equal calls raise one event, their cost another; on_signal runs once for each."""
+    output, price = (
+        tmp_path / "said",
+        "{input = 100, cache_read = 9, cache_write = 125, output = 9}",
+    )
     with Messages() as model:
         config = tmp_path / "config.toml"
         config.write_text("")
-        one = kind(tmp_path, start, model)
-        agent = one.agent
+        host = kind(tmp_path, start, model)
+        agent = host.agent
         config.write_text(
-            f'state_dir = "{tmp_path}/state"\n[[roots]]\npath = "{one.roots}"\n'
+            f'state_dir = "{tmp_path}/state"\n[[roots]]\npath = "{host.roots}"\n'
             f'[prices]\n"*" = {price}\n'
         )
         times = []
         model.during = lambda _plan, _round: times.append(time.time())
-        agent.turn([printing(one, "the first turn")])
+        agent.turn([printing(host, "the first turn")])
         first = json.loads(ours(agent, "sessions", agent.session, "--json"))["costs"]
         ceiling = 5 * first["cost_dollars"] / first["calls"]
-        script = json.dumps(["sh", "-c", f"cat >> {said}; echo >> {said}"])
+        script = json.dumps(["sh", "-c", f"cat >> {output}; echo >> {output}"])
         config.write_text(
             f"{config.read_text()}[signals]\non_signal = {script}\nmax_turn_cost_usd = {ceiling}\n"
         )
         start([sys.executable, "-m", "brainsurgeon", "run"], agent.environment, "daemon.log")
         time.sleep(5)
         times.clear()
-        loop = shell(one, "sleep 2; false")
+        loop = shell(host, "sleep 2; false")
         agent.turn(*[[loop] for _ in range(9)])
-        wait("the command has run", lambda: said.exists() and said.read_text().count("\n") > 1)
+        wait("the command has run", lambda: output.exists() and output.read_text().count("\n") > 1)
         time.sleep(12)
         events = json.loads(ours(agent, "history", "--events", "--kind", "signal", "--json"))[
             "events"
         ]
 
     assert first["calls"] > 1
-    told = sorted(json.loads(line)["event_id"] for line in said.read_text().splitlines())
-    assert told == sorted(event["event_id"] for event in events)
-    noticed = {event["facts"]["signal"]: event for event in events}
-    assert len(events) == len(noticed) == 2
-    assert noticed["cost_ceiling"]["facts"]["cost_dollars"] >= ceiling
+    reported = sorted(json.loads(line)["event_id"] for line in output.read_text().splitlines())
+    assert reported == sorted(event["event_id"] for event in events)
+    signals = {event["facts"]["signal"]: event for event in events}
+    assert len(events) == len(signals) == 2
+    assert signals["cost_ceiling"]["facts"]["cost_dollars"] >= ceiling
     # The answer with the fifth call was asked for at the fifth time; the cost of the sixth, which
     # has a longer prompt than those of the first turn, is surely above the ceiling.
     for name, request in (("repeated_tool_call", 5), ("cost_ceiling", 6)):
         at = subprocess.run(
-            ["date", "-d", noticed[name]["at"], "+%s"], capture_output=True, check=True, text=True
+            ["date", "-d", signals[name]["at"], "+%s"], capture_output=True, check=True, text=True
         ).stdout  # fmt: skip
         assert float(at) - times[request - 1] < 10, name

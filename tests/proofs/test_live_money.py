@@ -1,4 +1,4 @@
-"""The live scenario: what real agents pay for twenty turns, with and without brainsurgeon."""
+"""Live: the tokens that real agents pay for twenty turns, with and without brainsurgeon."""
 
 import json
 import time
@@ -35,7 +35,7 @@ def printing(tool, tag, lines):
 
 
 class Talk:
-    """One agent with one session on a model that caches prompts."""
+    """One agent with one session on a model with a prompt cache."""
 
     def __init__(self, base, start, kind, model, life):
         base.mkdir()
@@ -47,7 +47,7 @@ class Talk:
         })  # fmt: skip
 
     def run(self, turns, scans):
-        """Do the turns in bursts with pauses, with a scan when a daemon would do one."""
+        """Do the turns in bursts with pauses, with scans at the times of a daemon."""
         with open_store(self.settings.state_dir) as store:
             for number in range(turns):
                 rounds = [
@@ -68,23 +68,26 @@ class Talk:
 
 
 def paid(base, start, kind, turns, *, scans):
-    """Give what a run of turns cost, in input tokens, with what `estimate` says of it."""
+    """Return the cache after a run of turns, and what `estimate` prints for it."""
     life = LIFE if turns > BURST else FOR_EVER
     with pytest.MonkeyPatch.context() as patched, Caching(life) as model:
         patched.setattr(cache, "LIFE", life)
         talk = Talk(base, start, kind, model, life)
         talk.run(turns, scans)
-        found = estimate(talk.settings, open_to_read(talk.settings.state_dir), (), time.time())
-    return model.cache, found
+        estimated = estimate(talk.settings, open_to_read(talk.settings.state_dir), (), time.time())
+    return model.cache, estimated
 
 
 @pytest.mark.parametrize("kind", TOOLS, ids=lambda kind: kind.__name__)
-def test_twenty_turns_cost_less(tmp_path, start, kind):
-    """In bursts with pauses, the default configuration costs less, about as `estimate` says."""
-    raw, told = paid(tmp_path / "without", start, kind, TURNS, scans=False)
+def test_default_configuration_costs_less_over_twenty_turns(tmp_path, start, kind):
+    """Turns in bursts cost fewer input tokens, by the share that `estimate` printed."""
+    raw, estimated_costs = paid(tmp_path / "without", start, kind, TURNS, scans=False)
     with_us, _ = paid(tmp_path / "with", start, kind, TURNS, scans=True)
 
-    estimated = told.policies["configured"].tokens_paid / told.policies["raw"].tokens_paid
+    estimated = (
+        estimated_costs.policies["configured"].tokens_paid
+        / estimated_costs.policies["raw"].tokens_paid
+    )
     print(
         f"{kind.__name__}: {raw.paid:,.0f} input tokens paid without, {with_us.paid:,.0f} with "
         f"({with_us.paid / raw.paid:.1%}); {raw.sent:,} and {with_us.sent:,} sent; an estimate "
@@ -96,8 +99,8 @@ def test_twenty_turns_cost_less(tmp_path, start, kind):
 
 
 @pytest.mark.parametrize("kind", TOOLS, ids=lambda kind: kind.__name__)
-def test_a_session_too_short_to_gain_costs_no_more(tmp_path, start, kind):
-    """Two turns cost at most 1 % more than without it."""
+def test_two_turns_cost_at_most_one_percent_more(tmp_path, start, kind):
+    """A session too short to gain costs at most 1 % more with brainsurgeon."""
     raw, _ = paid(tmp_path / "without", start, kind, 2, scans=False)
     with_us, _ = paid(tmp_path / "with", start, kind, 2, scans=True)
 
@@ -106,7 +109,7 @@ def test_a_session_too_short_to_gain_costs_no_more(tmp_path, start, kind):
 
 
 class Lenient(Caching):
-    """Takes prompts that begin with an answer: OpenClaw leaves out the oldest messages of some."""
+    """Accepts prompts that begin with an answer: OpenClaw may leave out the oldest messages."""
 
     def _check(self, request):
         messages = [{"role": "user", "content": "the rest"}, *request["messages"]]
@@ -121,13 +124,13 @@ class Narrow(OnMessages):
     def _configure(self):
         super()._configure()
         path = self.state / "openclaw.json"
-        said = json.loads(path.read_text())
-        said["agents"]["defaults"]["compaction"] = {"mode": "default"}
-        path.write_text(json.dumps(said))
+        settings = json.loads(path.read_text())
+        settings["agents"]["defaults"]["compaction"] = {"mode": "default"}
+        path.write_text(json.dumps(settings))
 
 
 def compactions(base, start, *, scans):
-    """Give how often the agent compacted its session in some turns with large results."""
+    """Return how often the agent compacted its session in some turns with large results."""
     base.mkdir()
     with Lenient(FOR_EVER) as model:
         agent = Narrow(base, start, model, OPENCLAW_LATEST)
@@ -149,8 +152,8 @@ def compactions(base, start, *, scans):
     return types.count("compaction")
 
 
-def test_it_compacts_less_often(tmp_path, start):
-    """With a window of 64,000 tokens and large results, OpenClaw compacts its session less."""
+def test_openclaw_compacts_less_often_with_brainsurgeon(tmp_path, start):
+    """This holds for a window of 64,000 tokens and turns with large results."""
     without = compactions(tmp_path / "without", start, scans=False)
     with_us = compactions(tmp_path / "with", start, scans=True)
 

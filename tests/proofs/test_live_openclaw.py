@@ -1,4 +1,4 @@
-"""The live scenario: the real OpenClaw's gateway, a scripted model, and our daemon beside it."""
+"""Live: the real OpenClaw's gateway on a scripted model, beside the daemon."""
 
 import json
 import re
@@ -38,12 +38,12 @@ def writing(path, tag):
 
 
 def placeholders(request):
-    shown = [one["content"] for one in request["messages"] if one["role"] == "tool"]
+    shown = [message["content"] for message in request["messages"] if message["role"] == "tool"]
     return set(PLACEHOLDER.findall(json.dumps(shown)))
 
 
-def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
-    """No turn fails, placeholders reach the model, a value asked for comes, nothing is lost."""
+def test_openclaw_works_with_placeholders_and_is_restored(tmp_path, start):
+    """No turn fails over restores by shell and tool; the undo restores every byte."""
     with Model() as model:
         claw = OpenClaw(tmp_path, start, model)
         (tmp_path / "config.toml").write_text(
@@ -59,7 +59,7 @@ def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
         with Witness(claw.path) as witness:
             _several_turns(claw)
             ident = _restore_in_a_turn(claw)
-            _protected_then_cut_again(claw, ident)
+            _protected_then_extracted_again(claw, ident)
             _restore_by_the_tool(claw, ident)
             daemon.terminate()
             assert daemon.wait(20) == 0
@@ -77,8 +77,8 @@ def test_the_real_openclaw_gets_its_bytes_back(tmp_path, start):
         )
 
 
-def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path, start):
-    """The commands for removing it, typed after a live turn, wait for its end and end with 0."""
+def test_removal_right_after_a_turn_restores_the_session(tmp_path, start):
+    """Typed a second after a turn, the removal commands wait for its end and exit with 0."""
     with Model() as model:
         claw = OpenClaw(tmp_path, start, model)
         (tmp_path / "config.toml").write_text(
@@ -99,11 +99,11 @@ def test_removing_it_a_second_after_a_turn_leaves_nothing(tmp_path, start):
         assert placeholders(claw.turn([printing("the turn after all")])[0]) == set()
 
 
-def test_twenty_turns_leave_no_request_open(tmp_path, start):
-    """Asked by exec, by exec in JSON, by MCP and by a person, with the debug log on: all is ended.
+def test_every_restore_request_of_twenty_turns_is_finished(tmp_path, start):
+    """Restores by exec, exec in JSON, MCP and a person leave no pending request.
 
-    No turn fails, of every call of the agent's our answer goes and nothing else, and what a person
-    asked for in the middle of a turn ends with its reason.
+    Of the agent's calls only the answer of brainsurgeon is redacted, also with the debug log on.
+    A redaction for a person's restore in the middle of a turn is cancelled with its reason.
     """
     with Model() as model:
         claw = OpenClaw(tmp_path, start, model)
@@ -114,27 +114,27 @@ def test_twenty_turns_leave_no_request_open(tmp_path, start):
         )
         start([sys.executable, "-m", "brainsurgeon", "run"], claw.environment, "daemon.log")
         claw.open()
-        asked = []
+        calls = []
         for number in range(20):
             if number >= 2:
                 wait("something is extracted", lambda: _placeholders_standing(claw))
-            asked += _ASKING[number % len(_ASKING) if number >= 2 else 0](claw)
+            calls += _ASKING[number % len(_ASKING) if number >= 2 else 0](claw)
         wait("every request is ended", lambda: not _requests(tmp_path))
-        results = {one["message"]["toolCallId"]: one for one in claw.results()}
-        texts = {call: (text(results[call]), around % ident) for call, ident, around in asked}
+        results = {entry["message"]["toolCallId"]: entry for entry in claw.results()}
+        texts = {call: (text(results[call]), around % ident) for call, ident, around in calls}
 
         assert {call: pair for call, pair in texts.items() if not re.search(*pair[::-1])} == {}
-        assert not [one for one, _ in texts.values() if "says nothing" in one]
-        assert all(results[call]["_redacted"] is True for call, *_ in asked)
-        assert len(asked) == 11
-        lapsed = _rows(
+        assert not [entry for entry, _ in texts.values() if "says nothing" in entry]
+        assert all(results[call]["_redacted"] is True for call, *_ in calls)
+        assert len(calls) == 11
+        cancelled = _rows(
             tmp_path, "events WHERE kind = 'lapse' AND json_extract(facts, '$.action') = 'redact'"
         )
-        assert lapsed
+        assert cancelled
         print(
             f"{claw.turns} turns of {min(claw.seconds):.1f} to {max(claw.seconds):.1f} s, "
-            f"0 failed; {len(asked)} of {len(asked)} calls shortened; "
-            f"{len(lapsed)} redactions of a person's restores ended with their reason; "
+            f"0 failed; {len(calls)} of {len(calls)} calls shortened; "
+            f"{len(cancelled)} redactions of a person's restores ended with their reason; "
             "no request is open"
         )
 
@@ -143,8 +143,8 @@ WAITS = "action = 'restore'"
 
 
 def _placeholders_standing(claw):
-    """Give the ids of the results that stand as placeholders, the oldest first."""
-    return [one["id"] for one in claw.results() if PLACEHOLDER.fullmatch(text(one))]
+    """Return the ids of the results that are placeholders, oldest first."""
+    return [entry["id"] for entry in claw.results() if PLACEHOLDER.fullmatch(text(entry))]
 
 
 def _requests(base, where="TRUE"):
@@ -184,34 +184,34 @@ def _by_mcp(claw):
 
 
 def _by_a_person(claw):
-    said, command = [], f"sleep 4; echo the turn after {claw.turns}"
+    outputs, command = [], f"sleep 4; echo the turn after {claw.turns}"
 
     def person():
         wait("the turn is open", lambda: command in claw.path.read_text())
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "brainsurgeon", "restore", ident], capture_output=True,
             env=claw.environment, timeout=60, check=False,
         )  # fmt: skip
-        said.append((done.returncode, done.stdout.decode()))
+        outputs.append((process.returncode, process.stdout.decode()))
 
-    asked = partial(_requests, claw.base, WAITS)  # by earlier turns, of the very same value
+    pending = partial(_requests, claw.base, WAITS)  # by earlier turns, of the very same value
     wait(
-        "a placeholder stands that nobody asked for",
-        lambda: not asked() and _placeholders_standing(claw),
+        "there is a placeholder without a pending request",
+        lambda: not pending() and _placeholders_standing(claw),
     )
     ident = _placeholders_standing(claw)[0]
     asking = threading.Thread(target=person)
     asking.start()
     claw.turn([running(command), printing("beside a person")])
     asking.join()
-    assert said[0][0] == 0
-    assert "The daemon restores it" in said[0][1], said
+    assert outputs[0][0] == 0
+    assert "The daemon restores it" in outputs[0][1], outputs
     return []
 
 
 def _call_of(request, words):
-    """Give the id of the last call in a request whose arguments hold these words."""
-    calls = [call for one in request["messages"] for call in one.get("tool_calls") or ()]
+    """Return the id of the last call in a request whose arguments contain `words`."""
+    calls = [call for message in request["messages"] for call in message.get("tool_calls") or ()]
     return next(
         call["id"] for call in reversed(calls) if words in json.dumps(call["function"])
     )  # fmt: skip
@@ -221,10 +221,7 @@ _ASKING = (_just_work, _by_exec, _by_mcp, _by_exec_in_json, _by_a_person)
 
 
 def _several_turns(claw):
-    """Let three turns pass, each pruned before the next.
-
-    The model is shown more and more placeholders.
-    """
+    """Do three turns, each pruned before the next; each shows the model more placeholders."""
     shown = [set()]
     for number in range(3):
         report = claw.base / "workspace" / f"{number}.txt"
@@ -249,7 +246,7 @@ def _pruned(claw):
 
 
 def _restore_in_a_turn(claw):
-    """Let the model ask for a value by its exec tool; give the id of its entry."""
+    """Let the model restore a value by its exec tool; return the id of its entry."""
     ident = PLACEHOLDER.fullmatch(text(claw.results()[0]))[1]
     look = f"stat -c '%i %s %y %z' {claw.path}"
     requests = claw.turn(
@@ -264,26 +261,26 @@ def _restore_in_a_turn(claw):
     assert (places / "before").read_text() == (places / "after").read_text() != ""
     call = claw.results()[-2]
 
-    back, redacted = wait(
+    restored, redacted = wait(
         f"it is back and its call redacted: {text(call)[:300]}",
-        lambda: _put_back(claw, ident, call["id"]),
+        lambda: _restored_and_redacted(claw, ident, call["id"]),
     )
-    assert text(back).rstrip() == value
+    assert text(restored).rstrip() == value
     assert redacted["_redacted"] is True
     assert text(redacted) == f"Restored {ident}."
     assert value.splitlines()[0] not in json.dumps(redacted)
     return ident
 
 
-def _put_back(claw, ident, call):
-    """Give the entry restored and the call redacted, which one rewrite does, from one reading."""
-    now = {one["id"]: one for one in claw.results()}
+def _restored_and_redacted(claw, ident, call):
+    """Return the restored entry and the redacted call, which one rewrite makes, or None."""
+    now = {entry["id"]: entry for entry in claw.results()}
     both = "_restored" in now[ident] and "_redacted" in now[call]
     return (now[ident], now[call]) if both else None
 
 
-def _protected_then_cut_again(claw, ident):
-    """Check that the next turn sees the value whole, and a placeholder after its protection."""
+def _protected_then_extracted_again(claw, ident):
+    """Check that a restored value is sent whole while it is protected, and extracted after."""
     protected_until = datetime.fromisoformat(claw.result(ident)["_restored"]).timestamp()
     protected_until += PROTECTION
     requests = claw.turn([printing("the turn after")])
@@ -296,21 +293,23 @@ def _protected_then_cut_again(claw, ident):
 
 
 def _restore_by_the_tool(claw, ident):
-    """Let the model ask again, by purge_control over MCP: the host started our server itself."""
+    """Let the model restore by `purge_control` from the server that the host started."""
     requests = claw.turn(
         [("brainsurgeon__purge_control", {"action": "get_context"})],
         [("brainsurgeon__purge_control", {"action": "restore", "entry": f"[[extracted-{ident}]]"})],
     )
     listed = json.loads(requests[1]["messages"][-1]["content"])
     assert claw.session in listed["session"]
-    assert ident in {one["entry_id"] for one in listed["extracted"]}
-    told = json.loads(requests[2]["messages"][-1]["content"])
+    assert ident in {row["entry_id"] for row in listed["extracted"]}
+    answer = json.loads(requests[2]["messages"][-1]["content"])
     value = "\n".join(["this is a line of turn 0, which says nothing"] * 80)
-    assert told["pending"] is True
-    assert value in told["content"]["message.content.0.text"]
-    assert told["previous_restored_at"]
+    assert answer["pending"] is True
+    assert value in answer["content"]["message.content.0.text"]
+    assert answer["previous_restored_at"]
     call = claw.results()[-1]
 
-    back, redacted = wait("it is back and redacted", lambda: _put_back(claw, ident, call["id"]))
-    assert text(back).rstrip() == value
+    restored, redacted = wait(
+        "it is back and redacted", lambda: _restored_and_redacted(claw, ident, call["id"])
+    )
+    assert text(restored).rstrip() == value
     assert text(redacted) == f"Restored {ident}."

@@ -1,4 +1,4 @@
-"""The live scenario: the real OpenClaw's gateway on a model that signs its thinking."""
+"""Live: the real OpenClaw's gateway on a model that signs its thinking."""
 
 import json
 import re
@@ -20,7 +20,7 @@ PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 
 
 class Signed(OnMessages):
-    """A gateway on a model whose signatures hold only behind their own history."""
+    """A gateway on a model that binds signatures to the history before them."""
 
     name = MODEL
 
@@ -34,11 +34,11 @@ def shown(request):
 
 
 @pytest.mark.parametrize("knows", [True, False], ids=["with the rule", "without it"])
-def test_openclaw_is_refused_only_without_the_rule(tmp_path, start, knows):
-    """Ten turns with a restore in one of them: no request is refused, and the undo is exact.
+def test_signed_openclaw_is_refused_only_without_the_rule(tmp_path, start, knows):
+    """Ten turns with a restore are not refused, and the undo restores every byte.
 
-    The same turns with the model named as one that signs nothing meet refusals, which OpenClaw
-    answers by sending its whole history without any thinking.
+    With `signed_models` set to no model, the same turns are refused, and OpenClaw sends its history
+    without any thinking.
     """
     with Binding() as model:
         claw = Signed(tmp_path, start, model)
@@ -63,7 +63,7 @@ def test_openclaw_is_refused_only_without_the_rule(tmp_path, start, knows):
                     requests += claw.turn(calls, [printing(f"{number} again", lines=20)])
                 except AssertionError:
                     assert not knows, model.refused
-                if not knows and any(BROKEN in one for one in model.refused):
+                if not knows and any(BROKEN in problem for problem in model.refused):
                     return
                 time.sleep(QUIET + 2.5)
             daemon.terminate()

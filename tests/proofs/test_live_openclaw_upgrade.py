@@ -1,7 +1,7 @@
-"""The live upgrade: an OpenClaw that kept its sessions in files, and the one that takes them over.
+"""Live: an upgrade of OpenClaw from session files to databases.
 
-OpenClaw 2026.9.6 does not begin where files of an older release lie; its doctor takes them over
-into the databases and archives them (`docs/cli/doctor/sqlite-maintenance.md` of its package).
+OpenClaw 2026.9.6 does not start beside files of an older release; its doctor imports them into the
+databases and archives them (`docs/cli/doctor/sqlite-maintenance.md` of its package).
 """
 
 import hashlib
@@ -25,7 +25,7 @@ QUIET = 2
 
 
 class Upgraded:
-    """One home of OpenClaw, first with the release that keeps files, then with the newest."""
+    """One home of OpenClaw, first with the release that writes files, then with the newest."""
 
     def __init__(self, base, start, model):
         self.claw = Databases(base, start, model, OPENCLAW)
@@ -40,7 +40,7 @@ class Upgraded:
         return self.claw.state / "agents" / "main" / "sessions" / f"{session}.jsonl"
 
     def lines(self, session):
-        """Read the lines of a session's file, and keep each as it was first."""
+        """Return the lines of a session's file, and record each as it first was."""
         lines = self.file(session).read_bytes().splitlines()
         for line in lines:
             if not PLACEHOLDER.search(line.decode()):
@@ -48,7 +48,9 @@ class Upgraded:
         return lines
 
     def placeholders_in_file(self, session):
-        return [one for line in self.lines(session) for one in PLACEHOLDER.findall(line.decode())]
+        return [
+            ident for line in self.lines(session) for ident in PLACEHOLDER.findall(line.decode())
+        ]
 
     def brainsurgeon(self, *words, code=0):
         return ours(self.claw, *words, code=code)
@@ -62,21 +64,21 @@ class Upgraded:
         return report
 
     def upgrade(self):
-        """Let the newest release take everything over, and begin to work."""
+        """Let the newest release import everything."""
         self.claw.program[1] = str(package(OPENCLAW_LATEST) / "openclaw" / "openclaw.mjs")
-        told = self.claw.run("doctor", "--fix", "--non-interactive")
-        assert self.claw.path.exists(), told[-2000:]
+        printed = self.claw.run("doctor", "--fix", "--non-interactive")
+        assert self.claw.path.exists(), printed[-2000:]
 
     def files(self):
-        """Give a digest of every file with lines that lies anywhere in OpenClaw's home."""
+        """Return a digest of every session file in OpenClaw's home by path."""
         return {
             str(path): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in self.claw.state.rglob("*.jsonl*") if path.is_file()
             and "logs" not in path.parts and "trajectory" not in path.name
         }  # fmt: skip
 
-    def undone(self, session):
-        """Name the events that do not stand as the older release wrote them; its header aside."""
+    def changed_events(self, session):
+        """Return the ids of events (headers apart) that differ from what the old release wrote."""
         return [
             ident for text in self.claw.texts(session)
             if (ident := json.loads(text).get("id")) and (session, ident) in self.first
@@ -84,24 +86,21 @@ class Upgraded:
         ]  # fmt: skip
 
 
-def test_placeholders_go_from_files_into_the_database(tmp_path, start):
-    """What was extracted from files is shown.
+def test_placeholders_imported_into_a_database_are_restored(tmp_path, start):
+    """Values extracted from files are shown and restored in the database they went into.
 
-    Asked for and restored in the database they went into.
-
-    No turn fails before or after, the model is shown the placeholders by both releases, what was
-    restored says what it said at first. The files that OpenClaw imported are restored, too; no
-    other file that it left is written.
+    No turn fails before or after, and both releases send placeholders. The files that OpenClaw
+    imported are restored, too; no other file that it left is written.
     """
     with Planned() as model:
         life = Upgraded(tmp_path, start, model)
-        claw, (one, other) = life.claw, life.sessions
+        claw, (session, other) = life.claw, life.sessions
         pruned = _with_files(life)
         life.upgrade()
         left = life.files()
         assert {session: claw.placeholders(session) for session in life.sessions} == pruned
         claw.open()
-        _asked_for(life, one, pruned[one])
+        _asked_for(life, session, pruned[session])
         _shown_and_asked_for_in_a_turn(life, other, pruned[other])
         claw.end()
         time.sleep(QUIET + 0.5)
@@ -117,10 +116,10 @@ def test_placeholders_go_from_files_into_the_database(tmp_path, start):
         assert not any(PLACEHOLDER.search(Path(path).read_text()) for path in written)
         assert claw.sound() == []
         claw.open()
-        assert placeholders(claw.ask(one, [printing("after all")])[0]) == set()
+        assert placeholders(claw.ask(session, [printing("after all")])[0]) == set()
         claw.end()
-        found = json.loads(claw.run("doctor", "--session-sqlite", "inspect", "--json"))
-        assert [issue for each in found["targets"] for issue in each["issues"]] == []
+        report = json.loads(claw.run("doctor", "--session-sqlite", "inspect", "--json"))
+        assert [issue for each in report["targets"] for issue in each["issues"]] == []
         print(
             f"{claw.turns} turns, 0 failed; {sum(map(len, pruned.values()))} placeholders taken"
             " over, "
@@ -130,10 +129,7 @@ def test_placeholders_go_from_files_into_the_database(tmp_path, start):
 
 
 def _with_files(life):
-    """Work with the older release, prune, work on, prune again.
-
-    Give the placeholders of each session.
-    """
+    """Work with the older release and prune twice; return the placeholders of each session."""
     claw = life.claw
     claw.open()
     for number in range(2):
@@ -150,14 +146,14 @@ def _with_files(life):
 
 
 def _asked_for(life, session, pruned):
-    """Look at values, and put one back, beside the gateway that has taken the session over."""
+    """Show values, and restore one, beside the gateway that imported the session."""
     before = life.files()
     first, second = list(dict.fromkeys(pruned))[:2]  # an entry may have several placeholders
     assert "which says nothing" in life.brainsurgeon("show", first, "--session", session)
     whole = life.brainsurgeon("show", session)
     assert PLACEHOLDER.search(whole) is None
-    told = json.loads(life.brainsurgeon("sessions", session, "--json"))
-    assert {each["entry_id"] for each in told["extracted"]} >= set(pruned)
+    report = json.loads(life.brainsurgeon("sessions", session, "--json"))
+    assert {each["entry_id"] for each in report["extracted"]} >= set(pruned)
     wait("the session is idle", lambda: life.claw.idle(session))
     time.sleep(QUIET + 0.5)
     answer = json.loads(life.brainsurgeon("restore", second, "--session", session, "--json"))
@@ -171,7 +167,7 @@ def _asked_for(life, session, pruned):
 def _shown_and_asked_for_in_a_turn(life, session, pruned):
     requests = life.claw.ask(session, [running(f"brainsurgeon restore {pruned[0]}")])
     assert placeholders(requests[0]) == set(pruned)
-    answered = [one for one in requests[1]["messages"] if one["role"] == "tool"][-1]
+    answered = [message for message in requests[1]["messages"] if message["role"] == "tool"][-1]
     assert "which says nothing" in json.dumps(answered["content"])
     wait("the session is idle", lambda: life.claw.idle(session))
     time.sleep(QUIET + 0.5)
@@ -180,8 +176,8 @@ def _shown_and_asked_for_in_a_turn(life, session, pruned):
 
 
 def _undo(life):
-    told = json.loads(life.brainsurgeon("restore", "--all", "--pristine", "--json"))
-    assert not any(each["left"] for each in told["sessions"])
-    archives = [each for each in told["sessions"] if ".jsonl.imported-" in each["session"]]
+    report = json.loads(life.brainsurgeon("restore", "--all", "--pristine", "--json"))
+    assert not any(each["left"] for each in report["sessions"])
+    archives = [each for each in report["sessions"] if ".jsonl.imported-" in each["session"]]
     assert len(archives) == len(life.sessions)
-    assert all(not each["missed"] for each in told["sessions"])
+    assert all(not each["missed"] for each in report["sessions"])

@@ -1,4 +1,4 @@
-"""The pages of pi and Codex, followed word by word with the real programs in an empty home."""
+"""Live: the pages of pi and Codex, followed word by word with the real programs."""
 
 import json
 import os
@@ -31,7 +31,7 @@ QUIET = 31
 
 
 class Account:
-    """What a reader of a page has: an agent that was used, and our program in `~/.local/bin`."""
+    """The account of a reader: an agent that was used, and brainsurgeon in `~/.local/bin`."""
 
     def __init__(self, agent, **programs):
         self.agent, self.home = agent, agent.home
@@ -47,16 +47,16 @@ class Account:
         agent.environment["PATH"] = path
 
     def types(self, *lines, cwd=TOP):
-        done = subprocess.run(
+        process = subprocess.run(
             ["sh", "-e"], input="\n".join(lines), text=True, capture_output=True, cwd=cwd,
             timeout=120, env=self.agent.environment, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, (done.stdout, done.stderr)
-        return done.stdout
+        assert process.returncode == 0, (process.stdout, process.stderr)
+        return process.stdout
 
     def roots(self):
         settings = json.loads(self.types("brainsurgeon config --json"))["settings"]
-        return next(one["value"] for one in settings if one["key"] == "roots")
+        return next(setting["value"] for setting in settings if setting["key"] == "roots")
 
     def waits(self):
         time.sleep(max(0, QUIET - (time.time() - self.agent.path.stat().st_mtime)))
@@ -72,26 +72,26 @@ def printing(number):
 
 
 def results(pi):
-    """Give what the results of a session say, by the id of the entry, in order."""
+    """Return the text of each result of a session by the id of its entry, in order."""
     lines = [json.loads(line) for line in pi.path.read_bytes().splitlines()]
     return {
-        one["id"]: one["message"]["content"][0]["text"]
-        for one in lines if one.get("message", {}).get("role") == "toolResult"
+        entry["id"]: entry["message"]["content"][0]["text"]
+        for entry in lines if entry.get("message", {}).get("role") == "toolResult"
     }  # fmt: skip
 
 
-def told(request):
-    [block] = [one for one in request["messages"][-1]["content"] if one["type"] == "tool_result"]
+def newest_result(request):
+    [block] = [
+        block for block in request["messages"][-1]["content"] if block["type"] == "tool_result"
+    ]
     content = block["content"]
     return content if isinstance(content, str) else content[0]["text"]
 
 
-def test_the_page_of_pi_is_followed_word_by_word(tmp_path):
-    """Its sessions are pruned, pi learns what a placeholder is.
+def test_commands_of_the_pi_page_work_as_written(tmp_path):
+    """The model of pi learns of placeholders, and each command works in its shell.
 
-    Each line of ours works in its shell.
-
-    What a running pi shows its model of a session that was pruned beside it is as the page says.
+    A pi that runs on keeps sending its values, as the page says.
     """
     with Messages() as model:
         pi = Pi(tmp_path, model, name="claude-sonnet-4-5")
@@ -102,8 +102,8 @@ def test_the_page_of_pi_is_followed_word_by_word(tmp_path):
             running.turn([printing("in memory")])
             account.waits()
             shown = account.types(*typed("pi", "Prune its sessions"))
-            cut = set(PLACEHOLDER.findall(pi.path.read_text()))
-            assert len(cut) == 4
+            extracted = set(PLACEHOLDER.findall(pi.path.read_text()))
+            assert len(extracted) == 4
             assert f"pi:{pi.path.parent.name}/" in shown
             assert PLACEHOLDER.search(json.dumps(running.turn()[0]["messages"])) is None
         lesson = re.search(r"```text\n(.*?)```", PAGES["pi"], re.DOTALL)[1]
@@ -115,7 +115,7 @@ def test_the_page_of_pi_is_followed_word_by_word(tmp_path):
         assert "Never write a placeholder yourself" in json.dumps(requests[0]["system"])
         assert ident in PLACEHOLDER.findall(json.dumps(requests[0]["messages"]))
         assert len(lines) == 2
-        assert all(VALUE in told(request) for request in requests[1:])
+        assert all(VALUE in newest_result(request) for request in requests[1:])
         account.waits()
         account.types("brainsurgeon scan --once")
         assert results(pi)[ident].startswith(VALUE)
@@ -124,69 +124,73 @@ def test_the_page_of_pi_is_followed_word_by_word(tmp_path):
 
 
 def _give_pi_the_tool(account, pi, ident):
-    """Add the server and the skill, and let the model make the calls of the skill."""
+    """Add server and skill, and let the model make the calls of the skill."""
     account.types(*typed("pi", "Give it the tool"))
     assert "brainsurgeon: connected, 1 tool" in account.types("pi mcp list")
     [tool] = set(re.findall(r"`(\w*purge_control)`", SKILL))
     calls = ({"action": "get_context"}, {"action": "show", "entry": ident},
              {"action": "restore", "entry": ident})  # fmt: skip
-    requests = pi.turn(*([(tool, given)] for given in calls))
+    requests = pi.turn(*([(tool, arguments)] for arguments in calls))
     assert "skills/brainsurgeon/SKILL.md" in json.dumps(requests[0]["system"])
-    assert pi.path.stem in json.loads(told(requests[1]))["session"]
-    assert list(json.loads(told(requests[2]))["content"].values()) == [f"{VALUE}\n"]
+    assert pi.path.stem in json.loads(newest_result(requests[1]))["session"]
+    assert list(json.loads(newest_result(requests[2]))["content"].values()) == [f"{VALUE}\n"]
     account.waits()
     account.types("brainsurgeon scan --once")
-    said = results(pi)
-    assert said[ident] == f"{VALUE}\n"
-    assert [one.strip() for one in said.values()].count(f"Restored {ident}.") == 2
+    texts = results(pi)
+    assert texts[ident] == f"{VALUE}\n"
+    assert [line.strip() for line in texts.values()].count(f"Restored {ident}.") == 2
 
     bound = shlex.quote(str(pi.path.parent))
-    [line] = [one for one in typed("pi", "Give it the tool") if one.startswith("pi mcp add")]
+    [line] = [line for line in typed("pi", "Give it the tool") if line.startswith("pi mcp add")]
     account.types(f"{line} --agent {bound}")
-    [_, asked] = pi.turn([(tool, {"action": "show", "entry": _another(pi, ident)})])
-    assert "content" in json.loads(told(asked))
+    [_, request] = pi.turn([(tool, {"action": "show", "entry": _another(pi, ident)})])
+    assert "content" in json.loads(newest_result(request))
     account.types(f"{line} --agent elsewhere")
-    [_, asked] = pi.turn([(tool, {"action": "show", "entry": _another(pi, ident)})])
-    assert told(asked).startswith("Nothing is extracted under that name here")
+    [_, request] = pi.turn([(tool, {"action": "show", "entry": _another(pi, ident)})])
+    assert newest_result(request).startswith("Nothing is extracted under that name here")
 
 
 def _another(pi, ident):
-    return next(one for one in PLACEHOLDER.findall(pi.path.read_text()) if one != ident)
+    return next(
+        placeholder
+        for placeholder in PLACEHOLDER.findall(pi.path.read_text())
+        if placeholder != ident
+    )
 
 
 @pytest.mark.parametrize("agent", PAGES)
-def test_init_writes_what_a_page_says(tmp_path, agent):
-    """`init --yes` names the same root as the lines of the page do, and `init --mcp` its tool."""
+def test_init_has_the_same_effect_as_the_lines_of_a_page(tmp_path, agent):
+    """`init --yes` sets the same root as the page's lines, `init --mcp` adds the same tool."""
     driver, speaker = (Pi, Messages) if agent == "pi" else (Codex, Responses)
     with speaker() as model:
-        one = driver(tmp_path, model)
-        account = Account(one, **({"codex": [one.program]} if agent == "codex" else {}))
-        one.turn()
-        by_hand = _given(account, *typed(agent, TITLES[agent])[:2])
-        assert _given(account, "brainsurgeon init --yes") == by_hand
+        driven = driver(tmp_path, model)
+        account = Account(driven, **({"codex": [driven.program]} if agent == "codex" else {}))
+        driven.turn()
+        by_hand = _roots_after(account, *typed(agent, TITLES[agent])[:2])
+        assert _roots_after(account, "brainsurgeon init --yes") == by_hand
         if agent == "codex":
-            _add_by_init(account, one)
+            _add_by_init(account, driven)
 
 
-def _given(account, *lines):
-    """Type lines; give the roots in force then, and forget them."""
+def _roots_after(account, *lines):
+    """Type lines; return the roots then configured, and remove the configuration."""
     account.types(*lines)
     roots = account.roots()
     (account.home / ".config/brainsurgeon/config.toml").unlink()
     return roots
 
 
-def _add_by_init(account, one):
-    skill = one.config / "skills/brainsurgeon/SKILL.md"
+def _add_by_init(account, driven):
+    skill = driven.config / "skills/brainsurgeon/SKILL.md"
     account.types(*typed("codex", "Give it the tool"))
-    by_hand = (one.config / "config.toml").read_text(), skill.read_text()
+    by_hand = (driven.config / "config.toml").read_text(), skill.read_text()
     account.types("codex mcp remove brainsurgeon", f"rm -r {skill.parent}")
     account.types("brainsurgeon init --yes --mcp codex")
-    assert ((one.config / "config.toml").read_text(), skill.read_text()) == by_hand
+    assert ((driven.config / "config.toml").read_text(), skill.read_text()) == by_hand
 
 
-def test_the_page_of_codex_is_followed_word_by_word(tmp_path):
-    """Its session is listed and weighed, stays as it is, and it reads another agent's values."""
+def test_commands_of_the_codex_page_work_as_written(tmp_path):
+    """A Codex session is listed, never changed, and its model reads another agent's value."""
     with Responses() as model:
         codex = Codex(tmp_path, model)
         account = Account(codex, codex=[codex.program])
@@ -212,7 +216,7 @@ def test_the_page_of_codex_is_followed_word_by_word(tmp_path):
 
 
 def _ask_from_codex(codex, ident):
-    """Let Codex wait for the server as the page says; then its model gets a value."""
+    """Let Codex wait for the server as the page says, and let its model show a value."""
     with open(codex.config / "config.toml", "a") as text:
         text.write("required = true\n")
     requests = codex.turn(("mcp__brainsurgeon:purge_control", {"action": "show", "entry": ident}))

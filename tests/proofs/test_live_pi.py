@@ -1,4 +1,4 @@
-"""The live scenario: the real pi, a model that signs its thinking, and our daemon beside it."""
+"""Live: the real pi on a model that signs its thinking, beside the daemon."""
 
 import json
 import re
@@ -75,13 +75,15 @@ def thoughts(request):
 
 
 def ten_turns(pi, pause):
-    """Do ten turns, each in a process of its own but for three, with a restore in the fifth."""
+    """Do ten turns, three of them in one process, with a restore in the fifth."""
     requests = []
     for number in range(4):
         requests += pi.turn([printing(number), printing(f"{number}b")], [printing(f"{number}c")])
         pause()
     ident = next(
-        one["id"] for one in entries(pi.path) if one.get("message", {}).get("role") == "toolResult"
+        entry["id"]
+        for entry in entries(pi.path)
+        if entry.get("message", {}).get("role") == "toolResult"
     )
     requests += pi.turn([("bash", {"command": f"brainsurgeon restore {ident}"})], [printing("4")])
     pause()
@@ -96,10 +98,10 @@ def ten_turns(pi, pause):
 
 
 @pytest.mark.parametrize("knows", [True, False], ids=["with the rule", "without it"])
-def test_pi_is_refused_only_without_the_rule(tmp_path, knows):
-    """Ten turns on a model that signs its thinking: no request is refused, and the undo is exact.
+def test_signed_pi_is_refused_only_without_the_rule(tmp_path, knows):
+    """Ten turns with a restore are not refused, and the undo restores every byte.
 
-    The same turns with the model named as one that signs nothing end in refusals.
+    With `signed_models` set to no model, the same turns end in refusals.
     """
     with Binding() as model:
         pi = Pi(tmp_path, model)
@@ -109,7 +111,9 @@ def test_pi_is_refused_only_without_the_rule(tmp_path, knows):
             if not knows:
                 with pytest.raises(AssertionError):
                     ten_turns(pi, pause)
-                assert any("bound to a different conversation" in one for one in model.refused)
+                assert any(
+                    "bound to a different conversation" in problem for problem in model.refused
+                )
                 return
             requests = ten_turns(pi, pause)
             wait("it is pruned", lambda: len(pruned(pi.path)) >= 15)
@@ -128,8 +132,8 @@ def test_pi_is_refused_only_without_the_rule(tmp_path, knows):
         )
 
 
-def test_pi_branches_forks_compacts_and_edits_beside_the_daemon(tmp_path):
-    """No turn fails, in one process or many, and the model is shown placeholders."""
+def test_pruned_pi_branches_forks_compacts_and_edits(tmp_path):
+    """No turn fails, in one process or many, and placeholders are sent."""
     with Messages() as model:
         pi = Pi(tmp_path, model, name="claude-sonnet-4-5")
         pi.turn([printing("zero")], [printing("zero b")])
@@ -138,7 +142,7 @@ def test_pi_branches_forks_compacts_and_edits_beside_the_daemon(tmp_path):
             with pi.conversation() as running:
                 for number in range(3):
                     running.turn([printing(number), printing(f"{number}b")])
-                wait("the running one is pruned", lambda: len(pruned(first)) >= 3)
+                wait("the running session is pruned", lambda: len(pruned(first)) >= 3)
                 running.ask("prompt", message="/edit-away -1", until=None)
                 running.turn([printing("after the edit")])
                 running.ask("prompt", message="/back-to -2", until=None)

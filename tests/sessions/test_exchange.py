@@ -2,7 +2,6 @@
 
 Each race is forced: another process is sent into the window between the last comparison and the
 exchange of the names, where the lease blocks it, and is let through afterwards.
-
 """
 
 import os

@@ -1,6 +1,6 @@
-"""The real agents on a scripted model that speaks Anthropic's Messages API, each ready for a turn.
+"""The real agents on a scripted Messages API, each ready for a turn.
 
-Each function gives the agent and the directory of its sessions.
+Each function returns the agent and the directory of its sessions.
 """
 
 from proofs.agent_packages import CLAUDE_CODE, OPENCLAW, OPENCLAW_LATEST, package
@@ -22,14 +22,14 @@ def claude_code(base, start, model, name):
 
 
 def openclaw(base, start, model, name):
-    """Give the real OpenClaw that writes files, its gateway running."""
+    """Return the OpenClaw release that writes files, its gateway running."""
     agent = OnMessages(base, start, model, OPENCLAW)
     agent.open()
     return agent, agent.state / "agents"
 
 
 def openclaw_rows(base, start, model, name):
-    """Give the real OpenClaw that writes a database, its gateway running."""
+    """Return the OpenClaw release that writes a database, its gateway running."""
     agent = OnMessages(base, start, model, OPENCLAW_LATEST)
     agent.open()
     return agent, agent.state / "agents"

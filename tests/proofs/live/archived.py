@@ -1,4 +1,4 @@
-"""A session whose turns are archived while its agent runs, and all that is checked on the way."""
+"""A session that is archived while its agent runs, and the checks after each turn."""
 
 import json
 import re
@@ -17,31 +17,31 @@ ARCHIVED = re.compile(re.escape(MARK) + r"\narchive: (\S+)")
 
 
 class Forgetful(Binding):
-    """A model that can be told that what stands before its thinking changed by right.
+    """A model that can accept its old signatures behind a changed history.
 
-    An agent that compacts does that by itself, and so does who wants every byte back.
+    An agent that compacts changes its history by itself, and so does a user who restores it all.
     """
 
     def forget(self):
-        """Check what was signed so far no longer for what stands before it."""
+        """Stop checking what the signatures issued so far were bound to."""
         self._bound.clear()
 
 
 class Talk:
     """One session of an agent, and every line of it as the agent wrote it.
 
-    `agent.asks` does a turn. `whole` says that the agent reads its session at each turn, and sends
-    all of it. What a fork has from its `parent` is what was written there.
+    `agent.asks` does a turn. `whole` is true if the agent reads its session at each turn and
+    sends all of it. `parent` holds the original lines that a fork copied.
     """
 
     def __init__(self, agent, path, parent=None):
         self.agent, self.path, self.lines = agent, path, []
-        self._copied = {_of_its_own(one): one for one in parent.lines[1:]} if parent else {}
+        self._copied = {_entry_id(line): line for line in parent.lines[1:]} if parent else {}
         self.whole, self.turns, self.requests = True, 0, 0
         self.looks, self.touched = 0, []
 
     def turn(self, *rounds):
-        """Do one turn, check what the model saw and what stands then; give its requests."""
+        """Do one turn, check the requests and the session, and return the requests."""
         before = self.archived if self.path.exists() else []
         self.agent.model.during = self._scan_in_a_turn
         requests = self.agent.asks(self.path, rounds)
@@ -65,53 +65,53 @@ class Talk:
                 self.touched.append(self.looks)
 
     def scans(self):
-        """Scan until nothing is left for later, then check what stands in the session."""
+        """Scan until no session is deferred, then check the session."""
         wait("the agent has written", self._wrote)
 
         def idle():
-            told = json.loads(self.runs("scan", "--once", "--json"))
-            return not told["files_deferred"] or time.sleep(0.5)
+            report = json.loads(self.runs("scan", "--once", "--json"))
+            return not report["files_deferred"] or time.sleep(0.5)
 
         wait("the sessions are idle", idle)
         self.check()
 
     def _wrote(self):
-        """Take down what the agent has written; it may be writing it all again right now."""
+        """Record the lines that the agent has written; false while it is rewriting the file."""
         lines = self.path.read_bytes().splitlines(keepends=True)
         if len(lines) < len(self.lines) or not lines[-1].endswith(b"\n"):
             return False
         since = lines[len(self.lines) :]
-        self.lines += [self._copied.get(_of_its_own(one), one) for one in since]
+        self.lines += [self._copied.get(_entry_id(line), line) for line in since]
         return True
 
     def runs(self, *words):
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "brainsurgeon", *words], env=self.agent.environment,
             capture_output=True, timeout=120, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, (words, done.stdout[-1500:], done.stderr[-1500:])
-        return done.stdout
+        assert result.returncode == 0, (words, result.stdout[-1500:], result.stderr[-1500:])
+        return result.stdout
 
     def check(self):
-        """Check that the branch is whole, and that all of it can be read as it was written."""
-        live = [one["message"] for one in self.branch if one["type"] == "message"]
-        calls = [block["id"] for one in live if one["role"] == "assistant"
-                 for block in one["content"] if block["type"] == "toolCall"]  # fmt: skip
-        assert calls == [one["toolCallId"] for one in live if one["role"] == "toolResult"]
-        roles = [one["role"] for one in live if one["role"] in ("user", "assistant")]
+        """Check that the branch is complete, and that `show` prints it as it was written."""
+        live = [entrye["message"] for entrye in self.branch if entrye["type"] == "message"]
+        calls = [block["id"] for entrye in live if entrye["role"] == "assistant"
+                 for block in entrye["content"] if block["type"] == "toolCall"]  # fmt: skip
+        assert calls == [entrye["toolCallId"] for entrye in live if entrye["role"] == "toolResult"]
+        roles = [entrye["role"] for entrye in live if entrye["role"] in ("user", "assistant")]
         assert ("user", "user") not in list(pairwise(roles))
         self.check_lines(self.runs("show", str(self.path)))
 
     def check_lines(self, data):
-        """Check that these are the lines as the agent wrote them, but for fields of ours.
+        """Check that the lines are those of the agent, except for fields of brainsurgeon.
 
-        A fork may have the active branch alone, where the link of an archive leads nowhere.
+        A fork may have the active branch only, where the link of an archive leads nowhere.
         """
-        told = OURS.sub(b"", data).splitlines(keepends=True)
-        if self._copied and not {_of_its_own(one) for one in told} >= self._copied.keys():
-            assert [_unlinked(one) for one in told] == [_unlinked(one) for one in self.lines]
+        shown = OURS.sub(b"", data).splitlines(keepends=True)
+        if self._copied and not {_entry_id(line) for line in shown} >= self._copied.keys():
+            assert [_unlinked(line) for line in shown] == [_unlinked(line) for line in self.lines]
         else:
-            assert told == self.lines
+            assert shown == self.lines
 
     @property
     def branch(self):
@@ -119,16 +119,16 @@ class Talk:
 
     @property
     def ids(self):
-        return [one["id"] for one in self.branch]
+        return [entrye["id"] for entrye in self.branch]
 
     @property
     def archived(self):
-        """The ids of the archives on the active branch, oldest first."""
-        return _archived(one["message"] for one in self.branch if one["type"] == "message")
+        """Return the ids of the archives on the active branch, oldest first."""
+        return _archived(entrye["message"] for entrye in self.branch if entrye["type"] == "message")
 
 
-def _of_its_own(line):
-    """Name the entry that a line is; a header is none."""
+def _entry_id(line):
+    """Return the id of the entry in a line, or None for a header."""
     return json.loads(line).get("id") if b'"parentId"' in line else None
 
 
@@ -137,7 +137,7 @@ def _unlinked(line):
 
 
 def archived_in(request):
-    """Name the archives that the model is shown, oldest first."""
+    """Return the ids of the archives in a request, oldest first."""
     return _archived(request["messages"])
 
 
@@ -151,11 +151,11 @@ def _archived(messages):
 
 
 def check_roles(request):
-    """Check that those who speak in a request take turns, and that the user begins.
+    """Check that user and assistant alternate in a request, and that the user begins.
 
-    What an agent puts before them, when it has compacted, may be the user's as well.
+    The summary that an agent puts first may be the user's as well.
     """
-    said = [one for one in request["messages"] if one["role"] != "system"]
-    roles = [one["role"] for one in said["<summary>" in json.dumps(said[0]) :]]
-    assert said[0]["role"] == "user"
-    assert all(one != other for one, other in pairwise(roles)), roles
+    spoken = [message for message in request["messages"] if message["role"] != "system"]
+    roles = [message["role"] for message in spoken["<summary>" in json.dumps(spoken[0]) :]]
+    assert spoken[0]["role"] == "user"
+    assert all(role != following for role, following in pairwise(roles)), roles

@@ -1,4 +1,4 @@
-"""A scripted model whose signatures hold only behind exactly what stood before them."""
+"""A scripted model that binds each signature to the conversation before it."""
 
 import hashlib
 import json
@@ -12,10 +12,10 @@ CLOCK = re.compile(r"^\[[A-Z][a-z]{2} [0-9-]{10} [0-9:]{5}[^\]]*\] ")
 
 
 class Binding(Messages):
-    """Keeps with each signature the digest of the conversation that it was issued behind.
+    """Stores with each signature a digest of the conversation before it.
 
-    System prompt and tools are left out of the digest, since agents change them by themselves;
-    `refused` holds what was answered with 400. If it `redacts`, every third thought is redacted.
+    The digest leaves out system prompt and tools, which agents change by themselves. `refused`
+    holds the answers with status 400. With `redacts`, every third thought is redacted.
     """
 
     def __init__(self, *, redacts=False):
@@ -36,7 +36,7 @@ class Binding(Messages):
         self.check_signatures(request["messages"])
 
     def check_signatures(self, messages):
-        """Raise RefusedError where a signature stands behind anything else than it was made for."""
+        """Raise RefusedError if a signature follows another conversation than it was issued for."""
         for before, block in prefixes(messages):
             mark = block.get("signature") or block.get("data")
             if mark in self._bound and self._bound[mark] != before:

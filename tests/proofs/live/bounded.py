@@ -1,4 +1,4 @@
-"""A scripted model with a small window: what is longer is refused, in the provider's own words."""
+"""A scripted model with a small window, which refuses longer prompts as the provider does."""
 
 import json
 
@@ -10,10 +10,10 @@ A_TOKEN = 4
 
 
 class Bounded(Binding):
-    """Refuses prompts of more tokens than its `window`, which may change while it runs.
+    """Refuses prompts of more tokens than `window`, which may change while it runs.
 
-    `too_long` holds their sizes, in tokens. Summaries are refused as well: a history that can be
-    compacted is one that needs no help. Only the newest models sign what they think.
+    `too_long` holds their sizes in tokens. Requests for summaries are refused as well, so that no
+    agent compacts by itself. Only the newest models sign their thinking.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""A scripted model whose prompt cache behaves like the provider's, by the clock of its server."""
+"""A scripted model with the provider's prompt cache, on a real clock."""
 
 import json
 import time
@@ -24,14 +24,17 @@ class Caching(Messages):
                 counted = {**block, "signature": ""} if "signature" in block else block
                 blocks.append(json.dumps(counted, sort_keys=True))
                 marks += [len(blocks)] if marked else []
-        said = self.cache.serve(blocks, marks)
+        tokens = self.cache.serve(blocks, marks)
         return {
-            "input_tokens": said["plain"], "cache_read_input_tokens": said["read"],
-            "cache_creation_input_tokens": said["written"], "output_tokens": 20,
+            "input_tokens": tokens["plain"], "cache_read_input_tokens": tokens["read"],
+            "cache_creation_input_tokens": tokens["written"], "output_tokens": 20,
         }  # fmt: skip
 
 
 def _contents(request):
     yield request.get("tools") or []
-    for content in (request.get("system"), *(one["content"] for one in request["messages"])):
+    for content in (
+        request.get("system"),
+        *(message["content"] for message in request["messages"]),
+    ):
         yield [{"type": "text", "text": content}] if isinstance(content, str) else content or []

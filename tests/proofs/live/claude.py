@@ -1,4 +1,4 @@
-"""The real Claude Code, driven turn by turn against a scripted model on loopback."""
+"""Driver of the real Claude Code: turns against a scripted model on loopback."""
 
 import contextlib
 import json
@@ -45,7 +45,7 @@ class ClaudeCode:
         self._configure(named)
 
     def _configure(self, named):
-        """Answer what a first start would ask, allow the tools of the script, choose the model."""
+        """Skip the dialogs of a first start, allow the tools of the script, choose the model."""
         (self.config / "settings.json").write_text(json.dumps({
             "permissions": {"allow": TOOLS.split(","), "defaultMode": "acceptEdits"},
         }))  # fmt: skip
@@ -88,17 +88,17 @@ class ClaudeCode:
         return self.project / f"{session}.jsonl"
 
     def turn(self, *rounds, session=None, fork=False):
-        """Do one turn in a process of its own; give its requests."""
+        """Do one turn in a process of its own; return its requests."""
         number, prompt = self.model.script(*rounds)
-        said = self._run(prompt, session or self.session, fork=fork)
-        assert self.model.plans[number][1] in str(said.get("result")), said
+        result = self._run(prompt, session or self.session, fork=fork)
+        assert self.model.plans[number][1] in str(result.get("result")), result
         return self._asked(number, rounds)
 
     def fork(self, *rounds):
         number, prompt = self.model.script(*rounds)
-        said = self._run(prompt, self.session, fork=True)
-        assert self.model.plans[number][1] in str(said.get("result")), said
-        return said["session_id"], self._asked(number, rounds)
+        result = self._run(prompt, self.session, fork=True)
+        assert self.model.plans[number][1] in str(result.get("result")), result
+        return result["session_id"], self._asked(number, rounds)
 
     def compact(self):
         return self._run("/compact", self.session)
@@ -115,27 +115,27 @@ class ClaudeCode:
         return self._end(prompt, self.session).returncode == 0
 
     def _run(self, prompt, session, *, fork=False):
-        done = self._end(prompt, session, fork=fork)
-        shown = (done.stdout[-2000:], done.stderr[-2000:], self.model.refused)
-        assert done.returncode == 0, shown
-        said = json.loads(done.stdout)
-        said = said[-1] if isinstance(said, list) else said
-        assert not said.get("is_error"), shown
-        return said
+        process = self._end(prompt, session, fork=fork)
+        shown = (process.stdout[-2000:], process.stderr[-2000:], self.model.refused)
+        assert process.returncode == 0, shown
+        result = json.loads(process.stdout)
+        result = result[-1] if isinstance(result, list) else result
+        assert not result.get("is_error"), shown
+        return result
 
     def _end(self, prompt, session, *, fork=False):
-        """Run the program to its end; give how it ended."""
+        """Run the program to its end; return the finished process."""
         return self.runs(prompt, self._session(session, fork=fork))
 
     def runs(self, prompt, options):
-        began = time.monotonic()
-        done = subprocess.run(
+        start = time.monotonic()
+        process = subprocess.run(
             [*self.words, "-p", "--output-format", "json", *self._options(), *options],
             env=self.environment, cwd=self.workspace, input=prompt.encode(),
             capture_output=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
-        self.seconds.append(time.monotonic() - began)
-        return done
+        self.seconds.append(time.monotonic() - start)
+        return process
 
     def _options(self):
         return ["--permission-mode", "acceptEdits", "--allowedTools", TOOLS, *self.with_server]
@@ -149,7 +149,7 @@ class ClaudeCode:
 
     @contextlib.contextmanager
     def stay(self):
-        """Keep one process for several turns; give the way to do one."""
+        """Yield a function that does a turn in one process that runs on."""
         words = [*self.words, "-p", "--input-format", "stream-json", "--output-format",
                  "stream-json", "--verbose", *self._options(),
                  *self._session(self.session)]  # fmt: skip
@@ -175,17 +175,17 @@ class ClaudeCode:
         process.stdin.write(json.dumps({"type": "user", "message": message}).encode() + b"\n")
         process.stdin.flush()
         for line in process.stdout:
-            said = json.loads(line)
-            if said.get("type") == "result":
-                assert not said.get("is_error"), (said, self.model.refused)
-                if self.model.plans[number][1] in str(said.get("result")):
+            event = json.loads(line)
+            if event.get("type") == "result":
+                assert not event.get("is_error"), (event, self.model.refused)
+                if self.model.plans[number][1] in str(event.get("result")):
                     return self._asked(number, rounds)
         raise AssertionError(f"the process ended: {self.model.refused}")
 
     def types(self, keys, *rounds, options=()):
-        """Type keys on a terminal, one after the other, and do one turn; give its requests.
+        """Type keys on a terminal one by one, then do one turn; return its requests.
 
-        A dialog that the turn opens is answered with the choice that it offers first.
+        A dialog that the turn opens is answered with its first choice.
         """
         number, prompt = self.model.script(*rounds)
         terminal, inner = pty.openpty()
@@ -225,7 +225,7 @@ class ClaudeCode:
 
 
 def _shown(terminal):
-    """Give what a terminal is sent until nothing comes for a while."""
+    """Return the output of a terminal until there is none for 1.5 seconds."""
     shown, end = b"", time.monotonic() + PATIENCE
     with contextlib.suppress(OSError):  # the program has ended
         while select.select([terminal], [], [], 1.5)[0] and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""The real Codex in a home of its own, driven turn by turn against a scripted model."""
+"""Driver of the real Codex: turns against a scripted model on loopback."""
 
 import json
 import os
@@ -59,14 +59,17 @@ class Codex:
         number, prompt = self.model.script(*rounds)
         known = list(self.config.rglob("rollout-*.jsonl"))
         words = ["resume", "--last"] if known else []
-        done = subprocess.run(
+        process = subprocess.run(
             [self.program, "exec", *words, "--json", "--skip-git-repo-check", prompt],
             env=self.environment, cwd=self.workspace, stdin=subprocess.DEVNULL,
             capture_output=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
-        said = done.stdout.decode(errors="replace")
-        assert done.returncode == 0, (said[-1500:], done.stderr.decode(errors="replace")[-1500:])
-        assert f"done. [{number}]" in said, said[-1500:]
+        output = process.stdout.decode(errors="replace")
+        assert process.returncode == 0, (
+            output[-1500:],
+            process.stderr.decode(errors="replace")[-1500:],
+        )
+        assert f"done. [{number}]" in output, output[-1500:]
         requests = self.model.of(number)
         assert len(requests) == len(rounds) + 1
         return requests
@@ -78,8 +81,8 @@ def printing(tag, lines=80):
 
 
 def outputs(request):
-    """Give what a request says in its results, as text, in order."""
+    """Return the tool results of a request as text, in order."""
     return [
-        one["output"] if isinstance(one["output"], str) else json.dumps(one["output"])
-        for one in request["input"] if one["type"] == "function_call_output"
+        item["output"] if isinstance(item["output"], str) else json.dumps(item["output"])
+        for item in request["input"] if item["type"] == "function_call_output"
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The real OpenClaw that keeps its sessions in a database: gateway, `--local`, checks."""
+"""Driver of the real OpenClaw that keeps its sessions in a database, and checks of it."""
 
 import hashlib
 import itertools
@@ -22,20 +22,20 @@ PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f-]+)\]\]")
 
 
 class Planned(Model):
-    """Reads the plan of each turn out of the message that begins it: turns may overlap."""
+    """Reads the plan of a turn from its first message, so that turns may overlap."""
 
     def __init__(self):
         super().__init__()
-        self.asked = defaultdict(list)
+        self.requests_of = defaultdict(list)
 
     def answer(self, request):
         if not request.get("tools"):
             return "what was said before, in a few words", []
         calls = 0
         for message in reversed(request["messages"]):
-            if found := PLAN.search(said(message)):
-                plan = json.loads(found[1])
-                self.asked[plan["tag"]].append(request)
+            if match := PLAN.search(text_said(message)):
+                plan = json.loads(match[1])
+                self.requests_of[plan["tag"]].append(request)
                 if calls < len(plan["calls"]):
                     return "one moment", plan["calls"][calls]
                 return f"{plan['tag']} is done", []
@@ -57,7 +57,7 @@ class Databases(OpenClaw):
         return self.gateway
 
     def end(self, how=signal.SIGTERM):
-        """Let the gateway end, in order or at once; one that drains for long is not waited for."""
+        """End the gateway with a signal, and kill it after 60 seconds."""
         os.killpg(self.gateway.pid, how)
         with suppress(subprocess.TimeoutExpired):
             self.gateway.wait(60)
@@ -66,7 +66,7 @@ class Databases(OpenClaw):
         self.gateway.wait(60)
 
     def begin(self, session, *calls, local=False):
-        """Begin a turn whose calls are these; give its tag and the process that waits for it."""
+        """Begin a turn with these calls; return its tag and the process that waits for it."""
         tag = f"turn-{next(self._numbers)}"
         plan = json.dumps({"tag": tag, "calls": calls})
         where = ["--local"] if local else []
@@ -78,14 +78,14 @@ class Databases(OpenClaw):
         )  # fmt: skip
 
     def ask(self, session, *calls, local=False):
-        began = time.monotonic()
-        tag, asking = self.begin(session, *calls, local=local)
-        told, wrong = asking.communicate(timeout=960)
-        self.seconds.append(time.monotonic() - began)
-        assert asking.returncode == 0, (told[-2000:], wrong[-2000:])
-        assert f"{tag} is done" in told, (told[-2000:], wrong[-2000:])
+        start = time.monotonic()
+        tag, process = self.begin(session, *calls, local=local)
+        output, errors = process.communicate(timeout=960)
+        self.seconds.append(time.monotonic() - start)
+        assert process.returncode == 0, (output[-2000:], errors[-2000:])
+        assert f"{tag} is done" in output, (output[-2000:], errors[-2000:])
         self.turns += 1
-        requests = self.model.asked[tag]
+        requests = self.model.requests_of[tag]
         assert len(requests) == len(calls) + 1
         return requests
 
@@ -96,16 +96,16 @@ class Databases(OpenClaw):
         ))  # fmt: skip
 
     def run(self, *words):
-        done = subprocess.run(
+        process = subprocess.run(
             [*self.program, *words], env=self.environment, cwd=self.base / "workspace",
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
-        return done.stdout
+        assert process.returncode == 0, (words, process.stdout[-2000:], process.stderr[-2000:])
+        return process.stdout
 
     def key(self, session):
-        asked = "SELECT session_key FROM session_windows WHERE session_id = ?"
-        return self.sql(asked, session)[0][0]
+        query = "SELECT session_key FROM session_windows WHERE session_id = ?"
+        return self.sql(query, session)[0][0]
 
     def idle(self, session):
         (row,) = self.sql(
@@ -124,17 +124,19 @@ class Databases(OpenClaw):
             return [text for of, _, text in events(agent) if of == session]
 
     def placeholders(self, session):
-        return [one for text in self.texts(session) for one in PLACEHOLDER.findall(text.decode())]
+        return [
+            ident for text in self.texts(session) for ident in PLACEHOLDER.findall(text.decode())
+        ]
 
     def sound(self):
-        """Say what SQLite, and OpenClaw's own doctor, find wrong with the database."""
-        wrong = [row for row in self.sql("PRAGMA integrity_check") if row != ("ok",)]
-        wrong += self.sql("PRAGMA foreign_key_check")
-        return wrong
+        """Return the problems that SQLite's own checks find in the database."""
+        problems = [row for row in self.sql("PRAGMA integrity_check") if row != ("ok",)]
+        problems += self.sql("PRAGMA foreign_key_check")
+        return problems
 
 
 def events(agent, since=None):
-    """Yield the session, the number and the text of each event that stands in the database."""
+    """Yield session, number and text of every event in the database."""
     columns = [name for (name,) in agent.execute(
         "SELECT name FROM pragma_table_info('transcript_events')")]  # fmt: skip
     packed = "event_zstd, event_utf8_bytes" if "event_zstd" in columns else "NULL, NULL"
@@ -146,7 +148,7 @@ def events(agent, since=None):
 
 
 class Rows(Watching):
-    """Somebody who watches all sessions, and keeps each event's text as OpenClaw wrote it first."""
+    """Watches all sessions, and keeps each event as OpenClaw first wrote it."""
 
     every = 0.2
 
@@ -155,7 +157,7 @@ class Rows(Watching):
 
     def state(self):
         files = (self.claw.path, f"{self.claw.path}-wal")
-        return tuple((one.st_size, one.st_mtime_ns) for one in map(os.stat, files))
+        return tuple((status.st_size, status.st_mtime_ns) for status in map(os.stat, files))
 
     def look(self):
         agent = plain_connection(self.claw.path)
@@ -175,7 +177,7 @@ class Rows(Watching):
             ]  # fmt: skip
 
 
-def said(message):
+def text_said(message):
     if message["role"] != "user":
         return ""
     content = message["content"]
@@ -185,7 +187,7 @@ def said(message):
 
 
 def placeholders(request):
-    shown = [one["content"] for one in request["messages"] if one["role"] == "tool"]
+    shown = [message["content"] for message in request["messages"] if message["role"] == "tool"]
     return set(PLACEHOLDER.findall(json.dumps(shown)))
 
 

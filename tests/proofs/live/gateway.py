@@ -1,4 +1,4 @@
-"""The real OpenClaw's gateway in a home of its own, against a scripted model."""
+"""Driver of the real OpenClaw's gateway: turns against a scripted model on loopback."""
 
 import json
 import os
@@ -84,34 +84,37 @@ class OpenClaw:
         return gateway
 
     def turn(self, *plan):
-        """Do one turn through the gateway; it gives its expected reply. Give its requests."""
+        """Do one turn through the gateway, check its reply, and return its requests."""
         self.turns += 1
         closing = f"turn {self.turns} is done"
         requests = self.model.next_turn(plan, closing)
-        began = time.monotonic()
-        done = subprocess.run(
+        start = time.monotonic()
+        process = subprocess.run(
             [*self.program, "agent", "--agent", "main", "--session-id", self.session, "--json",
              "--message", f"please do turn {self.turns}", "--timeout", "900"],
             env=self.environment, cwd=self.base / "workspace", stdin=subprocess.DEVNULL,
             capture_output=True, timeout=960, check=False,
         )  # fmt: skip
-        self.seconds.append(time.monotonic() - began)
-        said = done.stdout.decode(errors="replace")
-        assert done.returncode == 0, (said[-2000:], done.stderr.decode(errors="replace")[-2000:])
-        assert closing in said, said[-2000:]
+        self.seconds.append(time.monotonic() - start)
+        output = process.stdout.decode(errors="replace")
+        assert process.returncode == 0, (
+            output[-2000:],
+            process.stderr.decode(errors="replace")[-2000:],
+        )
+        assert closing in output, output[-2000:]
         assert len(requests) == len(plan) + 1
         return requests
 
     def results(self):
         entries = [json.loads(line) for line in self.path.read_bytes().splitlines()]
-        return [one for one in entries if one.get("message", {}).get("role") == "toolResult"]
+        return [entry for entry in entries if entry.get("message", {}).get("role") == "toolResult"]
 
     def result(self, ident):
-        return next(one for one in self.results() if one["id"] == ident)
+        return next(entry for entry in self.results() if entry["id"] == ident)
 
 
 def running(command):
-    """Return a call that runs a command and waits for it, however busy the machine is."""
+    """Return a call that runs a command and waits up to two minutes for it."""
     return "exec", {"command": command, "yieldMs": 120_000}
 
 

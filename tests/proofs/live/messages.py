@@ -1,8 +1,8 @@
-"""A scripted model on loopback that speaks Anthropic's Messages API, and is as strict as it.
+"""A scripted model on loopback with the Messages API of Anthropic, and its refusals.
 
-What the provider refuses with 400 is refused here: unknown keys in a block, empty texts, calls
-without their results in the next message and the reverse, signatures it did not issue or whose
-text was changed, thinking of the open round left out, images that are none.
+It answers 400 as the provider does: to unknown keys in a block, empty texts, calls without
+results in the next message and the reverse, signatures that it did not issue or whose text was
+changed, missing thinking of the open round, invalid images.
 """
 
 import base64
@@ -29,11 +29,11 @@ CHUNK = 8192
 
 
 class RefusedError(Exception):
-    """The provider would answer 400."""
+    """The provider would answer with status 400."""
 
 
 class Messages(Scripted):
-    """Answers each prompt by the plan that it names: rounds of tool calls, then a text."""
+    """Answers a prompt by the plan that it names: rounds of tool calls, then a text."""
 
     def __init__(self):
         super().__init__(_Handler)
@@ -41,7 +41,7 @@ class Messages(Scripted):
         self._issued, self._thought = {}, {}
 
     def usage(self, request, size):
-        """Tell how many tokens a request of this size took; this model caches nothing."""
+        """Return the token counts for a request of `size` characters, without a cache."""
         del request
         return {"input_tokens": size // 4, "output_tokens": 20,
                 "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}  # fmt: skip
@@ -60,67 +60,69 @@ class Messages(Scripted):
         blocks = [{"type": "text", "text": "one moment" if calls else self.plans[plan][1]}]
         blocks += [
             {"type": "tool_use", "id": f"toolu_{self.port}_{number}_{index}", "name": name,
-             "input": given}
-            for index, (name, given) in enumerate(calls)
+             "input": arguments}
+            for index, (name, arguments) in enumerate(calls)
         ]  # fmt: skip
         return self._thinking(request, blocks) + blocks
 
     def _next(self, request):
-        """Find the plan that the newest prompt names, and the calls of the round it is in."""
-        said = request["messages"]
-        for index in range(len(said) - 1, -1, -1):
-            marks = MARK.findall(_text(said[index]["content"]))
-            if said[index]["role"] == "user" and marks and int(marks[-1]) in self.plans:
+        """Return the plan that the newest prompt names, and the calls of its current round."""
+        messages = request["messages"]
+        for index in range(len(messages) - 1, -1, -1):
+            marks = MARK.findall(_text(messages[index]["content"]))
+            if messages[index]["role"] == "user" and marks and int(marks[-1]) in self.plans:
                 plan = int(marks[-1])
                 rounds = self.plans[plan][0]
-                past = sum(bool(_ids(one, "tool_use", "id")) for one in said[index + 1 :])
+                past = sum(
+                    bool(_ids(message, "tool_use", "id")) for message in messages[index + 1 :]
+                )
                 return plan, rounds[past] if past < len(rounds) else []
         return None, []
 
     def _thinking(self, request, blocks):
-        """Think before the answer, where it was asked for, and sign it."""
-        asked = request.get("thinking") or {}
-        if asked.get("type") not in ("enabled", "adaptive"):
+        """Return a signed thinking block before the answer if the request asks for thinking."""
+        wanted = request.get("thinking") or {}
+        if wanted.get("type") not in ("enabled", "adaptive"):
             return []
         number = len(self.requests)
-        shown = "" if asked.get("display") == "omitted" else f"thought {number} " + "so " * 300
+        shown = "" if wanted.get("display") == "omitted" else f"thought {number} " + "so " * 300
         seed = hashlib.sha512(f"{self.port} {number}".encode()).digest()
         signature = base64.b64encode(seed * 4).decode()
         self._issued[signature] = shown
-        self._thought |= {one["id"]: signature for one in blocks if one["type"] == "tool_use"}
+        self._thought |= {block["id"]: signature for block in blocks if block["type"] == "tool_use"}
         return [{"type": "thinking", "thinking": shown, "signature": signature}]
 
     def _check(self, request):
-        said = _joined(request.get("messages") or [])
-        if not said or said[0]["role"] != "user":
+        messages = _joined(request.get("messages") or [])
+        if not messages or messages[0]["role"] != "user":
             raise RefusedError("first message must use the user role")
         marks = json.dumps([request.get(key) for key in ("system", "tools", "messages")])
         if marks.count('"cache_control"') > 4:
             raise RefusedError("more than 4 blocks with cache_control")
         seen, open_calls = set(), []
-        for message in said:
+        for message in messages:
             for block in message["content"] or [{"type": "nothing"}]:
                 self._check_block(block, message["role"])
-            asked = _ids(message, "tool_use", "id")
-            if seen & set(asked):
+            calls = _ids(message, "tool_use", "id")
+            if seen & set(calls):
                 raise RefusedError("tool_use ids must be unique")
-            seen |= set(asked)
+            seen |= set(calls)
             _check_pairs(message, open_calls)
-            open_calls = asked
+            open_calls = calls
         if open_calls:
             raise RefusedError("tool_use without tool_result")
-        self._check_open_round(request, said)
+        self._check_open_round(request, messages)
 
-    def _check_open_round(self, request, said):
-        """Check that the thinking of the round that is open was sent as it was issued.
+    def _check_open_round(self, request, messages):
+        """Check that the thinking of the open round was sent as it was issued.
 
-        Adaptive thinking lets all thinking of a message be left out, as it does no thinking.
+        With adaptive thinking, a message may leave out all of its thinking.
         """
         thinks = (request.get("thinking") or {}).get("type") in ("enabled", "adaptive")
-        if thinks and len(said) > 1 and _ids(said[-1], "tool_result", "tool_use_id"):
-            wanted = {self._thought.get(call) for call in _ids(said[-2], "tool_use", "id")}
-            sent = _ids(said[-2], "thinking", "signature")
-            sent += _ids(said[-2], "redacted_thinking", "data")
+        if thinks and len(messages) > 1 and _ids(messages[-1], "tool_result", "tool_use_id"):
+            wanted = {self._thought.get(call) for call in _ids(messages[-2], "tool_use", "id")}
+            sent = _ids(messages[-2], "thinking", "signature")
+            sent += _ids(messages[-2], "redacted_thinking", "data")
             left_out = request["thinking"]["type"] == "adaptive" and not sent
             if wanted - {None} - set(sent) and not left_out:
                 raise RefusedError("thinking blocks in the latest message cannot be modified")
@@ -143,7 +145,7 @@ class Messages(Scripted):
 
 
 def _check_value(kind, block):
-    """Check what a text, a call or an image holds."""
+    """Check the content of a text, a call or an image."""
     if kind == "text" and not block["text"].strip():
         raise RefusedError("text content blocks must be non-empty")
     if kind == "tool_use" and not isinstance(block["input"], dict):
@@ -153,14 +155,14 @@ def _check_value(kind, block):
 
 
 def _check_pairs(message, open_calls):
-    """Check that each call is answered in the next message, and nothing else is."""
+    """Check that every call is answered in the next message, and nothing else is."""
     answered = _ids(message, "tool_result", "tool_use_id")
     if message["role"] == "assistant":
         if message["content"][-1]["type"] in ("thinking", "redacted_thinking"):
             raise RefusedError("the final block cannot be thinking")
     elif sorted(answered) != sorted(open_calls):
         raise RefusedError("tool_use and tool_result do not fit together")
-    elif any(one["type"] != "tool_result" for one in message["content"][: len(answered)]):
+    elif any(block["type"] != "tool_result" for block in message["content"][: len(answered)]):
         raise RefusedError("tool_result blocks must come first")
 
 
@@ -169,19 +171,19 @@ def _blocks(content):
 
 
 def _text(content):
-    return "\n".join(one["text"] for one in _blocks(content) if one.get("type") == "text")
+    return "\n".join(block["text"] for block in _blocks(content) if block.get("type") == "text")
 
 
 def _ids(message, kind, key):
-    return [one[key] for one in _blocks(message["content"]) if one.get("type") == kind]
+    return [block[key] for block in _blocks(message["content"]) if block.get("type") == kind]
 
 
 def _last_user(request):
-    return [one for one in request["messages"] if one["role"] == "user"][-1]
+    return [message for message in request["messages"] if message["role"] == "user"][-1]
 
 
 def _joined(messages):
-    """Join messages of one role in a row, as the provider does; leave out those of the system."""
+    """Join consecutive messages of one role, as the provider does, without system messages."""
     joined = []
     for message in messages:
         if message["role"] == "system":
@@ -212,8 +214,8 @@ class _Handler(Streaming, BaseHTTPRequestHandler):
             blocks = self.model.answer(request)
         except (RefusedError, KeyError, TypeError, ValueError) as error:
             self.model.refused.append(f"{type(error).__name__}: {error}")
-            said = {"type": "invalid_request_error", "message": str(error)}
-            return self.whole({"type": "error", "error": said}, 400)
+            problem = {"type": "invalid_request_error", "message": str(error)}
+            return self.whole({"type": "error", "error": problem}, 400)
         stop = "tool_use" if blocks[-1]["type"] == "tool_use" else "end_turn"
         number = len(self.model.requests)
         message = {

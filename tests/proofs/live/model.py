@@ -1,4 +1,4 @@
-"""A scripted model on loopback that speaks OpenAI's chat completions, as a stream."""
+"""A scripted model on loopback with OpenAI's chat completions, as a stream."""
 
 import itertools
 import json
@@ -10,7 +10,7 @@ CHUNK = 4096
 
 
 class Model(Served):
-    """Answers each turn by its plan: one list of tool calls after the other, then a text."""
+    """Answers a turn by its plan: lists of tool calls one after the other, then a text."""
 
     def __init__(self):
         super().__init__(_Handler)
@@ -19,7 +19,7 @@ class Model(Served):
         self.numbers = itertools.count(1)
 
     def next_turn(self, plan, closing):
-        """Script the next turn; give the list that its requests go to."""
+        """Script the next turn; return the list that its requests are added to."""
         self.plan, self.closing, self.requests = plan, closing, []
         return self.requests
 

@@ -1,4 +1,4 @@
-"""The real pi in a home of its own, against a scripted model."""
+"""Driver of the real pi: turns against a scripted model on loopback."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ export default function (pi) {
 
 
 class Pi:
-    """One pi with one session; every process of it is one turn, or a whole conversation."""
+    """One pi with one session; a process does one turn or a whole conversation."""
 
     def __init__(self, base, model, name="claude-fable-5-1"):
         self.base, self.model, self.name = base, model, name
@@ -77,14 +77,17 @@ class Pi:
 
     def turn(self, *rounds, session=("--session-id", "s1"), more=()):
         number, prompt = self._next(rounds)
-        done = subprocess.run(
+        process = subprocess.run(
             self.words("-p", "--mode", "json", *session, *more, prompt), env=self.environment,
             cwd=self.workspace, stdin=subprocess.DEVNULL, capture_output=True, timeout=120,
             check=False,
         )  # fmt: skip
-        said = done.stdout.decode(errors="replace")
-        assert done.returncode == 0, (said[-1500:], done.stderr.decode(errors="replace")[-1500:])
-        assert f"[{number}]" in said, said[-1500:]
+        output = process.stdout.decode(errors="replace")
+        assert process.returncode == 0, (
+            output[-1500:],
+            process.stderr.decode(errors="replace")[-1500:],
+        )
+        assert f"[{number}]" in output, output[-1500:]
         return self.model.of(number)
 
     def _next(self, rounds):
@@ -93,7 +96,7 @@ class Pi:
 
     @contextlib.contextmanager
     def conversation(self, session=("--session-id", "s1")):
-        """Keep one process for several turns: it never reads its session again."""
+        """Yield one process for several turns, which never reads its session again."""
         process = subprocess.Popen(
             self.words("--mode", "rpc", *session), env=self.environment, cwd=self.workspace,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -110,13 +113,13 @@ class Pi:
 
 
 class Conversation:
-    """A pi that runs on, spoken to by its remote procedure calls."""
+    """A running pi, controlled by remote procedure calls."""
 
     def __init__(self, pi, process):
         self._pi, self._process = pi, process
 
     def ask(self, kind, until="agent_settled", **fields):
-        """Send one command, and wait for its answer and for the agent to be at rest."""
+        """Send a command, and wait for its answer and the event `until`; return the events."""
         line = json.dumps({"id": "1", "type": kind, **fields})
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()

@@ -1,4 +1,4 @@
-"""Our program beside a real agent, what is waited for, and what an agent prints."""
+"""Running brainsurgeon beside a real agent, waiting, and a command whose output is pruned."""
 
 import subprocess
 import sys
@@ -8,20 +8,21 @@ DEADLINE = 300
 
 
 def ours(agent, *words, code=0):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "brainsurgeon", *words], env=agent.environment,
         capture_output=True, timeout=120, check=False,
     )  # fmt: skip
-    assert done.returncode == code, (words, done.stdout[-1500:], done.stderr[-1500:])
-    return done.stdout.decode()
+    assert process.returncode == code, (words, process.stdout[-1500:], process.stderr[-1500:])
+    return process.stdout.decode()
 
 
 def wait(what, until, deadline=DEADLINE):
+    """Wait until a function returns something true, and return that."""
     end = time.monotonic() + deadline
-    while not (found := until()):
+    while not (result := until()):
         assert time.monotonic() < end, f"not within {deadline} s: {what}"
         time.sleep(0.02)
-    return found
+    return result
 
 
 def lines_of(tag, lines=80):

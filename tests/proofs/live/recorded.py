@@ -51,7 +51,7 @@ class Agent:
     # -- the lock, the status, the fence
 
     def take(self):
-        """Take the lock; nobody else ever holds it."""
+        """Take the lock, which must be free."""
         descriptor = os.open(self.lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         time.sleep(0.001)
         with open("/proc/self/stat", "rb") as handle:
@@ -65,7 +65,7 @@ class Agent:
         os.unlink(self.lock)
 
     def say(self, **fields):
-        """Replace the registry of sessions by one that says more."""
+        """Replace `sessions.json`, with these fields of the session changed."""
         listed = {}
         if os.path.exists(self.registry):
             with open(self.registry, encoding="utf-8") as handle:
@@ -88,18 +88,18 @@ class Agent:
                 status.st_ctime_ns)  # fmt: skip
 
     def check(self):
-        """Fail the run when somebody else has changed the file."""
-        found = self.state()
-        if found != self.fence:
+        """Raise TakeoverError if another process has changed the file."""
+        state = self.state()
+        if state != self.fence:
             raise TakeoverError(
                 "session file changed while embedded prompt lock was released: "
-                f"{self.fence} -> {found}"
+                f"{self.fence} -> {state}"
             )
 
     # -- the file
 
     def load(self):
-        """Read the file again if its state is not the one that the cache knows."""
+        """Read the file again if its state differs from the cached one."""
         state = self.state()
         if state != self.cached and state is not None:
             with open(self.path, "rb") as handle:
@@ -139,7 +139,7 @@ class Agent:
     # -- a run
 
     def turn(self, text, rounds):
-        told = {"ok": True, "why": "", "placeholders": 0, "outputs": []}
+        result = {"ok": True, "why": "", "placeholders": 0, "outputs": []}
         for _ in range(2):
             self.say()  # the request was accepted; the status is still the old one
             time.sleep(self.random.uniform(0.001, 0.02))
@@ -150,16 +150,16 @@ class Agent:
                 self.begin()
             self.say(status="running", startedAt=now())
             self.message("user", content=text)
-            told["placeholders"] = json.dumps(self.entries, ensure_ascii=False).count(PLACEHOLDER)
+            result["placeholders"] = json.dumps(self.entries, ensure_ascii=False).count(PLACEHOLDER)
             for commands in rounds:
                 self.model()
-                self.use(commands, told["outputs"])
+                self.use(commands, result["outputs"])
             self.model()
             self.answer([{"type": "text", "text": f"done: {text}"}], "stop")
             self.end()
             status = "done"
         except TakeoverError as why:
-            told |= {"ok": False, "why": str(why)}
+            result |= {"ok": False, "why": str(why)}
             status = "failed"
             self.cached = None
         finally:
@@ -167,10 +167,10 @@ class Agent:
                 self.drop()
         time.sleep(self.random.uniform(0.05, 0.1))
         self.say(status=status, endedAt=now())
-        return told
+        return result
 
     def begin(self):
-        """Begin a session: nothing of it is on disk before its first answer."""
+        """Begin a session, which is not on disk before its first answer."""
         header = {"type": "session", "version": 3, "id": self.session, "timestamp": iso(),
                   "cwd": os.getcwd()}  # fmt: skip
         self.entries.append(header)
@@ -179,11 +179,11 @@ class Agent:
         self.add("thinking_level_change", thinkingLevel="off")
 
     def model(self):
-        """Call the model: the lock is let go until its stream begins."""
+        """Call the model; the lock is released until its stream begins."""
         self.drop()
-        began = time.monotonic()
+        start = time.monotonic()
         time.sleep(self.random.uniform(0.030, 0.110))
-        self.gaps.append(time.monotonic() - began)
+        self.gaps.append(time.monotonic() - start)
         self.take()
         self.check()
         time.sleep(0.01)
@@ -197,7 +197,7 @@ class Agent:
         )  # fmt: skip
 
     def use(self, commands, outputs):
-        """Let the model ask for commands, run each, and write down what it printed."""
+        """Let the model ask for commands, run them, and append their output as results."""
         self.answer([
             {"type": "text", "text": "working on it"},
             *(
@@ -208,21 +208,21 @@ class Agent:
             ),
         ], "toolUse")  # fmt: skip
         for index, command in enumerate(commands):
-            done = subprocess.run(
+            process = subprocess.run(
                 ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, check=False,
             )  # fmt: skip
             self.check()
-            text = done.stdout.decode(errors="replace").strip() or "(no output)"
+            text = process.stdout.decode(errors="replace").strip() or "(no output)"
             outputs.append(text)
             self.message(
                 "toolResult", toolCallId=f"call_{self.calls}_{index}", toolName="exec",
-                content=[{"type": "text", "text": text}], details=details(text, done.returncode),
-                isError=done.returncode != 0,
+                content=[{"type": "text", "text": text}], details=details(text, process.returncode),
+                isError=process.returncode != 0,
             )  # fmt: skip
 
     def end(self):
-        """End the run: the whole file again, and the lock a few more times."""
+        """End the run: write the whole file again, and take the lock a few more times."""
         time.sleep(0.051)
         self.drop()
         time.sleep(0.003)
@@ -238,7 +238,7 @@ class Agent:
 
 
 def details(text, code):
-    """Repeat the output in the details, unless they become too large."""
+    """Return the details of a result, which repeat the output unless it is too large."""
     whole = {"status": "completed", "exitCode": code, "durationMs": 5, "aggregated": text,
              "cwd": os.getcwd()}  # fmt: skip
     if len(json.dumps(whole, ensure_ascii=False).encode()) <= LARGEST_DETAILS:
@@ -262,9 +262,9 @@ def now():
 def main():
     agent = Agent(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     for order in sys.stdin:
-        told = agent.turn(**json.loads(order))
-        told |= {"written": b"".join(agent.written).decode(), "gaps": agent.gaps}
-        print(json.dumps(told), flush=True)
+        result = agent.turn(**json.loads(order))
+        result |= {"written": b"".join(agent.written).decode(), "gaps": agent.gaps}
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

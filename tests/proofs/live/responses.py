@@ -1,4 +1,4 @@
-"""A scripted model on loopback that speaks OpenAI's Responses API, as a stream, for Codex."""
+"""A scripted model on loopback with OpenAI's Responses API, as a stream, for Codex."""
 
 import json
 from http.server import BaseHTTPRequestHandler
@@ -7,9 +7,9 @@ from proofs.live.served import MARK, Scripted, Streaming
 
 
 class Responses(Scripted):
-    """Answers each prompt by the plan that it names: calls, one a round, then a text.
+    """Answers a prompt by the plan that it names: one call a round, then a text.
 
-    A tool of a server is named behind its name space: `mcp__server:tool`.
+    The tool of a server is named with its name space: `mcp__server:tool`.
     """
 
     def __init__(self):
@@ -22,7 +22,7 @@ class Responses(Scripted):
             return [_message("a few words")]
         self.requests.append((plan, request))
         rounds, closing = self.plans[plan]
-        past = sum(one["type"] == "function_call_output" for one in items[at:])
+        past = sum(item["type"] == "function_call_output" for item in items[at:])
         if past == len(rounds):
             return [_message(closing)]
         number = len(self.requests)
@@ -33,7 +33,7 @@ class Responses(Scripted):
 
 
 def _planned(items):
-    """Find the newest prompt of the user that names a plan."""
+    """Return the index of the newest prompt that names a plan, and the plan."""
     for at in range(len(items) - 1, -1, -1):
         if items[at].get("role") == "user" and (marks := MARK.findall(json.dumps(items[at]))):
             return at, int(marks[-1])

@@ -1,4 +1,4 @@
-"""Scan without pause until told to stop; then say how many runs there were, and what they did.
+"""Scan without pause until SIGTERM; then print the number of runs and of each outcome.
 
 python scanning.py CONFIG
 """
@@ -20,16 +20,16 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     settings, _ = config.load(sys.argv[1])
     store = open_store(settings.state_dir)
-    told = collections.Counter()
+    counts = collections.Counter()
     print("scanning", flush=True)
     while not stop.is_set():
         report = scan(settings, store)
-        told["runs"] += 1
+        counts["runs"] += 1
         for session in report.sessions:
-            told[session.outcome] += 1
+            counts[session.outcome] += 1
         time.sleep(0.002)
     store.close()
-    print(json.dumps(told), flush=True)
+    print(json.dumps(counts), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the scripted models share: a server on loopback, turns by their numbers, and streams."""
+"""Base classes of the scripted models: a server on loopback, numbered turns, streams."""
 
 import itertools
 import json
@@ -10,7 +10,7 @@ MARK = re.compile(r"\[plan ([0-9]+)\]")
 
 
 class Served:
-    """A model that is served at a `port` of its own while its block lasts."""
+    """A model served on a `port` of its own inside a `with` block."""
 
     def __init__(self, handler):
         bound = type("Handler", (handler,), {"model": self})
@@ -28,7 +28,7 @@ class Served:
 
 
 class Scripted(Served):
-    """A model whose prompts name the turns that were scripted for them, in any order."""
+    """A model whose prompts name scripted turns by number, in any order."""
 
     def __init__(self, handler):
         super().__init__(handler)
@@ -45,13 +45,13 @@ class Scripted(Served):
 
 
 class Streaming:
-    """What a handler of requests needs to answer for a `model`, whole or as a stream."""
+    """Methods of a request handler to answer whole or as a stream."""
 
     protocol_version = "HTTP/1.1"
     model = None
 
     def log_message(self, *_):
-        """Stay silent."""
+        """Log nothing."""
 
     def body(self):
         return self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -66,7 +66,7 @@ class Streaming:
             self.wfile.write(raw)
 
     def begin(self):
-        """Begin a stream; it ends with the connection."""
+        """Begin a stream, which ends with the connection."""
         self.close_connection = True
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
@@ -74,8 +74,8 @@ class Streaming:
         self.end_headers()
 
     def say(self, event, **data):
-        said = json.dumps({"type": event, **data})
-        self.write(f"event: {event}\ndata: {said}\n\n")
+        payload = json.dumps({"type": event, **data})
+        self.write(f"event: {event}\ndata: {payload}\n\n")
 
     def write(self, text):
         self.wfile.write(text.encode())

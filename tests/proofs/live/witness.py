@@ -1,4 +1,4 @@
-"""Somebody who watches a session while its agent and we work on it."""
+"""Watchers of a session while its agent and brainsurgeon work on it."""
 
 import os
 import sqlite3
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 class Watching:
-    """A look that a thread of its own repeats as long as the block runs."""
+    """A look that a thread repeats inside a `with` block."""
 
     # Seconds between two looks.
     every = 0.02
@@ -33,7 +33,7 @@ class Watching:
 
 
 class Witness(Watching):
-    """Keeps each line of the session as it stood first: as OpenClaw wrote it."""
+    """Keeps each line of the session as it first stood: as OpenClaw wrote it."""
 
     def __init__(self, path):
         self.path, self.lines, self.states = path, [], 0

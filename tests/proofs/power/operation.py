@@ -25,8 +25,8 @@ NOW = 1_795_000_000.0
 DAY = 86_400.0
 ENTRY = "00000003"
 _LATE, _NEXT = (
-    b'{"type":"custom","id":"%s","timestamp":"2026-11-01T11:00:%s.000Z"}\n' % one
-    for one in ((b"late", b"01"), (b"next", b"02"))
+    b'{"type":"custom","id":"%s","timestamp":"2026-11-01T11:00:%s.000Z"}\n' % pair
+    for pair in ((b"late", b"01"), (b"next", b"02"))
 )
 _BEAT = b'{"type":"beat"}\n'
 # What is written to the old file after an exchange, and then to the new one.
@@ -41,7 +41,7 @@ def settings_of(base):
 
 
 class Clock:
-    """A clock that the operation turns."""
+    """A clock that the operation moves."""
 
     def __init__(self):
         self.now = NOW
@@ -78,14 +78,14 @@ def restored(settings, store, clock):
 
 
 def ask(settings, store, clock):
-    """Ask for an entry while its session is not idle: the request is noted."""
+    """Restore an entry while its session is not idle: the request becomes pending."""
     recover(store)
     busy = settings.model_copy(update={"quiet": 10**9})
     restore(busy, store, ENTRY, clock=clock)
 
 
 def undo(settings, store, clock):
-    """Put everything back and take every field of ours out."""
+    """Restore everything and remove every field of brainsurgeon."""
     recover(store)
     restore_all(settings, store, clock=clock, pristine=True)
 
@@ -95,18 +95,15 @@ def roll_back(settings, store, clock):
     rollback(settings, store, 1, clock=clock)
 
 
-def _with_lines(told):
-    """Extract everything, while somebody who found the old file.
-
-    Then the agent, write to it.
-    """
+def _with_lines(lines):
+    """Extract everything while lines are appended to the old file, then to the new one."""
 
     def act(settings, store, clock):
         finish = retire.retire
 
         def finishing(place, **keywords):
             retire.retire = finish
-            for name, line in zip((place.temporary, place.name), told, strict=False):
+            for name, line in zip((place.temporary, place.name), lines, strict=False):
                 descriptor = os.open(name, os.O_WRONLY | os.O_APPEND, dir_fd=place.directory)
                 os.write(descriptor, line)
                 os.close(descriptor)
@@ -119,7 +116,7 @@ def _with_lines(told):
 
 
 def let_go(settings, store, clock):
-    """Let retention delete what was restored a day ago; the first run in days deletes nothing."""
+    """Expire what was restored a day ago; the first retention run in days deletes nothing."""
     retention(settings, store, clock=clock)
     clock.turn(1.5 * DAY)
     scan(settings.model_copy(update={"enabled": False}), store, clock=clock)
@@ -127,7 +124,7 @@ def let_go(settings, store, clock):
 
 
 def undo_and_let_go(settings, store, clock):
-    """Put everything back; when its time has come, release the values."""
+    """Restore everything, then expire the values."""
     undo(settings, store, clock)
     let_go(settings, store, clock)
 
@@ -136,7 +133,7 @@ VERBS = {
     "cut": cut, "pin": pin, "put-back": restored, "ask": ask, "undo": undo, "let-go": let_go,
     "undo-and-let-go": undo_and_let_go, "rollback": roll_back, "follow": cut, "together": cut,
     "archive": archive, "unarchive": undo, "relieve": ease,
-    **{verb: _with_lines(told) for verb, told in LINES.items()},
+    **{verb: _with_lines(lines) for verb, lines in LINES.items()},
 }  # fmt: skip
 
 

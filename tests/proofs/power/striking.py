@@ -1,10 +1,10 @@
-"""Operations in forks of one process, so that a single strace can strike each at another call.
+"""Operations in forks of one process, so that one strace can strike each at another call.
 
     strace -f -e inject=KIND:FAULT:when=STRIKE ... python striking.py
 
-strace counts for each process and each kind of call on its own. A fork that is to be struck at
-its n-th `fsync` makes the calls before the n-th on nothing, until the counter stands right. Each
-line of stdin is an order as JSON: [base, verb, kind, n]; the answer is a line: [pid, exit code].
+strace counts per process and kind of call. A fork that is to be struck at its n-th `fsync` first
+makes STRIKE - n calls without effect. Each line of stdin is an order as JSON:
+[base, verb, kind, n]; the answer is a line: [pid, exit code].
 """
 
 import contextlib
@@ -60,7 +60,7 @@ def _struck(base, verb, kind, number):
         operation.act(base, verb)
     except (BrainsurgeonError, OSError, sqlite3.Error):
         os._exit(3)
-    except BaseException:  # noqa: BLE001  whoever asked is told
+    except BaseException:  # noqa: BLE001  the exit code reports it
         os._exit(9)
     os._exit(0)
 

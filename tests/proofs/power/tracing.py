@@ -1,11 +1,11 @@
-"""What a traced operation did to the disk, and every state in which a power cut may leave it.
+"""A traced operation's changes to the disk, and every state that a power cut may leave.
 
-The model is weak on purpose. Of each file what was written after its last sync may be missing:
-wholly, or from some write on, that one cut in half. Of each directory a run of its latest changes
-may be missing, back to its last sync. Files and directories do not wait for each other. An
-operation is a tuple: ("create", directory, name), ("write", file, offset, bytes),
-("truncate", file, size), ("sync", file), ("sync-directory", directory),
-("exchange", directory, one, other), ("unlink", directory, name).
+The model is weak on purpose. Of each file, everything written after its last sync may be missing,
+or everything from some write on, and that write may be cut in half. Of each directory, the latest
+changes since its last sync may be missing. Files and directories are independent. An operation is
+a tuple: ("create", directory, name), ("write", file, offset, bytes), ("truncate", file, size),
+("sync", file), ("sync-directory", directory), ("exchange", directory, one, other),
+("unlink", directory, name).
 """
 
 import itertools
@@ -30,24 +30,26 @@ _HERE = re.compile(r"^(?P<number>AT_FDCWD)<(?P<path>(?:\\x[0-9a-f]{2})*)>")
 def why_not():
     if shutil.which("strace") is None:
         return "strace is not installed (Debian: apt-get install strace)"
-    tried = ["strace", "-o", os.devnull, sys.executable, "-c", ""]
-    done = subprocess.run(tried, capture_output=True, text=True, check=False)
-    return f"strace may not trace here: {done.stderr.strip()[:80]}" if done.returncode else None
+    command = ["strace", "-o", os.devnull, sys.executable, "-c", ""]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (
+        f"strace may not trace here: {process.stderr.strip()[:80]}" if process.returncode else None
+    )
 
 
 class NotUnderstoodError(AssertionError):
-    """The trace holds a change that this model does not know."""
+    """The trace contains a change that this model does not know."""
 
 
 def trace(base, verb, log):
-    """Do one operation under strace and give what it did below `base`."""
+    """Run one operation under strace; return its changes below `base`."""
     command = [
         "strace", "-f", "-y", "-xx", "-s", "16777216", "-o", log, "-e", f"trace={CALLS}",
         sys.executable, str(Path(__file__).parent / "operation.py"), base, verb,
     ]  # fmt: skip
     quiet = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=quiet, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    process = subprocess.run(command, capture_output=True, text=True, env=quiet, check=False)
+    assert process.returncode == 0, process.stderr[-2000:]
     with open(log, encoding="ascii") as lines:
         return list(_operations(lines, base))
 
@@ -64,13 +66,13 @@ def _operations(lines, base):
             if call.name in ("dup2", "dup3"):
                 positions[call.result] = positions.get(call.descriptor)
                 continue
-            done = _understood(call, base, positions)
-            if done:
-                yield done
+            operation = _understood(call, base, positions)
+            if operation:
+                yield operation
 
 
 class _Call:
-    """One line of the trace: `path` is that of the first argument, `texts` are the strings."""
+    """One line of the trace: `path` of the first argument, and all strings as `texts`."""
 
     def __init__(self, name, arguments, result):
         self.name, self.arguments, self.result = name, arguments, result
@@ -89,7 +91,7 @@ class _Call:
 
 
 def _understood(call, base, positions):
-    """Give the operation that a call was; None for one that changes nothing below `base`."""
+    """Return the operation of a call, or None if it changes nothing below `base`."""
     if call.name in ("openat", "open", "unlink", "unlinkat"):
         creates = call.name.startswith("open")
         if not call.named.startswith(base) or (creates and "O_CREAT" not in call.arguments):
@@ -124,10 +126,10 @@ def _plain(text):
 
 
 class Disk:
-    """The files below some directories as they were, and what an operation does to them.
+    """The files below some directories as they were, and an operation's changes to them.
 
-    A file is a number; its content is told by how many of its writes are there, and whether half
-    of the next one is. `numbers` gives the files that were there from the beginning.
+    A file is a number; its content is given by the number of its writes that are there, and whether
+    half of the next one is. `numbers` holds the files from before the operation.
     """
 
     def __init__(self, contents, directories, operations):
@@ -143,13 +145,12 @@ class Disk:
         self._contents = {}
 
     def syncs(self):
-        return [i for i, one in enumerate(self.operations) if one[0].startswith("sync")]
+        return [i for i, operation in enumerate(self.operations) if operation[0].startswith("sync")]
 
     def states(self, without=None, *, coarse=False):
-        """Yield each state once: (path, file, writes, half) for each path, as a sorted tuple.
+        """Yield each state once, as a sorted tuple of (path, file, writes, half).
 
-        `without` leaves one sync out. `coarse` ones look at no, half and all of the missing
-        writes only.
+        `without` leaves one sync out. `coarse` has only none, half and all of the missing writes.
         """
         seen = set()
         for state in itertools.chain.from_iterable(self._lived(without, coarse=coarse)):
@@ -158,19 +159,19 @@ class Disk:
                 yield state
 
     def ends(self, without=None):
-        """Give the states that a power cut may leave when the operation is over."""
+        """Return the states that a power cut may leave after the operation."""
         *_, latest = self._lived(without, coarse=True)
         return set(latest)
 
     def _lived(self, without, *, coarse):
-        """Yield, after each operation in turn, the states that a power cut may then leave."""
+        """Yield, after each operation in turn, the states that a power cut may leave."""
         writes = {number: [] for number in self._before}
         synced = dict.fromkeys(self._before, 0)
         listings = {directory: [names] for directory, names in self._names.items()}
         self._writes = writes
-        left_out = {without} if isinstance(without, int) else set(without or ())
+        omitted = {without} if isinstance(without, int) else set(without or ())
         for index, operation in enumerate(self.operations):
-            if index not in left_out:
+            if index not in omitted:
                 self._apply(operation, writes, synced, listings)
             yield self._possible(writes, synced, listings, coarse)
 
@@ -184,39 +185,39 @@ class Disk:
             there = {number for listing in names for number in listing.values()}
             options = [choices[number] for number in sorted(there)]
             for chosen in itertools.product(*options):
-                told = dict(zip(sorted(there), chosen, strict=True))
+                writes_of = dict(zip(sorted(there), chosen, strict=True))
                 yield tuple(sorted(
-                    (f"{directory}/{name}", number, *told[number])
+                    (f"{directory}/{name}", number, *writes_of[number])
                     for directory, listing in zip(listings, names, strict=True)
                     for name, number in listing.items()
                 ))  # fmt: skip
 
     def _apply(self, operation, writes, synced, listings):
-        kind, *told = operation
+        kind, *arguments = operation
         if kind == "create":
-            directory, name = told
+            directory, name = arguments
             latest = listings[directory][-1]
             if name not in latest:
                 number = len(writes)
                 writes[number], synced[number] = [], 0
                 listings[directory].append({**latest, name: number})
         elif kind == "unlink":
-            directory, name = told
+            directory, name = arguments
             latest = listings[directory][-1]
             listings[directory].append({n: f for n, f in latest.items() if n != name})
         elif kind == "exchange":
-            directory, one, other = told
+            directory, first, other = arguments
             latest = listings[directory][-1]
-            listings[directory].append({**latest, one: latest[other], other: latest[one]})
+            listings[directory].append({**latest, first: latest[other], other: latest[first]})
         elif kind == "sync-directory":
-            del listings[told[0]][:-1]
+            del listings[arguments[0]][:-1]
         else:
-            directory, name = os.path.split(told[0])
+            directory, name = os.path.split(arguments[0])
             number = listings[directory][-1][name]
             if kind == "sync":
                 synced[number] = len(writes[number])
             else:
-                writes[number].append((kind, *told[1:]))
+                writes[number].append((kind, *arguments[1:]))
 
     def content(self, number, count, half):
         key = number, count, half
