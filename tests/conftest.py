@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from brainsurgeon.sessions import retire
 from building.claw import VERSIONS, Claw
-from building.processes import Puppet
+from building.processes import OtherProcess
 from building.world import NOBODY, SAMPLES, Conversation, World
 from guard import guard
 
@@ -159,21 +159,21 @@ def samples():
 
 
 @pytest.fixture
-def puppet():
-    one = Puppet()
+def other_process():
+    one = OtherProcess()
     yield one
     one.kill()
 
 
 @pytest.fixture
-def second_puppet():
-    one = Puppet()
+def second_process():
+    one = OtherProcess()
     yield one
     one.kill()
 
 
 @pytest.fixture
-def ordinary_world():
+def unprivileged_world():
     """Give a world of an ordinary user: root becomes one for the length of a test."""
     import sqlite_utils  # noqa: F401, PLC0415  an ordinary user may not read root's packages
 

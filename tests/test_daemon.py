@@ -25,8 +25,16 @@ from brainsurgeon.errors import StoppedError
 from brainsurgeon.model.reports import RetentionReport, ScanReport, Watch
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import open_store
-from building.processes import PATIENCE, PROGRAM, Process, Puppet, idle, is_cut, wait_until
-from building.world import Conversation, append, dump, state, write_session
+from building.processes import (
+    PROGRAM,
+    TIMEOUT,
+    DaemonProcess,
+    OtherProcess,
+    is_extracted,
+    wait_until,
+    write_idle_session,
+)
+from building.world import Conversation, append, dump, file_states, write_session
 
 HOURLY = {"scan_interval_seconds": 3600}
 EACH_SECOND = {"scan_interval_seconds": 1}
@@ -51,7 +59,7 @@ def daemon(world):
     begun = []
 
     def start(*words, **given):
-        begun.append(Process(world, *([words] if words else []), **given))
+        begun.append(DaemonProcess(world, *([words] if words else []), **given))
         return begun[-1]
 
     yield start
@@ -86,7 +94,7 @@ def test_it_prunes_what_an_agent_writes_and_leaves(world, daemon):
     talk.turn("short")
     first, last = talk.lines[:-1], talk.lines[-1]
     path = world.directory / "s.jsonl"
-    agent = Puppet(f"globals().update(path={str(path)!r})")
+    agent = OtherProcess(f"globals().update(path={str(path)!r})")
     try:
         agent.start(f"with open(path, 'wb') as f: f.write({b''.join(map(dump, first))!r})")
         agent.hear()
@@ -100,7 +108,7 @@ def test_it_prunes_what_an_agent_writes_and_leaves(world, daemon):
     finally:
         agent.kill()
 
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
     assert world.leftovers() == []
     assert one.stop()[1] == 0
     assert one.logged("daemon_stopped")
@@ -142,10 +150,10 @@ def test_it_prunes_by_the_interval_without_watching(world, daemon):
     """Without watching the schedule finds what changed; SIGINT ends it too."""
     one = daemon(watch=False, **EACH_SECOND)
     one.wait_for("scan_finished", files_seen=0)
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     one.wait_for("scan_finished", sessions_changed=1)
 
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
 
     one.wait_for("scan_finished", files_seen=1, files_unchanged=1)
     took, code = one.stop(signal.SIGINT)
@@ -183,7 +191,7 @@ def test_a_daemon_whose_store_vanished_ends_with_7_and_says_so(world, daemon, co
         shutil.copy(world.base / "elsewhere", world.state / "store.db")
     conversation.turn("x" * 4000)
     path = world.put("late.jsonl", conversation.bytes())
-    code = one.process.wait(PATIENCE)
+    code = one.process.wait(TIMEOUT)
 
     assert code == 7
     assert "vanished or was replaced" in one.err.read_text().splitlines()[-1]
@@ -200,16 +208,16 @@ def test_a_root_that_vanishes_and_comes_back_is_survived(world, daemon):
     assert (missing["path"], missing["reason"]) == (str(world.root), "no such directory")
 
     away.rename(world.root)
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     one.wait_for("scan_finished", sessions_changed=1)
 
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
     assert one.stop()[1] == 0
 
 
 def test_commands_work_beside_it(world, daemon):
     """Show, restore, set-extractable, scan --once and status all answer while it scans."""
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     before = path.read_bytes()
     one = daemon(**EACH_SECOND)
     one.wait_for("scan_finished", sessions_changed=1)
@@ -224,10 +232,10 @@ def test_commands_work_beside_it(world, daemon):
 
     one.wait_for("scan_finished", count=len(one.logged("scan_finished")) + 1)
 
-    assert not is_cut(path, ident)
+    assert not is_extracted(path, ident)
 
     forced = answer(world, "extract", ident)
-    wait_until(lambda: is_cut(path, ident))
+    wait_until(lambda: is_extracted(path, ident))
 
     assert forced["set"]  # the daemon, which sees the request at once, may have been first
     assert answer(world, "scan", "--once")["files_seen"] == 1
@@ -269,7 +277,7 @@ def test_status_says_when_cron_runs_next(world, daemon):
 
 def test_the_configuration_is_read_again_on_sighup(world, daemon):
     """A bad one is reported and the old one kept; a good one takes effect at once."""
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     one = daemon(trigger_types=["system"], **HOURLY)
     one.wait_for("scan_finished")
     for bad in ({"keep_recnt": 1}, {"auto_cron": "99 * * * *"}, {"quiet_seconds": -1}):
@@ -279,7 +287,7 @@ def test_the_configuration_is_read_again_on_sighup(world, daemon):
 
         assert next(iter(bad)) in str(one.wait_for("reload_failed", count=failed)["problems"])
     assert not one.logged("reloaded")
-    assert not is_cut(path, ident)
+    assert not is_extracted(path, ident)
     told = [text for event in one.logged("reload_failed") for text in event["problems"]]
     assert all("\n" not in text and "nothing was run" not in text for text in told)
     assert "the settings in force stay" in one.logged("reload_failed")[0]["reason"]
@@ -289,13 +297,13 @@ def test_the_configuration_is_read_again_on_sighup(world, daemon):
     one.wait_for("reloaded")
     one.wait_for("scan_finished", sessions_changed=1)
 
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
     assert one.stop()[1] == 0
 
 
 def test_the_state_directory_stays_where_it_is_on_sighup(world, daemon):
     """The store of a running daemon is not moved; it says so and takes the rest."""
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     one = daemon(trigger_types=["system"], **HOURLY)
     one.wait_for("scan_finished")
     world.config_file(state_dir=str(world.base / "elsewhere"), **HOURLY)
@@ -303,7 +311,7 @@ def test_the_state_directory_stays_where_it_is_on_sighup(world, daemon):
     one.wait_for("state_dir_kept")
     one.wait_for("scan_finished", sessions_changed=1)
 
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
     assert not (world.base / "elsewhere").exists()
 
 
@@ -345,7 +353,7 @@ def test_signs_of_life_come_while_it_works_and_none_while_it_stands_still(
 ):
     """At rest and in runs they come; not while its worker waits for a lock; and then again."""
     address = str(tmp_path_factory.mktemp("n") / "s")
-    idle(world)
+    write_idle_session(world)
     with closing(listener(address)) as line:
         given = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}
         one = daemon(environment=given, **EACH_SECOND)
@@ -457,7 +465,7 @@ def test_the_word_to_stop_is_heard_while_the_new_file_is_written(world):
         talk.user("x" * 1_000_000)
     talk.turn("short")
     path = world.put("s.jsonl", talk.bytes())
-    before = state(world.root)
+    before = file_states(world.root)
     written = []
 
     def check():
@@ -469,14 +477,14 @@ def test_the_word_to_stop_is_heard_while_the_new_file_is_written(world):
 
     assert written[0] > 3_000_000
     assert (report.stopped, report.sessions_changed) == (True, 0)
-    assert (world.leftovers(), state(world.root)) == ([], before)
+    assert (world.leftovers(), file_states(world.root)) == ([], before)
     assert path.read_bytes() == talk.bytes()
     assert world.scan().sessions_changed == 1
 
 
 def test_sigterm_does_not_wait_for_somebody_elses_lock(world, daemon):
     """A session that another process of ours is rewriting does not hold up the end."""
-    path, _ = idle(world)
+    path, _ = write_idle_session(world)
     one = daemon(**HOURLY)
     one.wait_for("scan_finished", sessions_changed=1)
     with closing(open_store(str(world.state))) as other, other.lock(1):
@@ -702,10 +710,10 @@ def test_at_the_real_limit_the_schedule_goes_on(world, daemon):
     """Where the kernel refuses watches it warns, and prunes by the interval."""
     one = daemon(before=("unshare", "-Ur", "sh", "-c", LOWER, "sh"), **EACH_SECOND)
     one.wait_for("watch_failed", level="warning")
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     one.wait_for("scan_finished", sessions_changed=1)
 
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
     assert one.stop()[1] == 0
 
 
@@ -777,13 +785,13 @@ def test_whatever_goes_wrong_is_said_and_the_next_run_comes(world, monkeypatch, 
 
 def test_a_daemon_that_was_told_to_stop_begins_nothing(world, monkeypatch):
     """Jobs that are still in the queue do nothing, and what is under way is told to stop."""
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     one = in_process(world)
     one._stop.set()
     one._scan()
     one._run_retention()
 
-    assert not is_cut(path, ident)
+    assert not is_extracted(path, ident)
     with pytest.raises(StoppedError):
         one._check()
 
@@ -801,7 +809,7 @@ def runs(one):
 
 def test_an_idle_daemon_sleeps(world, daemon):
     """While nothing changes it wakes up about once a second, not twenty times."""
-    idle(world)
+    write_idle_session(world)
     one = daemon(**HOURLY)
     one.watching()
     pid = one.started()
@@ -813,7 +821,7 @@ def test_an_idle_daemon_sleeps(world, daemon):
         time.sleep(1.5)
         return wake_ups(pid) - before <= 4 * (time.monotonic() - begun)
 
-    wait_until(asleep, patience=3 * PATIENCE)
+    wait_until(asleep, patience=3 * TIMEOUT)
 
 
 def wake_ups(pid):

@@ -20,7 +20,7 @@ from brainsurgeon.model.reports import RetentionReport, ScanReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.render import sessions as render
-from building.processes import Process
+from building.processes import DaemonProcess
 from building.world import TOP, Conversation, append
 
 CANARY = "c4n4ry-9e1f77"
@@ -408,7 +408,7 @@ def test_an_error_that_nobody_expected_does_not_quote(world, haunted, say, monke
 def test_the_daemons_log_does_not_say_it(world, haunted):
     """Neither at its most talkative, nor through a restore that it carries out."""
     path, ident = haunted
-    one = Process(world, scan_interval_seconds=1)
+    one = DaemonProcess(world, scan_interval_seconds=1)
     try:
         one.wait_for("scan_finished", sessions_changed=2)
         world.restore(ident, session="main/s", quiet_seconds=10**6)

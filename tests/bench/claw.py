@@ -18,7 +18,7 @@ TURNS = 700
 def rows(place, wanted):
     """Prune and restore a session in a database; tell how each change of rows held the lock."""
     template = Claw(place / "template")
-    with claw_agent.at_work(template.path) as agent:
+    with claw_agent.transaction(template.path) as agent:
         for number in range(TURNS):
             grow(agent, number)
     home = place / "claw"

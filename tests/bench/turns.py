@@ -1,7 +1,7 @@
 """What the next request carries of real sessions once turns are archived and values leave."""
 
 from bench.table import Row
-from building.live import WAYS, figures
+from building.live_size import REDUCTIONS, live_sizes
 from building.world import SAMPLES
 
 SESSIONS = {
@@ -16,9 +16,9 @@ SESSIONS = {
 def rows(_scratch, _wanted):
     """Give live characters after each way, beside those of the session as it is."""
     for name, parts in SESSIONS.items():
-        found = figures(SAMPLES.joinpath(*parts).read_bytes())
+        found = live_sizes(SAMPLES.joinpath(*parts).read_bytes())
         raw, _ = found["raw"]
-        for way in WAYS:
+        for way in REDUCTIONS:
             chars, size = found[way]
             yield Row(
                 f"live characters, {name}: {way}", chars, "ch", "as it is", raw,

@@ -103,12 +103,12 @@ class ClaudeWorld(World):
         (self.records / f"{pid}.json").write_text(json.dumps(said))
 
 
-def entries_of(path):
+def read_entries(path):
     listed = map(json.loads, path.read_bytes().splitlines())
     return {one["uuid"]: one for one in listed if "uuid" in one}
 
 
-def forked(path, session, *, says=True, directory=None):
+def fork_claude_session(path, session, *, says=True, directory=None):
     """Copy a session as `--fork-session` does: other session, same uuids; 2.1.330 says whose."""
     lines = []
     for raw in path.read_bytes().splitlines():

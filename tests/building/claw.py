@@ -78,7 +78,7 @@ class Claw:
 
     def events(self, session):
         rows = self.columns(session)
-        return [(row[0], event(row[1:])) for row in rows]
+        return [(row[0], event_text(row[1:])) for row in rows]
 
     def columns(self, session):
         with sqlite.opened(str(self.path), "rw") as connection:
@@ -110,7 +110,7 @@ def unpack(name, path):
     path.chmod(0o600)
 
 
-def event(columns):
+def event_text(columns):
     text, packed, size, _ = columns
     if text is not None:
         return text.encode()

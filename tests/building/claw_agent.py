@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 import zstandard
 
-from building.claw import event, plain_connection
+from building.claw import event_text, plain_connection
 
 MADE_FOR_EACH_OTHER = (
     "session_transcript_active_events", "transcript_event_identities", "transcript_events",
@@ -17,7 +17,7 @@ MADE_FOR_EACH_OTHER = (
 
 
 @contextmanager
-def at_work(path):
+def transaction(path):
     """Give a connection on which one transaction is done, whole or not at all."""
     with closing(plain_connection(path)) as agent:
         agent.execute("PRAGMA synchronous = OFF")
@@ -27,7 +27,7 @@ def at_work(path):
         agent.execute("COMMIT")
 
 
-def begin(agent, template, session, now):
+def begin_session(agent, template, session, now):
     """Begin a session that is described as another one is; it has no events yet."""
     key = f"agent:main:explicit:{session}"
     _copy(agent, "session_nodes", f"session_key LIKE '%{template}'", session_key=key,
@@ -89,10 +89,10 @@ def reappend(agent, session, count):
         " active_message_count = active_message_count - ? WHERE session_id = ?",
         (len(gone), sum(message is not None for _, message in gone), session),
     )
-    rewritten(agent, session)
+    change_generation(agent, session)
 
 
-def rewritten(agent, session):
+def change_generation(agent, session):
     agent.execute("UPDATE transcript_rewrite_watermarks SET generation = hex(randomblob(16))"
                   " WHERE session_id = ?", (session,))  # fmt: skip
 
@@ -105,7 +105,7 @@ def touch(agent, session, now):
     )  # fmt: skip
 
 
-def status(agent, session, word):
+def set_status(agent, session, word):
     """Say in all three places how a run stands."""
     agent.execute("UPDATE session_windows SET status = ? WHERE session_id = ?", (word, session))
     agent.execute(
@@ -144,7 +144,7 @@ def texts(agent, session):
         "SELECT seq, event_json, event_zstd, event_utf8_bytes, navigation_json"
         " FROM transcript_events WHERE session_id = ? ORDER BY seq", (session,),
     )  # fmt: skip
-    return [(row[0], event(row[1:])) for row in rows.fetchall()]
+    return [(row[0], event_text(row[1:])) for row in rows.fetchall()]
 
 
 def _copy(agent, table, where, **other):

@@ -1,11 +1,11 @@
-"""An edit of no kind that the program knows: what hands are tried with."""
+"""A minimal edit, for tests of the code that writes edits to a file or a database."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Swap:
-    """An edit that puts some bytes in the place of others."""
+class ByteEdit:
+    """An edit that replaces a range of bytes."""
 
     start: int
     end: int
@@ -19,5 +19,5 @@ class Swap:
         return self.new
 
 
-def know_nothing(_):
-    """Say nothing, and object to nothing."""
+def no_record(_):
+    """Return None: no value is on record for these bytes."""

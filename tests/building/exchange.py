@@ -38,12 +38,12 @@ def path(tmp_path):
 
 @pytest.fixture
 def session(path):
-    with open_session(found_at(path)) as opened:
+    with open_session(discovered(path)) as opened:
         yield opened
 
 
 @pytest.fixture
-def unleased(monkeypatch):
+def no_leases(monkeypatch):
     """Take leases away, as other systems and network filesystems do."""
 
     def take(descriptor):
@@ -52,7 +52,7 @@ def unleased(monkeypatch):
     monkeypatch.setattr(leases, "take", take)
 
 
-def found_at(path):
+def discovered(path):
     return next(one for one in discover([Root(str(path.parent))]) if isinstance(one, SessionFile))
 
 
@@ -75,7 +75,7 @@ def replace(session, splices=SPLICES, signs=None, filled=lambda *_: None):
     return new.result
 
 
-def settle(session, done, patience=0.0, ledger=None):
+def retire_old_file(session, done, patience=0.0, ledger=None):
     """Remove the old file as the end of a command does."""
     return retire.retire(
         msgspec.structs.replace(done.pair, ledger=ledger or Ledger()),
@@ -83,7 +83,7 @@ def settle(session, done, patience=0.0, ledger=None):
     )  # fmt: skip
 
 
-def names(path):
+def directory_names(path):
     return sorted(os.listdir(path.parent))
 
 
@@ -112,9 +112,9 @@ class Race:
         self.leased = [*(one for one in self.leased if one != descriptor), descriptor]
         return self._take(descriptor)
 
-    def opens(self, puppet, descriptor, path, flags, *steps):
-        """Send a puppet into an open that the lease on `descriptor` blocks."""
-        puppet.say(f"globals().update(fd=os.open({str(path)!r}, {flags}, 0o600))", *steps)
+    def opens(self, process, descriptor, path, flags, *steps):
+        """Send another process into an open that the lease on `descriptor` blocks."""
+        process.say(f"globals().update(fd=os.open({str(path)!r}, {flags}, 0o600))", *steps)
         wait_until(lambda: not leases.held(descriptor))
 
 
@@ -125,23 +125,23 @@ def race(monkeypatch):
 
 
 @pytest.fixture
-def patient(monkeypatch):
+def long_closing_wait(monkeypatch):
     """Let a late opener take its time, so that a busy machine changes nothing."""
     monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 20.0)
 
 
 @pytest.fixture
-def impatient(monkeypatch):
+def short_closing_wait(monkeypatch):
     """Give a late opener 50 ms to close the file."""
     monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 0.05)
 
 
-def append(path, data):
+def append_bytes(path, data):
     with open(path, "ab") as handle:
         handle.write(data)
 
 
-def swap(path, data):
+def replace_by_rename(path, data):
     """Replace by rename, with size and times of the old file."""
     before = os.stat(path)
     fresh = str(path) + ".fresh"
@@ -151,10 +151,10 @@ def swap(path, data):
     os.rename(fresh, path)
 
 
-def state(path):
+def directory_state(path):
     """Take down everything about every file beside the session."""
     taken = {}
-    for name in names(path):
+    for name in directory_names(path):
         beside = path.with_name(name)
         status = os.lstat(beside)
         taken[name] = (
@@ -164,9 +164,9 @@ def state(path):
     return taken
 
 
-def interrupted(world, path, new=None):
+def begin_interrupted_rewrite(world, path, new=None):
     """Note a rewrite in the journal as it stands before the exchange, the new file whole or not."""
-    found = found_at(path)
+    found = discovered(path)
     with world.store.transaction():
         row = world.store.sessions.note(found, "generic", None)
         entry = world.store.journal.begin(row.id, found, TEMPORARY, journal.Confirmation())

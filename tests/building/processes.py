@@ -1,4 +1,4 @@
-"""Other processes: a puppet that does as it is told, the program, and the daemon."""
+"""Other processes: the program, the daemon, and a Python process that evaluates expressions."""
 
 import ast
 import functools
@@ -17,18 +17,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import brainsurgeon
-from building.world import NOBODY, TESTS, Conversation, text_of
+from building.world import NOBODY, TESTS, Conversation, entry_text
 
 WORKERS = TESTS / "workers"
 # Seconds to wait for another process.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 ROOT = os.geteuid() == 0
 PROGRAM = (sys.executable, "-m", "brainsurgeon")
 # What makes a program heed interrupts that a shell in the background has it ignore.
 INTERRUPTIBLE = ("env", "--default-signal=INT")
 
 
-class Prepared:
+class ForkServer:
     """The program with everything imported, ready to run in a fork of a process of its own.
 
     A command takes a third of a second to start, and most of what it does is importing. Root's
@@ -55,16 +55,16 @@ class Prepared:
             socket.send_fds(self._orders, [order], streams)
             os.close(told)
             pid = int(answer.readline())
-            if not select.select([answer], [], [], 3 * PATIENCE)[0]:
+            if not select.select([answer], [], [], 3 * TIMEOUT)[0]:
                 os.kill(pid, signal.SIGKILL)
-                raise SilentError(words)
+                raise NoAnswerError(words)
             code = int(answer.readline())
             out.seek(0)
             err.seek(0)
             return subprocess.CompletedProcess(words, code, out.read(), err.read())
 
 
-_prepared = functools.cache(Prepared)
+_prepared = functools.cache(ForkServer)
 _preparing = threading.Lock()
 
 
@@ -89,7 +89,7 @@ def run(
     return done
 
 
-def bound(world, **settings):
+def program_for(world, **settings):
     """Bind the program to the configuration file of a world."""
     config = world.config_file(**settings)
 
@@ -99,11 +99,11 @@ def bound(world, **settings):
     return call
 
 
-def document(done):
+def json_output(done):
     return json.loads(done.stdout)
 
 
-def complaint(done):
+def error_line(done):
     """Give the one line that stands on stderr, with nothing on stdout."""
     lines = done.stderr.decode().splitlines()
 
@@ -112,13 +112,13 @@ def complaint(done):
     return lines[0]
 
 
-def together(call, commands):
+def run_parallel(call, commands):
     """Run commands that do not disturb each other, some at a time; give what each came to."""
     with ThreadPoolExecutor(4) as pool:
         return dict(zip(commands, pool.map(lambda words: call(*words), commands), strict=True))
 
 
-class Process:
+class DaemonProcess:
     """The daemon, as a process of its own."""
 
     def __init__(self, world, words=("run",), before=(), environment=(), **settings):
@@ -154,7 +154,7 @@ class Process:
 
         try:
             wait_until(there)
-        except SilentError:
+        except NoAnswerError:
             raise AssertionError(f"no {event} {fields} in\n{self.err.read_text()}") from None
         return wanted[count - 1]
 
@@ -192,7 +192,7 @@ class Process:
         self.process.wait()
 
 
-def idle(world, name="s", age=3600):
+def write_idle_session(world, name="s", age=3600):
     """Put a session with a value to cut; give its file and the entry's id."""
     talk = Conversation()
     ident = talk.turn()
@@ -200,15 +200,15 @@ def idle(world, name="s", age=3600):
     return world.put(f"{name}.jsonl", talk.bytes(), age=age), ident
 
 
-def is_cut(path, ident):
-    return text_of(path, ident) == f"[[extracted-{ident}]]"
+def is_extracted(path, ident):
+    return entry_text(path, ident) == f"[[extracted-{ident}]]"
 
 
-class SilentError(AssertionError):
-    """The puppet did not answer in time: it is blocked, or dead."""
+class NoAnswerError(AssertionError):
+    """Another process did not answer in time: it is blocked or dead."""
 
 
-class Puppet:
+class OtherProcess:
     """A process of its own that evaluates what it is told: agent, intruder, or other command.
 
     `say` does not wait, so that it may be sent into a call that blocks; `hear` waits for the next
@@ -217,7 +217,7 @@ class Puppet:
 
     def __init__(self, *preparations):
         self.process = subprocess.Popen(
-            [sys.executable, WORKERS / "puppet.py"],
+            [sys.executable, WORKERS / "evaluator.py"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -231,16 +231,16 @@ class Puppet:
         for expression in expressions:
             self.process.stdin.write(expression.encode() + b"\n")
 
-    def hear(self, patience=PATIENCE):
+    def hear(self, patience=TIMEOUT):
         """Give the value of the oldest expression not yet heard of, or raise what it raised.
 
         An error has the name of its class in the place of the file's.
         """
         if not self.answers_within(patience):
-            raise SilentError
+            raise NoAnswerError
         line = self.process.stdout.readline()
         if not line:
-            raise SilentError
+            raise NoAnswerError
         kind, value = ast.literal_eval(line.decode())
         if kind == "raised":
             raise OSError(*value)
@@ -263,15 +263,15 @@ class Puppet:
         self.process.communicate()
 
 
-def wait_until(happened, patience=PATIENCE):
+def wait_until(happened, patience=TIMEOUT):
     deadline = time.monotonic() + patience
     while not happened():
         if time.monotonic() > deadline:
-            raise SilentError
+            raise NoAnswerError
         time.sleep(0.001)
 
 
-def trial(worker, place, scenario, fault, extent):
+def run_trial(worker, place, scenario, fault, extent):
     """Let a worker carry out one trial below a place; return what it prints.
 
     `extent` is "all" to stop at every point, or "kinds" for the first of each kind.

@@ -20,7 +20,7 @@ from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.sessions import restored_json
 from building import claw_agent
 from building.claw import GATEWAY, LATER, NEWEST, plain_connection, start_time, unpack
-from building.swaps import differences
+from building.version_diff import differences
 from building.world import dump
 
 DAY = 86_400
@@ -44,7 +44,7 @@ class RowSession:
         return json.loads(self.true[max(self.true)])["id"] if self.true else None
 
 
-class WithRows:
+class RowRules:
     """The world of the others, and an agent called dev with a database: stands before a machine.
 
     `keys` are the settings of that machine, `figures` what it counts.
@@ -58,7 +58,7 @@ class WithRows:
         self.now = int(LATER)
         self.rows, self.put_away, self.gateway = {}, {}, None
         self.path = self.world.root / "dev" / "agent" / "openclaw-agent.sqlite"
-        if WithRows.database is None:
+        if RowRules.database is None:
             unpack(f"openclaw-agent-{NEWEST}", self.path)
             with closing(plain_connection(self.path)) as agent:
                 agent.execute("PRAGMA foreign_keys = ON")
@@ -67,9 +67,9 @@ class WithRows:
                 agent.execute("DELETE FROM transcript_events")
                 agent.execute("DELETE FROM session_transcript_active_events")
                 agent.execute("VACUUM")
-            WithRows.database = self.path.read_bytes()
+            RowRules.database = self.path.read_bytes()
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.path.write_bytes(WithRows.database)
+        self.path.write_bytes(RowRules.database)
         unpack(f"openclaw-state-{NEWEST}", self.base / "state" / "openclaw.sqlite")
 
     def teardown(self):
@@ -104,7 +104,7 @@ class WithRows:
         if session := self._in_rows(at):
             self._lease()
             with self._agent() as agent:
-                claw_agent.status(agent, session.ident, "running")
+                claw_agent.set_status(agent, session.ident, "running")
             session.running = True
 
     @precondition(lambda self: len(self.rows) < 3)
@@ -332,7 +332,7 @@ class WithRows:
         return {**super()._inodes(), "rows": said.hexdigest()}
 
     def _agent(self):
-        return claw_agent.at_work(self.path)
+        return claw_agent.transaction(self.path)
 
     def _everything(self):
         """Leave out the index of the log, which changes when the log is read."""
@@ -344,7 +344,7 @@ class WithRows:
         if self.gateway is None:
             self.gateway = plain_connection(self.path)
             self.gateway.execute("SELECT * FROM schema_meta").fetchall()
-        with claw_agent.at_work(self.base / "state" / "openclaw.sqlite") as agent:
+        with claw_agent.transaction(self.base / "state" / "openclaw.sqlite") as agent:
             agent.execute("DELETE FROM agent_database_leases")
             agent.execute(
                 "INSERT INTO agent_database_leases VALUES ('x', 'dev', ?, ?, ?, ?)",
@@ -420,7 +420,7 @@ class WithRows:
     def _new_rows(self):
         session = RowSession(str(uuid.UUID(int=self._next())))
         with self._agent() as agent:
-            claw_agent.begin(agent, GATEWAY, session.ident, self._ms())
+            claw_agent.begin_session(agent, GATEWAY, session.ident, self._ms())
         header = {"type": "session", "version": 4, "id": session.ident,
                   "timestamp": "2026-11-01T10:00:00.000Z", "cwd": "/w"}  # fmt: skip
         self.rows[session.ident] = session
@@ -443,7 +443,7 @@ class WithRows:
                                 "api": "openai-completions", "stopReason": "stop"})  # fmt: skip
         if session.running:
             with self._agent() as agent:
-                claw_agent.status(agent, session.ident, "done")
+                claw_agent.set_status(agent, session.ident, "done")
         session.open = session.running = False
 
     def _say(self, session, message, *, packed=False):

@@ -12,7 +12,7 @@ from brainsurgeon.planning import archive
 from building.world import Conversation
 
 # Settings under which turns are archived.
-ON = {"archive": {"enabled": True}}
+ARCHIVE_ON = {"archive": {"enabled": True}}
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def folding(after, depth=3):
         yield
 
 
-def long_turn(talk, question="fix it", answer="It is fixed.", calls=5, text="x" * 900):
+def add_long_turn(talk, question="fix it", answer="It is fixed.", calls=5, text="x" * 900):
     """Add a turn with several calls; give the ids of its prompt and of its last answer."""
     prompt = talk.user(question)
     for number in range(calls):
@@ -34,12 +34,14 @@ def long_turn(talk, question="fix it", answer="It is fixed.", calls=5, text="x" 
     return prompt, talk.assistant(answer)
 
 
-def turns(count, **fields):
+def conversation_of_turns(count, **fields):
     talk = Conversation(**fields)
-    return talk, [long_turn(talk, answer=f"Number {number} is done.") for number in range(count)]
+    return talk, [
+        add_long_turn(talk, answer=f"Number {number} is done.") for number in range(count)
+    ]
 
 
-def branch(data):
+def active_branch(data):
     """Give the entries of the active branch as pi walks it, from the root to the leaf."""
     entries = [json.loads(line) for line in data.splitlines() if line][1:]
     known = {entry["id"]: entry for entry in entries}
@@ -50,11 +52,11 @@ def branch(data):
     return path
 
 
-def roles(data):
-    return [one["message"]["role"] for one in branch(data) if one["type"] == "message"]
+def branch_roles(data):
+    return [one["message"]["role"] for one in active_branch(data) if one["type"] == "message"]
 
 
-def texts(data, ident):
+def text_blocks(data, ident):
     entries = [json.loads(line) for line in data.splitlines() if line]
     content = next(one for one in entries if one.get("id") == ident)["message"]["content"]
     return [content] if isinstance(content, str) else [block["text"] for block in content

@@ -191,7 +191,7 @@ class Clock:
         return self.now
 
 
-def state(directory, *, directories=False):
+def file_states(directory, *, directories=False):
     """Give what tells two states of every file below a directory apart, without reading any."""
     return {
         path: (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode)
@@ -207,21 +207,16 @@ def value_at(line, *steps):
     return value
 
 
-def text_of(path, entry_id):
+def entry_text(path, entry_id):
     for line in path.read_bytes().split(b"\n"):
         if line and json.loads(line).get("id") == entry_id:
             return value_at(line, "message", "content", 0, "text")
     raise AssertionError(f"{entry_id} is not in {path}")
 
 
-def last_changed(path, moment):
+def set_mtime(path, moment):
     os.utime(path, (int(moment), int(moment)))
     return int(moment)
-
-
-def entry_text(path, entry_id):
-    line = next(line for line in path.read_bytes().split(b"\n") if f'"{entry_id}"'.encode() in line)
-    return value_at(line, "message", "content", 0, "text")
 
 
 def append(path, entries):
@@ -235,12 +230,12 @@ def pin(world, entry, value, session=None):
     )
 
 
-def entry(path, ident):
+def read_entry(path, ident):
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     return next(line for line in lines if line.get("id") == ident)
 
 
-def line_of(data, ident):
+def raw_line(data, ident):
     return next(line for line in data.split(b"\n") if f'"id":"{ident}"'.encode() in line)
 
 
@@ -256,7 +251,7 @@ def close_turn(path, conversation, clock):
     clock.now += 2
 
 
-def kept(world, session="main/s"):
+def kept_reasons(world, session="main/s"):
     """Give why the values of a session stay, with their counts."""
     one = context(world.settings(), world.store, session, world.clock())
     counts = {}
@@ -270,7 +265,7 @@ def sql(world, *statement):
         return database.execute(*statement).fetchall()
 
 
-def two_values(conversation):
+def add_two_values(conversation):
     """Add a result with a text and details that are both long."""
     ident = conversation.turn(details={"aggregated": "a" * 3000, "content": "c" * 2500})
     conversation.turn("short")
@@ -286,7 +281,7 @@ def fork(path, name, *, ending=(), directory=None, parent=None):
     return copy
 
 
-def two_turns(world, conversation):
+def write_two_turns(world, conversation):
     conversation.turn("x" * 3000)
     conversation.turn("y" * 3000)
     return world.put("one.jsonl", conversation.bytes())

@@ -2,12 +2,12 @@
 
 import pytest
 
-from building.processes import bound
+from building.processes import program_for
 
 
 @pytest.fixture
 def cli(world):
-    return bound(world)
+    return program_for(world)
 
 
 @pytest.fixture

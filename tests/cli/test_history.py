@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from building.processes import INTERRUPTIBLE, PATIENCE, PROGRAM, complaint, document, wait_until
+from building.processes import INTERRUPTIBLE, PROGRAM, TIMEOUT, error_line, json_output, wait_until
 from building.world import sql
 
 
@@ -33,7 +33,7 @@ def test_passes_are_listed_with_what_they_did(world, cli, session):
     """Number, command, sessions, values and about how many tokens, the newest last."""
     cli("restore", session)
     said = cli("history").stdout.decode()
-    [first, second] = document(cli("history", "--json"))["runs"]
+    [first, second] = json_output(cli("history", "--json"))["runs"]
 
     assert "1 extracted" in said
     assert "1 restored, 1 field" in said
@@ -53,10 +53,10 @@ def test_no_line_of_the_passes_is_too_wide(world, cli, session):
 def test_before_anything_was_done_nothing_is_listed(own_home, world, cli):
     """Without a store there are no runs, no events and nothing to count."""
     assert cli("history").stdout == b"no run has changed anything yet\n"
-    assert document(cli("history", "--json"))["runs"] == []
+    assert json_output(cli("history", "--json"))["runs"] == []
     assert cli("history", "--events").stdout == b""
-    assert document(cli("history", "--events", "--json"))["events"] == []
-    assert document(cli("history", "--counts", "--json"))["counts"] == []
+    assert json_output(cli("history", "--events", "--json"))["events"] == []
+    assert json_output(cli("history", "--counts", "--json"))["counts"] == []
     assert cli("restore", "--run", "1").returncode == 3
 
 
@@ -85,14 +85,14 @@ def test_what_is_no_run_is_said_in_one_line(world, cli, session):
     done = cli("restore", "--run", "99")
 
     assert done.returncode == 3
-    assert "there is no run 99" in complaint(done)
+    assert "there is no run 99" in error_line(done)
     assert cli("restore", "--run", "0").returncode == 2
 
 
 def test_events_are_lines(world, cli, session):
     """Each event is a line with its id, kind, session and what it was about."""
     [line] = cli("history", "--events").stdout.decode().splitlines()
-    [event] = document(cli("history", "--events", "--json"))["events"]
+    [event] = json_output(cli("history", "--events", "--json"))["events"]
 
     assert line.startswith("1  ")
     assert "extraction   main/s: 1 value (2,002 B) (run 1)" in line
@@ -104,7 +104,7 @@ def test_counts_are_a_table(world, cli, session):
     said = cli("history", "--counts").stdout.decode()
 
     assert "tool_result  exec" in said
-    assert document(cli("history", "--counts", "--json"))["counts"] == [
+    assert json_output(cli("history", "--counts", "--json"))["counts"] == [
         {"kind": "tool_result", "tool": "exec", "values_extracted": 1, "chars": 2000,
          "values_restored": 0, "chars_restored": 0},
     ]  # fmt: skip
@@ -118,7 +118,7 @@ def test_following_ends_quietly_when_it_is_interrupted(following, number):
     one = following("--since", "0", "--json")
     first = json.loads(one.stdout.readline())
     one.send_signal(number)
-    out, err = one.communicate(timeout=PATIENCE)
+    out, err = one.communicate(timeout=TIMEOUT)
 
     assert (first["schema"], first["kind"]) == (1, "extraction")
     assert (out, err) == (b"", b"")
@@ -142,7 +142,7 @@ def test_following_ends_with_a_line_when_another_store_takes_the_place(
     one = following("--since", "0", "--json")
     one.stdout.readline()
     assert cli("store", "restore", str(kept), "--yes").returncode == 0
-    _, said = one.communicate(timeout=PATIENCE)
+    _, said = one.communicate(timeout=TIMEOUT)
 
     assert said.decode().startswith("brainsurgeon: the store was replaced or removed; follow")
     assert one.returncode == 6

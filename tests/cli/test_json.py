@@ -5,8 +5,8 @@ import re
 import pytest
 
 from building.claw import Claw
-from building.processes import document, run
-from building.turns import turns
+from building.processes import json_output, run
+from building.turns import conversation_of_turns
 from building.world import TOP, append, sql
 
 # Tables whose keys are no names of ours: paths, reasons, roots, states.
@@ -82,7 +82,7 @@ def _documents(world, conversation):
         call("store", "restore", kept, "--yes"),
         call("status", "--format", "html", "--output", world.base / "report.html"),
     ]  # fmt: skip
-    talk, ends = turns(4, session="44444444-0000-4000-8000-000000000001")
+    talk, ends = conversation_of_turns(4, session="44444444-0000-4000-8000-000000000001")
     world.put("u.jsonl", talk.bytes())
     said += [
         call("archive", "main/u", "--dry-run"), call("archive", "main/u", "--turns", "1..1"),
@@ -92,7 +92,7 @@ def _documents(world, conversation):
     ]  # fmt: skip
     config.write_text(config.read_text() + "[archive]\nenabled = true\n")
     config.write_text(config.read_text() + "[signals]\nmax_turn_cost_usd = 0.5\n")
-    talk, _ = turns(4, session="55555555-0000-4000-8000-000000000001")
+    talk, _ = conversation_of_turns(4, session="55555555-0000-4000-8000-000000000001")
     world.put("v.jsonl", talk.bytes())
     for _ in range(5):
         talk.call()
@@ -107,7 +107,7 @@ def _documents(world, conversation):
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')
     said += [call("status"), call("config"), call("init", "--yes")]
-    return [document(one) for one in said]
+    return [json_output(one) for one in said]
 
 
 def test_every_document_has_the_number_of_its_schema(documents):
@@ -147,7 +147,7 @@ def test_a_run_over_many_sessions_reports_and_records_each(world):
     for number in range(2100):
         world.put(f"{number:04}.jsonl", b"no session\n")
     first, again = (
-        document(run("scan", "--once", "--json", "--config", world.config_file())) for _ in "12"
+        json_output(run("scan", "--once", "--json", "--config", world.config_file())) for _ in "12"
     )
 
     assert [one["session"] for one in first["sessions"]] == [f"main/{n:04}" for n in range(2100)]

@@ -7,8 +7,8 @@ import pytest
 import typer
 
 from brainsurgeon.cli.commands import RENAMED, application
-from building.processes import document, run, together
-from building.world import state
+from building.processes import json_output, run, run_parallel
+from building.world import file_states
 
 COMMANDS = sorted(typer.main.get_command(application()).commands)
 PATH = "message.content.0.text"
@@ -21,7 +21,7 @@ def test_every_command_explains_itself_with_an_example():
     """`--help` of each command has an example that calls it, within 80 columns."""
     of_store = [f"store {name}" for name in ("backup", "restore", "purge")]
     words = {(*name.split(), "--help"): name for name in (*COMMANDS, *of_store)}
-    for asked, done in together(run, words).items():
+    for asked, done in run_parallel(run, words).items():
         command = words[asked]
         assert done.returncode == 0
         assert b"xample" in done.stdout
@@ -46,7 +46,7 @@ def test_the_configuration_is_named_on_either_side(world, session):
     both = run("--config", other, "sessions", "--json", "--config", config)
     by_environment = run("sessions", "--json", BRAINSURGEON_CONFIG=str(config))
 
-    assert [one["session"] for one in document(before)["sessions"]] == ["main/s"]
+    assert [one["session"] for one in json_output(before)["sessions"]] == ["main/s"]
     assert before.stdout == after.stdout == both.stdout == by_environment.stdout
 
 
@@ -64,12 +64,12 @@ def test_every_success_is_one_json_document(world, conversation, cli):
         "retention": ("scan", "--retention", "--dry-run", "--json"),
         "show": ("show", f"[[extracted-{ident}]]", "--json"),
     }
-    looked = together(cli, looks.values())
+    looked = run_parallel(cli, looks.values())
     done |= {name: looked[words] for name, words in looks.items()}
     done["restore"] = cli("restore", ident, "--json")
     done["every"] = cli("restore", "--all", "--json")
     done["pinned"] = cli("pin", conversation.last, "--recent", "7", "--json")
-    said = {name: (one.returncode, document(one), one.stderr) for name, one in done.items()}
+    said = {name: (one.returncode, json_output(one), one.stderr) for name, one in done.items()}
 
     assert {(code, stderr) for code, _, stderr in said.values()} == {(0, b"")}
     assert said["dry"][1]["values_extracted"] == said["scan"][1]["values_extracted"] == 1
@@ -110,10 +110,10 @@ def test_every_failure_is_one_json_document_with_its_exit_code(world, conversati
         ("show", lost): 5,
         ("restore", gone): 3,
     }
-    before = state(world.root)
-    went = together(lambda *words: run("--config", config, *words, "--json"), expected)
+    before = file_states(world.root)
+    went = run_parallel(lambda *words: run("--config", config, *words, "--json"), expected)
     for words, code in expected.items():
-        done, told = went[words], document(went[words])
+        done, told = went[words], json_output(went[words])
 
         assert (done.returncode, told["exit_code"]) == (code, code), words
         assert told["error"]
@@ -121,7 +121,7 @@ def test_every_failure_is_one_json_document_with_its_exit_code(world, conversati
             assert len(told["candidates"]) >= 2
         if code == 5:
             assert told["tombstones"][0]["entry_id"] == lost
-    assert state(world.root) == before
+    assert file_states(world.root) == before
     assert other.exists()
 
 
@@ -144,12 +144,12 @@ def test_wrong_words_are_usage_errors(world, cli):
         ("pin", "a", "--undo", "--recent", "1"), ("archive",), ("restore", "a", "--run", "1"),
         ("status", "--open"), ("set-extractable", "a", "false"), ("search", "a"),
     ]  # fmt: skip
-    before = state(world.base)
-    for words, done in together(cli, commands).items():
+    before = file_states(world.base)
+    for words, done in run_parallel(cli, commands).items():
         assert done.returncode == 2, words
         assert done.stdout == b""
         assert done.stderr
-    assert state(world.base) == before
+    assert file_states(world.base) == before
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ def test_a_former_name_leads_to_the_present_one(world, session, cli):
 
 def test_a_scan_is_one_run_that_also_deletes_what_expired(world, session, cli):
     """With or without --once it ends; the first in six hours deletes expired values, too."""
-    first = document(cli("scan", "--json"))
-    second = document(cli("scan", "--once", "--json"))
-    alone = document(cli("scan", "--retention", "--json"))
+    first = json_output(cli("scan", "--json"))
+    second = json_output(cli("scan", "--once", "--json"))
+    alone = json_output(cli("scan", "--retention", "--json"))
 
     assert first["files_seen"] == second["files_seen"] == 1
     assert first["retention"] == {key: alone[key] for key in first["retention"]}

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from building.processes import ROOT, bound, complaint, document, run, together
-from building.world import NOBODY, Conversation, World, dump, state
+from building.processes import ROOT, error_line, json_output, program_for, run, run_parallel
+from building.world import NOBODY, Conversation, World, dump, file_states
 
 PATH = "message.content.0.text"
 
@@ -37,13 +37,13 @@ def bytes_below(directory):
 def test_wrong_words_are_named_in_one_line(cli, words, why):
     """It says what is wrong and where help is, with exit code 2; in JSON the same."""
     done = cli(*words)
-    line = complaint(done)
+    line = error_line(done)
     in_json = cli(*words, "--json")
 
     assert done.returncode == in_json.returncode == 2
     assert why in line
     assert "--help` says more" in line
-    assert why in document(in_json)["error"]
+    assert why in json_output(in_json)["error"]
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_backup_into_a_directory_of_another_user_is_refused(shared_world, conv
     give_away(world)
     shut = world.base / "shut"
     shut.mkdir(mode=0)
-    done = bound(world)("store", "backup", shut / "kept.db", ordinary=True)
+    done = program_for(world)("store", "backup", shut / "kept.db", ordinary=True)
 
     assert done.returncode == 2
     assert f"{shut}: cannot be written by this user" in done.stderr.decode()
@@ -137,8 +137,8 @@ def test_an_unreadable_session_is_named(shared_world, conversation, command):
     before = path.read_bytes()
     give_away(world)
     path.chmod(0)
-    done = bound(world)(command, ident if command == "restore" else "main/s", ordinary=True)
-    line = complaint(done)
+    done = program_for(world)(command, ident if command == "restore" else "main/s", ordinary=True)
+    line = error_line(done)
     path.chmod(0o600)
 
     assert done.returncode == 1
@@ -155,8 +155,8 @@ def test_a_session_that_cannot_be_taken_apart_is_named(world, cli):
         done = cli("sessions", name)
 
         assert done.returncode == 1
-        assert name in complaint(done)
-        assert why in complaint(done)
+        assert name in error_line(done)
+        assert why in error_line(done)
     for path in (old, odd):
         assert cli("show", path).stdout == path.read_bytes()
 
@@ -206,7 +206,7 @@ def test_cat_as_json_holds_every_byte(world, session, cli):
     path = world.directory / "s.jsonl"
     path.write_bytes(path.read_bytes() + b'{"odd": "\xff\xfe"}\nno end')
 
-    plain, said = cli("show", "main/s").stdout, document(cli("show", "main/s", "--json"))
+    plain, said = cli("show", "main/s").stdout, json_output(cli("show", "main/s", "--json"))
 
     assert "\n".join(said["lines"]).encode("utf-8", "surrogateescape") == plain
     assert b"[[extracted-" not in plain
@@ -224,9 +224,9 @@ def test_a_broken_configuration_lists_every_problem(world, session, monkeypatch)
         f'[[roots]]\npath = "{world.root}"\nformat = "word"\n'
         '[[rules]]\nkind = "tool_result"\n[[roots]]\nname = "main"\n'
     )
-    before = state(world.base)
+    before = file_states(world.base)
     commands = [("scan", "--once"), ("restore", "--all"), ("sessions",), ("show", "main/s")]
-    for done in together(lambda *words: run(*words, "--config", config), commands).values():
+    for done in run_parallel(lambda *words: run(*words, "--config", config), commands).values():
         said = done.stderr.decode()
 
         assert done.returncode == 2
@@ -240,25 +240,25 @@ def test_a_broken_configuration_lists_every_problem(world, session, monkeypatch)
         ):  # fmt: skip
             assert f"  {place}: " in said
         assert len(said.splitlines()) == 11
-    assert state(world.base) == before
+    assert file_states(world.base) == before
 
 
 def test_unknown_and_ambiguous_names_are_told_apart(world, conversation, session, cli):
     """An unknown entry exits 3 with its name; an ambiguous one exits 4 with the candidates."""
     world.put("t.jsonl", conversation.bytes())
     world.scan()
-    before = state(world.root)
+    before = file_states(world.root)
     unknown = cli("restore", "deadbeef")
     nowhere = cli("restore", session, "--session", "nobody")
     ambiguous = cli("restore", session)
     key = cli("show", session, "--session", "main/s", "--key", "nothing")
 
-    assert "deadbeef" in complaint(unknown)
-    assert "nobody" in complaint(nowhere)
-    assert PATH in complaint(key)
+    assert "deadbeef" in error_line(unknown)
+    assert "nobody" in error_line(nowhere)
+    assert PATH in error_line(key)
     assert [done.returncode for done in (unknown, nowhere, ambiguous, key)] == [3, 3, 4, 3]
     assert ambiguous.stderr.decode().splitlines()[1:] == ["  main/s", "  main/t"]
-    assert state(world.root) == before
+    assert file_states(world.root) == before
 
 
 def no_database(path):
@@ -289,10 +289,10 @@ def test_an_unusable_store_stops_every_command_and_is_left_alone(world, session,
             ("restore", "--all"), ("show", "main/s"), ("sessions",), ("sessions", "main/s"),
             ("pin", session), ("status",), ("scan", "--retention"),
         ]  # fmt: skip
-    for words, done in together(cli, commands).items():
+    for words, done in run_parallel(cli, commands).items():
         assert done.returncode == 7, words
-        assert str(world.state / "store.db") in complaint(done)
-        assert "nothing was touched" in complaint(done)
+        assert str(world.state / "store.db") in error_line(done)
+        assert "nothing was touched" in error_line(done)
     assert bytes_below(world.base) == before
 
 
@@ -300,12 +300,12 @@ def test_a_damaged_value_is_not_put_back(world, session, cli):
     """A blob that is not what was stored stops the restore; session and store stay as they are."""
     with closing(sqlite3.connect(world.state / "store.db")) as database, database:
         database.execute("UPDATE blobs SET data = zeroblob(length(data))")
-    before = state(world.root)
+    before = file_states(world.root)
     restore, show = cli("restore", session), cli("show", session)
 
     assert (restore.returncode, show.returncode) == (7, 7)
-    assert "damaged" in complaint(restore)
-    assert state(world.root) == before
+    assert "damaged" in error_line(restore)
+    assert file_states(world.root) == before
 
 
 @pytest.mark.parametrize("place", ["the state directory", "its parent", "the store"])
@@ -325,7 +325,7 @@ def test_a_state_directory_that_cannot_be_written_is_named(shared_world, convers
         world.close()
     else:
         shut.mkdir()
-    call = bound(world)
+    call = program_for(world)
     give_away(world)
     shut.chmod(0o500)
     done = call("scan", "--once", ordinary=True)
@@ -333,7 +333,7 @@ def test_a_state_directory_that_cannot_be_written_is_named(shared_world, convers
     shut.chmod(0o700)
 
     assert done.returncode == 7
-    assert str(world.state) in complaint(done)
+    assert str(world.state) in error_line(done)
     assert looked.returncode == 0
     assert path.read_bytes() == conversation.bytes()
 
@@ -355,7 +355,7 @@ def test_the_doctor_sees_what_this_user_may_not(shared_world, conversation, plac
         shut, mode = world.state / "store.db", 0o000
     elif place == "a session":
         shut, mode = path, 0o000
-    call = bound(world)
+    call = program_for(world)
     give_away(world)
     shut.chmod(mode)
     done = call("doctor", ordinary=True)
@@ -465,7 +465,7 @@ def test_a_disk_without_room_for_a_store_is_one_line(world, conversation, cli):
         done = cli("scan", "--once")
 
         assert done.returncode == 1
-        assert "the disk is full" in complaint(done)
+        assert "the disk is full" in error_line(done)
         assert path.read_bytes() == conversation.bytes()
 
 
@@ -502,7 +502,7 @@ def test_a_read_only_root_is_named_and_left_alone(shared_world, conversation):
     pruned = path.read_bytes()
     conversation.turn("z" * 2000)
     other = world.put("t.jsonl", conversation.bytes())
-    call = bound(world)
+    call = program_for(world)
     world.close()
     give_away(world)
     with read_only(world.root):
@@ -524,5 +524,5 @@ def test_a_read_only_root_is_named_and_left_alone(shared_world, conversation):
     assert "main/s: failed" in (every.stdout + every.stderr).decode()
     for done in (restore, pinned):
         assert done.returncode == 1
-        assert "main/s" in complaint(done)
-        assert "untouched" in complaint(done) or "left as it is" in complaint(done)
+        assert "main/s" in error_line(done)
+        assert "untouched" in error_line(done) or "left as it is" in error_line(done)

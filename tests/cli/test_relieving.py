@@ -2,7 +2,7 @@
 
 import pytest
 
-from building.processes import document
+from building.processes import json_output
 from building.world import Conversation
 
 
@@ -38,7 +38,7 @@ def test_what_cannot_fit_ends_with_1(full, cli):
     """Less than what nothing can take off cannot be reached: it is said, and nothing changes."""
     before = full.read_bytes()
     done = cli("relieve", "main/s", "--to", "10", "--json")
-    told = document(done)
+    told = json_output(done)
     printed = cli("relieve", "main/s", "--to", "10").stdout.decode()
 
     assert done.returncode == 1
@@ -53,7 +53,7 @@ def test_what_cannot_fit_ends_with_1(full, cli):
 
 def test_a_share_of_the_window_may_be_named(full, cli):
     """--to 60% is three fifths of what the model takes."""
-    told = document(cli("relieve", "main/s", "--to", "60%", "--dry-run", "--json"))
+    told = json_output(cli("relieve", "main/s", "--to", "60%", "--dry-run", "--json"))
 
     assert told["room_tokens"] == 12_000
     assert told["dry_run"] is True
@@ -71,7 +71,7 @@ def test_another_goal_is_refused(full, cli, to):
 def test_context_and_status_say_how_full_sessions_are(full, cli):
     """Load, window, pressure, the method and its error; status sums what was remembered."""
     assert "of 20,000 tokens (10" in cli("sessions", "main/s").stdout.decode()
-    told = document(cli("sessions", "main/s", "--json"))["fullness"]
+    told = json_output(cli("sessions", "main/s", "--json"))["fullness"]
     assert told["method"] == "default"
     assert told["estimate_error"] is None
     assert told["pressure"] > told["threshold"] == 0.75
@@ -80,5 +80,5 @@ def test_context_and_status_say_how_full_sessions_are(full, cli):
     cli("relieve", "main/s")
 
     assert "tokens in 1 session" in cli("status").stdout.decode()
-    sums = document(cli("status", "--json"))["loads"]
+    sums = json_output(cli("status", "--json"))["loads"]
     assert (sums["sessions_weighed"], sums["sessions_too_full"]) == (1, 0)

@@ -15,7 +15,7 @@ from brainsurgeon.config import load
 from brainsurgeon.operations.init import digest_of
 from building.claude import ClaudeConversation
 from building.claw import Claw
-from building.processes import PROGRAM, complaint, document, run
+from building.processes import PROGRAM, error_line, json_output, run
 from building.world import TOP, Conversation
 
 # Notes how it was called and, like the agent of its name, what it was told.
@@ -507,7 +507,7 @@ def test_an_agent_that_is_not_there_is_named_before_anything_is_done(newcomer):
     tool = newcomer.types("--yes", "--mcp", "claude")
 
     assert tool.returncode == 2
-    assert "there is no command claude in PATH" in complaint(tool)
+    assert "there is no command claude in PATH" in error_line(tool)
     assert newcomer.files() == before
 
 
@@ -573,7 +573,7 @@ def test_a_damaged_record_is_named(newcomer):
     done = newcomer.types("--undo", "--yes")
 
     assert done.returncode == 1
-    assert f"{newcomer.record}: cannot be read: it is damaged" in complaint(done)
+    assert f"{newcomer.record}: cannot be read: it is damaged" in error_line(done)
 
 
 # --- being asked ---------------------------------------------------------------------------------
@@ -595,7 +595,7 @@ def test_the_answer_to_a_program_is_one_document(newcomer):
     """With `--json` what was found, offered and done; and nobody is asked."""
     refused = newcomer.types("--json")
     done = newcomer.types("--json", "--yes")
-    said = document(done)
+    said = json_output(done)
 
     assert refused.returncode == 2
     assert done.returncode == 0
@@ -606,7 +606,7 @@ def test_the_answer_to_a_program_is_one_document(newcomer):
     ]
     assert said["sessions_changed"] == 2
     assert said["steps"][0]["outcome"] == "done"
-    assert document(newcomer.types("--undo", "--json", "--yes"))["steps"][1]["what"] == (
+    assert json_output(newcomer.types("--undo", "--json", "--yes"))["steps"][1]["what"] == (
         "configuration"
     )
     assert Path(said["offers"][0]["steps"][0]["path"]).exists() is False

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from brainsurgeon.store.database import hold_daemon_lock
-from building.processes import bound, document, run, together
-from building.world import SAMPLES, Conversation, append, dump, entry_text, state
+from building.processes import json_output, program_for, run, run_parallel
+from building.world import SAMPLES, Conversation, append, dump, entry_text, file_states
 
 PATH = "message.content.0.text"
 
@@ -39,7 +39,7 @@ def test_every_command_works_in_an_empty_home(own_home):
         ("sessions", "--json"): 0, ("show", "a"): 3, ("sessions", "a"): 3,
         ("--version",): 0, ("status",): 0, ("scan", "--retention", "--dry-run"): 0,
     }  # fmt: skip
-    for words, done in together(run, expected).items():
+    for words, done in run_parallel(run, expected).items():
         assert done.returncode == expected[words], words
         assert len(done.stderr.splitlines()) == (expected[words] > 0)
     looked = sorted(path.name for path in own_home.rglob("*"))
@@ -47,7 +47,7 @@ def test_every_command_works_in_an_empty_home(own_home):
         ("restore", "a"): 3, ("restore", "--all"): 0, ("pin", "a"): 3,
         ("restore", "--all", "--session", "a"): 3,
     }  # fmt: skip
-    for words, done in together(run, later).items():
+    for words, done in run_parallel(run, later).items():
         assert done.returncode == later[words], words
 
     assert set(looked) <= {".local", "state", "brainsurgeon", "store.db", "locks"}
@@ -59,7 +59,7 @@ def test_looking_never_makes_a_store(own_home):
         ("scan", "--once", "--dry-run"), ("sessions",), ("show", "a"), ("show", "a"),
         ("sessions", "a"), ("status",), ("scan", "--retention", "--dry-run"),
     ]  # fmt: skip
-    together(run, commands)
+    run_parallel(run, commands)
 
     assert list(own_home.iterdir()) == []
 
@@ -93,10 +93,10 @@ def test_a_value_that_stands_twice_is_printed_once(world, conversation, cli):
     conversation.turn("short")
     path = world.put("s.jsonl", conversation.bytes())
     world.scan()
-    shown, told = cli("show", ident), document(cli("show", ident, "--json"))
+    shown, told = cli("show", ident), json_output(cli("show", ident, "--json"))
     conversation.user()
     append(path, [conversation.lines[-1]])
-    printed, pending = cli("restore", ident), document(cli("restore", ident, "--json"))
+    printed, pending = cli("restore", ident), json_output(cli("restore", ident, "--json"))
 
     assert shown.stdout == b"v" * 6000
     assert printed.stdout.count(b"v" * 6000) == 1
@@ -121,9 +121,9 @@ def test_a_whole_session_is_printed_as_it_was(world, cli):
 def test_a_pending_restore_prints_the_value_at_once(world, conversation, session, cli):
     """What an agent asks for in its turn stands on stdout, raw, after what it should know."""
     append(world.directory / "s.jsonl", [conversation.lines[1]])
-    before = state(world.root)
+    before = file_states(world.root)
     plain = cli("restore", session)
-    told = document(cli("restore", session, "--json"))
+    told = json_output(cli("restore", session, "--json"))
     every = cli("restore", "--all")
     note = plain.stdout.removesuffix(b"x" * 2000).decode()
 
@@ -139,7 +139,7 @@ def test_a_pending_restore_prints_the_value_at_once(world, conversation, session
         "1 of them at work: add --wait"
     )
     assert (plain.returncode, every.returncode) == (0, 1)
-    assert state(world.root) == before
+    assert file_states(world.root) == before
 
 
 def test_what_will_be_too_large_is_named_with_what_to_do(world, session, cli):
@@ -160,9 +160,12 @@ def test_what_will_be_too_large_is_named_with_what_to_do(world, session, cli):
 def test_a_pending_restore_knows_whether_a_daemon_runs(world, conversation, session, cli):
     """Who puts the value back is said: the daemon that runs, or the next scan."""
     append(world.directory / "s.jsonl", [conversation.lines[1]])
-    alone, alone_json = cli("restore", session), document(cli("restore", session, "--json"))
+    alone, alone_json = cli("restore", session), json_output(cli("restore", session, "--json"))
     with hold_daemon_lock(str(world.state)):
-        beside, beside_json = cli("restore", session), document(cli("restore", session, "--json"))
+        beside, beside_json = (
+            cli("restore", session),
+            json_output(cli("restore", session, "--json")),
+        )
 
     assert b"No daemon runs: the next `brainsurgeon scan`" in alone.stdout
     assert b"The daemon restores it" in beside.stdout
@@ -174,7 +177,7 @@ def test_a_switch_that_is_off_is_said(world, conversation):
     conversation.turn()
     conversation.turn()
     path = world.put("s.jsonl", conversation.bytes())
-    call = bound(world, enabled=False)
+    call = program_for(world, enabled=False)
     dry, in_cron = call("scan", "--dry-run"), call("scan", "--once")
     told = [dry, call("status"), call("doctor")]
     in_json = [call("scan", "--once", "--json"), call("status", "--json")]
@@ -185,7 +188,7 @@ def test_a_switch_that_is_off_is_said(world, conversation):
     assert (in_cron.stdout, in_cron.stderr) == (b"", b"")
     assert b"nothing is extracted: enabled = false" in on_terminal
     for done in in_json:
-        assert document(done)["enabled"] is False
+        assert json_output(done)["enabled"] is False
     assert path.read_bytes() == conversation.bytes()
 
 
@@ -194,10 +197,10 @@ def test_moments_are_in_the_operators_zone_and_in_utc_in_json(world, session, cl
     zone = {"TZ": "Etc/GMT-11"}  # eleven hours east of Greenwich, all the year round
     world.scan()
     status = cli("status", fresh=True, **zone).stdout.decode()
-    told = document(cli("status", "--json", fresh=True, **zone))["last_run_at"]
+    told = json_output(cli("status", "--json", fresh=True, **zone))["last_run_at"]
     context = cli("sessions", "main/s", fresh=True, **zone).stdout.decode()
     east = datetime.fromisoformat(told) + timedelta(hours=11)
-    [value] = document(cli("sessions", "main/s", "--json"))["extracted"]
+    [value] = json_output(cli("sessions", "main/s", "--json"))["extracted"]
     expires = datetime.fromisoformat(value["expires_at"])
 
     assert told.endswith("Z")
@@ -352,9 +355,9 @@ def test_a_session_has_many_names(world, conversation, cli):
         world.base / "link.jsonl", os.path.relpath(first, "/"),
     ]  # fmt: skip
     others = {"0f3c": 4, "main/0f3c": 4, "other/0f3c1": 3, "f3c1": 3, "": 3}
-    for words, done in together(cli, [("sessions", name, "--json") for name in known]).items():
-        assert document(done).get("session") == f"main/{names[0]}", words
-    for (_, name), done in together(cli, [("sessions", name) for name in others]).items():
+    for words, done in run_parallel(cli, [("sessions", name, "--json") for name in known]).items():
+        assert json_output(done).get("session") == f"main/{names[0]}", words
+    for (_, name), done in run_parallel(cli, [("sessions", name) for name in others]).items():
         assert done.returncode == others[name], name
 
 
@@ -367,7 +370,7 @@ def test_names_with_escapes_are_printed_escaped(world, conversation, cli):
         world.put(f"{hostile}{number}.jsonl", data)
     (world.directory / os.fsdecode(b"broken\xff.jsonl")).write_bytes(data)
     settings = {"keep_recent": 0, "trigger_types": ["tool_result", "tool_call"]}
-    call = bound(world, **settings)
+    call = program_for(world, **settings)
     dry = call("scan", "--once", "--dry-run")
     world.scan(**settings)
     looks = [
@@ -377,12 +380,12 @@ def test_names_with_escapes_are_printed_escaped(world, conversation, cli):
         ("scan", "--once", "--dry-run", "--json"), ("sessions", "--json"),
         ("sessions", f"{hostile}1", "--json"), ("sessions", "evil", "--json"),
     ]  # fmt: skip
-    looked = together(call, looks)
+    looked = run_parallel(call, looks)
     for done in (dry, *looked.values(), call("restore", "--all")):
         assert b"\x1b" not in done.stdout + done.stderr, done.args[3:-2]
         assert b"\x07" not in done.stdout + done.stderr, done.args[3:-2]
     for words in looks[-4:]:
-        assert document(looked[words])
+        assert json_output(looked[words])
     assert b"evil\\x1b[31m" in dry.stdout
     assert b"broken\\xff" in dry.stdout
 
@@ -392,7 +395,7 @@ def test_an_entry_typed_in_other_bytes_than_text_is_not_found(world, conversatio
     conversation.turn()
     world.put("s.jsonl", conversation.bytes())
     world.scan(keep_recent=0)
-    call, odd = bound(world), os.fsdecode(b"a\xff")
+    call, odd = program_for(world), os.fsdecode(b"a\xff")
     for words in (("show", odd), ("restore", odd), ("show", odd, "--json")):
         done = call(*words)
         assert done.returncode == 3, done.stderr
@@ -406,7 +409,7 @@ def test_names_with_half_a_character_are_printed_too(world, conversation, cli):
     )
     data = conversation.bytes().replace(b'"T"', b'"t\\ud83d"').replace(b'"K"', b'"k\\ud83d"')
     path = world.put("s.jsonl", data)
-    call = bound(world, keep_recent=0, trigger_types=["tool_result", "tool_call"])
+    call = program_for(world, keep_recent=0, trigger_types=["tool_result", "tool_call"])
     steps = [
         [("scan", "--once", "--dry-run"), ("scan", "--once", "--dry-run", "--json")],
         [("scan", "--once", "--json")],
@@ -417,9 +420,9 @@ def test_names_with_half_a_character_are_printed_too(world, conversation, cli):
         [("restore", "--all", "--pristine")],
     ]  # fmt: skip
     for step in steps:
-        for words, done in together(call, step).items():
+        for words, done in run_parallel(call, step).items():
             assert done.returncode == 0, (words, done.stderr)
-            assert "--json" not in words or document(done)
+            assert "--json" not in words or json_output(done)
     assert path.read_bytes() == data
 
 
@@ -431,10 +434,10 @@ def test_a_value_named_like_a_time_keeps_its_size(world, conversation):
     conversation.assistant()
     world.put("s.jsonl", conversation.bytes())
     world.put("t_at.jsonl", conversation.bytes())
-    call = bound(world, keep_recent=0, trigger_types=["tool_call"], exclude=["session:t_at"])
+    call = program_for(world, keep_recent=0, trigger_types=["tool_call"], exclude=["session:t_at"])
     call("scan", "--once")
-    status = document(call("status", "--json"))
-    restored = document(call("restore", ident, "--session", "main/s", "--json"))
+    status = json_output(call("status", "--json"))
+    restored = json_output(call("restore", ident, "--session", "main/s", "--json"))
 
     assert restored["sizes_bytes"] == {"message.content.0.arguments.look_at": 2002}
     assert status["reasons"] == {"excluded by session:t_at": 1}
@@ -448,7 +451,7 @@ def test_an_age_that_is_none_is_refused(world, cli):
 
 def test_monitors_get_one_line_and_a_code(world, session, cli):
     """`status --check` ends with 0 and one line after a run, with 1 and the reason without one."""
-    well, old = together(
+    well, old = run_parallel(
         cli, [("status", "--check"), ("status", "--check", "--max-age", "1")]
     ).values()
     (world.state / "store.db").unlink()
@@ -470,9 +473,9 @@ def test_sessions_are_chosen_and_sorted(world, session, conversation, cli):
         "name": ("sessions", "--sort", "name", "--json"), "age": ("sessions", "--sort", "age"),
         "none": ("sessions", "--state", "nowhere"), "wrong": ("sessions", "--sort", "color"),
     }  # fmt: skip
-    told = together(cli, asked.values())
+    told = run_parallel(cli, asked.values())
     titles = {
-        name: [one["session"] for one in document(told[words])["sessions"]]
+        name: [one["session"] for one in json_output(told[words])["sessions"]]
         for name, words in asked.items() if "--json" in words
     }  # fmt: skip
 

@@ -13,7 +13,7 @@ from brainsurgeon.formats.claude_code import LEFT_OUT, NO_CONTENT
 from brainsurgeon.model.entries import OLD, parse
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 from building.claude import SESSION, ClaudeConversation
-from building.readings import entries, survey
+from building.format_reading import entries, survey
 from building.world import SAMPLES
 
 FORM = FORMATS["claude-code"]

@@ -21,7 +21,7 @@ from brainsurgeon.model.entries import (
     value_at,
 )
 from building.claw import GATEWAY, LOCAL, VERSIONS, Claw
-from building.readings import WINDOW, entries, survey
+from building.format_reading import WINDOW, entries, survey
 from building.world import SAMPLES, dump
 
 CLAUDE_CODE = FORMATS["claude-code"]

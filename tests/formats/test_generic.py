@@ -4,7 +4,7 @@ import pytest
 
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.entries import OLD
-from building.readings import entries, parts, paths, survey
+from building.format_reading import entries, parts, survey, unlocked_paths
 from building.world import dump
 
 GENERIC = FORMATS["generic"]
@@ -49,7 +49,7 @@ IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 )  # fmt: skip
 def test_generic_names_what_may_be_cut(entry, kind, found):
     """The strings below the value keys, at the top level and inside `message`, are parts."""
-    assert paths(GENERIC, entry) == found
+    assert unlocked_paths(GENERIC, entry) == found
     assert {part.kind for part in parts(GENERIC, entry)} == {kind}
 
 
@@ -98,7 +98,9 @@ def test_generic_looks_into_blocks_as_agents_write_them(block, kind, found):
     entry = blocks(block)
     inner = block.get("content") if isinstance(block.get("content"), list) else []
 
-    assert paths(GENERIC, entry) == {f"message.content.0.{end}".rstrip(".") for end in found}
+    assert unlocked_paths(GENERIC, entry) == {
+        f"message.content.0.{end}".rstrip(".") for end in found
+    }
     assert {part.kind for part in parts(GENERIC, entry)} == {kind}
     assert {part.block for part in parts(GENERIC, entry)} == {IMAGE in (block, *inner)}
 

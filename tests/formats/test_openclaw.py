@@ -16,7 +16,7 @@ from brainsurgeon.model.sessions import (
     OFF_BRANCH,
     Survey,
 )
-from building.readings import HEADER, WINDOW, parts, paths, survey
+from building.format_reading import HEADER, WINDOW, parts, survey, unlocked_paths
 from building.world import Conversation, dump
 
 OPENCLAW = FORMATS["openclaw"]
@@ -82,7 +82,7 @@ def test_openclaw_never_touches_the_copies_of_a_call():
     entry = message("assistant", [call], stopReason="toolUse")
 
     assert {(part.kind, part.tool) for part in parts(OPENCLAW, entry)} == {("tool_call", "write")}
-    assert paths(OPENCLAW, entry) == {
+    assert unlocked_paths(OPENCLAW, entry) == {
         "message.content.0.arguments.path", "message.content.0.arguments.edits.0.newText",
     }  # fmt: skip
 
@@ -329,7 +329,9 @@ def test_the_name_of_a_field_is_no_signature(name):
 
     The name stays (pi-ai providers/openai-completions.js writes the text under it).
     """
-    assert paths(OPENCLAW, thinking("openai-completions", name)) == {"message.content.0.thinking"}
+    assert unlocked_paths(OPENCLAW, thinking("openai-completions", name)) == {
+        "message.content.0.thinking"
+    }
 
 
 @pytest.mark.parametrize("api", ["anthropic-messages", "openai-completions", None])

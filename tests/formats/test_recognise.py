@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.formats import FORMATS, codex, recognise
-from building.readings import HEADER
+from building.format_reading import HEADER
 from building.world import dump
 
 OPENCLAW = FORMATS["openclaw"]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.entries import OLD
-from building.readings import HEADER, WINDOW, entries, survey
+from building.format_reading import HEADER, WINDOW, entries, survey
 from building.world import Conversation, dump
 
 OPENCLAW = FORMATS["openclaw"]

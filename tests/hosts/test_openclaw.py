@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon.hosts import openclaw
-from building.processes import Puppet
+from building.processes import OtherProcess
 
 
 @pytest.fixture(params=["plain", "o%20dd?mode=rw#x\n\udcff'\""])
@@ -81,7 +81,7 @@ def test_a_database_with_transcripts_makes_an_agent_migrated(home, wal, statemen
 def gateway(home):
     """Give a running gateway whose rows stand in the write-ahead log alone."""
     home.make(EVENTS, wal=True)
-    one = Puppet(
+    one = OtherProcess(
         "globals().update(sqlite3=__import__('sqlite3'))",
         f"globals().update(db=sqlite3.connect({home.database!r}, isolation_level=None))",
         "str(db.execute('PRAGMA wal_autocheckpoint = 0'))",

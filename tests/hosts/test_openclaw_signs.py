@@ -9,7 +9,7 @@ import pytest
 
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.sessions import Signs
-from building.processes import Puppet
+from building.processes import OtherProcess
 from building.world import LATER
 
 NAME = "a1.jsonl"
@@ -71,7 +71,7 @@ def old_lock(pid):
 
 
 def dead():
-    one = Puppet()
+    one = OtherProcess()
     one.kill()
     return one.pid
 
@@ -82,15 +82,15 @@ def test_without_a_lock_nobody_holds_it(directory):
 
 
 @pytest.mark.parametrize("age", [0, 10 * HOUR])
-def test_the_lock_of_a_living_agent_is_respected(directory, puppet, age):
+def test_the_lock_of_a_living_agent_is_respected(directory, other_process, age):
     """Locks of both versions hold while their process lives, however old they are."""
-    directory.lock(new_lock(puppet.pid, started(puppet.pid)), age)
+    directory.lock(new_lock(other_process.pid, started(other_process.pid)), age)
     new = directory.held()
-    directory.lock(old_lock(puppet.pid), age)
+    directory.lock(old_lock(other_process.pid), age)
     old = directory.held()
 
-    assert new == f"locked by process {puppet.pid}"
-    assert old == f"locked by process {puppet.pid}"
+    assert new == f"locked by process {other_process.pid}"
+    assert old == f"locked by process {other_process.pid}"
 
 
 def test_the_lock_of_a_dead_agent_holds_nothing(directory):
@@ -103,9 +103,9 @@ def test_the_lock_of_a_dead_agent_holds_nothing(directory):
     assert (new, directory.held()) == (None, None)
 
 
-def test_a_recycled_pid_is_not_the_agent(directory, puppet):
+def test_a_recycled_pid_is_not_the_agent(directory, other_process):
     """A process that only has the number of the lock's owner, but started otherwise, is another."""
-    directory.lock(new_lock(puppet.pid, started(puppet.pid) - 1))
+    directory.lock(new_lock(other_process.pid, started(other_process.pid) - 1))
 
     assert directory.held() is None
 
@@ -164,9 +164,9 @@ def test_a_lock_that_is_a_pipe_does_not_hold_us_up(directory):
     assert openclaw.lock_held(directory.descriptor, NAME, time.time()) == "there is a lock file"
 
 
-def test_the_lock_is_only_looked_at(directory, puppet):
+def test_the_lock_is_only_looked_at(directory, other_process):
     """Looking never changes, removes or creates a lock."""
-    path = directory.lock(new_lock(puppet.pid, started(puppet.pid)))
+    path = directory.lock(new_lock(other_process.pid, started(other_process.pid)))
     before = path.read_bytes(), path.stat()
     directory.busy()
     path_after = path.read_bytes(), path.stat()
@@ -179,9 +179,11 @@ def test_the_lock_is_only_looked_at(directory, puppet):
     assert not path.exists()
 
 
-def test_a_lock_of_another_session_says_nothing(directory, puppet):
+def test_a_lock_of_another_session_says_nothing(directory, other_process):
     """Only the lock beside this very session counts."""
-    (directory.path / "b2.jsonl.lock").write_bytes(new_lock(puppet.pid, started(puppet.pid)))
+    (directory.path / "b2.jsonl.lock").write_bytes(
+        new_lock(other_process.pid, started(other_process.pid))
+    )
 
     assert directory.held() is None
 
@@ -329,25 +331,27 @@ def test_a_run_that_begins_under_the_lease_is_seen(directory):
     assert "changed" in signs.changed()
 
 
-def test_the_lock_is_looked_at_again_after_the_mark(directory, puppet, monkeypatch):
+def test_the_lock_is_looked_at_again_after_the_mark(directory, other_process, monkeypatch):
     """A run that begins between the look at the lock and the look at the mark is seen."""
 
     def marking(*arguments):
-        directory.lock(new_lock(puppet.pid, started(puppet.pid)))
+        directory.lock(new_lock(other_process.pid, started(other_process.pid)))
 
     monkeypatch.setattr(openclaw, "_marked_running", marking)
 
-    assert directory.busy() == f"locked by process {puppet.pid}"
+    assert directory.busy() == f"locked by process {other_process.pid}"
 
 
 @pytest.mark.parametrize("sign", ["lock", "mark"])
-def test_a_run_leaves_a_session_at_work_alone_and_comes_back(world, conversation, puppet, sign):
+def test_a_run_leaves_a_session_at_work_alone_and_comes_back(
+    world, conversation, other_process, sign
+):
     """A busy session is deferred with the agent's sign as the reason, and done when it is gone."""
     conversation.turn("x" * 4000)
     path = world.put(NAME, conversation.bytes())
     if sign == "lock":
         beside = path.with_name(f"{NAME}.lock")
-        beside.write_bytes(new_lock(puppet.pid, started(puppet.pid)))
+        beside.write_bytes(new_lock(other_process.pid, started(other_process.pid)))
     else:
         beside = path.with_name("sessions.json")
         fresh = {"sessionId": "a1", "status": "running", "updatedAt": time.time() * 1000}
@@ -362,7 +366,9 @@ def test_a_run_leaves_a_session_at_work_alone_and_comes_back(world, conversation
     assert second.sessions_changed == 1
 
 
-def test_a_run_that_begins_meanwhile_stops_the_exchange(world, conversation, puppet, monkeypatch):
+def test_a_run_that_begins_meanwhile_stops_the_exchange(
+    world, conversation, other_process, monkeypatch
+):
     """The agent's signs are looked at once more right before the names are exchanged."""
     conversation.turn("x" * 4000)
     path = world.put(NAME, conversation.bytes())
@@ -371,14 +377,16 @@ def test_a_run_that_begins_meanwhile_stops_the_exchange(world, conversation, pup
 
     def syncing(descriptor):
         ready.append(world.leftovers())
-        path.with_name(f"{NAME}.lock").write_bytes(new_lock(puppet.pid, started(puppet.pid)))
+        path.with_name(f"{NAME}.lock").write_bytes(
+            new_lock(other_process.pid, started(other_process.pid))
+        )
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", syncing)
     report = world.scan(keep_recent=0)
 
     assert [(one.outcome, one.reason) for one in report.sessions] == [
-        ("deferred", f"locked by process {puppet.pid}")
+        ("deferred", f"locked by process {other_process.pid}")
     ]
     assert len(ready[0]) == 1
     assert path.read_bytes() == conversation.bytes()

@@ -9,13 +9,13 @@ from brainsurgeon.hosts.processes import ancestors, lives, start_of
 from building.processes import wait_until
 
 
-def test_a_process_is_the_one_that_began_then(puppet):
+def test_a_process_is_the_one_that_began_then(other_process):
     """Who got the number of another process later is not that one."""
-    began = start_of(puppet.pid)
+    began = start_of(other_process.pid)
 
-    assert lives(puppet.pid)
-    assert lives(puppet.pid, began)
-    assert not lives(puppet.pid, began - 1)
+    assert lives(other_process.pid)
+    assert lives(other_process.pid, began)
+    assert not lives(other_process.pid, began - 1)
 
 
 def test_what_has_ended_does_not_live():
@@ -29,10 +29,10 @@ def test_what_has_ended_does_not_live():
     assert not lives(ended.pid)
 
 
-def test_a_start_that_is_no_number_says_nothing(puppet):
+def test_a_start_that_is_no_number_says_nothing(other_process):
     """An odd time of its start does not make a living process a dead one."""
-    assert lives(puppet.pid, "yesterday")
-    assert lives(puppet.pid, None)
+    assert lives(other_process.pid, "yesterday")
+    assert lives(other_process.pid, None)
 
 
 def test_who_started_a_process_is_found():

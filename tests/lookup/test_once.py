@@ -6,7 +6,7 @@ import pytest
 
 from brainsurgeon.operations.status import status
 from brainsurgeon.sessions.discovery import discover
-from building.tool import SESSION, pruned
+from building.mcp_agent import SESSION, agent_after_scan
 from building.world import Conversation
 
 _listings, _openings = [], []
@@ -87,7 +87,7 @@ def test_a_pending_restore_reads_each_value_once(several):
 
 def test_the_tool_walks_once(world):
     """An agent that calls the tool waits for one walk, whatever the action."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     with Counted() as one_walk:
         list(discover(world.settings().root_directories()))
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from brainsurgeon.lookup.sessions import all_sessions
-from building.alike import generic_log, own_id
+from building.file_moves import generic_log, with_own_id
 from building.world import dump
 
 _openings, _counting = [], []
@@ -102,7 +102,8 @@ def test_logs_that_came_after_others_were_deleted_are_opened_a_few_times(world):
 def test_a_session_that_was_restored_and_moved_by_a_copy_is_still_itself(world):
     """Nothing of ours stands in it and its inode is another: its own id tells whose it is."""
     paths = [
-        write(in_one_directory(world, number), own_id(f"secret {number}")) for number in range(3)
+        write(in_one_directory(world, number), with_own_id(f"secret {number}"))
+        for number in range(3)
     ]
     world.scan()
     world.restore_all(pristine=True)
@@ -121,7 +122,7 @@ def sessions_at(world, path):
 
 def test_a_hard_link_hides_no_session(world):
     """A session stays where it was recorded, whichever of its names is met first."""
-    path = write(world.root / "main" / "sessions" / "log.jsonl", own_id("secret"))
+    path = write(world.root / "main" / "sessions" / "log.jsonl", with_own_id("secret"))
     world.scan()
     other = world.root / "again" / "sessions" / "log.jsonl"
     other.parent.mkdir(parents=True)

@@ -8,15 +8,23 @@ import pytest
 
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.render import formatting
-from building.tool import SESSION, VALUE, Agent, asking, fence, pruned, said_twice
+from building.mcp_agent import (
+    SESSION,
+    VALUE,
+    Agent,
+    agent_after_scan,
+    agent_with_two_values,
+    append_open_call,
+    file_identity,
+)
 
 # --- the actions ---------------------------------------------------------------------------------
 
 
 def test_show_gives_the_value_and_touches_nothing(world):
     """`show` answers with the value under its path; file and store stay as they are."""
-    agent = pruned(world)
-    before = fence(agent.path)
+    agent = agent_after_scan(world)
+    before = file_identity(agent.path)
 
     told = agent.told(action="show", entry="[[extracted-00000003]]", session=SESSION)
 
@@ -24,13 +32,13 @@ def test_show_gives_the_value_and_touches_nothing(world):
         "entry_id": "00000003", "session": f"main/{SESSION}",
         "content": {"message.content.0.text": VALUE},
     }  # fmt: skip
-    assert fence(agent.path) == before
+    assert file_identity(agent.path) == before
 
 
 def test_get_context_lists_what_is_extracted_and_what_is_next(world):
     """`get_context` says id, kind, tool, path, size, age, expiry and beginning of each value."""
-    agent = pruned(world)
-    before = fence(agent.path)
+    agent = agent_after_scan(world)
+    before = file_identity(agent.path)
 
     told = agent.told(action="get_context", session=SESSION)
 
@@ -49,12 +57,12 @@ def test_get_context_lists_what_is_extracted_and_what_is_next(world):
     assert oldest["preview"].startswith("the first result: naïve 😀")
     assert len(oldest["preview"]) <= 80
     assert told["would_extract"] == []
-    assert fence(agent.path) == before
+    assert file_identity(agent.path) == before
 
 
 def test_get_context_is_given_in_pages(world):
     """`limit` and `offset` page through the list, the newest first, and say where to go on."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     whole = agent.told(action="get_context", session=SESSION)["extracted"]
 
     first = agent.told(action="get_context", session=SESSION, limit=2)
@@ -90,7 +98,7 @@ def test_what_will_be_next_is_told(world):
 )
 def test_what_models_write_for_a_value_is_understood(world, given, meant):
     """Booleans and numbers are taken as such and as words; 0 is a number and no `false`."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
 
     told = agent.told(action="set_extractable", entry_id="0000000f", value=given, session=SESSION)
 
@@ -121,13 +129,13 @@ def test_what_models_write_for_a_value_is_understood(world, given, meant):
 )
 def test_wrong_arguments_are_told_and_change_nothing(world, arguments, words):
     """What is wrong is named, as an error of the tool; session and store stay as they are."""
-    agent = pruned(world, session=SESSION)
+    agent = agent_after_scan(world, session=SESSION)
     agent.scope = Scope("main", SESSION)
-    before = fence(agent.path)
+    before = file_identity(agent.path)
 
     assert words in agent.refused(**arguments)
 
-    assert fence(agent.path) == before
+    assert file_identity(agent.path) == before
     assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
@@ -156,7 +164,7 @@ def test_everything_that_is_wrong_is_told_at_once(world):
 )
 def test_keys_come_as_a_list_or_with_commas(world, keys):
     """`keys` is a list or words with commas between; a whole path or a name in it will do."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
 
     told = agent.told(action="show", entry="00000003", keys=keys, session=SESSION)
 
@@ -165,14 +173,14 @@ def test_keys_come_as_a_list_or_with_commas(world, keys):
 
 def test_another_name_of_restore_is_understood(world):
     """The action may be called `restore_remote`, too."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
 
     assert agent.told(action="restore_remote", entry="00000003", session=SESSION)["restored"]
 
 
 def test_arguments_given_as_nothing_are_not_given(world):
     """Hosts that name every argument may give null for what is not meant."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
 
     told = agent.told(
         action="show", entry="00000003", entry_id=None, session=SESSION, keys=None, value=None,
@@ -184,7 +192,7 @@ def test_arguments_given_as_nothing_are_not_given(world):
 
 def test_a_bug_of_ours_is_told_without_what_it_was_about(world, monkeypatch):
     """An exception that nobody expected becomes an error of the tool that quotes nothing."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
 
     def breaks(*_):
         raise ValueError(VALUE)
@@ -202,7 +210,7 @@ def test_a_bug_of_ours_is_told_without_what_it_was_about(world, monkeypatch):
 
 def test_a_value_beyond_the_limit_comes_as_its_two_ends(world):
     """Head and tail are given with the range of bytes left out between them."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     data = VALUE.encode()
 
     told = agent.told(action="show", entry="00000003", session=SESSION, limit=101)
@@ -218,7 +226,7 @@ def test_a_value_beyond_the_limit_comes_as_its_two_ends(world):
 @pytest.mark.parametrize("limit", [1, 7, 500, 10**6])
 def test_pages_put_together_are_the_value(world, limit):
     """`offset` and `limit` give every byte of a value exactly once, and no half characters."""
-    agent = pruned(world, text="ä😀b" * 200)
+    agent = agent_after_scan(world, text="ä😀b" * 200)
     text, offset, pages = "", 0, 0
     while offset is not None:
         told = agent.told(
@@ -237,21 +245,21 @@ def test_pages_put_together_are_the_value(world, limit):
 
 def test_a_restore_in_pages_wants_one_value(world):
     """An offset for several values at once is refused, and nothing is asked for."""
-    agent = said_twice(world, VALUE + "more")
+    agent = agent_with_two_values(world, VALUE + "more")
 
-    before = fence(agent.path)
+    before = file_identity(agent.path)
     told = agent.refused(action="restore", entry="00000003", session=SESSION, offset=0)
 
     assert "message.details.aggregated" in told
-    assert fence(agent.path) == before
+    assert file_identity(agent.path) == before
     assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
 def test_a_value_that_stands_twice_is_given_once(world):
     """Of two equal values of an entry one is given, and `same_as` says where the other stands."""
-    agent = said_twice(world)
+    agent = agent_with_two_values(world)
     first, copy = "message.content.0.text", "message.details.aggregated"
-    before = asking(agent, {"action": "restore", "entry": "00000003"})
+    before = append_open_call(agent, {"action": "restore", "entry": "00000003"})
 
     shown = agent.told(action="show", entry="00000003", session=SESSION)
     paged = agent.told(action="show", entry="00000003", session=SESSION, offset=0, limit=10)
@@ -267,7 +275,7 @@ def test_a_value_that_stands_twice_is_given_once(world):
 
 def test_a_copy_that_is_asked_for_alone_is_the_value(world):
     """Named by its key, the second of two equal values is given in full."""
-    agent = said_twice(world)
+    agent = agent_with_two_values(world)
 
     told = agent.told(action="show", entry="00000003", session=SESSION, keys="aggregated")
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from building.tool import SESSION, Agent
-from building.turns import long_turn, texts
+from building.mcp_agent import SESSION, Agent
+from building.turns import add_long_turn, text_blocks
 from building.world import Clock
 
 
@@ -14,7 +14,7 @@ def agent(world):
     """Give an agent whose first two of four turns are archived."""
     world.clock = Clock()
     one = Agent(world)
-    one.ends = [long_turn(one.talk, answer=f"Number {number} is done.") for number in range(4)]
+    one.ends = [add_long_turn(one.talk, answer=f"Number {number} is done.") for number in range(4)]
     one.write()
     report = world.scan(archive={"enabled": True})
     assert len(report.sessions[0].plan.archives) == 2
@@ -69,7 +69,7 @@ def test_a_done_turn_is_archived_into_its_note_once_it_is_idle(world, agent):
     agent.append(since=len(agent.talk.lines) - 2)
     world.scan()
 
-    (text,) = texts(agent.path.read_bytes(), closing)
+    (text,) = text_blocks(agent.path.read_bytes(), closing)
     assert json.loads(text.partition("\n\n")[2])["outcome"] == "the small thing is done"
 
 

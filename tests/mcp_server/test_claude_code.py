@@ -16,7 +16,13 @@ from brainsurgeon.lookup import scope
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.render import sessions
-from building.claude import SESSION, ClaudeConversation, ClaudeWorld, entries_of, forked
+from building.claude import (
+    SESSION,
+    ClaudeConversation,
+    ClaudeWorld,
+    fork_claude_session,
+    read_entries,
+)
 from building.world import dump
 
 WORLD = ClaudeWorld
@@ -41,7 +47,7 @@ class Talk(ClaudeConversation):
         self.written = self.bytes()
 
     def content(self, uuid):
-        return entries_of(self.path)[uuid]["message"]["content"][0]["content"]
+        return read_entries(self.path)[uuid]["message"]["content"][0]["content"]
 
     def append(self, *lines, age=0):
         fresh = b"".join(map(dump, lines))
@@ -81,7 +87,7 @@ def call(world, scope=None, **arguments):
 
 def check_redacted(talk, asked, result):
     """Check that the value is back, and that call and answer are short and paired."""
-    said = entries_of(talk.path)
+    said = read_entries(talk.path)
     answer = said[result]["message"]["content"][0]
     block = said[asked]["message"]["content"][0]
 
@@ -134,7 +140,7 @@ def test_a_restore_by_the_shell_is_redacted_after_the_turn(world):
 
     block = check_redacted(talk, asked, result)
     assert block["input"] == command
-    assert entries_of(talk.path)[result]["toolUseResult"]["stdout"] == f"Restored {talk.old}.\n"
+    assert read_entries(talk.path)[result]["toolUseResult"]["stdout"] == f"Restored {talk.old}.\n"
     world.restore_all(pristine=True)
     assert talk.path.read_bytes() == talk.written
 
@@ -151,10 +157,10 @@ def test_an_answer_saved_to_a_file_is_redacted_where_it_is_shown(world):
     result = talk.answer(note, [{"type": "text", "text": text}])
     world.scan()
 
-    said = entries_of(talk.path)[result]
+    said = read_entries(talk.path)[result]
     assert said["toolUseResult"] == [{"type": "text", "text": f"Restored {talk.old}."}]
     assert VALUE[:40] not in json.dumps(said, ensure_ascii=False)
-    assert entries_of(talk.path)[asked]["_redacted"] is True
+    assert read_entries(talk.path)[asked]["_redacted"] is True
     assert talk.content(talk.old) == VALUE
     world.restore_all(pristine=True)
     assert talk.path.read_bytes() == talk.written
@@ -163,7 +169,7 @@ def test_an_answer_saved_to_a_file_is_redacted_where_it_is_shown(world):
 def test_a_call_not_written_down_yet_is_known_by_its_process(world, monkeypatch):
     """Claude Code writes a call down a moment after it was made; its record says who calls."""
     talk = Talk(world)
-    copy = forked(talk.path, OTHER)
+    copy = fork_claude_session(talk.path, OTHER)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world.home))
     world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")
     before = talk.path.read_bytes()
@@ -173,7 +179,7 @@ def test_a_call_not_written_down_yet_is_known_by_its_process(world, monkeypatch)
     assert world.restore(talk.old).session.endswith(OTHER)  # and so it is from its shell
     world.record(os.getpid(), session=OTHER, cwd="/w", status="idle")
     world.scan(named=True, only={str(copy)})
-    assert entries_of(copy)[talk.old]["toolUseResult"]["stdout"] == VALUE
+    assert read_entries(copy)[talk.old]["toolUseResult"]["stdout"] == VALUE
     with pytest.raises(NotFoundError):
         world.restore(talk.old)
     assert talk.path.read_bytes() == before
@@ -183,7 +189,7 @@ def test_a_call_that_is_written_down_late_is_waited_for(world, monkeypatch):
     """Claude Code collects its lines: the fork that calls is meant, not the session it is of."""
     talk = Talk(world)
     before = talk.path.read_bytes()
-    copy = forked(talk.path, OTHER)
+    copy = fork_claude_session(talk.path, OTHER)
     os.utime(copy)
     given = {"action": "restore", "entry": talk.old}
     late = ClaudeConversation(OTHER)
@@ -211,7 +217,7 @@ def test_a_call_that_is_written_down_late_is_waited_for(world, monkeypatch):
 def test_a_sub_agent_gets_what_its_session_holds(world, given):
     """Where an entry stands in its parent and a fork of that, its parent is meant, and named."""
     talk = Talk(world)
-    forked(talk.path, OTHER)
+    fork_claude_session(talk.path, OTHER)
     world.scan()
     given = {**given, "entry": talk.old}
     side = ClaudeConversation(side=True)
@@ -239,7 +245,7 @@ def test_a_shell_of_a_new_session_means_the_one_that_holds_it(world, monkeypatch
 def test_a_new_session_gets_what_an_older_one_and_its_fork_hold(world):
     """After `/clear` the entry stands in no file of the caller; the newest copy is meant."""
     talk, anew = Talk(world), ClaudeConversation("33333333-3333-4333-8333-333333333333")
-    os.utime(forked(talk.path, OTHER), (time.time() - 60,) * 2)
+    os.utime(fork_claude_session(talk.path, OTHER), (time.time() - 60,) * 2)
     os.utime(talk.path, (time.time() - 90,) * 2)
     given = {"action": "show", "entry": talk.old}
     anew.user("what did the first one say?")
@@ -273,7 +279,7 @@ def test_a_server_started_in_a_project_sees_that_project_alone(world, monkeypatc
     work = tmp_path / "work"
     work.mkdir()
     project = world.root / "".join(c if c.isalnum() else "-" for c in str(work))
-    copy = forked(talk.path, OTHER, directory=project)
+    copy = fork_claude_session(talk.path, OTHER, directory=project)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world.home))
     monkeypatch.chdir(work)
 

@@ -10,7 +10,7 @@ from brainsurgeon.mcp_server.answering import NOT_HERE, answer
 from building.claude import SESSION as CLAUDE
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.claw import COMPACTED, GATEWAY, ClawWorld
-from building.tool import OTHER, SESSION, VALUE, Agent, asking, pruned
+from building.mcp_agent import OTHER, SESSION, VALUE, Agent, agent_after_scan, append_open_call
 from building.world import LONG_AGO, Conversation
 
 THIRD = "33333333-0000-4000-8000-000000000003"
@@ -19,7 +19,7 @@ THIRD = "33333333-0000-4000-8000-000000000003"
 @pytest.fixture
 def agent(world):
     """Return an agent whose pruned session started a sub-agent; there is a third session."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     for session in (OTHER, THIRD):
         talk = Conversation(session)
         talk.turn(f"seen by {session}: " + VALUE)
@@ -38,7 +38,7 @@ def agent(world):
 def evidence(agent, **given):
     """Let the agent ask for evidence in an open turn; return whether it failed, and the text."""
     call = {"action": "evidence", **given}
-    asking(agent, call)
+    append_open_call(agent, call)
     return agent.call(**call)
 
 
@@ -74,7 +74,7 @@ def test_no_caller_that_is_unknown_is_told_to_name_a_session(agent, given):
 
 def test_a_name_that_openclaw_masks_in_the_session_is_recognised(agent):
     """OpenClaw writes `session` with an ellipsis: such a call is recognised, another is not."""
-    asking(agent, {"action": "evidence", "session": f"main/{OTHER[:1]}…{OTHER[-4:]}"})
+    append_open_call(agent, {"action": "evidence", "session": f"main/{OTHER[:1]}…{OTHER[-4:]}"})
 
     assert f"seen by {OTHER}" in agent.call(action="evidence", session=f"main/{OTHER}")[1]
     assert "which session" in agent.call(action="evidence", session=f"main/{THIRD}")[1]
@@ -83,7 +83,7 @@ def test_a_name_that_openclaw_masks_in_the_session_is_recognised(agent):
 def test_a_name_that_openclaw_masks_as_a_whole_is_recognised(agent):
     """2026.9.6 writes `***` where `tool_call` has the name; the names are checked as ever."""
     inner = {"action": "evidence", "session": "***"}
-    asking(agent, {"id": "brainsurgeon__purge_control", "args": inner})
+    append_open_call(agent, {"id": "brainsurgeon__purge_control", "args": inner})
 
     assert f"seen by {OTHER}" in agent.call(action="evidence", session=f"main/{OTHER}")[1]
     assert evidence(agent, session=THIRD) == (True, NOT_HERE)

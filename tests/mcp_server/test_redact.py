@@ -10,8 +10,18 @@ import pytest
 
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.mcp_server.answering import NOT_HERE
-from building.processes import bound
-from building.tool import OTHER, SESSION, VALUE, Agent, answered, asking, fence, pruned, said_twice
+from building.mcp_agent import (
+    OTHER,
+    SESSION,
+    VALUE,
+    Agent,
+    agent_after_scan,
+    agent_with_two_values,
+    append_answer,
+    append_open_call,
+    file_identity,
+)
+from building.processes import program_for
 from building.world import dump, sql
 
 CALL = {"action": "restore", "entry": "00000003"}
@@ -22,20 +32,20 @@ CALL = {"action": "restore", "entry": "00000003"}
 
 def test_the_whole_circle_of_a_restore_by_the_tool(world):
     """Removal, asked for in a turn, restored, its call redacted, cut again, undone to the byte."""
-    agent = pruned(world)
-    before = asking(agent, CALL)
-    untouched = fence(agent.path)
+    agent = agent_after_scan(world)
+    before = append_open_call(agent, CALL)
+    untouched = file_identity(agent.path)
 
     failed, text = agent.call(**CALL)
 
     told = json.loads(text)
     assert not failed
-    assert fence(agent.path) == untouched
+    assert file_identity(agent.path) == untouched
     assert told["restored"] is told["pending"] is told["redacted"] is True
     assert told["content"] == {"message.content.0.text": VALUE}
     assert told["keys_restored"] == ["message.content.0.text"]
     assert "previous_restored_at" not in told
-    answered(agent, before, text)
+    append_answer(agent, before, text)
     world.scan()
     entries = agent.entries()
     assert entries["00000003"]["message"]["content"][0]["text"] == VALUE
@@ -56,11 +66,11 @@ def test_the_whole_circle_of_a_restore_by_the_tool(world):
     assert again["_restored"] == entries["00000003"]["_restored"]
 
     world.clock = time.time
-    second = asking(agent, CALL)
+    second = append_open_call(agent, CALL)
     told = agent.told(**CALL)
     assert told["previous_restored_at"] == entries["00000003"]["_restored"]
     assert "_extractable: false" in told["suggestion"]
-    answered(agent, second, json.dumps(told, ensure_ascii=False))
+    append_answer(agent, second, json.dumps(told, ensure_ascii=False))
     world.scan(keep_recent=0)
     assert agent.entries()["00000003"]["message"]["content"][0]["text"] == VALUE
     world.restore_all(pristine=True)
@@ -69,8 +79,8 @@ def test_the_whole_circle_of_a_restore_by_the_tool(world):
 
 def test_asking_twice_in_a_turn_is_redacted_twice(world):
     """Both answers of a value asked for in pages are shortened, and no request stays open."""
-    agent = pruned(world)
-    before = asking(agent, {**CALL, "limit": 100})
+    agent = agent_after_scan(world)
+    before = append_open_call(agent, {**CALL, "limit": 100})
     _, first = agent.call(**CALL, limit=100)
     since = len(agent.talk.lines)
     agent.talk.result(first, "purge_control", call=f"call_{before}", ident="answer1")
@@ -93,8 +103,8 @@ def test_asking_twice_in_a_turn_is_redacted_twice(world):
 
 def test_a_foreign_tool_of_that_name_is_untouched(world):
     """A tool of somebody else that is called restore, with our arguments, keeps what it said."""
-    agent = pruned(world)
-    before = asking(agent, CALL, name="restore")
+    agent = agent_after_scan(world)
+    before = append_open_call(agent, CALL, name="restore")
     agent.talk.result("restored from the backup tape " * 5, "restore", call=f"call_{before}",
                       ident="foreign")  # fmt: skip
     agent.talk.assistant("fine", ident="fine")
@@ -113,10 +123,10 @@ def test_a_foreign_tool_of_that_name_is_untouched(world):
 @pytest.mark.parametrize("before", ["x\n", '{"event": "😀", "level": "\\u00e9\t"}\n' * 9])
 def test_an_answer_is_found_inside_a_longer_output(world, form, before, after):
     """What a shell printed around the answer stays, as does the command; the answer goes."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     command = {"command": "echo x; brainsurgeon restore 00000003"}
-    asked = asking(agent, command, name="exec")
-    said = bound(world)("restore", "00000003", *(["--json"] if form == "json" else []))
+    asked = append_open_call(agent, command, name="exec")
+    said = program_for(world)("restore", "00000003", *(["--json"] if form == "json" else []))
     output = before + said.stdout.decode().rstrip() + "\n" + after
     since = len(agent.talk.lines)
     agent.talk.result(output, "exec", call=f"call_{asked}", ident="answer",
@@ -141,10 +151,12 @@ def test_an_answer_is_found_inside_a_longer_output(world, form, before, after):
 
 def test_an_answer_that_does_not_stand_whole_is_left_alone(world):
     """Where a host shortened what a shell printed, all of it stays, and the request ends."""
-    agent = pruned(world)
-    asked = asking(agent, {"command": "make test; brainsurgeon restore 00000003"}, name="exec")
-    said = bound(world)("restore", "00000003").stdout.decode()
-    answered(agent, asked, "a report\n" + said[:-200] + "[truncated]")
+    agent = agent_after_scan(world)
+    asked = append_open_call(
+        agent, {"command": "make test; brainsurgeon restore 00000003"}, name="exec"
+    )
+    said = program_for(world)("restore", "00000003").stdout.decode()
+    append_answer(agent, asked, "a report\n" + said[:-200] + "[truncated]")
     os.utime(agent.path, (time.time() + 1,) * 2)
     world.clock = lambda: time.time() + 60
     before = agent.entries()
@@ -160,12 +172,12 @@ def test_an_answer_that_does_not_stand_whole_is_left_alone(world):
 
 def test_several_answers_in_one_output_are_each_shortened(world):
     """A shell that asked twice in one call keeps what it printed between and around both."""
-    agent = pruned(world)
-    asked = asking(agent, {"command": "restore both"}, name="exec")
+    agent = agent_after_scan(world)
+    asked = append_open_call(agent, {"command": "restore both"}, name="exec")
     first, second = (
-        bound(world)("restore", ident).stdout.decode() for ident in ("00000003", "00000007")
+        program_for(world)("restore", ident).stdout.decode() for ident in ("00000003", "00000007")
     )
-    answered(agent, asked, f"a\n{first}\nb\n{second}\nc")
+    append_answer(agent, asked, f"a\n{first}\nb\n{second}\nc")
 
     world.scan()
 
@@ -178,10 +190,10 @@ def test_several_answers_in_one_output_are_each_shortened(world):
 
 def test_every_answer_has_an_id_of_its_own(world):
     """In text and in JSON, pending or not, an answer carries an id that no other has."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     told = agent.told(**CALL, session=SESSION)
     again = agent.told(action="restore", entry="00000007", session=SESSION)
-    said = bound(world)("restore", "0000000b", "--session", f"main/{SESSION}").stdout.decode()
+    said = program_for(world)("restore", "0000000b", "--session", f"main/{SESSION}").stdout.decode()
 
     ids = {told["answer_id"], again["answer_id"], *re.findall(r"answer ([0-9a-f]{16})", said)}
     assert len(ids) == 3
@@ -190,14 +202,14 @@ def test_every_answer_has_an_id_of_its_own(world):
 @pytest.mark.parametrize("turn_follows", [True, False])
 def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows):
     """A person's restore during a run is no call of the agent's: its request ends with the turn."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     agent.talk.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
     since = len(agent.talk.lines)
     agent.talk.user("do something long")
     agent.append(since=since)
     if not turn_follows:
         os.utime(agent.path, (time.time() - 60,) * 2)
-    bound(world, abandoned_after_seconds=120)("restore", "00000003")
+    program_for(world, abandoned_after_seconds=120)("restore", "00000003")
     assert [one[0] for one in open_requests(world)] == ["restore", "redact"]
     if turn_follows:
         agent.talk.assistant("done")
@@ -221,13 +233,13 @@ def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows
 
 def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
     """Asked by the tool before the turn stands in the file, the answer is found when it does."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     _, text = agent.call(**CALL, session=SESSION)
     world.scan()
     world.scan(keep_recent=0)
     assert [one[0] for one in open_requests(world)] == ["redact"]
-    before = asking(agent, CALL)
-    answered(agent, before, text)
+    before = append_open_call(agent, CALL)
+    append_answer(agent, before, text)
     os.utime(agent.path, (time.time() + 1,) * 2)
     world.clock = lambda: time.time() + 60
 
@@ -241,15 +253,15 @@ def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
 
 def test_an_answer_about_what_stands_already_is_redacted_too(world):
     """Asked in a turn for what was restored long before, the call is shortened like any other."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     agent.told(**CALL, session=SESSION)
     world.clock = lambda: time.time() + 60
     world.scan()
-    before = asking(agent, CALL)
+    before = append_open_call(agent, CALL)
     _, text = agent.call(**CALL)
     os.utime(agent.path, (time.time() + 1,) * 2)
     world.scan()
-    answered(agent, before, text)
+    append_answer(agent, before, text)
     os.utime(agent.path, (time.time() + 2,) * 2)
 
     world.scan()
@@ -262,10 +274,10 @@ def test_an_answer_about_what_stands_already_is_redacted_too(world):
 
 def test_an_answer_in_a_call_of_another_tool_leaves_that_call_alone(world):
     """Only our own call is shortened: one with an action of its own, such as polling, stays."""
-    agent = pruned(world)
-    asked = asking(agent, {"action": "poll", "sessionId": "brisk-otter"}, name="process")
+    agent = agent_after_scan(world)
+    asked = append_open_call(agent, {"action": "poll", "sessionId": "brisk-otter"}, name="process")
     _, text = agent.call(**CALL, session=SESSION)
-    answered(agent, asked, "Process exited.\n" + text)
+    append_answer(agent, asked, "Process exited.\n" + text)
     os.utime(agent.path, (time.time() + 1,) * 2)
     world.clock = lambda: time.time() + 60
 
@@ -286,15 +298,15 @@ def open_requests(world):
 
 def test_a_call_that_its_provider_signed_stays(world):
     """Arguments under a provider's signature are left as they are; the answer is shortened."""
-    agent = pruned(world)
-    before = asking(agent, {**CALL, "keys": "content"})
+    agent = agent_after_scan(world)
+    before = append_open_call(agent, {**CALL, "keys": "content"})
     signed = agent.path.read_bytes().replace(
         b'"name":"brainsurgeon__purge_control"',
         b'"thoughtSignature":"c2ln","name":"brainsurgeon__purge_control"',
     )
     agent.path.write_bytes(signed)
     _, text = agent.call(**CALL, keys="content")
-    answered(agent, before, text)
+    append_answer(agent, before, text)
 
     world.scan()
 
@@ -366,10 +378,10 @@ def test_generic_calls_are_redacted_in_every_shape(world, shape):
 
 def test_calls_are_kept_where_the_configuration_says_so(world):
     """`keep_purge_control_calls` holds also when it is set after the value was asked for."""
-    agent = pruned(world)
-    before = asking(agent, CALL)
+    agent = agent_after_scan(world)
+    before = append_open_call(agent, CALL)
     _, text = agent.call(**CALL)
-    answered(agent, before, text)
+    append_answer(agent, before, text)
 
     world.scan(keep_purge_control_calls=True)
 
@@ -394,7 +406,7 @@ def test_ids_that_begin_alike_are_not_mixed_up(world):
     agent.write()
     world.scan()
     calls = [{"action": "restore", "entry": ident} for ident in ids]
-    before = asking(agent, calls[0])
+    before = append_open_call(agent, calls[0])
     agent.talk.lines[-1]["message"]["content"].append(
         {"type": "toolCall", "id": "second", "name": "x", "arguments": calls[1]}
     )
@@ -417,7 +429,7 @@ def test_ids_that_begin_alike_are_not_mixed_up(world):
 
 def test_a_fork_sees_nothing_that_its_parent_said_later(world):
     """A server for a fork gives the fork's placeholders, and nothing its parent cut since."""
-    parent = pruned(world)
+    parent = agent_after_scan(world)
     fork = Agent(world, session=OTHER)
     inherited = list(map(json.loads, parent.path.read_bytes().splitlines()))[:5]
     fork.talk.lines = [{**inherited[0], "id": OTHER, "parentSession": str(parent.path)}]
@@ -443,7 +455,7 @@ def _expire_details(world):
 
 def test_of_an_entry_what_is_left_is_shown_what_is_gone_named(world):
     """Where one value of an entry has expired, the others come, and it is listed as missed."""
-    agent = said_twice(world, VALUE + "more")
+    agent = agent_with_two_values(world, VALUE + "more")
     _expire_details(world)
 
     told = agent.told(action="show", entry="00000003", session=SESSION)
@@ -454,7 +466,7 @@ def test_of_an_entry_what_is_left_is_shown_what_is_gone_named(world):
 
 def test_the_values_end_the_answer_to_a_restore(world):
     """What could not be done stands before the values that are given: they may be very long."""
-    agent = said_twice(world, VALUE + "more")
+    agent = agent_with_two_values(world, VALUE + "more")
     _expire_details(world)
 
     told = agent.told(action="restore", entry="00000003", session=SESSION)
@@ -464,7 +476,7 @@ def test_the_values_end_the_answer_to_a_restore(world):
 
 def test_a_pin_where_the_file_is_gone_says_so(world):
     """A session whose file is gone cannot be written; that is told, as `show` still works."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     agent.path.unlink()
 
     words = agent.refused(action="set_extractable", entry="00000003", value=False, session=SESSION)
@@ -477,13 +489,13 @@ def test_a_pin_where_the_file_is_gone_says_so(world):
 
 def test_errors_speak_of_actions_and_arguments(world):
     """What a command would be told by its words and options, an agent is told by the tool's."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     placeholder, other = b"[[extracted-00000003]]", b"something else"
     agent.path.write_bytes(agent.path.read_bytes().replace(placeholder, other))
     os.utime(agent.path, (time.time() - 3600,) * 2)
 
     changed = agent.refused(**CALL, session=SESSION)
-    pruned(world, "main", OTHER)
+    agent_after_scan(world, "main", OTHER)
     twice = agent.refused(action="show", entry="00000003")
 
     assert "the action `show` still" in changed
@@ -496,7 +508,7 @@ def test_errors_speak_of_actions_and_arguments(world):
 )
 def test_an_entry_may_be_pasted_with_what_stood_around_it(world, named):
     """Spaces, back quotes and quotes around an id or a placeholder do not matter."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
 
     told = agent.told(action="show", entry=named, entry_id=named, session=SESSION)
 
@@ -505,7 +517,7 @@ def test_an_entry_may_be_pasted_with_what_stood_around_it(world, named):
 
 def test_a_migrated_agent_still_gets_its_values(world):
     """Where the agent moved to SQLite and its file is gone, context and values are still given."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     database = agent.path.parent.parent / "agent" / "openclaw-agent.sqlite"
     database.parent.mkdir()
     with sqlite3.connect(database) as connection:

@@ -6,7 +6,7 @@ from mcp import Client
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.mcp_server import server_of
 from brainsurgeon.mcp_server.answering import NOT_HERE
-from building.tool import OTHER, SESSION, Agent, asking, pruned
+from building.mcp_agent import OTHER, SESSION, Agent, agent_after_scan, append_open_call
 
 # --- whose it is ---------------------------------------------------------------------------------
 
@@ -22,7 +22,7 @@ def expired(world, agent):
 
 def test_unknown_foreign_and_expired_are_one_answer(world):
     """An id of nobody, of another agent and of an expired value, and unknown sessions: one text."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     foreign = Agent(world, "other", OTHER)
     foreign.talk.turn("short")
     for number in range(8):
@@ -56,8 +56,8 @@ def test_unknown_foreign_and_expired_are_one_answer(world):
 
 def test_two_agents_never_see_each_other(world):
     """Servers of two agents with the same entry ids give and list their own values only."""
-    one = pruned(world, "main", SESSION, text="of the first " * 100)
-    two = pruned(world, "other", OTHER, text="of the second " * 100)
+    one = agent_after_scan(world, "main", SESSION, text="of the first " * 100)
+    two = agent_after_scan(world, "other", OTHER, text="of the second " * 100)
 
     for agent, own, foreign in ((one, SESSION, OTHER), (two, OTHER, SESSION)):
         told = agent.told(action="show", entry="00000003", session=own)
@@ -69,7 +69,7 @@ def test_two_agents_never_see_each_other(world):
 
 def test_whatever_an_agent_asks_for_it_gets_no_value_of_another(world):
     """In 1,540 calls of each action that returns values, by any name of entries and sessions."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     foreign = Agent(world, "other", OTHER)
     for number in range(8):
         foreign.talk.turn(f"secret of the other {number} " * 50)
@@ -107,7 +107,7 @@ def test_whatever_an_agent_asks_for_it_gets_no_value_of_another(world):
 
 def test_one_agent_name_below_two_roots_is_never_mixed(world):
     """Where two agents have the name, nothing is told until the directory says which."""
-    one = pruned(world, "main", SESSION, text="of the first " * 100)
+    one = agent_after_scan(world, "main", SESSION, text="of the first " * 100)
     elsewhere = world.base / "elsewhere"
     elsewhere.mkdir()
     roots = [{"path": str(world.root)}, {"path": str(elsewhere)}]
@@ -128,8 +128,8 @@ def test_one_agent_name_below_two_roots_is_never_mixed(world):
 
 def test_a_server_for_one_session_gives_only_that(world):
     """With --session the same entry id means that session, and no other can be named."""
-    pruned(world, "main", SESSION, text="of the first " * 100)
-    two = pruned(world, "main", OTHER, text="of the second " * 100)
+    agent_after_scan(world, "main", SESSION, text="of the first " * 100)
+    two = agent_after_scan(world, "main", OTHER, text="of the second " * 100)
     two.scope = Scope("main", str(two.path))
 
     assert "second" in str(two.told(action="show", entry="00000003"))
@@ -139,23 +139,23 @@ def test_a_server_for_one_session_gives_only_that(world):
 
 def test_the_session_is_the_one_whose_open_turn_holds_the_call(world):
     """With the same entry id in two sessions, the one that is calling is meant."""
-    pruned(world, "main", SESSION, text="of the first " * 100)
-    two = pruned(world, "main", OTHER, text="of the second " * 100)
+    agent_after_scan(world, "main", SESSION, text="of the first " * 100)
+    two = agent_after_scan(world, "main", OTHER, text="of the second " * 100)
     call = {"action": "show", "entry": "00000003"}
 
     assert SESSION in two.refused(**call)
-    asking(two, call)
+    append_open_call(two, call)
 
     assert "second" in str(two.told(**call))
 
 
 def test_where_no_session_can_be_told_candidates_are_listed(world):
     """Nobody calls, or two make the same call at once: the sessions are listed, nothing is done."""
-    one = pruned(world, "main", SESSION)
-    two = pruned(world, "main", OTHER)
+    one = agent_after_scan(world, "main", SESSION)
+    two = agent_after_scan(world, "main", OTHER)
     call = {"action": "restore", "entry": "00000003"}
     for agent in (one, two):
-        asking(agent, call)
+        append_open_call(agent, call)
 
     words = one.refused(**call)
 
@@ -166,7 +166,7 @@ def test_where_no_session_can_be_told_candidates_are_listed(world):
 
 def test_an_entry_of_one_session_needs_no_name_of_it(world):
     """Without an open turn the one session that holds the entry is meant, of whatever action."""
-    one = pruned(world, "main", SESSION)
+    one = agent_after_scan(world, "main", SESSION)
     two = Agent(world, "main", OTHER)
     two.talk.user(ident="only-here")
     two.talk.turn("short")
@@ -182,19 +182,19 @@ def test_an_entry_of_one_session_needs_no_name_of_it(world):
 
 def test_the_only_session_is_looked_at_without_being_named(world):
     """`get_context` and `search` take the only one there is; `done` closes no turn on a guess."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
 
     assert agent.told(action="get_context")["session"] == f"main/{SESSION}"
     assert agent.told(action="search", text="first")["hits"]
     assert SESSION in agent.refused(action="done", note="all of it")
-    pruned(world, "main", OTHER)
+    agent_after_scan(world, "main", OTHER)
     assert OTHER in agent.refused(action="get_context")
 
 
 def test_a_session_without_the_entry_means_the_one_that_has_it(world):
     """A session that was begun anew gives and names that of its agent, and of no other agent."""
-    pruned(world)
-    pruned(world, "other", text="of the other " * 100)
+    agent_after_scan(world)
+    agent_after_scan(world, "other", text="of the other " * 100)
     anew = Agent(world, "main", OTHER)
     anew.scope = Scope()
     anew.talk.user(ident="a-question")
@@ -202,7 +202,7 @@ def test_a_session_without_the_entry_means_the_one_that_has_it(world):
     anew.write()
     for action in ("show", "restore"):
         call = {"action": action, "entry": "[[extracted-00000003]]"}
-        asking(anew, call)
+        append_open_call(anew, call)
         told = anew.told(**call)
 
         assert told["session"] == f"main/{SESSION}"
@@ -212,7 +212,7 @@ def test_a_session_without_the_entry_means_the_one_that_has_it(world):
 def test_only_those_that_hold_the_entry_are_candidates(world):
     """Where several sessions hold the entry these are listed, and no other."""
     for session in (SESSION, OTHER):
-        agent = pruned(world, "main", session)
+        agent = agent_after_scan(world, "main", session)
     third = Agent(world, "main", "33333333-0000-4000-8000-000000000003")
     third.talk.turn("short")
     third.write()

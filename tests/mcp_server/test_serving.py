@@ -9,14 +9,14 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from building.tool import SESSION, VALUE, pruned
+from building.mcp_agent import SESSION, VALUE, agent_after_scan
 
 # --- the server ----------------------------------------------------------------------------------
 
 
 def test_the_server_answers_the_sdks_client_over_stdio(world):
     """As a process on stdin and stdout it lists one tool and gives the value it is asked for."""
-    pruned(world)
+    agent_after_scan(world)
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "brainsurgeon", "mcp", "--agent", "main", "--config", str(world.config_file())],
@@ -60,7 +60,7 @@ def test_the_server_answers_the_sdks_client_over_stdio(world):
 
 def test_the_server_ends_when_its_client_goes(world, start):
     """When stdin ends the process ends with 0, and has printed nothing but the protocol."""
-    pruned(world)
+    agent_after_scan(world)
     process = start("mcp", "--agent", "main")
     said, errors = process.communicate(b"", timeout=30)
 

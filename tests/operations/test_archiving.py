@@ -18,7 +18,15 @@ from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.show import show_turn
 from brainsurgeon.operations.status import metrics, status
 from brainsurgeon.render.runs import did, event_text
-from building.turns import ON, branch, folding, long_turn, roles, texts, turns
+from building.turns import (
+    ARCHIVE_ON,
+    active_branch,
+    add_long_turn,
+    branch_roles,
+    conversation_of_turns,
+    folding,
+    text_blocks,
+)
 from building.world import SAMPLES, Conversation, append, copy_tree, dump, sql
 
 # Turns archive, and nothing else goes.
@@ -45,7 +53,7 @@ def three(world, clock):
 
     The turns' ends.
     """
-    talk, ends = turns(5)
+    talk, ends = conversation_of_turns(5)
     path = world.put("s.jsonl", talk.bytes())
     assert archived(world.scan(**NEVER)) == [closing for _, closing in ends[:3]]
     return path, talk.bytes(), ends
@@ -72,9 +80,9 @@ def test_the_branch_has_a_question_and_an_answer_for_each(three):
     """What the model is sent of a archived turn is its prompt and its summary: roles alternate."""
     path, before, ends = three
 
-    assert roles(path.read_bytes())[:6] == ["user", "assistant"] * 3
-    assert roles(path.read_bytes())[6:] == roles(before)[36:]
-    assert [one["id"] for one in branch(path.read_bytes())[:6]] == [
+    assert branch_roles(path.read_bytes())[:6] == ["user", "assistant"] * 3
+    assert branch_roles(path.read_bytes())[6:] == branch_roles(before)[36:]
+    assert [one["id"] for one in active_branch(path.read_bytes())[:6]] == [
         ident for pair in ends[:3] for ident in pair
     ]
 
@@ -96,11 +104,11 @@ def test_everything_comes_back(world, three, pristine):
     path, before, ends = three
     world.restore_all(pristine=pristine)
 
-    assert roles(path.read_bytes()) == roles(before)
+    assert branch_roles(path.read_bytes()) == branch_roles(before)
     if pristine:
         assert path.read_bytes() == before
     for _, closing in ends:
-        assert texts(path.read_bytes(), closing) == texts(before, closing)
+        assert text_blocks(path.read_bytes(), closing) == text_blocks(before, closing)
 
 
 def test_one_turn_comes_back_and_stays(world, three):
@@ -110,8 +118,8 @@ def test_one_turn_comes_back_and_stays(world, three):
     answer = world.restore(closing, **NEVER)
 
     assert not answer.pending
-    assert texts(path.read_bytes(), closing) == texts(before, closing)
-    assert roles(path.read_bytes()).count("toolResult") == 15
+    assert text_blocks(path.read_bytes(), closing) == text_blocks(before, closing)
+    assert branch_roles(path.read_bytes()).count("toolResult") == 15
     world.clock.now += 60
     os.utime(path, (1, 1))
     assert archived(world.scan(dry_run=True, **NEVER)) == []
@@ -121,9 +129,9 @@ def test_one_turn_comes_back_and_stays(world, three):
 
 def test_a_turn_is_archived_with_the_cuts_of_the_same_run(world):
     """Values of the middle leave in the same rewrite, and everything comes back to the byte."""
-    talk, ends = turns(4)
+    talk, ends = conversation_of_turns(4)
     path = world.put("s.jsonl", talk.bytes())
-    report = world.scan(**ON)
+    report = world.scan(**ARCHIVE_ON)
 
     assert archived(report) == [closing for _, closing in ends[:2]]
     assert report.values_extracted == 19
@@ -151,7 +159,7 @@ def test_an_open_turn_and_an_unfinished_one_stay(world):
     talk.result("x", call="a")
     talk.assistant("and now", stop="toolUse")
     for _ in range(2):
-        long_turn(talk)
+        add_long_turn(talk)
     world.put("s.jsonl", talk.bytes())
     report = world.scan(archive={"enabled": True, "token_threshold": 0, "tool_call_threshold": 0},
                         dry_run=True)  # fmt: skip
@@ -163,35 +171,35 @@ def test_an_open_turn_and_an_unfinished_one_stay(world):
 def test_a_turn_that_ran_out_of_turns_archives(world):
     """`[Max turns reached]` archives a turn however small it is."""
     talk = Conversation()
-    long_turn(talk, calls=4, text="y" * 300, answer="[Max turns reached]")
+    add_long_turn(talk, calls=4, text="y" * 300, answer="[Max turns reached]")
     for _ in range(2):
-        long_turn(talk, calls=1)
+        add_long_turn(talk, calls=1)
     world.put("s.jsonl", talk.bytes())
 
-    assert reasons(world.scan(**ON))[0] == "it was cut short"
+    assert reasons(world.scan(**ARCHIVE_ON))[0] == "it was cut short"
 
 
 @pytest.mark.parametrize("which", ["prompt", "middle", "closing"])
 def test_a_pin_holds_its_turn(world, which):
     """A pinned entry keeps the turn it stands in."""
-    talk, ends = turns(3)
+    talk, ends = conversation_of_turns(3)
     at = {"prompt": 1, "middle": 3, "closing": 12}[which]
     talk.lines[at]["_extractable"] = False
     world.put("s.jsonl", talk.bytes())
 
-    assert reasons(world.scan(dry_run=True, **ON))[0].startswith("pinned")
+    assert reasons(world.scan(dry_run=True, **ARCHIVE_ON))[0].startswith("pinned")
     assert ends
 
 
 def test_a_label_holds_the_turn_in_whose_middle_it_stands(world):
     """What the user marked stays on the branch."""
-    talk, _ = turns(3)
+    talk, _ = conversation_of_turns(3)
     marked = talk.lines[3]["id"]
     talk.entry("label", targetId=marked, label="here")
     world.put("s.jsonl", talk.bytes())
 
     label = talk.lines[-1]["id"]
-    assert reasons(world.scan(dry_run=True, **ON))[0] == f"referred to by {label}"
+    assert reasons(world.scan(dry_run=True, **ARCHIVE_ON))[0] == f"referred to by {label}"
 
 
 def end_turn(talk):
@@ -201,7 +209,7 @@ def end_turn(talk):
         talk.result("x", call=f"b{number}")
     talk.assistant()
     for _ in range(2):
-        long_turn(talk)
+        add_long_turn(talk)
 
 
 def test_another_branch_holds_the_turn_in_whose_middle_it_begins(world):
@@ -215,7 +223,7 @@ def test_another_branch_holds_the_turn_in_whose_middle_it_begins(world):
     end_turn(talk)
     world.put("s.jsonl", talk.bytes())
 
-    assert reasons(world.scan(dry_run=True, **ON))[0] == f"referred to by {other}"
+    assert reasons(world.scan(dry_run=True, **ARCHIVE_ON))[0] == f"referred to by {other}"
 
 
 def test_what_has_to_stay_on_the_branch_holds_its_turn(world):
@@ -228,7 +236,7 @@ def test_what_has_to_stay_on_the_branch_holds_its_turn(world):
     end_turn(talk)
     world.put("s.jsonl", talk.bytes())
 
-    assert reasons(world.scan(dry_run=True, **ON))[0] == (
+    assert reasons(world.scan(dry_run=True, **ARCHIVE_ON))[0] == (
         "format: it contains a thinking_level_change"
     )
 
@@ -236,7 +244,7 @@ def test_what_has_to_stay_on_the_branch_holds_its_turn(world):
 def test_a_fork_gets_the_text_back_and_keeps_its_branch(world, three):
     """A fork has the active branch alone: the link of an archive would lead nowhere there."""
     path, before, ends = three
-    fork = branch(path.read_bytes())
+    fork = active_branch(path.read_bytes())
     header = {**json.loads(before.splitlines()[0]), "id": "99999999-0000-4000-8000-000000000001",
               "parentSession": str(path)}  # fmt: skip
     copy = world.put("fork.jsonl", b"".join(map(dump, [header, *fork])))
@@ -245,8 +253,8 @@ def test_a_fork_gets_the_text_back_and_keeps_its_branch(world, three):
 
     assert path.read_bytes() == before
     for _, closing in ends:
-        assert texts(copy.read_bytes(), closing) == texts(before, closing)
-    assert roles(copy.read_bytes()) == [one["message"]["role"] for one in fork]
+        assert text_blocks(copy.read_bytes(), closing) == text_blocks(before, closing)
+    assert branch_roles(copy.read_bytes()) == [one["message"]["role"] for one in fork]
 
 
 def test_a_fork_is_undone_though_its_parent_archived_on_unseen(world, three):
@@ -268,7 +276,7 @@ def test_a_fork_is_undone_though_its_parent_archived_on_unseen(world, three):
 
 def test_many_archives_in_a_row_become_one(world):
     """More than FOLD_AFTER archives in a row become one, as is said, and come back whole."""
-    talk, ends = turns(8)
+    talk, ends = conversation_of_turns(8)
     path = world.put("s.jsonl", talk.bytes())
     with folding(4):
         report = world.scan(archive={"enabled": True}, trigger_types=[])
@@ -277,8 +285,8 @@ def test_many_archives_in_a_row_become_one(world):
     assert [(one.prompt_id, one.entry_id, one.depth) for one in outcome.plan.archives] == [
         (ends[0][0], ends[2][1], 2), *((*pair, 1) for pair in ends[3:6]),
     ]  # fmt: skip
-    assert roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
-    assert "Number 0 is done." in texts(path.read_bytes(), ends[2][1])[0]
+    assert branch_roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
+    assert "Number 0 is done." in text_blocks(path.read_bytes(), ends[2][1])[0]
     assert outcome.reason == "4 archives of 6 turns archived"
     assert did(world.store.runs.newest(1)[0]) == "4 archives of 6 turns archived"
     [told] = [one for one in world.store.events.after(0) if one.kind == "archive"]
@@ -289,14 +297,14 @@ def test_many_archives_in_a_row_become_one(world):
 
 def test_archives_that_stand_archive_once_more_and_all_come_back(world):
     """An archive that another takes in is undone with it, in one step."""
-    talk, ends = turns(8)
+    talk, ends = conversation_of_turns(8)
     path = world.put("s.jsonl", talk.bytes())
     world.scan(**NEVER)
     with folding(4):
         report = world.scan(**NEVER, min_session_bytes=1)
 
     assert archived(report) == [ends[2][1]]
-    assert roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
+    assert branch_roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
     world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
 
@@ -330,7 +338,7 @@ def test_a_generic_turn_keeps_its_calls_and_loses_its_results(world):
                         "content": "Done. " + "words " * 20})  # fmt: skip
     before = b"".join(map(dump, entries))
     path = world.put("g.jsonl", before)
-    report = world.scan(roots=[{"path": str(world.root), "format": "generic"}], **ON)
+    report = world.scan(roots=[{"path": str(world.root), "format": "generic"}], **ARCHIVE_ON)
 
     assert archived(report) == ["a0", "a1"]
     now = lines(path.read_bytes())
@@ -339,7 +347,7 @@ def test_a_generic_turn_keeps_its_calls_and_loses_its_results(world):
     assert gone == [f"r{turn}{step}" for turn in range(2) for step in range(5)]
     assert now[11]["content"].startswith("[archived turn]\narchive: a0\n")
     os.utime(path, (1, 1))
-    again = world.scan(roots=[{"path": str(world.root), "format": "generic"}], **ON)
+    again = world.scan(roots=[{"path": str(world.root), "format": "generic"}], **ARCHIVE_ON)
     assert again.sessions_changed == 0
     world.restore_all(pristine=True, roots=[{"path": str(world.root), "format": "generic"}])
     assert path.read_bytes() == before
@@ -347,9 +355,9 @@ def test_a_generic_turn_keeps_its_calls_and_loses_its_results(world):
 
 def test_a_turn_comes_back_with_its_values_where_that_is_asked(world):
     """What was extracted from a turn stays cut; with `--values` everything of it stands again."""
-    talk, ends = turns(4)
+    talk, ends = conversation_of_turns(4)
     path = world.put("s.jsonl", talk.bytes())
-    world.scan(**ON)
+    world.scan(**ARCHIVE_ON)
     world.restore(ends[0][1])
     assert path.read_bytes().splitlines()[3].count(b"[[extracted-") == 1
 
@@ -361,12 +369,12 @@ def test_a_turn_comes_back_with_its_values_where_that_is_asked(world):
 
 def test_what_an_archive_holds_stays_as_long_as_its_session(world, clock):
     """Nothing of a standing archive expires while its session does not."""
-    talk, _ = turns(4)
+    talk, _ = conversation_of_turns(4)
     path = world.put("s.jsonl", talk.bytes())
-    world.scan(**ON)
+    world.scan(**ARCHIVE_ON)
     for _ in range(3):
         clock.now += 9 * 86_400
-        world.scan(**ON)
+        world.scan(**ARCHIVE_ON)
         assert retention(world.settings(), world.store, clock=clock).values_deleted == 0
     world.restore_all(pristine=True)
 
@@ -377,13 +385,13 @@ def test_what_an_archive_holds_stays_as_long_as_its_session(world, clock):
 def test_what_archives_may_lie_far_in_front_of_what_was_appended(world, asked):
     """A large session that only grew is looked at whole, where some turn of it may be archived."""
     talk = Conversation()
-    ends = [long_turn(talk, calls=1, text="w" * 60_000) for _ in range(6)]
+    ends = [add_long_turn(talk, calls=1, text="w" * 60_000) for _ in range(6)]
     path = world.put("s.jsonl", talk.bytes())
     on = {} if asked else {"archive": {"enabled": True, "keep_turns": 6}}
     world.scan(**on, trigger_types=[])
     world.scan(**on, trigger_types=[])
     since = len(talk.lines)
-    long_turn(talk, calls=1, text="w" * 60_000)
+    add_long_turn(talk, calls=1, text="w" * 60_000)
     append(path, talk.lines[since:])
     if asked:
         quiet = world.settings(quiet_seconds=10**6)
@@ -399,9 +407,9 @@ def test_what_archives_may_lie_far_in_front_of_what_was_appended(world, asked):
 
 def test_show_gives_a_turn_as_its_agent_wrote_it(world):
     """With its values extracted and its link changed, the turn is shown byte for byte."""
-    talk, ends = turns(4)
+    talk, ends = conversation_of_turns(4)
     world.put("s.jsonl", talk.bytes())
-    world.scan(**ON)
+    world.scan(**ARCHIVE_ON)
     turn = show_turn(world.settings(), world.store, ends[1][1], None, world.clock())
 
     assert list(turn.lines) == talk.bytes().splitlines()[13:25]
@@ -411,7 +419,7 @@ def test_show_gives_a_turn_as_its_agent_wrote_it(world):
 def test_a_turn_is_archived_by_hand_whatever_its_size(world):
     """`archive` archives turns that are named, small ones too, and says why others stay."""
     talk = Conversation()
-    ends = [long_turn(talk, calls=1, text="z" * 2000) for _ in range(5)]
+    ends = [add_long_turn(talk, calls=1, text="z" * 2000) for _ in range(5)]
     path = world.put("s.jsonl", talk.bytes())
     ask = lambda **keys: archive(  # noqa: E731
         world.settings(), world.store, "main/s", clock=world.clock, **keys
@@ -427,7 +435,7 @@ def test_a_turn_is_archived_by_hand_whatever_its_size(world):
     assert not done.pending
     listed = archives(world.settings(), world.store, "main/s")
     assert [one.archive.entry_id for one in listed] == [ends[1][1]]
-    (text,) = texts(path.read_bytes(), ends[1][1])
+    (text,) = text_blocks(path.read_bytes(), ends[1][1])
     assert json.loads(text.partition("\n\n")[2])["outcome"] == "so it was"
     world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
@@ -436,7 +444,7 @@ def test_a_turn_is_archived_by_hand_whatever_its_size(world):
 
 def test_a_turn_is_archived_by_hand_in_a_session_already_looked_at(world, clock):
     """Nothing changed in it since, and all the same what is asked for is done."""
-    talk, ends = turns(4)
+    talk, ends = conversation_of_turns(4)
     world.put("s.jsonl", talk.bytes())
     keys = {"min_value_length": 1_000_000}
     assert world.scan(**keys).sessions_changed == 0
@@ -453,7 +461,7 @@ def test_a_turn_is_archived_by_hand_in_a_session_already_looked_at(world, clock)
 
 def test_what_is_asked_of_a_busy_session_waits(world):
     """In a session that is not idle it is noted, and the next run that may does it."""
-    talk, ends = turns(4)
+    talk, ends = conversation_of_turns(4)
     path = world.put("s.jsonl", talk.bytes())
     keys = {"quiet_seconds": 60}
     os.utime(path)
@@ -467,7 +475,7 @@ def test_what_is_asked_of_a_busy_session_waits(world):
 
 def test_turns_of_a_small_session_archive_where_that_was_asked_for(world):
     """`min_session_bytes` keeps no turn from what was asked for, now or later."""
-    talk, ends = turns(4)
+    talk, ends = conversation_of_turns(4)
     path = world.put("s.jsonl", talk.bytes())
     small = {"min_session_bytes": 10**9, "trigger_types": []}
     ask = lambda turn, **keys: archive(  # noqa: E731
@@ -520,9 +528,9 @@ def test_archived_turns_are_counted_apart_from_values_that_left(world, three, cl
 
 def test_values_come_back_also_after_a_turn_came_back_without_them(world):
     """`--values` brings what was extracted from a turn that was restored before, once."""
-    talk, ends = turns(4)
+    talk, ends = conversation_of_turns(4)
     path = world.put("s.jsonl", talk.bytes())
-    world.scan(**ON)
+    world.scan(**ARCHIVE_ON)
     ask = lambda: restore(  # noqa: E731
         world.settings(), world.store, ends[0][1], clock=world.clock, how=How(whole=True)
     )
@@ -538,7 +546,7 @@ def test_values_come_back_also_after_a_turn_came_back_without_them(world):
 
 def test_turns_that_archive_into_one_are_asked_for_no_more(world):
     """Of turns that were asked for and became one archive, none still waits."""
-    talk, _ = turns(8)
+    talk, _ = conversation_of_turns(8)
     world.put("s.jsonl", talk.bytes())
     keys = {"archive": {}, "trigger_types": []}
     with folding(4):
@@ -553,7 +561,7 @@ def test_turns_that_archive_into_one_are_asked_for_no_more(world):
 
 def test_an_archive_counts_its_calls_and_those_that_failed(world):
     """What archived says how many calls it held; one that takes it in adds them up."""
-    talk, ends = turns(8)
+    talk, ends = conversation_of_turns(8)
     talk.lines[3]["message"]["isError"] = True
     world.put("s.jsonl", talk.bytes())
     world.scan(**NEVER)
@@ -570,11 +578,11 @@ def test_an_archive_counts_its_calls_and_those_that_failed(world):
 
 def test_the_index_tells_what_is_known_of_each_result(world):
     """The exit code and the time, where the agent recorded them, the bytes, and a failure."""
-    talk, ends = turns(4)
+    talk, ends = conversation_of_turns(4)
     talk.lines[3]["message"]["details"] = {"exitCode": 1, "durationMs": 1156}
     talk.lines[5]["message"]["content"] = [{"type": "text", "text": "ü" * 300}]
     world.put("s.jsonl", talk.bytes())
-    world.scan(**ON)
+    world.scan(**ARCHIVE_ON)
     turn = show_turn(world.settings(), world.store, ends[0][1], None, world.clock())
 
     size = len(json.loads(turn.lines[2])["message"]["content"][0]["text"])
@@ -584,7 +592,7 @@ def test_the_index_tells_what_is_known_of_each_result(world):
 
 def test_context_tells_what_the_next_run_would_archive(world):
     """Before a run the turns that it would archive are told, afterwards the archives."""
-    talk, ends = turns(4)
+    talk, ends = conversation_of_turns(4)
     world.put("s.jsonl", talk.bytes())
     look = lambda: context(world.settings(**NEVER), world.store, "main/s", world.clock())  # noqa: E731
     before = look()
@@ -603,7 +611,7 @@ def test_context_tells_what_the_next_run_would_archive(world):
 @pytest.mark.parametrize("keys", [{"exclude": ["agent:main"]}, {"enabled": False}])
 def test_what_is_left_alone_is_not_noted_to_archive_later(world, keys):
     """Where nothing may be archived that is said at once, and nothing waits for ever."""
-    talk, _ = turns(4)
+    talk, _ = conversation_of_turns(4)
     path = world.put("s.jsonl", talk.bytes())
     world.scan(**NEVER, dry_run=True)
     with pytest.raises(FailedError):
@@ -615,7 +623,7 @@ def test_what_is_left_alone_is_not_noted_to_archive_later(world, keys):
 
 def test_a_look_wants_no_store(world):
     """What would be archived is told without a store, and none is made for it."""
-    talk, _ = turns(4)
+    talk, _ = conversation_of_turns(4)
     world.put("s.jsonl", talk.bytes())
     looked = would_archive(world.settings(), world.no_store, "main/s", world.clock())
 
@@ -629,7 +637,7 @@ def test_a_turn_that_was_asked_for_and_never_archives_is_let_go_of(world):
     prompt = talk.user("hello")
     talk.assistant("hello yourself")
     for _ in range(2):
-        long_turn(talk)
+        add_long_turn(talk)
     path = world.put("s.jsonl", talk.bytes())
     world.scan()
     (ident,) = [row[0] for row in sql(world, "SELECT id FROM sessions")]
@@ -667,7 +675,7 @@ def test_what_was_not_asked_for_says_why_also_when_others_archive(world):
     """A turn that stays is told why it does, and not what the thresholds of a run say of it."""
     talk = Conversation()
     for _ in range(5):
-        long_turn(talk, calls=1, text="z" * 2000)
+        add_long_turn(talk, calls=1, text="z" * 2000)
     world.put("s.jsonl", talk.bytes())
     ask = lambda: archive(  # noqa: E731
         world.settings(), world.store, "main/s", clock=world.clock

@@ -80,13 +80,13 @@ def test_sessions_are_told_in_the_order_of_the_walk(world, paths):
 
 @pytest.mark.parametrize("meanwhile", [False, True])
 def test_one_that_is_held_open_leaves_the_others_alone(
-    world, paths, puppet, monkeypatch, meanwhile
+    world, paths, other_process, monkeypatch, meanwhile
 ):  # fmt: skip
     """A session that somebody opens, behind the first look or before, is deferred as it is."""
     before = paths[3].read_bytes()
     if meanwhile:
         monkeypatch.setattr(exchange, "check_closed", lambda _: None)
-    puppet.ask(f"globals().update(fd=os.open({str(paths[3])!r}, os.O_RDONLY))")
+    other_process.ask(f"globals().update(fd=os.open({str(paths[3])!r}, os.O_RDONLY))")
     report = world.scan(keep_recent=0)
 
     assert outcomes(report).pop(paths[3].name) == "deferred"
@@ -95,7 +95,7 @@ def test_one_that_is_held_open_leaves_the_others_alone(
     assert waiting(world.store) == []
 
 
-def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, puppet, monkeypatch):
+def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, other_process, monkeypatch):
     """Only the session that somebody comes late to waits; the late line has its place there."""
     monkeypatch.setattr("brainsurgeon.sessions.exchange.WAIT_FOR_CLOSING", 20.0)
     swap, take, leased, late = leases.exchange, leases.take, [], b'{"late":1}\n'
@@ -109,7 +109,7 @@ def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, puppet, monkeyp
         if other == paths[2].name and not opening:  # a look into the file would break the lease
             opening.append(other)
             held = leased[-1]
-            puppet.say(
+            other_process.say(
                 f"globals().update(fd=os.open({str(paths[2])!r}, os.O_WRONLY | os.O_APPEND))",
                 f"os.write(fd, {late!r})", "os.close(fd)",
             )  # fmt: skip

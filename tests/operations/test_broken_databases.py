@@ -15,7 +15,7 @@ from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import database
 from building.claw import Claw, plain_connection
-from building.processes import bound
+from building.processes import program_for
 from building.world import Conversation, World
 
 SCHEMA = "UPDATE sqlite_master SET sql = CAST(replace(sql, ?, ?) AS TEXT) WHERE name = ?"
@@ -155,7 +155,7 @@ def broken(request, tmp_path_factory):
     world.directory = world.root / "files" / "sessions"
     world.directory.mkdir(parents=True)
     world.put("s.jsonl", conversation.bytes())
-    call = bound(world)
+    call = program_for(world)
     assert call("scan", "--once").returncode == 0
     assert call("scan", "--retention").returncode == 0
     world.put("t.jsonl", conversation.bytes())
@@ -202,7 +202,7 @@ def test_a_database_without_tables_for_sessions_is_no_problem(tmp_path):
     conversation = Conversation("s")
     conversation.turn()
     world.put("s.jsonl", conversation.bytes())
-    call = bound(world, keep_recent=0)
+    call = program_for(world, keep_recent=0)
     for command in [("scan", "--once"), *COMMANDS]:
         done = call(*(word.replace(SESSION, "main/s").replace("files/s", "s") for word in command))
         printed = (done.stdout + done.stderr).decode()

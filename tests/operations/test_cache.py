@@ -3,9 +3,9 @@
 import pytest
 
 from brainsurgeon.model.text import iso
-from building.caching import FIXED, CachedConversation
+from building.cached_conversation import FIXED, CachedConversation
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld
-from building.world import append, entry_text, kept, pin
+from building.world import append, entry_text, kept_reasons, pin
 
 MINUTE = 60
 WIDE = {"*": 2_000_000}
@@ -69,7 +69,7 @@ def test_values_that_are_never_sent_do_not_wait(world, clock, path):
 
     assert world.scan().values_extracted == 1
     assert entry_text(path, ident) == "x" * 3000
-    assert any(why.startswith("deferred: its cache is warm until ") for why in kept(world))
+    assert any(why.startswith("deferred: its cache is warm until ") for why in kept_reasons(world))
     clock.now += 300
     assert world.scan().values_extracted == 1
 

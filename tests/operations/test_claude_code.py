@@ -18,7 +18,13 @@ from brainsurgeon.render import runs as render
 from brainsurgeon.render import sessions as listing
 from brainsurgeon.render.formatting import local
 from brainsurgeon.sessions import exchange
-from building.claude import SESSION, ClaudeConversation, ClaudeWorld, entries_of, forked
+from building.claude import (
+    SESSION,
+    ClaudeConversation,
+    ClaudeWorld,
+    fork_claude_session,
+    read_entries,
+)
 from building.world import LONG_AGO, SAMPLES, Clock, dump
 
 WORLD = ClaudeWorld
@@ -50,7 +56,7 @@ def placeholder(uuid):
 
 
 def content(path, uuid):
-    return entries_of(path)[uuid]["message"]["content"][0]["content"]
+    return read_entries(path)[uuid]["message"]["content"][0]["content"]
 
 
 def outcome(report):
@@ -194,10 +200,10 @@ def _shape(value, key=None):
 
 def test_a_value_that_stands_twice_is_stored_once(world, path):
     """What the model gets and what the screen shows are one value."""
-    [first, *_] = entries_of(path).values()
-    result = next(one for one in entries_of(path) if content_or_none(path, one))
+    [first, *_] = read_entries(path).values()
+    result = next(one for one in read_entries(path) if content_or_none(path, one))
     world.scan()
-    said = entries_of(path)[result]
+    said = read_entries(path)[result]
 
     assert said["message"]["content"][0]["content"] == said["toolUseResult"]["stdout"]
     assert said["message"]["content"][0]["content"] == placeholder(result)
@@ -205,15 +211,15 @@ def test_a_value_that_stands_twice_is_stored_once(world, path):
     values = world.store._connection.execute("SELECT count(*) FROM extractions").fetchone()[0]
     assert values == 2 * blobs
     world.restore(result)
-    back = entries_of(path)[result]
+    back = read_entries(path)[result]
     assert back["message"]["content"][0]["content"] == back["toolUseResult"]["stdout"]
     assert back["toolUseResult"]["stdout"].startswith("0 xxx")
     assert list(back)[-1] == "_restored"
-    assert first["uuid"] in entries_of(path)
+    assert first["uuid"] in read_entries(path)
 
 
 def content_or_none(path, uuid):
-    blocks = entries_of(path)[uuid].get("message", {}).get("content")
+    blocks = read_entries(path)[uuid].get("message", {}).get("content")
     return isinstance(blocks, list) and blocks[0]["type"] == "tool_result"
 
 
@@ -222,32 +228,32 @@ def test_what_the_screen_shows_goes_whatever_the_triggers(world, path, conversat
     world.scan(trigger_types=["thinking"])
     old, recent = conversation.results[0], conversation.results[-1]
 
-    assert entries_of(path)[old]["toolUseResult"]["stdout"] == placeholder(old)
+    assert read_entries(path)[old]["toolUseResult"]["stdout"] == placeholder(old)
     assert content(path, old).startswith("0 xxx")
-    assert entries_of(path)[recent]["toolUseResult"]["stdout"].startswith("4 xxx")
+    assert read_entries(path)[recent]["toolUseResult"]["stdout"].startswith("4 xxx")
 
 
 # Who is at work.
 
 
-def test_a_session_that_a_process_works_on_is_left_alone(world, path, puppet):
+def test_a_session_that_a_process_works_on_is_left_alone(world, path, other_process):
     """Busy means busy, however long the file has been silent."""
-    world.record(puppet.pid, status="busy")
+    world.record(other_process.pid, status="busy")
     before = path.read_bytes()
 
     assert outcome(world.scan()) == (
-        "deferred", f"process {puppet.pid} of Claude Code is at work on it",
+        "deferred", f"process {other_process.pid} of Claude Code is at work on it",
     )  # fmt: skip
     assert path.read_bytes() == before
-    world.record(puppet.pid, session=OTHER, status="busy")
+    world.record(other_process.pid, session=OTHER, status="busy")
     assert world.scan().sessions_changed == 1
 
 
-def test_beside_a_process_at_rest_new_extractions_wait(world, path, conversation, puppet):
+def test_beside_a_process_at_rest_new_extractions_wait(world, path, conversation, other_process):
     """It never reads its session again; who names the session need not wait, nor do requests."""
     changed_at = int(time.time() / 60) * 60 - 60
     os.utime(path, (changed_at,) * 2)
-    world.record(puppet.pid, status="idle")
+    world.record(other_process.pid, status="idle")
     until = iso(changed_at + HOUR)
     why = f"an open Claude Code has it in memory: waits for its exit, at most until {until}"
 
@@ -266,9 +272,11 @@ def test_beside_a_process_at_rest_new_extractions_wait(world, path, conversation
     assert content(path, old).startswith("0 xxx")
 
 
-def test_a_session_in_use_is_held_however_much_of_it_was_seen(world, path, conversation, puppet):
+def test_a_session_in_use_is_held_however_much_of_it_was_seen(
+    world, path, conversation, other_process
+):
     """A session that grew beside a resting process waits, too, and comes free when that ends."""
-    world.record(puppet.pid, status="idle")
+    world.record(other_process.pid, status="idle")
     os.utime(path, (time.time() - 60,) * 2)
     world.scan()
     conversation.turn("small")
@@ -276,15 +284,15 @@ def test_a_session_in_use_is_held_however_much_of_it_was_seen(world, path, conve
 
     for _ in range(2):
         assert "an open Claude Code has it in memory" in outcome(world.scan())[1]
-    (world.records / f"{puppet.pid}.json").unlink()
+    (world.records / f"{other_process.pid}.json").unlink()
     assert world.scan().sessions_changed == 1
 
 
-def test_beside_a_process_at_rest_new_extractions_wait_for_an_hour(world, path, puppet):
+def test_beside_a_process_at_rest_new_extractions_wait_for_an_hour(world, path, other_process):
     """Whoever takes the session up after so long probably reads it again."""
     world.clock = Clock()
     os.utime(path, (world.clock.now - 60,) * 2)
-    world.record(puppet.pid, status="idle")
+    world.record(other_process.pid, status="idle")
     assert world.scan().sessions_changed == 0
     world.clock.now += HOUR - 61
     assert world.scan().sessions_changed == 0
@@ -319,12 +327,14 @@ def test_a_young_sub_agent_keeps_its_session_busy(world, path):
     assert world.scan(quiet_seconds=30, only={str(path)}).sessions_changed == 1
 
 
-def test_a_gate_that_closes_under_the_lease_stops_the_rewrite(world, path, puppet, monkeypatch):
+def test_a_gate_that_closes_under_the_lease_stops_the_rewrite(
+    world, path, other_process, monkeypatch
+):
     """A process that began between the look and the exchange is noticed in time."""
     real = exchange.replace
 
     def late(candidates):
-        world.record(puppet.pid, status="busy")
+        world.record(other_process.pid, status="busy")
         real(candidates)
 
     monkeypatch.setattr(exchange, "replace", late)
@@ -343,7 +353,7 @@ def test_a_fork_gets_the_values_of_its_origin(world, path, conversation, says):
     """Found, shown and restored in the fork; the origin stays as it is."""
     world.scan()
     old = conversation.results[0]
-    copy = forked(path, OTHER, says=says)
+    copy = fork_claude_session(path, OTHER, says=says)
     pruned, extracted = path.read_bytes(), copy.read_bytes()
 
     printed = b"".join(cat(world.settings(), world.store, OTHER, time.time()))
@@ -366,7 +376,7 @@ def test_the_values_of_a_fork_stand_when_its_origin_is_gone(world, path, convers
     """Every placeholder leads to a value, before and after days with only the fork."""
     world.clock = Clock()
     world.scan()
-    copy = forked(path, OTHER, says=says)
+    copy = fork_claude_session(path, OTHER, says=says)
     assert {one.level for one in doctor(world.settings(), world.store)} == {"ok"}
     world.scan()
     path.unlink()
@@ -404,7 +414,7 @@ def test_results_that_a_fork_joins_in_one_message_are_restored(world):
         f"{OTHER}.jsonl", b"".join(dump(dict(line, sessionId=OTHER)) for line in lines)
     )
     done = world.restore_all(OTHER, pristine=True)
-    joined = entries_of(copy)[first["uuid"]]["message"]["content"]
+    joined = read_entries(copy)[first["uuid"]]["message"]["content"]
 
     assert [block["content"] for block in joined] == ["a" * 2000, "b" * 2000]
     assert not done[0].left
@@ -413,7 +423,7 @@ def test_results_that_a_fork_joins_in_one_message_are_restored(world):
 def test_a_fork_of_a_fork_gets_the_values_of_both(world, path, conversation):
     """Each line names the session that it was first sent from."""
     world.scan()
-    middle = forked(path, OTHER)
+    middle = fork_claude_session(path, OTHER)
     fresh = ClaudeConversation(session=OTHER)
     fresh._ids = conversation._ids
     fresh.last = conversation.last
@@ -422,7 +432,7 @@ def test_a_fork_of_a_fork_gets_the_values_of_both(world, path, conversation):
     os.utime(middle, (time.time() - LONG_AGO,) * 2)
     world.scan()
     assert content(middle, later[0]) == placeholder(later[0])
-    last = forked(middle, THIRD)
+    last = fork_claude_session(middle, THIRD)
 
     world.restore_all(THIRD, pristine=True)
     assert b"[[extracted-" not in last.read_bytes()
@@ -432,7 +442,7 @@ def test_a_fork_of_a_fork_gets_the_values_of_both(world, path, conversation):
 def test_a_copy_in_another_project_gets_its_values(world, path, conversation, says):
     """The same uuids in another project name the same values, for the user who owns both."""
     world.scan()
-    copy = forked(path, OTHER, says=says, directory=world.root / "-other")
+    copy = fork_claude_session(path, OTHER, says=says, directory=world.root / "-other")
 
     world.scan()
     world.restore_all(OTHER, pristine=True)

@@ -16,7 +16,7 @@ from brainsurgeon.render.runs import status_json
 from brainsurgeon.rewrite.budget import count_calls
 from brainsurgeon.sessions.discovery import discover_at, open_session
 from brainsurgeon.store import open_store
-from building.caching import CachedConversation
+from building.cached_conversation import CachedConversation
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.claw import ClawWorld
 from building.world import SAMPLES, Conversation, append, fork, sql

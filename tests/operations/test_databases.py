@@ -567,12 +567,12 @@ class TestAsking:
             for number, message in enumerate(messages)
         ]
         now, other = int(WRITTEN * 1000), (b'"id":"first-', b'"id":"second-')
-        with claw_agent.at_work(world.claw.path) as agent:
+        with claw_agent.transaction(world.claw.path) as agent:
             for entry in said:
                 claw_agent.append(agent, GATEWAY, dump(entry).rstrip(), now)
         world.scan(keep_recent=0)
         assert b"a long thought" not in b"".join(world.claw.texts(GATEWAY))
-        with claw_agent.at_work(world.claw.path) as agent:
+        with claw_agent.transaction(world.claw.path) as agent:
             here = claw_agent.texts(agent, GATEWAY)[-3:]
             claw_agent.reappend(agent, GATEWAY, 3)
             for _, text in here:

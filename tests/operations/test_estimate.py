@@ -7,9 +7,9 @@ import pytest
 from brainsurgeon.model.reports import POLICIES
 from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.render import estimate as render
-from building import caching
-from building.caching import CachedConversation
-from building.world import SAMPLES, state
+from building import cached_conversation
+from building.cached_conversation import CachedConversation
+from building.world import SAMPLES, file_states
 
 
 def estimated(world, *names, **keys):
@@ -19,7 +19,7 @@ def estimated(world, *names, **keys):
 def test_raw_is_what_the_sessions_recorded(world):
     """Tokens and dollars are the sums of the usage; nothing is written."""
     world.copy("pi", "large-session.derived-v3.jsonl", name="s.jsonl")
-    before = state(world.base, directories=True)
+    before = file_states(world.base, directories=True)
     found = estimated(world)
 
     lines = map(json.loads, (world.directory / "s.jsonl").read_bytes().splitlines())
@@ -36,7 +36,7 @@ def test_raw_is_what_the_sessions_recorded(world):
     assert raw.dollars == pytest.approx(sum(
         usage["cost"][key] for usage in usages for key in ("input", "cacheRead", "cacheWrite")
     ))  # fmt: skip
-    assert state(world.base, directories=True) == before
+    assert file_states(world.base, directories=True) == before
     for name in POLICIES[1:]:
         assert found.policies[name].dollars < raw.dollars * 0.6
 
@@ -79,7 +79,7 @@ def test_a_configured_price_gives_dollars(world, clock):
 
 def test_a_value_has_the_tokens_by_which_the_prompt_grew(world, clock, monkeypatch):
     """Not those of its length: here a token has six characters."""
-    monkeypatch.setattr(caching, "RATE", 6)
+    monkeypatch.setattr(cached_conversation, "RATE", 6)
     talk = CachedConversation(clock.now)
     talk.turn("v" * 9_000)
     talk.turn("w" * 100)

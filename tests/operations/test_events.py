@@ -6,7 +6,7 @@ from brainsurgeon.errors import BusyError, NotFoundError, UsageError
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations import store
 from brainsurgeon.operations.history import LISTED, counts, events, follow
-from building.world import append, open_turn, two_values
+from building.world import add_two_values, append, open_turn
 
 DAY = 86_400
 
@@ -143,7 +143,7 @@ def test_following_ends_when_nobody_waits(world, pruned):
 
 def test_what_went_and_came_back_is_counted_by_kind_and_tool(world, conversation, clock):
     """Values and characters, out and back, for each kind and tool."""
-    ident = two_values(conversation)
+    ident = add_two_values(conversation)
     conversation.turn("z" * 600, "read")
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())

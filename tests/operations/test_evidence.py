@@ -12,7 +12,7 @@ from brainsurgeon.operations.evidence import LAST
 from brainsurgeon.render import turns as render
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.claw import GATEWAY, ClawWorld
-from building.turns import ON, long_turn
+from building.turns import ARCHIVE_ON, add_long_turn
 from building.world import Conversation, dump
 
 FAILED = "Traceback: the disk is full\n" + "f" * 1200
@@ -30,7 +30,7 @@ def worked(turns=4):
     talk.result(LARGE, call="large")
     talk.assistant("It failed.")
     for number in range(turns):
-        long_turn(talk, text=f"{number} " + "x" * 900)
+        add_long_turn(talk, text=f"{number} " + "x" * 900)
     return talk
 
 
@@ -59,7 +59,7 @@ def test_an_archived_turn_gives_its_evidence(world):
     talk = worked()
     world.put("s.jsonl", talk.bytes())
     whole = evidence(world, turn=talk.failed)
-    world.scan(**ON)
+    world.scan(**ARCHIVE_ON)
     archive(world.settings(), world.store, "s", clock=world.clock, turns=(1, 1))
     (made, *_) = world.store.archives.of_session(1, world.store.extractions.of_session(1))
 

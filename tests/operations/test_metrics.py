@@ -10,7 +10,7 @@ from brainsurgeon.errors import UsageError
 from brainsurgeon.log import READABLE, write_whole
 from brainsurgeon.operations.status import metrics
 from brainsurgeon.render.runs import metrics as render
-from building.processes import bound
+from building.processes import program_for
 
 SAMPLE = re.compile(
     r'(brainsurgeon_[a-z_]+)(?:\{([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"\})? (-?[0-9.e+]+)'
@@ -70,7 +70,7 @@ def test_a_file_of_figures_is_whole_and_readable_by_all(world, pruned):
     world.close()
     place = world.base / "figures" / "brainsurgeon.prom"
     place.parent.mkdir()
-    program = bound(world)
+    program = program_for(world)
     done = program("status", "--format", "prometheus", "--output", place)
     printed = program("status", "--format", "prometheus").stdout.decode()
 

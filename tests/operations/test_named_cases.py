@@ -7,7 +7,7 @@ import pytest
 
 from brainsurgeon.model.text import iso
 from brainsurgeon.render.sessions import restored, restored_json
-from building.world import dump, entry, pin
+from building.world import dump, pin, read_entry
 
 MINUTE = 60
 
@@ -24,7 +24,7 @@ def after_restore(world, conversation):
             conversation.turn("short")
         path = world.put("s.jsonl", b"".join(map(dump, conversation.lines)))
         world.scan(keep_after_restore_seconds=keep_after_restore_seconds)
-        text = entry(path, ident)["message"]["content"][0]["text"]
+        text = read_entry(path, ident)["message"]["content"][0]["text"]
         return {f"[[extracted-{ident}]]": "extracted", "x" * 2000: "kept"}[text]
 
     return scan

@@ -21,8 +21,8 @@ from brainsurgeon.rewrite.budget import Ladder, Wanted, relieve_by, weigh
 from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from building.claude import ClaudeConversation
 from building.claw import GATEWAY, LATER, ClawWorld
-from building.turns import branch, long_turn, roles, texts
-from building.world import SAMPLES, Clock, Conversation, pin, text_of
+from building.turns import active_branch, add_long_turn, branch_roles, text_blocks
+from building.world import SAMPLES, Clock, Conversation, entry_text, pin
 
 BIG = "openclaw/2026.7.35/agents/main/sessions/a1a1a1a1-0000-4000-8000-000000000001.jsonl"
 CODEX = {"type": "session_meta", "payload": {"id": "c"}}
@@ -155,7 +155,7 @@ def test_what_the_provider_counted_stands_above_an_estimate(world, clock, said):
 
     assert done.before.load == pytest.approx(30_000 if "30" in said else 27_000, rel=0.01)
     assert (done.fits, done.values) == (True, 1)
-    assert text_of(path, giant).startswith("[[extracted-")
+    assert entry_text(path, giant).startswith("[[extracted-")
 
 
 def test_the_last_round_takes_the_older_half_whatever_its_kind(world, clock):
@@ -201,7 +201,7 @@ def test_the_oldest_goes_first_and_no_more_than_is_needed(world, clock):
         load = fullness(world, f"s{seed}").load
         goal = dice.randrange(load * 2 // 5, load)
         done = lift(world, f"s{seed}", to=goal)
-        taken = [ident for ident in results if text_of(path, ident)[0] != "x"]
+        taken = [ident for ident in results if entry_text(path, ident)[0] != "x"]
 
         assert done.fits, seed
         assert taken == results[: done.values] != [], seed
@@ -221,7 +221,7 @@ def test_superseded_results_go_before_older_ones(world, clock):
     path = world.put("s.jsonl", one.bytes())
     lift(world, to=fullness(world).load - 900)
 
-    assert [text_of(path, ident)[0] for ident in results] == ["0", "1", "[", "3", "4"]
+    assert [entry_text(path, ident)[0] for ident in results] == ["0", "1", "[", "3", "4"]
 
 
 def mixed(dice, one):
@@ -310,7 +310,7 @@ def test_protected_values_that_are_not_needed_hold_nothing_up(world, clock):
 
     assert done.fits
     assert done.protected_until is None
-    assert text_of(path, results[0])[0] == "x" != text_of(path, results[1])[0]
+    assert entry_text(path, results[0])[0] == "x" != entry_text(path, results[1])[0]
 
 
 def test_what_no_value_can_take_off_is_more_than_the_goal(world, clock):
@@ -589,14 +589,14 @@ def test_at_most_50_messages_means_at_most_50(world, clock, turns, calls):
     """Whole turns archive, of any shape, until it holds; another scan finds nothing to do."""
     one = Conversation()
     for _ in range(turns):
-        long_turn(one, question="q" * 90, calls=calls, text="y" * 300)
+        add_long_turn(one, question="q" * 90, calls=calls, text="y" * 300)
     path = world.put("s.jsonl", one.bytes())
     cap = {"budget": {"max_messages": 50}}
     world.scan(**cap)
     written = path.read_bytes()
 
-    assert 0 < len(roles(written)) <= 50
-    assert texts(written, branch(written)[0]["id"]) == ["q" * 90]
+    assert 0 < len(branch_roles(written)) <= 50
+    assert text_blocks(written, active_branch(written)[0]["id"]) == ["q" * 90]
     assert world.scan(**cap).sessions_changed == 0
     world.restore_all(pristine=True)
     assert path.read_bytes() == one.bytes()
@@ -606,14 +606,14 @@ def test_a_turn_that_may_not_archive_stays_and_the_cap_holds_around_it(world, cl
     """What is pinned keeps its turn; the turns before and after it archive in its place."""
     one = Conversation()
     for number in range(20):
-        long_turn(one, calls=1)
+        add_long_turn(one, calls=1)
         if number == 3:
             one.lines[-2]["_extractable"] = False
     path = world.put("s.jsonl", one.bytes())
     world.scan(budget={"max_messages": 50})
     written = path.read_bytes()
 
-    assert len(roles(written)) <= 50
+    assert len(branch_roles(written)) <= 50
     assert written.count(b'"[archived turn]') == 2
     assert world.scan(budget={"max_messages": 50}).sessions_changed == 0
 
@@ -748,7 +748,7 @@ def test_the_third_step_archives_turns_whose_form_is_linked(world):
     """Turns older than the last two archive, the oldest first, where values are not enough."""
     one = Conversation()
     for _ in range(6):
-        long_turn(one, calls=12, text="y" * 190)
+        add_long_turn(one, calls=12, text="y" * 190)
     path = world.put("s.jsonl", one.bytes())
     world.scan()
     told = lift(world, to=fullness(world).load * 3 // 4)

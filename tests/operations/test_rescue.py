@@ -12,7 +12,7 @@ from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.store import rescue
 from brainsurgeon.store import open_store
 from brainsurgeon.store.salvage import LOST
-from building.pages import leaf_pages, spoil
+from building.database_pages import damage_pages, leaf_pages
 from building.world import LATER, Conversation, sql
 
 
@@ -31,7 +31,7 @@ def ruin(world, *names):
     """Write garbage over every leaf page of these tables or indexes."""
     world.close()
     for name in names:
-        spoil(world.state / "store.db", *leaf_pages(world.state / "store.db", name))
+        damage_pages(world.state / "store.db", *leaf_pages(world.state / "store.db", name))
 
 
 def test_a_sound_store_needs_no_rescue(world, pruned):
@@ -47,7 +47,7 @@ def test_what_a_damaged_store_still_holds_is_saved(world):
     world.close()
     pages = leaf_pages(world.state / "store.db", "blobs")
     assert len(pages) > 5
-    spoil(world.state / "store.db", pages[len(pages) // 2])
+    damage_pages(world.state / "store.db", pages[len(pages) // 2])
     copied, gone, *_ = rescue(world.settings(), LATER)
     lost = sql(world, "SELECT count(*) FROM extractions WHERE blob_id IS NULL")[0][0]
 
@@ -67,7 +67,7 @@ def test_the_doctor_keeps_naming_what_was_lost(world):
     many(world)
     world.close()
     pages = leaf_pages(world.state / "store.db", "blobs")
-    spoil(world.state / "store.db", pages[len(pages) // 2])
+    damage_pages(world.state / "store.db", pages[len(pages) // 2])
     lost = rescue(world.settings(), LATER)[1].what.partition(" ")[0]
     expected = f"{lost} placeholders lead to values lost with a damaged store"
 
@@ -84,7 +84,7 @@ def test_a_ruined_page_of_any_table_leaves_a_sound_store(world, table):
     """Whichever table a damaged page belongs to, the new store is sound and holds every value."""
     total = many(world, turns=25)
     world.close()
-    spoil(world.state / "store.db", leaf_pages(world.state / "store.db", table)[-1])
+    damage_pages(world.state / "store.db", leaf_pages(world.state / "store.db", table)[-1])
     copied = rescue(world.settings(), LATER)[0].what
 
     assert f" {total} stored values and " in copied

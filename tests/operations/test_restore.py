@@ -17,22 +17,22 @@ from brainsurgeon.model.entries import KINDS
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations.show import show as operation
 from brainsurgeon.render.sessions import SUGGESTION, restored_json
-from building.swaps import EMPTY, swaps
+from building.version_diff import EMPTY_THINKING, replaced_values
 from building.world import (
     Conversation,
+    add_two_values,
     append,
     close_turn,
     dump,
-    entry,
+    entry_text,
+    file_states,
     fork,
-    kept,
-    line_of,
+    kept_reasons,
     open_turn,
     pin,
+    raw_line,
+    read_entry,
     sql,
-    state,
-    text_of,
-    two_values,
 )
 
 PATH = "message.content.0.text"
@@ -50,7 +50,7 @@ def test_an_idle_session_gets_its_value_and_a_mark_back(world, conversation, pru
     """The value stands where it stood, and `_restored` is the only other thing that changed."""
     answer = world.restore(pruned)
     stamp = iso(clock.now)
-    line = line_of(conversation.bytes(), pruned)
+    line = raw_line(conversation.bytes(), pruned)
     marked = line[:-1] + f',"_restored":"{stamp}"}}'.encode()
 
     assert path.read_bytes() == conversation.bytes().replace(line, marked)
@@ -77,15 +77,15 @@ def test_a_second_restore_tells_of_the_first_and_advises_a_pin(world, pruned, pa
     clock.now += 600
     world.scan()
 
-    assert entry(path, pruned)["_restored"] == first
-    assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
+    assert read_entry(path, pruned)["_restored"] == first
+    assert entry_text(path, pruned) == f"[[extracted-{pruned}]]"
 
     clock.now += 60
     answer = restored_json(world.restore(pruned))
 
     assert answer["previous_restored_at"] == first
     assert answer["suggestion"] == SUGGESTION
-    assert entry(path, pruned)["_restored"] == answer["restored_at"] == iso(clock.now)
+    assert read_entry(path, pruned)["_restored"] == answer["restored_at"] == iso(clock.now)
     assert path.read_bytes().count(b"_restored") == 1
 
 
@@ -96,7 +96,7 @@ def test_a_whole_pasted_placeholder_names_the_entry(world, pruned, path):
     assert show(world, pasted) == {PATH: "x" * 2000}
     assert pin(world, pasted, 7).entry_id == pruned
     assert world.restore(pasted).entry_id == pruned
-    assert text_of(path, pruned) == "x" * 2000
+    assert entry_text(path, pruned) == "x" * 2000
 
 
 def test_an_entry_with_a_hostile_id_has_two_names(world, conversation, path):
@@ -107,7 +107,7 @@ def test_an_entry_with_a_hostile_id_has_two_names(world, conversation, path):
     original = conversation.bytes()
     world.put("s.jsonl", original)
     world.scan()
-    placeholder = text_of(path, hostile)
+    placeholder = entry_text(path, hostile)
     named = placeholder.removeprefix("[[extracted-").removesuffix("]]")
 
     assert named.startswith("~")
@@ -130,15 +130,15 @@ def test_an_entry_with_a_hostile_id_has_two_names(world, conversation, path):
 )
 def test_keys_narrow_a_restore(world, conversation, path, clock, keys, paths):
     """A whole path, or any name in it, chooses the values; the others stay cut."""
-    ident = two_values(conversation)
+    ident = add_two_values(conversation)
     world.put("s.jsonl", conversation.bytes())
     world.scan()
     answer = world.restore(ident, keys=keys)
-    placeholders = len(swaps(conversation.bytes(), strip(path)))
+    placeholders = len(replaced_values(conversation.bytes(), strip(path)))
 
     assert set(answer.sizes) == paths
     assert placeholders == 3 - len(paths)
-    assert entry(path, ident)["_restored"] == iso(clock.now)
+    assert read_entry(path, ident)["_restored"] == iso(clock.now)
     assert world.scan().sessions_changed == 0
 
 
@@ -151,11 +151,11 @@ def strip(path):
 
 def test_a_key_that_names_nothing_is_an_error(world, pruned, path):
     """Only when no key matches a restore fails; it says which there are and changes nothing."""
-    before = state(world.root)
+    before = file_states(world.root)
     with pytest.raises(NotFoundError, match=PATH):
         world.restore(pruned, keys=["arguments", "0"])
 
-    assert state(world.root) == before
+    assert file_states(world.root) == before
 
 
 def test_what_a_run_puts_back_it_does_not_cut(world, conversation, path, clock):
@@ -169,7 +169,7 @@ def test_what_a_run_puts_back_it_does_not_cut(world, conversation, path, clock):
     first = world.scan()
 
     assert (len(first.sessions[0].made.restorations), first.values_extracted) == (1, 0)
-    assert text_of(path, ident) == "x" * 2000
+    assert entry_text(path, ident) == "x" * 2000
 
     clock.now += 1
 
@@ -182,25 +182,25 @@ def test_what_a_run_puts_back_it_does_not_cut(world, conversation, path, clock):
 def test_of_a_busy_session_the_value_is_delivered(world, conversation, pruned, path, clock):
     """In the middle of a turn the caller gets the values, the file nothing, the store a request."""
     open_turn(path, conversation, clock)
-    before = state(world.root, directories=True)
+    before = file_states(world.root, directories=True)
     answer = restored_json(world.restore(pruned))
 
     assert (answer["restored"], answer["pending"]) == (True, True)
     assert answer["content"] == {PATH: "x" * 2000}
     assert answer["redacted"] is True
     assert "a user message" in answer["reason"]
-    assert state(world.root, directories=True) == before
+    assert file_states(world.root, directories=True) == before
 
     assert world.scan().files_deferred == 1
-    assert state(world.root, directories=True) == before
+    assert file_states(world.root, directories=True) == before
 
     close_turn(path, conversation, clock)
     clock.now += 40
     report = world.scan()
 
     assert len(report.sessions[0].made.restorations) == 1
-    assert text_of(path, pruned) == "x" * 2000
-    assert entry(path, pruned)["_restored"] == iso(clock.now)
+    assert entry_text(path, pruned) == "x" * 2000
+    assert read_entry(path, pruned)["_restored"] == iso(clock.now)
 
 
 def test_a_request_that_was_carried_out_protects_from_that_moment(
@@ -215,12 +215,12 @@ def test_a_request_that_was_carried_out_protects_from_that_moment(
     clock.now += 599
 
     assert world.scan().values_extracted == 0
-    assert text_of(path, pruned) == "x" * 2000
+    assert entry_text(path, pruned) == "x" * 2000
 
     clock.now += 1
 
     assert world.scan().values_extracted >= 1
-    assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
+    assert entry_text(path, pruned) == f"[[extracted-{pruned}]]"
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_put_back_lapses_when_no_idle_moment_comes_in_time(
     world.scan(**settings)
     reasons = [event.facts["reason"] for event in world.store.events.after(0, kinds=("lapse",))]
 
-    assert text_of(path, pruned) == (f"[[extracted-{pruned}]]" if lapsed else "x" * 2000)
+    assert entry_text(path, pruned) == (f"[[extracted-{pruned}]]" if lapsed else "x" * 2000)
     assert world.store.requests.count_open() == 0
     assert reasons == ["its session was not idle in time, or is excluded or gone"] * lapsed
 
@@ -261,7 +261,7 @@ def test_asking_twice_while_the_turn_is_open_puts_back_once(
 
 def test_a_pending_restore_of_some_keys_is_of_those_only(world, conversation, path, clock):
     """The request remembers the keys that were asked for."""
-    ident = two_values(conversation)
+    ident = add_two_values(conversation)
     world.put("s.jsonl", conversation.bytes())
     world.scan()
     open_turn(path, conversation, clock)
@@ -270,8 +270,8 @@ def test_a_pending_restore_of_some_keys_is_of_those_only(world, conversation, pa
     world.scan()
 
     assert answer["content"] == {"message.details.aggregated": "a" * 3000}
-    assert entry(path, ident)["message"]["details"]["aggregated"] == "a" * 3000
-    assert text_of(path, ident) == f"[[extracted-{ident}]]"
+    assert read_entry(path, ident)["message"]["details"]["aggregated"] == "a" * 3000
+    assert entry_text(path, ident) == f"[[extracted-{ident}]]"
 
 
 def test_a_pending_pristine_restore_leaves_no_trace(world, conversation, pruned, path, clock):
@@ -281,7 +281,7 @@ def test_a_pending_pristine_restore_leaves_no_trace(world, conversation, pruned,
     close_turn(path, conversation, clock)
     world.scan()
 
-    assert line_of(path.read_bytes(), pruned) == line_of(conversation.bytes(), pruned)
+    assert raw_line(path.read_bytes(), pruned) == raw_line(conversation.bytes(), pruned)
     assert world.scan().values_extracted == 0
 
 
@@ -294,8 +294,8 @@ def test_waiting_puts_back_as_soon_as_the_session_is_idle(world, pruned, path):
 
     assert time.monotonic() - begun > 0.5
     assert not answer.pending
-    assert text_of(path, pruned) == "x" * 2000
-    assert entry(path, pruned)["_restored"] == iso(answer.at)
+    assert entry_text(path, pruned) == "x" * 2000
+    assert read_entry(path, pruned)["_restored"] == iso(answer.at)
 
 
 def test_waiting_ends_when_the_turn_does(world, conversation, pruned, path):
@@ -320,15 +320,15 @@ def test_an_entry_of_two_sessions_wants_its_session_named(world, conversation, p
     """The same id in two sessions lists both and changes neither; `--session` decides."""
     world.put("t.jsonl", conversation.bytes())
     world.scan()
-    before = state(world.root)
+    before = file_states(world.root)
     with pytest.raises(AmbiguousError) as told:
         world.restore(pruned)
 
     assert told.value.candidates == ("main/s", "main/t")
-    assert state(world.root) == before
+    assert file_states(world.root) == before
     assert world.restore(pruned, session="main/t").session == "main/t"
-    assert text_of(world.directory / "t.jsonl", pruned) == "x" * 2000
-    assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
+    assert entry_text(world.directory / "t.jsonl", pruned) == "x" * 2000
+    assert entry_text(path, pruned) == f"[[extracted-{pruned}]]"
 
 
 def test_the_beginning_of_an_id_names_its_entry(world):
@@ -341,7 +341,7 @@ def test_the_beginning_of_an_id_names_its_entry(world):
         talk.turn("short")
         world.put(f"{name}.jsonl", talk.bytes())
     world.scan()
-    before = state(world.root)
+    before = file_states(world.root)
     with pytest.raises(AmbiguousError) as told:
         world.restore("ab")
     with pytest.raises(AmbiguousError) as of_one:
@@ -356,7 +356,7 @@ def test_the_beginning_of_an_id_names_its_entry(world):
 
     assert told.value.candidates == ("abc1", "abc9", "abd2")
     assert of_one.value.candidates == ("abc1", "abd2")
-    assert state(world.root) == before
+    assert file_states(world.root) == before
     assert "of abc9" in show(world, "abc", "main/t")[PATH]
     assert world.restore("abd").entry_id == "abd2"
     assert pin(world, "abc9"[:3], False, "main/s").entry_id == "abc1"
@@ -395,18 +395,18 @@ def test_equal_sessions_of_two_agents_are_restored_one_by_one(world, conversatio
 
     world.restore(pruned, session="other/s")
 
-    assert text_of(twin, pruned) == "x" * 2000
-    assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
+    assert entry_text(twin, pruned) == "x" * 2000
+    assert entry_text(path, pruned) == f"[[extracted-{pruned}]]"
 
 
 @pytest.mark.parametrize("session", [None, "main/s"])
 def test_an_unknown_entry_is_an_error(world, pruned, session):
     """Of an entry that nobody knows it is said where ids are, and nothing changes."""
-    before = state(world.root)
+    before = file_states(world.root)
     with pytest.raises(NotFoundError, match=r"deadbeef.*; `brainsurgeon sessions SESSION`"):
         world.restore("deadbeef", session=session)
 
-    assert state(world.root) == before
+    assert file_states(world.root) == before
 
 
 @pytest.mark.parametrize("scanned", [False, True])
@@ -420,7 +420,7 @@ def test_a_fork_gets_the_values_of_its_parent(world, pruned, path, clock, scanne
 
     assert show(world, pruned, OTHER) == {PATH: "x" * 2000}
     assert world.restore(pruned, session=OTHER).sizes.keys() == {PATH}
-    assert text_of(copy, pruned) == "x" * 2000
+    assert entry_text(copy, pruned) == "x" * 2000
     assert path.read_bytes() == before
 
 
@@ -442,7 +442,7 @@ def test_a_fork_that_was_pinned_first_gets_its_values(world, conversation, prune
 
     assert rows == [("s", "openclaw"), (OTHER, "openclaw")]
     assert world.restore(pruned, session=OTHER).sizes.keys() == {PATH}
-    assert text_of(copy, pruned) == "x" * 2000
+    assert entry_text(copy, pruned) == "x" * 2000
 
 
 # --- forgeries -----------------------------------------------------------------------------------
@@ -480,11 +480,11 @@ def test_a_placeholder_that_somebody_wrote_is_never_expanded(
     ident = forged(conversation, f"[[extracted-{pruned}]]", how)
     append(path, conversation.lines[9:])
     clock.now = int(time.time()) + 1
-    forgery = line_of(path.read_bytes(), ident)
+    forgery = raw_line(path.read_bytes(), ident)
     world.restore_all(pristine=True)
 
-    assert text_of(path, pruned) == "x" * 2000
-    assert line_of(path.read_bytes(), ident) == forgery
+    assert entry_text(path, pruned) == "x" * 2000
+    assert raw_line(path.read_bytes(), ident) == forgery
 
 
 def test_a_placeholder_older_than_the_cut_is_never_expanded(world, conversation, path):
@@ -537,7 +537,9 @@ def test_of_two_messages_with_new_ids_the_first_is_the_recorded_one(
     clock.now = int(time.time()) + 1
     world.restore_all(pristine=True)
 
-    said_now, typed_now = (entry(path, "eeee" + ident[4:])["message"] for ident in (said, typed))
+    said_now, typed_now = (
+        read_entry(path, "eeee" + ident[4:])["message"] for ident in (said, typed)
+    )
     assert said_now["content"] == "y" * 2000
     assert typed_now["content"] == f"[[extracted-{said}]]"
 
@@ -572,7 +574,7 @@ def test_a_placeholder_that_stands_twice_is_restored_twice(
     new = "eeee" + pruned[4:]
     world.restore_all(pristine=True)
 
-    assert (text_of(path, pruned), text_of(path, new)) == ("x" * 2000, "x" * 2000)
+    assert (entry_text(path, pruned), entry_text(path, new)) == ("x" * 2000, "x" * 2000)
     assert path.read_bytes().startswith(conversation.bytes())
 
 
@@ -580,12 +582,12 @@ def test_an_original_that_is_back_is_not_touched(world, conversation, pruned, pa
     """Where the agent wrote the original back from memory, that is said and nothing changes."""
     path.write_bytes(conversation.bytes())
     clock.now = int(time.time()) + 1
-    before = state(world.root)
+    before = file_states(world.root)
     told = restored_json(world.restore(pruned))
 
     assert (told["restored"], told["already"], told["pending"]) == (True, True, False)
     assert "previous_restored_at" not in told
-    assert state(world.root) == before
+    assert file_states(world.root) == before
     assert show(world, pruned) == {PATH: "x" * 2000}
     assert world.scan().values_extracted == 1
 
@@ -604,8 +606,8 @@ def test_the_put_back_of_another_entry_is_not_taken_for_this_one(world, conversa
         world.restore(first)
 
     assert told.value.exit_code == 3
-    assert text_of(path, second) == "y" * 2000
-    assert "_restored" not in entry(path, first)
+    assert entry_text(path, second) == "y" * 2000
+    assert "_restored" not in read_entry(path, first)
 
 
 def test_the_store_remembers_a_restore_that_the_file_lost(world, conversation, pruned, path, clock):
@@ -615,7 +617,7 @@ def test_the_store_remembers_a_restore_that_the_file_lost(world, conversation, p
     clock.now += 60
 
     assert world.scan().values_extracted == 0
-    assert kept(world)["restored 60 s ago"] == 1
+    assert kept_reasons(world)["restored 60 s ago"] == 1
 
 
 # --- expired and gone ----------------------------------------------------------------------------
@@ -667,7 +669,8 @@ def test_whole_blocks_go_and_come_back(world, conversation, path, clock):
     world.put("s.jsonl", original)
     report = world.scan(keep_recent=0, trigger_types=list(KINDS))
     cut = {
-        placeholder: json.loads(token) for placeholder, token in swaps(original, path.read_bytes())
+        placeholder: json.loads(token)
+        for placeholder, token in replaced_values(original, path.read_bytes())
     }
 
     assert report.values_extracted == len(places)
@@ -675,9 +678,11 @@ def test_whole_blocks_go_and_come_back(world, conversation, path, clock):
         whole = next(line for line in conversation.lines if line["id"] == ident)
         thinks = whole["message"]["content"][index]["type"] == "thinking"
         placeholder = (
-            json.loads(EMPTY) if thinks else {"type": "text", "text": f"[[extracted-{ident}]]"}
+            json.loads(EMPTY_THINKING)
+            if thinks
+            else {"type": "text", "text": f"[[extracted-{ident}]]"}
         )
-        assert entry(path, ident)["message"]["content"][index] == placeholder
+        assert read_entry(path, ident)["message"]["content"][index] == placeholder
         assert cut[placeholder.get("text", "")] == whole["message"]["content"][index]
         assert show(world, ident) == {
             f"message.content.{index}": whole["message"]["content"][index]
@@ -687,7 +692,7 @@ def test_whole_blocks_go_and_come_back(world, conversation, path, clock):
     one = next(iter(places))
     world.restore(one)
 
-    assert entry(path, one)["message"]["content"][1]["type"] == "image"
+    assert read_entry(path, one)["message"]["content"][1]["type"] == "image"
     assert world.restore_all(pristine=True)[0].values == 2
     assert path.read_bytes() == original
 

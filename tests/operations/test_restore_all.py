@@ -18,15 +18,15 @@ from brainsurgeon.rewrite.recover import UNFINISHED
 from brainsurgeon.sessions import exchange, retire
 from building.world import (
     Conversation,
+    add_two_values,
     append,
     close_turn,
-    entry,
-    line_of,
+    entry_text,
     open_turn,
     pin,
+    raw_line,
+    read_entry,
     sql,
-    text_of,
-    two_values,
 )
 
 OTHER = "22222222-0000-4000-8000-000000000002"
@@ -34,7 +34,7 @@ OTHER = "22222222-0000-4000-8000-000000000002"
 
 def test_everything_but_the_expired_comes_back(world, conversation, path):
     """`restore --all` restores what there is and names what is expired."""
-    ident = two_values(conversation)
+    ident = add_two_values(conversation)
     world.put("s.jsonl", conversation.bytes())
     world.scan()
     sql(
@@ -46,7 +46,7 @@ def test_everything_but_the_expired_comes_back(world, conversation, path):
     assert (done.state, done.values) == ("restored", 2)
     assert done.missed == done.left == (f"{ident}: expired",)
     assert done.unfinished
-    assert entry(path, ident)["message"]["details"]["aggregated"] == f"[[extracted-{ident}]]"
+    assert read_entry(path, ident)["message"]["details"]["aggregated"] == f"[[extracted-{ident}]]"
 
 
 # --- pristine ------------------------------------------------------------------------------------
@@ -83,9 +83,9 @@ def test_pristine_of_one_entry_leaves_the_others(world, conversation, pruned, pa
     pin(world, conversation.last, False)
     answer = world.restore(pruned, pristine=True)
 
-    assert line_of(path.read_bytes(), pruned) == line_of(conversation.bytes(), pruned)
+    assert raw_line(path.read_bytes(), pruned) == raw_line(conversation.bytes(), pruned)
     assert answer.insertions_removed == (f"_restored of {pruned}",)
-    assert entry(path, conversation.last)["_extractable"] is False
+    assert read_entry(path, conversation.last)["_extractable"] is False
 
 
 def test_pristine_takes_the_mark_of_a_restored_entry_out(world, conversation, pruned, path):
@@ -106,7 +106,7 @@ def test_pristine_gives_back_what_stood_in_our_field(world, conversation, path, 
     pin(world, ident, False)
     pin(world, ident, 50)
 
-    assert entry(path, ident)["_extractable"] == 50
+    assert read_entry(path, ident)["_extractable"] == 50
 
     world.restore_all(pristine=True)
 
@@ -123,7 +123,7 @@ def test_an_insertion_that_was_changed_is_reported(world, conversation, pruned, 
     clock.now = max(clock.now, int(time.time()) + 1)
     [done] = world.restore_all(pristine=True)
 
-    assert text_of(path, pruned) == "x" * 2000
+    assert entry_text(path, pruned) == "x" * 2000
     assert b'"_restored": "' in path.read_bytes()
     assert done.insertions_removed == ()
     assert done.missed == (f"{pruned}: _restored no longer has the value that was set",)
@@ -155,10 +155,10 @@ def test_everything_is_restored_or_requested_for(world, conversation, pruned, pa
     done = {one.session: one for one in world.restore_all()}
 
     assert done["main/s"].state == "restored"
-    assert (done["main/s"].values, entry(path, pruned)["_restored"]) == (1, iso(clock.now))
+    assert (done["main/s"].values, read_entry(path, pruned)["_restored"]) == (1, iso(clock.now))
     assert done["main/t"].state == "pending"
     assert "a user message" in done["main/t"].reason
-    assert text_of(busy, pruned) == f"[[extracted-{pruned}]]"
+    assert entry_text(busy, pruned) == f"[[extracted-{pruned}]]"
     assert [one.state for one in world.restore_all("main/s")] == ["nothing to undo"]
     assert [one.state for one in world.restore_all("main/u")] == ["nothing to undo"]
     with pytest.raises(NotFoundError):
@@ -167,7 +167,7 @@ def test_everything_is_restored_or_requested_for(world, conversation, pruned, pa
     close_turn(busy, conversation, clock)
     world.scan()
 
-    assert text_of(busy, pruned) == "x" * 2000
+    assert entry_text(busy, pruned) == "x" * 2000
 
 
 # --- what is said when not all went well ---------------------------------------------------------

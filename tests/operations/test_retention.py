@@ -33,8 +33,8 @@ from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_arc
 from brainsurgeon.sessions.reading import CHUNK, carry_on
 from brainsurgeon.store import journal, open_store, open_to_read
 from brainsurgeon.store.expiry import PAGE
-from building.rows import count, cut, record, session
-from building.world import Conversation, state
+from building.store_rows import count_rows, removal, store_extraction, store_session
+from building.world import Conversation, file_states
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -158,7 +158,7 @@ def test_a_restored_value_is_kept_for_a_day(world, company, clock):
     assert done(run(world)) == NOTHING
 
     clock.later(1)
-    before = state(world.root)
+    before = file_states(world.root)
     last = run(world)
 
     assert (done(last), last.bytes_deleted, last.blobs_deleted) == ((1, {UNPLACED: 1}), 2002, 1)
@@ -167,7 +167,7 @@ def test_a_restored_value_is_kept_for_a_day(world, company, clock):
         (clock.now, UNPLACED, None)
     ]
     assert ask(world, "SELECT count(*) FROM blobs") == [(0,)]
-    assert state(world.root) == before
+    assert file_states(world.root) == before
 
 
 def test_what_was_written_anew_counts_from_when_that_was_seen(world, company, clock):
@@ -269,10 +269,10 @@ def test_a_standing_value_lives_a_month_in_silence(world, company, clock, since)
     assert done(run(world)) == NOTHING
 
     clock.later(1)
-    before = state(world.root)
+    before = file_states(world.root)
 
     assert done(run(world)) == (1, {SILENT: 1})
-    assert state(world.root) == before
+    assert file_states(world.root) == before
 
 
 @pytest.mark.parametrize(
@@ -423,7 +423,7 @@ def test_an_expired_value_shows_its_tombstone(world, company, clock):
     """Restoring it says when it went, why and how big it was, and leaves the file alone."""
     _, ident = due(world, clock)
     run(world)
-    before = state(world.root)
+    before = file_states(world.root)
     with pytest.raises(ExpiredError) as caught:
         world.restore(ident)
     [tombstone] = caught.value.tombstones
@@ -445,7 +445,7 @@ def test_an_expired_value_shows_its_tombstone(world, company, clock):
 
     assert answer.returncode == 5
     assert json.loads(answer.stdout)["tombstones"] == [tombstone]
-    assert state(world.root) == before
+    assert file_states(world.root) == before
 
 
 # --- where a placeholder stands ------------------------------------------------------------------
@@ -459,11 +459,11 @@ def test_an_archive_counts_and_is_never_written(world, company, clock, ending):
     archive = path.rename(f"{path}.{ending}")
     live(world, 20)
     os.utime(archive, (clock.now,) * 2)
-    before = state(world.root)
+    before = file_states(world.root)
 
     assert live(world, 29) == 0
     assert live(world, 2) == 1
-    assert state(world.root) == before
+    assert file_states(world.root) == before
     assert ident.encode() in archive.read_bytes()
 
 
@@ -646,11 +646,11 @@ def test_a_root_that_is_not_configured_any_more_is_missed(world, two):
 
 
 @pytest.fixture
-def ordinary(ordinary_world, monkeypatch):
+def ordinary(unprivileged_world, monkeypatch):
     """Give a world of an ordinary user with clocks that go only when told."""
-    ordinary_world.clock = Clocks()
-    monkeypatch.setattr(clocks, "boot_clock", ordinary_world.clock.boot)
-    return ordinary_world
+    unprivileged_world.clock = Clocks()
+    monkeypatch.setattr(clocks, "boot_clock", unprivileged_world.clock.boot)
+    return unprivileged_world
 
 
 @pytest.mark.parametrize("place", ["", "main/sessions", "main/sessions/t.jsonl"])
@@ -763,11 +763,11 @@ def test_a_dry_run_writes_nothing_and_counts_the_same(world, company, clock):
     live(world, 29)
     for hours in (12, 12, 24):
         clock.later(hours * HOUR)
-        before = state(world.base, directories=True)
+        before = file_states(world.base, directories=True)
         with closing(open_to_read(str(world.state))) as reading:
             foretold = run(world, dry_run=True, store=reading)
 
-        assert state(world.base, directories=True) == before
+        assert file_states(world.base, directories=True) == before
 
         real = run(world)
         said = {"dry_run": False, "blobs_deleted": real.blobs_deleted}
@@ -917,10 +917,10 @@ def full(world, clock, monkeypatch):
     """Give a world with more than two pages of values whose placeholders stand nowhere any more."""
     monkeypatch.setattr(operation, "PAUSE", 0.0)
     put(world.directory, "s", Conversation())
-    row = session(world.store, session="s", root=str(world.root))
+    row = store_session(world.store, session="s", root=str(world.root))
     with world.store.transaction():
         for number in range(DUE):
-            record(world.store, row, 0, cut(f"e{number}"), b"value %d" % number)
+            store_extraction(world.store, row, 0, removal(f"e{number}"), b"value %d" % number)
         ask(world, "UPDATE extractions SET journal_id = NULL, unplaced_at = 1")
     run(world)
     clock.later(60)
@@ -973,7 +973,7 @@ def test_others_can_write_between_two_pages(full):
 
     assert len(turns) >= 2
     assert DUE - len(turns) <= report.values_deleted <= DUE - 2
-    assert count(full.store, "blobs") == DUE - report.values_deleted
+    assert count_rows(full.store, "blobs") == DUE - report.values_deleted
 
 
 def test_a_run_that_is_killed_between_pages_did_nothing_wrong(full):
@@ -992,7 +992,7 @@ def test_a_run_that_is_killed_between_pages_did_nothing_wrong(full):
 
     states = "SELECT expired_at IS NULL, blob_id IS NULL, count(*) FROM extractions GROUP BY 1, 2"
     assert ask(full, states) == [(0, 1, PAGE), (1, 0, DUE - PAGE)]
-    assert count(full.store, "blobs") == DUE - PAGE
+    assert count_rows(full.store, "blobs") == DUE - PAGE
     assert run(full).values_deleted == DUE - PAGE
 
 

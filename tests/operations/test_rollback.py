@@ -6,9 +6,9 @@ from brainsurgeon.errors import NotFoundError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.operations.restore import CHANGED_SINCE, RESTORED_SINCE, note_answer
 from brainsurgeon.operations.retention import retention
-from building.alike import own_id
-from building.turns import turns
-from building.world import append, close_turn, open_turn, pin, sql, text_of, two_turns
+from building.file_moves import with_own_id
+from building.turns import conversation_of_turns
+from building.world import append, close_turn, entry_text, open_turn, pin, sql, write_two_turns
 
 DAY = 86_400
 
@@ -65,7 +65,7 @@ def test_the_next_scan_leaves_what_a_rollback_put_back(world, original, path, cl
 
 def test_only_that_run_is_taken_back(world, conversation, clock):
     """What another run cut stays cut, and goes back with that one."""
-    path = two_turns(world, conversation)
+    path = write_two_turns(world, conversation)
     world.scan(keep_recent=2)
     clock.now += 60
     first = path.read_bytes()
@@ -159,7 +159,7 @@ def test_a_session_at_work_gets_its_values_when_it_is_idle(
     clock.now += 2 * DAY
     world.scan()
     assert world.store.requests.count_open() == 0
-    assert text_of(path, pruned) == "x" * 2000
+    assert entry_text(path, pruned) == "x" * 2000
     told = [one.facts for one in world.store.events.after(0, kinds=["rollback"])]
     assert [one.get("pending") for one in told] == [True, None]
     assert [one["rolls_back"] for one in told] == [1, 1]
@@ -238,7 +238,7 @@ def test_retention_lets_a_rollback_be(world, original, path, clock, monkeypatch)
 
 def test_a_run_that_archived_turns_is_taken_back(world):
     """Links and texts go back to the byte, the archives say so, and the turns are told of."""
-    talk, _ = turns(4)
+    talk, _ = conversation_of_turns(4)
     path = world.put("s.jsonl", talk.bytes())
     world.scan(archive={"enabled": True})
     made = world.store.runs.newest(1)[0]
@@ -296,7 +296,7 @@ def test_a_run_whose_values_are_held_can_be_taken_back_after_years(
 
 def test_a_rollback_counts_turns_apart_from_values(world):
     """What it says agrees with its run: archived turns are no values, there and once more."""
-    talk, _ = turns(4)
+    talk, _ = conversation_of_turns(4)
     world.put("s.jsonl", talk.bytes())
     world.scan(archive={"enabled": True})
     [one] = world.rollback(1).sessions
@@ -310,7 +310,7 @@ def test_a_rollback_counts_turns_apart_from_values(world):
 
 def test_sessions_that_changed_places_are_taken_back_at_once(world):
     """The first rollback finds each session by its own id, so that a second one finds nothing."""
-    paths = [world.put(f"{name}.jsonl", own_id(name)) for name in ("one", "two")]
+    paths = [world.put(f"{name}.jsonl", with_own_id(name)) for name in ("one", "two")]
     said = [path.read_bytes() for path in paths]
     for path in paths:
         world.scan(only=[str(path)], named=True, keep_recent=0)

@@ -7,8 +7,8 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs as render
 from brainsurgeon.render.estimate import saved_so_far
 from brainsurgeon.store import scan_memory
-from building.caching import CachedConversation
-from building.world import append, last_changed
+from building.cached_conversation import CachedConversation
+from building.world import append, set_mtime
 
 
 def so_far(world):
@@ -37,7 +37,7 @@ def call(world, path, talk, clock, read, tokens):
         "input": 0, "output": 1, "cacheRead": read, "cacheWrite": tokens - read,
     }  # fmt: skip
     append(path, talk.lines[before:])
-    last_changed(path, clock.now)
+    set_mtime(path, clock.now)
     clock.now += 60
 
 
@@ -139,7 +139,7 @@ def test_a_compaction_that_was_seen_ends_no_later_savings(world, clock, path, ta
         tokensBefore=1,
     )
     append(path, talk.lines[-1:])
-    last_changed(path, clock.now)
+    set_mtime(path, clock.now)
     clock.now += 60
     world.scan()
     call(world, path, talk, clock, 0, 10_000)

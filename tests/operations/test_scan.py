@@ -18,7 +18,7 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.runs import report_json
 from brainsurgeon.sessions import exchange, leases
-from building.swaps import parse, swaps
+from building.version_diff import parse, replaced_values
 from building.world import (
     LONG_AGO,
     SAMPLES,
@@ -27,13 +27,12 @@ from building.world import (
     append,
     copy_tree,
     dump,
-    entry,
     entry_text,
-    last_changed,
+    file_states,
     pin,
+    read_entry,
+    set_mtime,
     sql,
-    state,
-    text_of,
     value_at,
 )
 
@@ -58,12 +57,12 @@ def only(report):
 
 def deferred(world, **settings):
     """Scan, check that the one session was deferred and no file was touched, give the reason."""
-    before = state(world.root)
+    before = file_states(world.root)
     report = world.scan(**settings)
 
     assert (only(report).outcome, report.files_deferred) == ("deferred", 1)
     assert not report.failed
-    assert state(world.root) == before
+    assert file_states(world.root) == before
     return only(report).reason
 
 
@@ -92,7 +91,7 @@ def test_a_large_session_shrinks_by_a_third_and_more(world):
     assert len(after) <= 0.65 * len(before)
     assert (report.bytes_before, report.bytes_after) == (len(before), len(after))
     assert all(parse(line) is not None for line in after.split(b"\n") if line)
-    assert len(swaps(before, after)) == report.values_extracted
+    assert len(replaced_values(before, after)) == report.values_extracted
 
 
 def test_only_the_swapped_values_of_real_sessions_differ(world):
@@ -101,7 +100,7 @@ def test_only_the_swapped_values_of_real_sessions_differ(world):
     world.copy("pi", "large-session.v1.jsonl")
     before = {path: path.read_bytes() for path in world.root.rglob("*") if path.is_file()}
     report = world.scan()
-    swapped = {path: swaps(old, path.read_bytes()) for path, old in before.items()}
+    swapped = {path: replaced_values(old, path.read_bytes()) for path, old in before.items()}
     touched = {str(path) for path, cuts in swapped.items() if cuts}
 
     assert sum(len(cuts) for cuts in swapped.values()) == report.values_extracted > 30
@@ -120,11 +119,11 @@ def test_a_second_scan_writes_nothing(world):
     world.copy("pi", "large-session.derived-v3.jsonl")
     settings = {"trigger_types": list(KINDS), "keep_recent": 0}
     first = world.scan(**settings)
-    before = state(world.root, directories=True)
+    before = file_states(world.root, directories=True)
     second = world.scan(**settings)
 
     assert first.sessions_changed > 10
-    assert state(world.root, directories=True) == before
+    assert file_states(world.root, directories=True) == before
     assert (second.files_unchanged, second.files_scanned) == (second.files_seen, 0)
     assert (second.sessions_changed, second.values_extracted, second.sessions) == (0, 0, [])
 
@@ -161,7 +160,7 @@ def test_a_trap_passes_a_scan_unharmed(world, name, settings):
     path = world.copy("traps", name)
     original = path.read_bytes()
     report = world.scan(**settings)
-    swapped = swaps(original, path.read_bytes())
+    swapped = replaced_values(original, path.read_bytes())
     world.restore_all(pristine=True)
 
     assert not report.failed
@@ -176,7 +175,7 @@ def test_all_traps_together_run_a_scan_unharmed(world):
     report = world.scan(keep_recent=0)
     pruned = {name: (world.directory / name).read_bytes() for name in TRAPS}
     originals = {name: (SAMPLES / "traps" / name).read_bytes() for name in TRAPS}
-    swapped = sum(len(swaps(originals[name], pruned[name])) for name in TRAPS)
+    swapped = sum(len(replaced_values(originals[name], pruned[name])) for name in TRAPS)
     world.restore_all(pristine=True)
 
     assert (report.files_seen, report.files_failed) == (len(TRAPS), 0)
@@ -187,7 +186,7 @@ def test_all_traps_together_run_a_scan_unharmed(world):
 
 def test_a_session_that_changed_too_recently_is_deferred(world, session, clock):
     """A session is left alone until it has been silent for `quiet_seconds`, to the second."""
-    changed = last_changed(world.directory / "s.jsonl", clock.now)
+    changed = set_mtime(world.directory / "s.jsonl", clock.now)
     clock.now = changed + 29
 
     assert deferred(world, quiet_seconds=30) == "changed 29 s ago; it must be unchanged for 30 s"
@@ -225,7 +224,7 @@ def test_an_open_turn_is_deferred_until_it_counts_as_abandoned(
         conversation.assistant(stop=None)
     data = conversation.bytes() + (b'{"type":"message","id":"to' if ending == "torn" else b"")
     path = world.put("s.jsonl", data)
-    changed = last_changed(path, clock.now)
+    changed = set_mtime(path, clock.now)
     clock.now = changed + 3599
 
     assert why in deferred(world)
@@ -245,12 +244,12 @@ def test_the_sessions_of_a_migrated_agent_are_left_alone(world, session):
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE transcript_events (id INTEGER PRIMARY KEY)")
         database.execute("INSERT INTO transcript_events DEFAULT VALUES")
-    before = state(world.root)
+    before = file_states(world.root)
     report = world.scan()
 
     assert "SQLite" in only(report).reason
     assert (report.sessions_changed, report.failed) == (0, False)
-    assert state(world.root) == before
+    assert file_states(world.root) == before
 
     path.unlink()
 
@@ -301,11 +300,14 @@ def test_what_waits_for_an_open_session_costs_no_write(world, pruned, conversati
             assert world.restore(pruned, pristine=asked == "pristine").pending
         clock.now += 5
         assert deferred(world) == "somebody has the file open"
-        before = state(world.root, directories=True), database.stat().st_mtime_ns
+        before = file_states(world.root, directories=True), database.stat().st_mtime_ns
         for _ in range(3):
             clock.now += 5
             assert deferred(world) == "somebody has the file open"
-            assert (state(world.root, directories=True), database.stat().st_mtime_ns) == before
+            assert (
+                file_states(world.root, directories=True),
+                database.stat().st_mtime_ns,
+            ) == before
 
     assert world.scan().sessions_changed == 1
 
@@ -330,7 +332,7 @@ def test_requests_and_cuts_are_carried_out_in_one_rewrite(world, conversation, c
     assert path.stat().st_ino != inode
     assert (len(done.made.restorations), len(done.made.extracted)) == (1, 1)
     assert changed == [first, second, third]
-    assert text_of(path, first) == "x" * 2000
+    assert entry_text(path, first) == "x" * 2000
     assert value_at(fresh[7], "_extractable") is False
     assert world.scan().files_unchanged == 1
 
@@ -389,11 +391,11 @@ def test_entries_whose_ids_stand_twice_are_left_alone(world, conversation):
 def test_smaller_sessions_are_left_alone(world, session):
     """A session below `min_session_bytes` is skipped with the reason, untouched."""
     size = (world.directory / "s.jsonl").stat().st_size
-    before = state(world.root)
+    before = file_states(world.root)
     report = world.scan(min_session_bytes=size + 1)
 
     assert only(report).reason == "smaller than min_session_bytes"
-    assert state(world.root) == before
+    assert file_states(world.root) == before
     assert world.scan(min_session_bytes=size).sessions_changed == 1
 
 
@@ -403,11 +405,11 @@ def test_smaller_sessions_are_left_alone(world, session):
 )
 def test_an_excluded_session_is_left_alone(world, session, pattern):
     """Globs of paths, agents and sessions in `exclude` keep what they name untouched."""
-    before = state(world.root)
+    before = file_states(world.root)
     report = world.scan(exclude=[pattern])
 
     assert only(report).reason == f"excluded by {pattern}"
-    assert state(world.root) == before
+    assert file_states(world.root) == before
     assert world.scan(exclude=["agent:other", "session:t", "*/other/*"]).sessions_changed == 1
 
 
@@ -436,11 +438,11 @@ def test_a_run_over_one_session_leaves_the_others(world, session, conversation):
 
 def test_disabled_changes_nothing(world, session):
     """With `enabled = false` a scan looks and changes nothing."""
-    before = state(world.root)
+    before = file_states(world.root)
     report = world.scan(enabled=False)
 
     assert (report.files_scanned, report.sessions_changed) == (1, 0)
-    assert state(world.root) == before
+    assert file_states(world.root) == before
     assert world.scan().sessions_changed == 1
 
 
@@ -491,12 +493,12 @@ def test_the_end_of_a_protection_makes_an_unchanged_file_due(world, session, clo
     clock.now += 599
 
     assert world.scan().files_unchanged == 1
-    assert text_of(path, session) == "x" * 2000
+    assert entry_text(path, session) == "x" * 2000
 
     clock.now += 1
 
     assert world.scan().values_extracted == 1
-    assert text_of(path, session) == f"[[extracted-{session}]]"
+    assert entry_text(path, session) == f"[[extracted-{session}]]"
 
 
 def reasons_of_context(world):
@@ -524,16 +526,16 @@ def test_a_dry_run_foretells_the_scan_that_follows(world, conversation, clock):
     conversation.turn()
     world.put("pinned.jsonl", conversation.bytes())
     world.put("busy.jsonl", conversation.bytes() + dump(conversation.lines[1]))
-    last_changed(world.directory / "busy.jsonl", clock.now - 60)
+    set_mtime(world.directory / "busy.jsonl", clock.now - 60)
     little = Conversation()
     little.turn("z" * 700)
     for _ in range(50):
         little.turn("w" * 400)
     world.put("little.jsonl", little.bytes())
     settings = {"keep_recent": 1, "min_reclaim": "5%"}
-    before = state(world.base, directories=True)
+    before = file_states(world.base, directories=True)
     foretold = scan(world.settings(**settings), world.no_store, clock=clock, dry_run=True)
-    assert state(world.base, directories=True) == before
+    assert file_states(world.base, directories=True) == before
     assert not world.state.exists()
     real = world.scan(**settings)
 
@@ -554,9 +556,9 @@ def test_a_dry_run_foretells_the_scan_that_follows(world, conversation, clock):
     world.restore_all(session="main/crlf")
     settings["trigger_types"] = list(KINDS)
     clock.now += 700
-    before = state(world.base, directories=True)
+    before = file_states(world.base, directories=True)
     foretold = world.scan(dry_run=True, **settings)
-    written = state(world.base, directories=True)
+    written = file_states(world.base, directories=True)
     real = world.scan(**settings)
 
     assert written == before
@@ -637,10 +639,10 @@ def test_a_session_that_could_not_be_opened_to_name_its_agent_waits(world, elsew
 
 
 def test_a_named_path_below_a_directory_that_cannot_be_read_is_a_problem(
-    ordinary_world, conversation
+    unprivileged_world, conversation
 ):
     """Whoever scans one session is told when its directory cannot be opened."""
-    world = ordinary_world
+    world = unprivileged_world
     path = world.put("s.jsonl", conversation.bytes())
     world.directory.chmod(0)
     try:
@@ -688,7 +690,7 @@ def test_an_entry_of_many_values_is_looked_through_once(world, conversation, mon
     conversation.assistant()
     path = world.put("s.jsonl", conversation.bytes())
     done = world.scan(keep_recent=0, min_value_length=100)
-    copy = {**entry(path, ident), "id": "copy"}
+    copy = {**read_entry(path, ident), "id": "copy"}
     copy["message"]["toolCallId"] = "call_1"
     append(path, [copy, conversation.lines[-1]])
     parts, yielded = OpenClaw.parts, []

@@ -10,14 +10,14 @@ from brainsurgeon.render.sessions import set_, set_json
 from building.world import (
     close_turn,
     dump,
-    entry,
-    kept,
-    line_of,
+    entry_text,
+    file_states,
+    kept_reasons,
     open_turn,
     pin,
+    raw_line,
+    read_entry,
     sql,
-    state,
-    text_of,
 )
 
 
@@ -38,7 +38,7 @@ def test_an_entry_with_a_hostile_id_is_pinned_by_it(world, conversation, path):
     world.put("s.jsonl", conversation.bytes())
 
     assert pin(world, hostile, False).entry_id == hostile
-    assert entry(path, hostile)["_extractable"] is False
+    assert read_entry(path, hostile)["_extractable"] is False
     assert world.scan().values_extracted == 0
 
 
@@ -55,7 +55,7 @@ def test_an_unpinned_entry_is_as_the_agent_wrote_it(world, conversation, ident, 
     """The field leaves the file, byte for byte, and the rules decide again."""
     for value in (False, 7, True):
         pin(world, ident, value)
-        assert entry(path, ident)["_extractable"] == value
+        assert read_entry(path, ident)["_extractable"] == value
         pin(world, ident, None)
         assert path.read_bytes() == conversation.bytes()
     clock.now = int(time.time()) + 60
@@ -69,32 +69,32 @@ def test_an_unpinned_entry_is_as_the_agent_wrote_it(world, conversation, ident, 
 def test_a_pin_of_an_idle_session_stands_at_once(world, conversation, ident, path, clock):
     """`set-extractable false` writes the field and nothing else, and the next scan keeps."""
     answer = pin(world, ident, False)
-    line = line_of(conversation.bytes(), ident)
+    line = raw_line(conversation.bytes(), ident)
 
     assert not answer.pending
     assert path.read_bytes() == conversation.bytes().replace(
         line, line[:-1] + b',"_extractable":false}'
     )
     assert world.scan().values_extracted == 0
-    assert kept(world)["pinned"] == 1
+    assert kept_reasons(world)["pinned"] == 1
 
 
 def test_a_pin_of_a_busy_session_binds_at_once(world, conversation, ident, path, clock):
     """A pin noted in an open turn decides before it is written; the next rewrite writes it."""
     open_turn(path, conversation, clock)
-    before = state(world.root)
+    before = file_states(world.root)
     answer = pin(world, ident, False)
 
     assert answer.pending
-    assert state(world.root) == before
-    assert kept(world)["pinned"] == 1
+    assert file_states(world.root) == before
+    assert kept_reasons(world)["pinned"] == 1
 
     close_turn(path, conversation, clock)
     clock.now += 100_000
     report = world.scan()
 
     assert report.values_extracted == 0
-    assert entry(path, ident)["_extractable"] is False
+    assert read_entry(path, ident)["_extractable"] is False
     assert world.scan().files_unchanged == 1
 
 
@@ -107,7 +107,7 @@ def test_the_last_word_on_an_entry_counts(world, conversation, ident, path, cloc
     report = world.scan()
 
     assert report.values_extracted == 1
-    assert entry(path, ident)["_extractable"] == 1
+    assert read_entry(path, ident)["_extractable"] == 1
 
 
 def test_forcing_cuts_inside_the_protection(world, pruned, path, clock):
@@ -117,7 +117,7 @@ def test_forcing_cuts_inside_the_protection(world, pruned, path, clock):
     pin(world, pruned, True)
 
     assert world.scan().values_extracted == 1
-    assert text_of(path, pruned) == f"[[extracted-{pruned}]]"
+    assert entry_text(path, pruned) == f"[[extracted-{pruned}]]"
 
 
 @pytest.mark.parametrize("open_now", [False, True])
@@ -142,7 +142,7 @@ def test_a_field_that_cannot_be_set_is_not_called_set(world, conversation, path,
     """Where `_extractable` stands twice the entry is left alone, and nobody is told otherwise."""
     ident = conversation.turn()
     conversation.turn("short")
-    line = line_of(conversation.bytes(), ident)
+    line = raw_line(conversation.bytes(), ident)
     twice = line[:-1] + b',"_extractable":1,"_extractable":1}'
     data = conversation.bytes().replace(line, twice)
     world.put("s.jsonl", data)
@@ -169,19 +169,19 @@ def test_an_entry_with_two_marks_is_left_alone(world, conversation, path, clock)
     """Where `_restored` stands twice nothing is restored, and the reason is given."""
     ident = conversation.turn()
     conversation.turn("short")
-    line = line_of(conversation.bytes(), ident)
+    line = raw_line(conversation.bytes(), ident)
     twice = b',"_restored":"2026-02-20T10:00:00Z"'
     data = conversation.bytes().replace(line, line[:-1] + twice + twice + b"}")
     world.put("s.jsonl", data)
     world.scan()
-    before = state(world.root)
+    before = file_states(world.root)
 
     with pytest.raises(ChangedError, match="duplicate key _restored"):
         world.restore(ident)
     [done] = world.restore_all()
 
     assert done.missed == (f"{ident}: duplicate key _restored",)
-    assert state(world.root) == before
+    assert file_states(world.root) == before
 
     world.restore_all(pristine=True)
 

@@ -9,8 +9,8 @@ import pytest
 from brainsurgeon.operations.signals import find_signals, note_failure, pass_on
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.claw import GATEWAY, ClawWorld
-from building.processes import bound
-from building.turns import long_turn
+from building.processes import program_for
+from building.turns import add_long_turn
 from building.world import Conversation, append, dump
 
 NUMBERS = itertools.count()
@@ -318,7 +318,7 @@ def test_a_scan_by_hand_runs_the_command(world, talk):
     loop(talk, 5).assistant("I give up.")
     world.put("s.jsonl", talk.bytes())
     said = world.base / "said"
-    program = bound(world)
+    program = program_for(world)
     config = world.base / "config.toml"
     command = json.dumps(["sh", "-c", f"cat >> {said}"])
     config.write_text(f"{config.read_text()}[signals]\non_signal = {command}\n")
@@ -333,6 +333,6 @@ def test_a_turn_of_many_calls_is_none(world):
     """Ordinary turns trip nothing."""
     talk = Conversation()
     for _ in range(3):
-        long_turn(talk, calls=8)
+        add_long_turn(talk, calls=8)
 
     assert watched(world, talk) == []

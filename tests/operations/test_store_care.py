@@ -17,7 +17,7 @@ from brainsurgeon.store import database as opening
 from brainsurgeon.store.database import hold_daemon_lock, hold_sessions
 from brainsurgeon.store.schema import VERSION
 from building.processes import wait_until
-from building.world import LATER, Conversation, sql, text_of
+from building.world import LATER, Conversation, entry_text, sql
 
 STAMP = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(LATER))
 
@@ -244,7 +244,7 @@ def test_a_backup_takes_the_place_of_a_ruined_store(world, pruned, path, target)
     done = replace(world, target)
     world.restore_all()
 
-    assert text_of(path, pruned) == "x" * 2000
+    assert entry_text(path, pruned) == "x" * 2000
     with open(done.kept, "rb") as kept:
         assert kept.read() == b"\xff" * 3000
 

@@ -8,7 +8,7 @@ import pytest
 from brainsurgeon.hosts.processes import lives
 from brainsurgeon.rewrite import turns as turns_room
 from brainsurgeon.sessions.reading import RefusedError
-from building.turns import texts, turns
+from building.turns import conversation_of_turns, text_blocks
 
 SUMMARY = """
 import json, pathlib, sys
@@ -27,7 +27,7 @@ def archiving(world, monkeypatch):
 
     A run that lets a program summarise those that are archived.
     """
-    talk, ends = turns(5)
+    talk, ends = conversation_of_turns(5)
     for line in talk.lines[2::12]:
         line["message"]["content"].insert(0, {"type": "text", "text": "so " * 600})
     path = world.put("s.jsonl", talk.bytes())
@@ -50,7 +50,7 @@ def test_the_command_gets_the_turn_and_says_what_it_came_to(world, archiving):
     report = scan(SUMMARY, str(noted))
 
     assert report.sessions[0].plan.warnings == ()
-    (text,) = texts(path.read_bytes(), ends[0][1])
+    (text,) = text_blocks(path.read_bytes(), ends[0][1])
     assert text == f"[archived turn]\narchive: {ends[0][1]}\n\n12 lines, 910"
     read = [json.loads(line) for line in noted.read_text().splitlines()]
     assert [(one[0], one[-1], len(one)) for one in read] == [(*pair, 12) for pair in ends[:3]]
@@ -74,7 +74,7 @@ def test_a_command_that_fails_leaves_the_summary_to_us(archiving, program, why):
     report = scan(program)
 
     assert why in report.sessions[0].plan.warnings[0]
-    (text,) = texts(path.read_bytes(), ends[0][1])
+    (text,) = text_blocks(path.read_bytes(), ends[0][1])
     assert json.loads(text.partition("\n\n")[2])["outcome"] == "Number 0 is done."
 
 

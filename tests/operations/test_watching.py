@@ -12,17 +12,17 @@ from brainsurgeon.errors import StoppedError
 from brainsurgeon.operations.status import check, metrics, status
 from brainsurgeon.store import extractions as blobs
 from building.claw import GATEWAY, Claw, ClawWorld
-from building.processes import Process, bound, document
+from building.processes import DaemonProcess, json_output, program_for
 from building.world import Conversation, sql
 
 VALUES = 7
 
 
 def told(world, **settings):
-    program = bound(world, **settings)
+    program = program_for(world, **settings)
     done = program("status", "--check", "--json", "--max-age", "999999999")
     line = program("status", "--check", "--max-age", "999999999")
-    troubles = document(done)["troubles"]
+    troubles = json_output(done)["troubles"]
     metrics = program("status", "--format", "prometheus").stdout.decode().splitlines()
 
     assert done.returncode == line.returncode == (1 if troubles else 0)
@@ -67,7 +67,7 @@ def test_a_damaged_value_is_told_after_the_next_retention_run(world, stored):
     troubles, figures = told(world)
     assert troubles == ["1 stored value damaged: see `doctor`"]
     assert figures["damaged_values"] == 1
-    assert b"trouble    1 stored value damaged" in bound(world)("status").stdout
+    assert b"trouble    1 stored value damaged" in program_for(world)("status").stdout
 
     sql(world, "UPDATE blobs SET data = ? WHERE id = ?", (whole, stored[2]))
     assert run(world) == []
@@ -160,7 +160,7 @@ def test_a_session_blocked_for_a_day_is_told_with_the_reason(world, conversation
     assert troubles == [f"{path}: blocked for more than a day, {why}"]
     assert figures["blocked_sessions"] == 1
     assert (event["path"], event["reason"], event["log_level"]) == (str(path), why, "warning")
-    assert f"trouble    {troubles[0]}" in bound(world)("status").stdout.decode()
+    assert f"trouble    {troubles[0]}" in program_for(world)("status").stdout.decode()
 
     world.scan(abandoned_after_seconds=60)
     assert told(world)[0] == []
@@ -209,7 +209,7 @@ def test_a_session_in_a_database_is_told_if_something_waits_there(tmp_path, chan
 
 def logged(world, **settings):
     """Start the daemon, and give what it logs of places that it cannot use, once."""
-    daemon = Process(world, scan_interval_seconds=1, **settings)
+    daemon = DaemonProcess(world, scan_interval_seconds=1, **settings)
     try:
         daemon.wait_for("root_unreadable", level="warning")
         daemon.wait_for("scan_finished", count=3)
@@ -262,9 +262,9 @@ def test_a_doubtful_root_is_told(world, conversation, befall, why):
     assert logged(world) == [(str(world.root), why)]
 
 
-def test_a_forbidden_root_is_told(ordinary_world):
+def test_a_forbidden_root_is_told(unprivileged_world):
     """One that may not be listed is named with what the system says."""
-    world = ordinary_world
+    world = unprivileged_world
     world.scan()
     world.root.chmod(0o300)
     now = status(world.settings(), world.store, world.clock())

@@ -9,15 +9,15 @@ from brainsurgeon.model.rules import ArchiveRules, Rules
 from brainsurgeon.planning.archive import Archiving
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
-from building.readings import WINDOW, opened
-from building.turns import roles, turns
+from building.format_reading import WINDOW, open_lines
+from building.turns import branch_roles, conversation_of_turns
 
 FORM = FORMATS["openclaw"]
 ON = ArchiveRules(enabled=True)
 
 
 def planned(talk, archiving):
-    with opened(talk.bytes()) as lines:
+    with open_lines(talk.bytes()) as lines:
         rules = Rules((), max_messages=archiving.most)
         survey = FORM.survey(lines, max(WINDOW, rules.window))
         return plan(Snapshot(lines, FORM, survey, Records(), 0.0), rules, archiving=archiving)
@@ -30,7 +30,7 @@ def ends(made):
 
 def test_a_turn_whose_line_cannot_be_edited_is_left_out():
     """The others are archived all the same."""
-    talk, told = turns(4)
+    talk, told = conversation_of_turns(4)
     made = planned(talk, Archiving(ON, refused=frozenset({told[0][1]})))
 
     assert ends(made) == [(*told[1], 1)]
@@ -40,11 +40,11 @@ def test_a_turn_whose_line_cannot_be_edited_is_left_out():
 @pytest.mark.parametrize("archiving", [Archiving(ON), Archiving(ArchiveRules(), most=40)])
 def test_a_key_that_stands_twice_keeps_the_turn(archiving):
     """A closing line that says its link twice is never edited, and its turn stays whole."""
-    talk, told = turns(4)
+    talk, told = conversation_of_turns(4)
     line = talk.bytes().splitlines()[12]
     twice = line[:-1] + b',"parentId":"0000000b"}'
     data = talk.bytes().replace(line, twice)
-    with opened(data) as lines:
+    with open_lines(data) as lines:
         session = Snapshot(lines, FORM, FORM.survey(lines, WINDOW), Records(), 0.0)
         made = plan(session, Rules(()), archiving=archiving)
 
@@ -53,8 +53,8 @@ def test_a_key_that_stands_twice_keeps_the_turn(archiving):
 
 def test_turns_that_archive_with_others_say_so():
     """A small turn that goes into an archive with others is not told as one that stays."""
-    talk, _ = turns(6)
-    messages = len(roles(talk.bytes()))
+    talk, _ = conversation_of_turns(6)
+    messages = len(branch_roles(talk.bytes()))
     three = 3 * messages // 6
     made = planned(talk, Archiving(replace(ON, tool_call_threshold=99), most=three + 2))
 
@@ -67,7 +67,7 @@ def test_turns_that_archive_with_others_say_so():
 
 def test_what_stands_before_a_compaction_is_never_sent_and_not_recent():
     """Turns that no request carries are no recent ones, however few came after."""
-    talk, _ = turns(4)
+    talk, _ = conversation_of_turns(4)
     first = talk.user()
     talk.entry("compaction", summary="so it was", firstKeptEntryId=first, tokensBefore=9)
     talk.assistant()

@@ -7,7 +7,7 @@ from brainsurgeon.model.rules import Price
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.planning.cache import Break, Cache, due, price_of
 from brainsurgeon.planning.calls import load_of, newest_calls
-from building.readings import opened
+from building.format_reading import open_lines
 from building.world import Conversation
 
 NOW, LATER = 1000.0, 1200.0
@@ -79,7 +79,7 @@ def test_an_agent_that_records_no_usage_is_not_read_to_the_beginning():
             read_lines.append(line)
             yield line
 
-    with opened(talk.bytes()) as lines:
+    with open_lines(talk.bytes()) as lines:
         assert list(newest_calls(newest_first(lines), FORMATS["openclaw"])) == []
         assert len(read_lines) < len(talk.lines)
         assert load_of(lines, FORMATS["openclaw"], NO_SURVEY) == 0

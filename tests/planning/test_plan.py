@@ -14,7 +14,7 @@ from brainsurgeon.planning.drafts import Ids
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.sessions.reading import FileLines
-from building.readings import opened
+from building.format_reading import open_lines
 from building.world import Conversation, dump
 
 NOW = datetime(2026, 2, 20, 12, tzinfo=UTC).timestamp()
@@ -130,7 +130,7 @@ def test_values_found_by_their_bytes_make_the_very_plan_of_the_walk(turns):
         conversation.turn("short")
         data += conversation.bytes()
 
-    with opened(data) as lines:
+    with open_lines(data) as lines:
         form = FORMATS["openclaw"]
         survey = form.survey(lines, RULES.window)
         session = Snapshot(lines, form, survey, Records(), NOW)

@@ -15,7 +15,7 @@ from brainsurgeon.planning.replay import (
     history,
     unpruned,
 )
-from building.readings import opened
+from building.format_reading import open_lines
 from building.world import Conversation
 
 
@@ -117,7 +117,7 @@ def test_a_value_is_superseded_once_the_later_entry_is_there(rules, between, kee
         talk.assistant()
         for _ in range(between):
             talk.user()
-    with opened(talk.bytes()) as lines:
+    with open_lines(talk.bytes()) as lines:
         chosen = Rules(rules, keep_recent=20, superseded=True)
         events = history(lines, form, form.survey(lines, 3), Records(), chosen)
 

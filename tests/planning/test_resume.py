@@ -13,7 +13,7 @@ from brainsurgeon.model.text import iso
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
 from brainsurgeon.sessions.reading import FileLines
-from building.readings import HEADER
+from building.format_reading import HEADER
 from building.world import dump
 
 NOW = 1_790_000_000.0

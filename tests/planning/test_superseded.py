@@ -5,7 +5,7 @@ import pytest
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.planning.superseded import superseded
 from building.claude import ClaudeConversation
-from building.readings import opened
+from building.format_reading import open_lines
 from building.world import Conversation
 
 READ, WRITE = ("read", {"path": "/w/a"}), ("write", {"path": "/w/a", "content": "new"})
@@ -16,7 +16,7 @@ LS, PWD = ("exec", {"command": "ls"}), ("exec", {"command": "pwd"})
 def found(talk, form="openclaw"):
     """Give which values are superseded by which entry."""
     form = FORMATS[form]
-    with opened(talk.bytes()) as lines:
+    with open_lines(talk.bytes()) as lines:
         return dict(superseded(lines, form, form.survey(lines, 3)))
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from building.exchange import impatient, path, patient, race, session
+from building.exchange import long_closing_wait, path, race, session, short_closing_wait
 from building.world import Clock
 
 

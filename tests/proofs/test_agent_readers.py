@@ -10,8 +10,15 @@ import re
 import pytest
 
 from brainsurgeon.model.entries import KINDS
-from building.requests import SESSIONS, paired, partners, said, thought, walk
-from building.swaps import EMPTY
+from building.model_requests import (
+    SESSIONS,
+    add_answer,
+    call_and_result_ids,
+    dicts_in,
+    signed_blocks,
+    thinking_block,
+)
+from building.version_diff import EMPTY_THINKING
 from building.world import SAMPLES, dump
 from proofs.agent_readers import VIEW, build_reader
 
@@ -54,7 +61,7 @@ def without_emptied_thinking(data, pruned):
             loaded.get("message", {}).get("content") for loaded in (entry, json.loads(after))
         )
         for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
-            if block == json.loads(EMPTY) != content[index]:
+            if block == json.loads(EMPTY_THINKING) != content[index]:
                 assert content[index]["thinkingSignature"]
                 content[index] = block
                 emptied += 1
@@ -110,15 +117,15 @@ def check_requests(before, after):
             assert PLACEHOLDER.search(text), (original["api"], where)
             if where[-1] == "arguments":
                 assert json.loads(text).keys() == json.loads(old).keys()
-        assert paired(original) == paired(request)
-        known = partners(original)
-        assert not [pair for pair in partners(request) if pair not in known], original["api"]
+        assert call_and_result_ids(original) == call_and_result_ids(request)
+        known = signed_blocks(original)
+        assert not [pair for pair in signed_blocks(request) if pair not in known], original["api"]
 
 
 def count_blank(request):
     return sum(
         isinstance(block.get(key), str) and not block[key].strip()
-        for block in walk(request["messages"])
+        for block in dicts_in(request["messages"])
         for key in ("text", "content", "output", "thinking", "arguments")
     )
 
@@ -157,10 +164,17 @@ def write_two_turns(conversation, api, sign, call="call_{}", **extras):
         ident = call.format(turn)
         block = {"type": "toolCall", "id": ident, "name": "exec",
                  "arguments": {"command": f"echo {turn} " * 100}, **extras}  # fmt: skip
-        said(conversation, [thought(f"{turn} call", sign(f"{turn}_call")), block], api, "toolUse")
+        add_answer(
+            conversation,
+            [thinking_block(f"{turn} call", sign(f"{turn}_call")), block],
+            api,
+            "toolUse",
+        )
         conversation.result(f"result of the {turn} turn\n" * 100, call=ident)
         answer = {"type": "text", "text": f"the {turn} answer. " * 60}
-        said(conversation, [thought(f"{turn} answer", sign(f"{turn}_answer")), answer], api)
+        add_answer(
+            conversation, [thinking_block(f"{turn} answer", sign(f"{turn}_answer")), answer], api
+        )
     return conversation.bytes()
 
 
@@ -171,7 +185,7 @@ def writer_request(view, api):
 
 
 def blocks(request, kind):
-    return [block for block in walk(request["messages"]) if block.get("type") == kind]
+    return [block for block in dicts_in(request["messages"]) if block.get("type") == kind]
 
 
 def prune_and_check(prune, data, api):
@@ -187,8 +201,8 @@ def test_anthropic_thinking_before_the_last_prompt_is_removed(prune, view, conve
     """Text and signature leave together; thinking of the last turn and redacted thinking stay."""
     api = "anthropic-messages"
     conversation.user("before everything")
-    hidden = thought("something hidden", "b3BhcXVl" * 40, redacted=True)
-    said(conversation, [hidden, {"type": "text", "text": "no comment"}], api)
+    hidden = thinking_block("something hidden", "b3BhcXVl" * 40, redacted=True)
+    add_answer(conversation, [hidden, {"type": "text", "text": "no comment"}], api)
     data = write_two_turns(conversation, api, sign=lambda tag: f"sig-{tag}-" + "A" * 300)
 
     before, after = prune_and_check(prune, data, api)
@@ -233,7 +247,11 @@ def test_chat_completions_keep_the_reasoning_field(prune, conversation):
     before, after = prune_and_check(prune, data, api)
 
     old, new = (
-        [call["reasoning_content"] for call in walk(request["messages"]) if "tool_calls" in call]
+        [
+            call["reasoning_content"]
+            for call in dicts_in(request["messages"])
+            if "tool_calls" in call
+        ]
         for request in (before, after)
     )
     assert len(old) == len(new) == 2
@@ -249,8 +267,11 @@ def test_google_thinking_and_calls_keep_their_signatures(prune, conversation):
     before, after = prune_and_check(prune, data, api)
 
     def signed(request):
-        return [(part.get("text"), part["thoughtSignature"], "functionCall" in part)
-                for part in walk(request["messages"]) if "thoughtSignature" in part]  # fmt: skip
+        return [
+            (part.get("text"), part["thoughtSignature"], "functionCall" in part)
+            for part in dicts_in(request["messages"])
+            if "thoughtSignature" in part
+        ]
 
     assert len(signed(before)) == 6
     assert signed(after) == signed(before)
@@ -266,19 +287,19 @@ def test_requests_hold_a_text_placeholder_for_each_image(prune, conversation, ap
     for number, content in enumerate(([IMAGE], [question, IMAGE])):
         call = {"type": "toolCall", "id": f"call_{number}|fc_{number}", "name": "read",
                 "arguments": {"path": "a.png"}}  # fmt: skip
-        said(conversation, [call], api, "toolUse")
+        add_answer(conversation, [call], api, "toolUse")
         conversation.entry(message={
             "role": "toolResult", "toolCallId": call["id"], "toolName": "read",
             "content": content, "isError": False, "timestamp": 1,
         })  # fmt: skip
-    said(conversation, [{"type": "text", "text": "a picture"}], api)
+    add_answer(conversation, [{"type": "text", "text": "a picture"}], api)
 
     before, after, report = prune(conversation.bytes(), **EVERYTHING)
 
     assert check_entries(before, after) == report.values_extracted == 3
     check_messages(before["messages"], after["messages"])
     for original, request in zip(before["requests"], after["requests"], strict=True):
-        assert paired(original) == paired(request)
+        assert call_and_result_ids(original) == call_and_result_ids(request)
         assert IMAGE["data"] in json.dumps(original)
         sent = json.dumps(request)
         assert IMAGE["data"] not in sent
@@ -291,7 +312,7 @@ def test_request_checks_reject_a_placeholder_beside_a_signature(view, conversati
     """They fail for thinking extracted without its signature; Responses refuses a foreign one."""
     data = write_two_turns(conversation, "anthropic-messages", sign=lambda tag: f"sig-{tag}")
     original = view(data)
-    text = thought("first call", "")["thinking"].encode()
+    text = thinking_block("first call", "")["thinking"].encode()
     assert text in data
 
     damaged = view(data.replace(text, b"[[extracted-00000002]]"))

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from building.requests import walk
+from building.model_requests import dicts_in
 from building.world import SAMPLES, copy_tree
 
 ARCHIVES = {
@@ -64,7 +64,7 @@ def calls_of(line):
         line = line.get("message")
     return [
         json.dumps([call.get("arguments"), call.get("input")])
-        for call in walk([line] if isinstance(line, dict) else [])
+        for call in dicts_in([line] if isinstance(line, dict) else [])
         if call.get("type") in ("toolCall", "tool_use", "tool_call")
     ]  # fmt: skip
 

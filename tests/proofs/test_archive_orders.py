@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.cat import cat
-from building.turns import branch, folding, long_turn
+from building.turns import active_branch, add_long_turn, folding
 from building.world import Clock, Conversation, World, dump, pin
 
 FIELDS = re.compile(rb',"_(?:restored|extractable)":(?:"[^"]*"|true|false|[0-9]+)')
@@ -38,7 +38,7 @@ class Life:
     def turn(self):
         since = len(self.talk.lines)
         number = len(self.ends)
-        self.ends.append(long_turn(self.talk, calls=1 + number % 3, answer=f"done {number}"))
+        self.ends.append(add_long_turn(self.talk, calls=1 + number % 3, answer=f"done {number}"))
         with open(self.path, "ab") as handle:
             handle.write(b"".join(map(dump, self.talk.lines[since:])))
 
@@ -74,7 +74,7 @@ class Life:
         """Check that `cat` gives the session as written, and that its branch is a valid history."""
         whole = b"".join(cat(self.world.settings(), self.world.store, str(self.path), 0.0))
         assert FIELDS.sub(b"", whole) == self.talk.bytes()
-        entries = branch(self.path.read_bytes())
+        entries = active_branch(self.path.read_bytes())
         messages = [entry["message"] for entry in entries if entry["type"] == "message"]
         calls = [block["id"] for message in messages if message["role"] == "assistant"
                  for block in message["content"] if block["type"] == "toolCall"]  # fmt: skip

@@ -1,6 +1,6 @@
 """The table of savings by archives and extractions in deploy/docs/configuration.md."""
 
-from building.live import WAYS, figures
+from building.live_size import REDUCTIONS, live_sizes
 from building.world import SAMPLES, TOP
 
 PAGE = (TOP / "deploy" / "docs" / "configuration.md").read_text()
@@ -25,8 +25,8 @@ def test_savings_table_holds_the_measured_figures():
     """Each session has its row, and both ways together leave the fewest characters to send."""
     rows = []
     for name, parts in SESSIONS.items():
-        measured = figures(SAMPLES.joinpath(*parts).read_bytes())
-        raw, *ways = (measured[way][0] for way in ("raw", *WAYS))
+        measured = live_sizes(SAMPLES.joinpath(*parts).read_bytes())
+        raw, *ways = (measured[way][0] for way in ("raw", *REDUCTIONS))
         assert ways[-1] <= min(ways) <= raw
         rows.append(f"| {' | '.join([name, *(f'{chars:,}' for chars, _ in measured.values())])} |")
 

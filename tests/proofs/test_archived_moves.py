@@ -10,17 +10,17 @@ import pytest
 
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.retention import retention
-from building.alike import (
+from building.file_moves import (
     FORKS,
-    WHEREVER,
+    MOVES,
     agent_renamed,
     copied_to_another_agent,
     files_renamed,
     moved_to_another_agent,
-    three,
-    write,
+    write_old_session,
+    write_three_sessions,
 )
-from building.turns import long_turn
+from building.turns import add_long_turn
 from building.world import Conversation, dump
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -39,7 +39,7 @@ def archivable(secret, session="session"):
     """Return two turns that will be archived; the secret does not show in their summaries."""
     talk = Conversation(session)
     for number in range(2):
-        long_turn(talk, answer=f"{START} {secret} of turn {number} {END}")
+        add_long_turn(talk, answer=f"{START} {secret} of turn {number} {END}")
     return talk.bytes()
 
 
@@ -78,7 +78,7 @@ def with_new_ids(data):
 def rewritten(_world, files):
     """Rewrite each history with new ids, as agents do."""
     for path in files:
-        fresh, _ = write(path.with_suffix(".writing"), with_new_ids(path.read_bytes()))
+        fresh, _ = write_old_session(path.with_suffix(".writing"), with_new_ids(path.read_bytes()))
         fresh.rename(path)
     return {path: with_new_ids(original) for path, original in files.items()}
 
@@ -86,7 +86,7 @@ def rewritten(_world, files):
 @pytest.mark.parametrize(
     ("change", "session", "settings", "scanned"),
     [
-        *((change, archivable, SETTINGS, False) for change in (*WHEREVER, *FORKS)),
+        *((change, archivable, SETTINGS, False) for change in (*MOVES, *FORKS)),
         *((change, own_id, ARCHIVES_ALONE, True) for change in FORKS),
     ],
 )
@@ -94,7 +94,7 @@ def test_archived_turns_return_to_their_session_after_any_change(
     world, change, session, settings, scanned
 ):
     """However the files were moved, copied or forked, each is restored with exactly its turns."""
-    files = three(world, session)
+    files = write_three_sessions(world, session)
     world.scan(**settings)
     assert [count_archives(path) for path in files] == [2, 2, 2]
     files = change(world, files)
@@ -109,7 +109,7 @@ def test_archived_turns_return_to_their_session_after_any_change(
 @pytest.mark.parametrize("scanned", [False, True])
 def test_a_moved_and_rewritten_session_is_restored(world, move, settings, scanned):
     """New ids in another place do not matter, with or without scans in between."""
-    files = three(world, own_id)
+    files = write_three_sessions(world, own_id)
     world.scan(**settings)
     files = rewritten(world, move(world, files))
     if scanned:
@@ -126,7 +126,7 @@ def copies_for_another_agent(world, files):
 
 def test_a_rewritten_copy_of_another_agent_is_restored(world):
     """A copy with new entry ids keeps the session id of its origin."""
-    files = three(world, own_id)
+    files = write_three_sessions(world, own_id)
     world.scan(**SETTINGS)
 
     check_restored(world, files | rewritten(world, copies_for_another_agent(world, files)))
@@ -134,7 +134,7 @@ def test_a_rewritten_copy_of_another_agent_is_restored(world):
 
 def test_archives_with_equal_summaries_have_their_own_ids(world):
     """Copies in a third agent's directory are restored even if the originals are deleted."""
-    files = three(world, archivable)
+    files = write_three_sessions(world, archivable)
     world.scan(**ARCHIVES_ALONE)
     assert len({path.read_bytes() for path in files}) == 3
     copies = copies_for_another_agent(world, files)
@@ -146,8 +146,8 @@ def test_archives_with_equal_summaries_have_their_own_ids(world):
 
 def test_a_copy_of_an_archived_session_beside_its_twin_is_restored(world):
     """Of two equal sessions one was archived and then copied; all three get their bytes back."""
-    first, original = write(world.directory / "s.jsonl", archivable("secret"))
-    second, _ = write(world.directory / "t.jsonl", original)
+    first, original = write_old_session(world.directory / "s.jsonl", archivable("secret"))
+    second, _ = write_old_session(world.directory / "t.jsonl", original)
     archive(world.settings(**ARCHIVES_ALONE), world.store, str(second), clock=world.clock)
     assert (count_archives(first), count_archives(second)) == (0, 2)
     copy = world.directory / "u.jsonl"

@@ -10,8 +10,15 @@ from itertools import pairwise
 import pytest
 
 from brainsurgeon.model.turns import MARK
-from building.requests import SESSIONS, paired, partners, said, thought, walk
-from building.turns import long_turn
+from building.model_requests import (
+    SESSIONS,
+    add_answer,
+    call_and_result_ids,
+    dicts_in,
+    signed_blocks,
+    thinking_block,
+)
+from building.turns import add_long_turn
 from building.world import SAMPLES
 from proofs.agent_readers import AGENTS, VIEW, build_reader
 
@@ -38,7 +45,7 @@ def middles(data, archives):
 
 
 def archive_ids(messages):
-    texts = [block["text"] for block in walk(messages) if block.get("type") == "text"]
+    texts = [block["text"] for block in dicts_in(messages) if block.get("type") == "text"]
     return [text.split()[3] for text in texts if text.startswith(f"{MARK}\narchive: ")]
 
 
@@ -50,7 +57,7 @@ def count_repeated_prompts(messages):
 
 def unanswered(messages):
     """Return the ids of calls without a result and of results without a call."""
-    calls = {block["id"] for block in walk(messages) if block.get("type") == "toolCall"}
+    calls = {block["id"] for block in dicts_in(messages) if block.get("type") == "toolCall"}
     results = {msg["toolCallId"] for msg in messages if msg["role"] == "toolResult"}
     return calls ^ results
 
@@ -85,9 +92,9 @@ def test_agents_send_a_prompt_and_a_summary_for_each_archive(world, view, sample
     assert count_repeated_prompts(after["messages"]) <= count_repeated_prompts(before["messages"])
     assert unanswered(after["messages"]) <= unanswered(before["messages"])
     for original, request in zip(before["requests"], after["requests"], strict=True):
-        paired(request)
-        known = partners(original)
-        assert not [pair for pair in partners(request) if pair not in known]
+        call_and_result_ids(request)
+        known = signed_blocks(original)
+        assert not [pair for pair in signed_blocks(request) if pair not in known]
         assert len(json.dumps(request)) < len(json.dumps(original))
     world.restore_all(pristine=True)
     assert path.read_bytes() == data
@@ -97,10 +104,12 @@ def test_signatures_before_the_first_archive_stay(world, conversation):
     """Thinking before the first archived turn was signed without it, and stays in the file."""
     api = "anthropic-messages"
     conversation.user("first")
-    said(conversation, [thought("x", "sig-first"), {"type": "text", "text": "so"}], api)
+    add_answer(
+        conversation, [thinking_block("x", "sig-first"), {"type": "text", "text": "so"}], api
+    )
     conversation.lines[-1]["message"]["model"] = "claude-fable-5-1"
     for _ in range(3):
-        long_turn(conversation, calls=5)
+        add_long_turn(conversation, calls=5)
     path = world.put("s.jsonl", conversation.bytes())
     world.scan(trigger_types=[], archive={"enabled": True})
 

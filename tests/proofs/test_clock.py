@@ -13,7 +13,7 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon.operations.status import check, status
-from building.processes import WORKERS, Process, idle, is_cut
+from building.processes import WORKERS, DaemonProcess, is_extracted, write_idle_session
 from building.world import Clock, sql
 
 DAY = 86_400
@@ -50,7 +50,7 @@ def daemon(world, preload):
                 signs.append((sign, time.monotonic()))
 
         threading.Thread(target=listen, daemon=True).start()
-        process = Process(
+        process = DaemonProcess(
             world, environment={
                 "LD_PRELOAD": str(preload), "AHEAD": str(ahead),
                 "WATCHDOG_USEC": str(LIMIT * 10**6), "NOTIFY_SOCKET": str(world.base / "signs"),
@@ -64,18 +64,18 @@ def daemon(world, preload):
 def test_all_goes_on_after_the_clock_was_set_back(world, daemon):
     """Scans, retention and signs of life come as before, and the log tells of the clock."""
     process, turn, signs = daemon
-    idle(world)
+    write_idle_session(world)
     process.wait_for("scan_finished", sessions_changed=1)
     retained = len(process.logged("retention_finished"))
     turn(57 - int(time.time()) % 60)  # cron is due in three seconds
     process.wait_for("clock_set", level="warning")
-    path, ident = idle(world, "later")
+    path, ident = write_idle_session(world, "later")
     process.wait_for("scan_finished", count=2, sessions_changed=1)
     process.wait_for("retention_finished", count=retained + 1)
     count = len(process.logged("scan_finished"))
     process.wait_for("scan_finished", count=count + 2)
 
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
     assert process.logged("clock_set")[0]["seconds"] == pytest.approx(60 - DAY, abs=62)
     lived = [at for sign, at in signs if sign == b"WATCHDOG=1"]
     assert max(after - before for before, after in itertools.pairwise(lived)) < LIMIT
@@ -84,10 +84,10 @@ def test_all_goes_on_after_the_clock_was_set_back(world, daemon):
 
 def test_what_was_noted_in_days_to_come_keeps_no_session_waiting(world):
     """A request of today is met, though its session was last looked at tomorrow."""
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     world.clock = Clock(time.time() + DAY)
     world.scan()
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
     world.clock.now -= DAY
     sql(world, "INSERT INTO requests (session_id, entry_id, action, asked_at, lapses_at)"
                " VALUES (1, ?, 'restore', ?, ?)",
@@ -96,13 +96,13 @@ def test_what_was_noted_in_days_to_come_keeps_no_session_waiting(world):
     world.clock.now += 60
     world.scan()
 
-    assert not is_cut(path, ident)
+    assert not is_extracted(path, ident)
     assert world.scan().files_unchanged == 1
 
 
 def test_a_file_that_was_to_be_read_in_days_to_come_is_read_today(world):
     """A whole run reads it now, and from then on it rests again until it is due."""
-    idle(world)
+    write_idle_session(world)
     world.clock = Clock(time.time() + DAY)
     world.scan(trigger_types=["system"])
     sql(world, "UPDATE files SET due_at = looked_at + 3600")
@@ -116,7 +116,7 @@ def test_a_file_that_was_to_be_read_in_days_to_come_is_read_today(world):
 
 def test_a_last_run_that_lies_ahead_is_said(world):
     """A scheduler that stopped shows also after the clock was set back."""
-    idle(world)
+    write_idle_session(world)
     world.clock = Clock(time.time() + DAY)
     world.scan()
     world.clock.now -= DAY

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 
-from building.processes import INTERRUPTIBLE, PROGRAM, bound, wait_until
+from building.processes import INTERRUPTIBLE, PROGRAM, program_for, wait_until
 from building.world import Conversation, sql
 
 KILLS = 8
@@ -38,7 +38,7 @@ def told(lines):
 def test_nothing_is_missed_and_nothing_seen_twice_over_kill_9(world):
     """Killed anywhere, runs leave events that tell of each cut once; a follower sees them all."""
     config = world.config_file(keep_recent=0)
-    cli = bound(world, keep_recent=0)
+    cli = program_for(world, keep_recent=0)
     cli("scan", "--once")
     out = world.base / "followed"
     dice = random.Random(4711)

@@ -13,7 +13,7 @@ from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import leases, retire
 from brainsurgeon.sessions.reading import OpenSession
 from building.processes import wait_until
-from building.world import two_turns
+from building.world import write_two_turns
 
 
 @pytest.mark.parametrize("times", [1, 99])
@@ -108,7 +108,7 @@ def test_a_late_line_comes_once_though_all_is_written_anew(
     world, conversation, monkeypatch, late, how, verb
 ):
     """A line moved over under the lease is not moved again when the agent has said it itself."""
-    path = two_turns(world, conversation)
+    path = write_two_turns(world, conversation)
     original = conversation.bytes()
     conversation.user("the next turn")
     line = conversation.bytes()[len(original) :]
@@ -136,7 +136,7 @@ def test_a_late_line_comes_once_though_all_is_written_anew(
 @pytest.mark.parametrize("flags", ["os.O_RDONLY", "os.O_WRONLY | os.O_APPEND"])
 def test_what_is_written_beside_a_late_opener_is_the_session(world, conversation, late, how, flags):
     """A late pager or writer does not let an older history win over the one written meanwhile."""
-    path = two_turns(world, conversation)
+    path = write_two_turns(world, conversation)
     conversation.turn("z" * 3000)
     opener = late(KEEPS.format(flags), path)
 
@@ -158,7 +158,7 @@ def test_what_is_written_beside_a_late_opener_is_the_session(world, conversation
 
 def test_a_late_pager_costs_no_rewrite(world, conversation, late):
     """Whoever only reads the old file on neither undoes the exchange nor keeps the file there."""
-    path = two_turns(world, conversation)
+    path = write_two_turns(world, conversation)
     opener = late(KEEPS.format("os.O_RDONLY").replace("1.2", "60"), path)
 
     report = world.scan(keep_recent=0)
@@ -171,7 +171,7 @@ def test_a_late_pager_costs_no_rewrite(world, conversation, late):
 
 def test_of_two_histories_written_anew_none_is_thrown_away(world, conversation, monkeypatch):
     """Where the session was written anew as well, later, that stays and the other stays beside."""
-    path = two_turns(world, conversation)
+    path = write_two_turns(world, conversation)
     settle, temporaries = retire.retire, []
 
     def settling_late(place, **keywords):

@@ -22,7 +22,7 @@ import pytest
 
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import exchange, leases, retire
-from building.processes import PATIENCE, WORKERS
+from building.processes import TIMEOUT, WORKERS
 from building.world import World, dump
 from proofs.agent_packages import node_binary
 
@@ -209,7 +209,7 @@ def hammer(world, monkeypatch, style, seconds):
     seen["longest_ms"] = max(one["longest_ms"] for one in told)
     seen["snapshots"] = watched["snapshots"]
     world.restore_all(pristine=True)
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     while seen["placeholders"] < seen["turns"] and time.monotonic() < until:
         world.scan(keep_recent=0, keep_after_restore_seconds=0)
         seen["placeholders"] = session.read_bytes().count(b"[[extracted-")

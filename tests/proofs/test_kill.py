@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-from building.processes import WORKERS, trial
+from building.processes import WORKERS, run_trial
 from building.world import Conversation
 
 WORKER = WORKERS / "killing.py"
@@ -81,7 +81,7 @@ def found(trials, scenario, fault, extent="kinds"):
         if not (told := place.with_suffix(".json")).exists():
             shutil.rmtree(place, ignore_errors=True)
             sessions(place / "world/agents/main/sessions", 1 + (scenario in TWO_SESSIONS))
-            told.write_text(trial(WORKER, place, scenario, fault, extent))
+            told.write_text(run_trial(WORKER, place, scenario, fault, extent))
     report = json.loads(told.read_text().splitlines()[-1])
     print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
     return report

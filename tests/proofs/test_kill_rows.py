@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from building.processes import WORKERS, trial
+from building.processes import WORKERS, run_trial
 
 PROOF = pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))
 WORKER = WORKERS / "killing_rows.py"
@@ -36,7 +36,7 @@ def test_nothing_is_lost_wherever_it_stops(tmp_path, scenario, fault, extent):
     nothing stands beside the agent's database; doing it again ends as if nothing had happened;
     undoing everything gives back the original columns.
     """
-    report = json.loads(trial(WORKER, tmp_path, scenario, fault, extent).splitlines()[-1])
+    report = json.loads(run_trial(WORKER, tmp_path, scenario, fault, extent).splitlines()[-1])
     print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
 
     assert report["bad"] == []

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.formats import FORMATS
-from building import removal
-from building.readings import entries, survey
+from building import uninstall
+from building.format_reading import entries, survey
 from building.world import TOP
 from proofs.live.claude import NEWEST, ClaudeCode, printing, reading, started_by, writing
 from proofs.live.messages import Messages
@@ -353,7 +353,7 @@ def test_removal_right_after_a_turn_restores_the_session(tmp_path):
         assert pruned(claude.path)
         claude.turn([printing("turn 1")])
         time.sleep(1)
-        removal.remove(claude.environment)
+        uninstall.run_documented_commands(claude.environment)
 
         assert pruned(claude.path) == set()
         assert not (tmp_path / "state").exists()

@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from building import removal
+from building import uninstall
 from proofs.live.gateway import OpenClaw, printing, running
 from proofs.live.model import Model
 from proofs.live.program import ours, wait
@@ -92,7 +92,7 @@ def test_removal_right_after_a_turn_restores_the_session(tmp_path, start):
         assert b"[[extracted-" in claw.path.read_bytes()
         claw.turn([printing("the second turn")])
         time.sleep(1)
-        removal.remove(claw.environment)
+        uninstall.run_documented_commands(claw.environment)
 
         assert b"[[extracted-" not in claw.path.read_bytes()
         assert not (tmp_path / "state").exists()

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from building.processes import ROOT, document, run
+from building.processes import ROOT, json_output, run
 from building.world import Conversation, dump
 
 MB = 1 << 20
@@ -98,7 +98,7 @@ def test_no_line_takes_more_memory_than_is_stated(world, allowed, monkeypatch, t
         program=(sys.executable, str(tmp_path / "measured.py")),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
-    report = document(done)
+    report = json_output(done)
     changed = {one["session"] for one in report["sessions"] if one["outcome"] == "changed"}
     print(f"peak {int(peak.read_text()) // 1024} MB over {len(LINES)} kinds of lines; {ROOT=}")
 

@@ -6,7 +6,7 @@ import pytest
 
 from brainsurgeon.model.text import iso
 from building.prompt_cache import PromptCache
-from building.world import Clock, Conversation, last_changed
+from building.world import Clock, Conversation, set_mtime
 
 START = 1_795_000_000
 SYSTEM = "s" * 40_000
@@ -30,7 +30,7 @@ class Agent:
         entry = {**self.talk.lines[-1], "timestamp": iso(self.clock.now)}
         with open(self.path, "ab") as file:
             file.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
-        last_changed(self.path, self.clock.now)
+        set_mtime(self.path, self.clock.now)
 
     def _call(self, add):
         lines = self.path.read_bytes().splitlines()[1:]

@@ -14,8 +14,8 @@ from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.status import check, status
 from brainsurgeon.planning.retention import MISSING
 from brainsurgeon.sessions.discovery import LINK
-from building.alike import generic_log, own_id, three, write
 from building.claw import GATEWAY, ClawWorld
+from building.file_moves import generic_log, with_own_id, write_old_session, write_three_sessions
 from building.world import dump
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -26,12 +26,12 @@ DAY = 86_400
 @pytest.fixture
 def files(world):
     """Let two sessions of one agent be pruned, and one of another, and be known to retention."""
-    return pruned(world, own_id)
+    return pruned(world, with_own_id)
 
 
 def pruned(world, session):
     """Let three sessions be pruned, and be known to retention; return what they said."""
-    files = three(world, session)
+    files = write_three_sessions(world, session)
     assert world.scan().values_extracted == 3
     a_run(world)
     return files
@@ -194,10 +194,12 @@ def rotated_and_compressed(world, path):
     """Compress a log, and begin a new one in its place; return what takes it out of the archive."""
     archive = path.with_name(f"{path.name}.1.gz")
     archive.write_bytes(gzip.compress(path.read_bytes()))
-    write(path, (generic_log if b"msg-1" in path.read_bytes() else own_id)("the new one"))
+    write_old_session(
+        path, (generic_log if b"msg-1" in path.read_bytes() else with_own_id)("the new one")
+    )
 
     def back():
-        write(path, gzip.decompress(archive.read_bytes()))
+        write_old_session(path, gzip.decompress(archive.read_bytes()))
         archive.unlink()
 
     return back
@@ -209,7 +211,7 @@ def moved_out_of_the_root(world, path):
     return lambda: away.rename(path)
 
 
-@pytest.mark.parametrize("session", [own_id, generic_log])
+@pytest.mark.parametrize("session", [with_own_id, generic_log])
 @pytest.mark.parametrize("hide", [renamed_to_bak, rotated_and_compressed, moved_out_of_the_root])
 def test_what_has_another_name_is_kept_for_a_month(world, session, hide):
     """A backup, a compressed log, a session elsewhere: what comes back in time is restored."""
@@ -221,7 +223,7 @@ def test_what_has_another_name_is_kept_for_a_month(world, session, hide):
     is_undone(world, files)
 
 
-@pytest.mark.parametrize("session", [own_id, generic_log])
+@pytest.mark.parametrize("session", [with_own_id, generic_log])
 @pytest.mark.parametrize("hide", [renamed_to_bak, rotated_and_compressed, moved_out_of_the_root])
 def test_what_expires_is_announced_a_week_before(world, session, hide):
     """`status --check` names it for seven days; it goes where the root is there and known."""

@@ -15,21 +15,21 @@ import pytest
 from brainsurgeon.lookup.scope import Scope, bound
 from brainsurgeon.mcp_server.answering import answer
 from brainsurgeon.operations import store as store_care
-from building.alike import (
-    aged,
+from building.file_moves import (
+    add_fork,
     contents_exchanged,
     exchanged_by_links,
-    forked,
     generic_log,
     inodes_exchanged,
-    own_id,
-    same_id,
-    three,
-    write,
+    make_old,
+    with_own_id,
+    with_same_id,
+    write_old_session,
+    write_three_sessions,
 )
-from building.tool import OTHER, SESSION
-from building.turns import long_turn
-from building.world import LATER, Conversation, World, dump, pin, text_of
+from building.mcp_agent import OTHER, SESSION
+from building.turns import add_long_turn
+from building.world import LATER, Conversation, World, dump, entry_text, pin
 
 # Values of the session that another agent would like to see.
 VALUES = 10
@@ -51,8 +51,8 @@ def secrets(count=VALUES, whose="the owner", session=SESSION):
 @pytest.fixture
 def owner(world):
     """Let the session of one agent be pruned, and one of another agent; return the first."""
-    path, _ = write(world.directory / f"{SESSION}.jsonl", secrets())
-    write(strangers(world) / "own.jsonl", secrets(1, STRANGER, OTHER))
+    path, _ = write_old_session(world.directory / f"{SESSION}.jsonl", secrets())
+    write_old_session(strangers(world) / "own.jsonl", secrets(1, STRANGER, OTHER))
     assert world.scan().values_extracted == VALUES + 1
     return path
 
@@ -80,7 +80,7 @@ def copied(world, path):
 
 
 def forked_there(world, path):
-    child, _ = forked({path: path.read_bytes()}, path, "a-fork")
+    child, _ = add_fork({path: path.read_bytes()}, path, "a-fork")
     child.rename(strangers(world) / child.name)
 
 
@@ -123,7 +123,7 @@ def test_nothing_of_another_agent_is_given(world, owner, lies, scanned, monkeypa
     after = {path: path.read_bytes() for path in world.root.rglob("*.jsonl")}
     own = strangers(world) / "own.jsonl"
     assert {path for path in after if after[path] != before[path]} <= {own}
-    assert f"secret 0 of {STRANGER}" in text_of(own, "00000003")
+    assert f"secret 0 of {STRANGER}" in entry_text(own, "00000003")
 
 
 @pytest.mark.parametrize("scanned", [False, True])
@@ -165,7 +165,7 @@ def test_a_file_keeps_its_values_with_its_last_name(world, owner):
 @pytest.mark.parametrize("scanned", [False, True])
 def test_a_directory_of_links_comes_back(world, scanned):
     """`cp -al` of an agent; then each of the two goes on by itself, and each is restored."""
-    files = three(world, own_id)
+    files = write_three_sessions(world, with_own_id)
     assert world.scan().values_extracted == 3
     shutil.copytree(world.root / "main", world.root / "copy", copy_function=os.link)
     copies = {
@@ -180,7 +180,7 @@ def test_a_directory_of_links_comes_back(world, scanned):
         path: before[world.directory / path.name] for path in copies
     }
     for path in copies:
-        aged(shutil.copy2(path, path.with_suffix(".new")).rename(path))
+        make_old(shutil.copy2(path, path.with_suffix(".new")).rename(path))
     if scanned:
         world.scan()
 
@@ -192,7 +192,7 @@ def test_a_directory_of_links_comes_back(world, scanned):
 @pytest.mark.parametrize("scanned", [False, True])
 def test_agents_with_one_session_id_that_exchange_sessions(world, exchange, scanned):
     """Neither gets a value of the other by the tool, nor into its file; the user gets each."""
-    files = three(world, same_id)
+    files = write_three_sessions(world, with_same_id)
     assert world.scan().values_extracted == 3
     one, two, three_ = files
     files = {two: files[two], **exchange(world, {one: files[one], three_: files[three_]})}
@@ -214,7 +214,7 @@ def test_agents_with_one_session_id_that_exchange_sessions(world, exchange, scan
 @pytest.mark.parametrize("scanned", [False, True])
 def test_agents_with_one_session_id_that_exchange_inodes(world, scanned):
     """Each is shown its own value by the tool, and gets it back."""
-    files = three(world, same_id)
+    files = write_three_sessions(world, with_same_id)
     assert world.scan().values_extracted == 3
     one, two, three_ = files
     files = {two: files[two], **inodes_exchanged(world, {one: files[one], three_: files[three_]})}
@@ -241,7 +241,7 @@ def two_values():
 
 def test_an_entry_with_values_of_two_agents_is_restored_by_the_user(world):
     """A copy in which more of an entry was extracted: its agent gets its own value shown alone."""
-    path, said = write(world.directory / f"{SESSION}.jsonl", two_values())
+    path, said = write_old_session(world.directory / f"{SESSION}.jsonl", two_values())
     assert world.scan(min_value_length=1500).values_extracted == 1
     copy = strangers(world) / path.name
     copy.parent.mkdir(parents=True)
@@ -261,10 +261,10 @@ def test_an_entry_with_values_of_two_agents_is_restored_by_the_user(world):
 def test_a_turn_with_values_of_two_agents_is_not_shown_to_one(world):
     """A turn of a copy that is archived there holds placeholders of the owner: they stay."""
     one = Conversation(SESSION)
-    prompt, closing = long_turn(one, calls=30, text="secret of the owner " * 100)
+    prompt, closing = add_long_turn(one, calls=30, text="secret of the owner " * 100)
     for _ in range(3):
         one.turn("short")
-    path, said = write(world.directory / f"{SESSION}.jsonl", one)
+    path, said = write_old_session(world.directory / f"{SESSION}.jsonl", one)
     assert world.scan().values_extracted > 0
     copy = strangers(world) / path.name
     copy.parent.mkdir(parents=True)
@@ -287,7 +287,7 @@ def test_a_turn_with_values_of_two_agents_is_not_shown_to_one(world):
 def random_ids(secret):
     dice = random.Random(secret)
     ids = {}
-    text = own_id(secret).decode()
+    text = with_own_id(secret).decode()
     for number in range(1, 9):
         ids[f"{number:08x}"] = f"{dice.randrange(1 << 32):08x}"
     for old, new in ids.items():
@@ -317,17 +317,23 @@ LOGS = [random_ids, dated, dated_within]
 @pytest.mark.parametrize("put_back_again", [False, True])
 def test_a_backup_of_the_store_that_is_put_back(world, session, put_back_again):
     """What it does not know is named and stays; nothing gets the value of something else."""
-    said = dict(write(world.directory / f"{n}.jsonl", session(f"known {n}")) for n in range(3))
+    said = dict(
+        write_old_session(world.directory / f"{n}.jsonl", session(f"known {n}")) for n in range(3)
+    )
     assert world.scan().values_extracted == 3
     world.close()
     shutil.copytree(world.state, world.base / "backup")
-    late = dict(write(world.directory / f"{n}.jsonl", session(f"late {n}")) for n in range(3, 6))
+    late = dict(
+        write_old_session(world.directory / f"{n}.jsonl", session(f"late {n}")) for n in range(3, 6)
+    )
     assert world.scan().values_extracted == 3
     world.close()
     world.state.rename(world.base / "newer")
     shutil.copytree(world.base / "backup", world.state)
     cut = {path: path.read_bytes() for path in late}
-    new = dict(write(world.directory / f"{n}.jsonl", session(f"new {n}")) for n in range(6, 9))
+    new = dict(
+        write_old_session(world.directory / f"{n}.jsonl", session(f"new {n}")) for n in range(6, 9)
+    )
     assert world.scan().values_extracted == 3
     done = world.restore_all(pristine=True)
 
@@ -344,17 +350,17 @@ def test_a_backup_of_the_store_that_is_put_back(world, session, put_back_again):
 
 def test_a_backup_that_is_put_back_gives_out_other_placeholders(world):
     """Entries that are only numbered, without times, are told apart by our numbers."""
-    write(world.directory / "0.jsonl", generic_log("known"))
+    write_old_session(world.directory / "0.jsonl", generic_log("known"))
     assert world.scan().values_extracted == 1
     world.close()
     backup = shutil.copy2(world.state / "store.db", world.base / "backup.db")
-    late, _ = write(world.directory / "1.jsonl", generic_log("late"))
+    late, _ = write_old_session(world.directory / "1.jsonl", generic_log("late"))
     assert world.scan().values_extracted == 1
     world.close()
     with store_care.replacing_store(world.settings(), str(backup)) as (_, carry_out):
         carry_out(LATER)
     cut = late.read_bytes()
-    new, said = write(world.directory / "2.jsonl", generic_log("new"))
+    new, said = write_old_session(world.directory / "2.jsonl", generic_log("new"))
     assert world.scan().values_extracted == 1
     world.restore_all(pristine=True)
 
@@ -368,7 +374,9 @@ def test_two_stores_on_one_root_scan_by_turns(world, session):
     second.root = world.root
     files = {}
     for number in range(6):
-        path, said = write(world.directory / f"{number}.jsonl", session(f"secret {number}"))
+        path, said = write_old_session(
+            world.directory / f"{number}.jsonl", session(f"secret {number}")
+        )
         files[path] = said
         assert (world, second)[number % 2].scan().values_extracted == 1
         assert (second, world)[number % 2].scan().values_extracted == 0
@@ -390,11 +398,11 @@ def test_two_stores_on_one_root_scan_by_turns(world, session):
 
 def test_a_field_that_the_user_set_in_another_log_stays(world):
     """Where entries are only numbered, the same bytes in another line are not of ours."""
-    path, said = write(world.directory / "0.jsonl", generic_log("one", time="one"))
+    path, said = write_old_session(world.directory / "0.jsonl", generic_log("one", time="one"))
     assert not pin(world, "msg-3", False, session="main/0").pending
     lines = generic_log("two", time="two").splitlines(keepends=True)
     lines[2] = lines[2].replace(b"}\n", b',"_extractable":false}\n')
-    other, own = write(world.directory / "1.jsonl", b"".join(lines))
+    other, own = write_old_session(world.directory / "1.jsonl", b"".join(lines))
     copy = shutil.copy2(path, path.with_name("copy.jsonl"))
     world.restore_all(pristine=True)
 

@@ -24,16 +24,16 @@ from building.exchange import (
     OLD,
     REWRITE,
     TEMPORARY,
-    append,
-    found_at,
-    interrupted,
-    names,
+    append_bytes,
+    begin_interrupted_rewrite,
+    directory_names,
+    discovered,
     replace,
-    settle,
-    swap,
+    replace_by_rename,
+    retire_old_file,
 )
 from building.processes import wait_until
-from building.world import two_turns
+from building.world import write_two_turns
 
 NEXT = b'{"id":5,"next":true}\n'
 # The whole history as an agent writes it from memory, of another length than ours.
@@ -51,7 +51,7 @@ def exchanged(world, path):
     new.write_bytes(NEW)
     status = path.stat()
     os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
-    interrupted(world, path, new)
+    begin_interrupted_rewrite(world, path, new)
     directory = os.open(path.parent, os.O_RDONLY)
     leases.exchange(directory, TEMPORARY, NAME)
     os.close(directory)
@@ -62,12 +62,12 @@ def exchanged(world, path):
 
 @pytest.mark.parametrize("what", ["the sync fails", "there is no room to move it"])
 def test_a_line_survives_a_failure_on_the_way_back(
-    session, path, puppet, second_puppet, race, impatient, monkeypatch, what
+    session, path, other_process, second_process, race, short_closing_wait, monkeypatch, what
 ):
     """One agent keeps the old file, another writes into the new one: that is never removed."""
-    race.before = lambda: race.opens(puppet, session.descriptor, path, APPEND)
+    race.before = lambda: race.opens(other_process, session.descriptor, path, APPEND)
     race.after = lambda: race.opens(
-        second_puppet, race.leased[0], path, APPEND, SAY_NEXT, "os.close(fd)"
+        second_process, race.leased[0], path, APPEND, SAY_NEXT, "os.close(fd)"
     )
     fsync = os.fsync
 
@@ -87,7 +87,7 @@ def test_a_line_survives_a_failure_on_the_way_back(
     with pytest.raises(OSError, match=r"I/O|full"):
         replace(session)
     for _ in range(3):
-        second_puppet.hear()
+        second_process.hear()
 
     assert NEXT in everything(path)
 
@@ -102,11 +102,11 @@ def interruptible():
 
 @pytest.mark.usefixtures("interruptible")
 def test_a_line_survives_an_interrupt_on_the_way_back(
-    session, path, puppet, second_puppet, race, impatient, monkeypatch
+    session, path, other_process, second_process, race, short_closing_wait, monkeypatch
 ):
     """Ctrl-C while an opener of the new file is waited for: what it writes then is kept."""
-    race.before = lambda: race.opens(puppet, session.descriptor, path, APPEND)
-    race.after = lambda: race.opens(second_puppet, race.leased[0], path, APPEND)
+    race.before = lambda: race.opens(other_process, session.descriptor, path, APPEND)
+    race.after = lambda: race.opens(second_process, race.leased[0], path, APPEND)
     exchange = leases.exchange
 
     def exchanging(*both):
@@ -117,8 +117,8 @@ def test_a_line_survives_an_interrupt_on_the_way_back(
     monkeypatch.setattr(leases, "exchange", exchanging)
     with pytest.raises(KeyboardInterrupt):
         replace(session)
-    second_puppet.hear()
-    second_puppet.ask(SAY_NEXT)
+    second_process.hear()
+    second_process.ask(SAY_NEXT)
 
     assert NEXT in everything(path)
 
@@ -127,13 +127,13 @@ def test_a_line_survives_an_interrupt_on_the_way_back(
     "error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()], ids=["full disk", "interrupt"]
 )
 def test_recovery_moves_the_line_after_a_failed_way_back(
-    world, conversation, puppet, second_puppet, race, impatient, monkeypatch, error
+    world, conversation, other_process, second_process, race, short_closing_wait, monkeypatch, error
 ):
     """Stopped before a line was moved over, the next recovery moves it, and ends the rewrite."""
-    one = two_turns(world, conversation)
-    race.before = lambda: race.opens(puppet, race.leased[1], one, APPEND)
+    one = write_two_turns(world, conversation)
+    race.before = lambda: race.opens(other_process, race.leased[1], one, APPEND)
     race.after = lambda: race.opens(
-        second_puppet, race.leased[0], one, APPEND, SAY_NEXT, "os.close(fd)"
+        second_process, race.leased[0], one, APPEND, SAY_NEXT, "os.close(fd)"
     )
     move = retire.append
 
@@ -147,8 +147,8 @@ def test_recovery_moves_the_line_after_a_failed_way_back(
     except KeyboardInterrupt:
         assert isinstance(error, KeyboardInterrupt)
     recover.recover(world.store)
-    puppet.kill()
-    second_puppet.kill()
+    other_process.kill()
+    second_process.kill()
     recover.recover(world.store)
     world.restore_all(pristine=True, abandoned_after_seconds=0)
 
@@ -158,12 +158,12 @@ def test_recovery_moves_the_line_after_a_failed_way_back(
 
 
 def test_a_history_in_the_new_file_wins_though_the_old_grew(
-    session, path, puppet, second_puppet, race, impatient, monkeypatch
+    session, path, other_process, second_process, race, short_closing_wait, monkeypatch
 ):
     """One agent writes all anew into the new file; the other's last line follows it."""
-    race.before = lambda: race.opens(puppet, session.descriptor, path, APPEND)
+    race.before = lambda: race.opens(other_process, session.descriptor, path, APPEND)
     race.after = lambda: race.opens(
-        second_puppet, race.leased[0], path, REWRITE, f"os.write(fd, {ANEW!r})", "os.close(fd)"
+        second_process, race.leased[0], path, REWRITE, f"os.write(fd, {ANEW!r})", "os.close(fd)"
     )
     wait = retire._wait_until_closed
 
@@ -171,10 +171,10 @@ def test_a_history_in_the_new_file_wins_though_the_old_grew(
         certain = wait(descriptor, deadline)
         if race.exchanges == 2:
             monkeypatch.setattr(retire, "_wait_until_closed", wait)
-            puppet.hear()
+            other_process.hear()
             time.sleep(0.02)
-            puppet.ask(SAY_NEXT)
-            puppet.ask("os.close(fd)")
+            other_process.ask(SAY_NEXT)
+            other_process.ask("os.close(fd)")
         return certain
 
     monkeypatch.setattr(retire, "_wait_until_closed", waiting_once)
@@ -182,15 +182,15 @@ def test_a_history_in_the_new_file_wins_though_the_old_grew(
         replace(session)
 
     assert path.read_bytes() == ANEW + NEXT
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_who_had_found_the_new_file_when_it_went_is_waited_for(
-    session, path, puppet, second_puppet, race, impatient, monkeypatch
+    session, path, other_process, second_process, race, short_closing_wait, monkeypatch
 ):
     """An opener between looking the name up and opening writes into a file that is kept."""
-    race.before = lambda: race.opens(puppet, session.descriptor, path, APPEND)
-    race.after = lambda: second_puppet.ask(
+    race.before = lambda: race.opens(other_process, session.descriptor, path, APPEND)
+    race.after = lambda: second_process.ask(
         f"globals().update(found=os.open({str(path)!r}, os.O_PATH))"
     )
     swap = leases.exchange
@@ -198,7 +198,7 @@ def test_who_had_found_the_new_file_when_it_went_is_waited_for(
     def exchanging(*both):
         swap(*both)
         if race.exchanges == 2:
-            second_puppet.say(
+            second_process.say(
                 "(time.sleep(0.003), globals().update(fd=os.open(f'/proc/self/fd/{found}',"
                 f" os.O_WRONLY | os.O_APPEND)), {SAY_NEXT}, os.close(fd))"
             )
@@ -214,7 +214,7 @@ def test_who_had_found_the_new_file_when_it_went_is_waited_for(
     monkeypatch.setattr(leases, "exchange", exchanging)
     with pytest.raises(RefusedError):
         replace(session)
-    second_puppet.hear()
+    second_process.hear()
 
     assert NEXT in everything(path)
 
@@ -227,13 +227,13 @@ def test_what_was_moved_before_a_failure_is_not_moved_again(
     world, conversation, monkeypatch, fails
 ):
     """Stopped between moving a line and removing the old file, recovery does not move it twice."""
-    one = two_turns(world, conversation)
+    one = write_two_turns(world, conversation)
     settle_now = retire.retire
 
     def settling_late(place, **keywords):
-        append(one.with_name(place.temporary), LATE)
+        append_bytes(one.with_name(place.temporary), LATE)
         time.sleep(0.02)  # the clock of files is a coarse one
-        append(one, NEXT)
+        append_bytes(one, NEXT)
         real = getattr(os, fails)
 
         def failing(*arguments, **options):
@@ -260,26 +260,28 @@ def test_a_session_from_the_future_is_given_back_as_well(path, ahead):
     """What was written anew wins also where the session's time lies ahead of the clock."""
     moment = time.time_ns() + ahead * 10**9
     os.utime(path, ns=(moment, moment))
-    with open_session(found_at(path)) as opened:
+    with open_session(discovered(path)) as opened:
         done = replace(opened)
         path.with_name(TEMPORARY).write_bytes(ANEW)
-        settle(opened, done)
+        retire_old_file(opened, done)
 
     assert path.read_bytes() == ANEW
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
-def test_a_writer_in_its_open_at_the_last_look_is_waited_for(session, path, puppet, monkeypatch):
+def test_a_writer_in_its_open_at_the_last_look_is_waited_for(
+    session, path, other_process, monkeypatch
+):
     """Somebody whom our own lease keeps from writing is seen before the old file goes."""
     done = replace(session)
     old = str(path.with_name(TEMPORARY))
-    puppet.ask(f"globals().update(found=os.open({old!r}, os.O_PATH))")
+    other_process.ask(f"globals().update(found=os.open({old!r}, os.O_PATH))")
     tail_of = retire.tail_of
 
     def looking(*arguments):
         found = tail_of(*arguments)
         monkeypatch.setattr(retire, "tail_of", tail_of)
-        puppet.say(
+        other_process.say(
             "(globals().update(fd=os.open(f'/proc/self/fd/{found}', os.O_WRONLY | os.O_APPEND)),"
             f" {SAY_NEXT}, os.close(fd))"
         )
@@ -287,21 +289,21 @@ def test_a_writer_in_its_open_at_the_last_look_is_waited_for(session, path, pupp
         return found
 
     monkeypatch.setattr(retire, "tail_of", looking)
-    settle(session, done, patience=2)
-    puppet.hear()
+    retire_old_file(session, done, patience=2)
+    other_process.hear()
 
     assert NEXT in path.read_bytes()
 
 
 def test_a_line_moved_by_half_is_taken_back(
-    session, path, puppet, second_puppet, race, patient, monkeypatch
+    session, path, other_process, second_process, race, long_closing_wait, monkeypatch
 ):
     """Where the disk fills up while a late line is moved, no other is glued to its half."""
     race.before = lambda: race.opens(
-        puppet, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})", "os.close(fd)"
+        other_process, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})", "os.close(fd)"
     )
     race.after = lambda: race.opens(
-        second_puppet, race.leased[0], path, APPEND, "time.sleep(0.02)", SAY_NEXT, "os.close(fd)"
+        second_process, race.leased[0], path, APPEND, "time.sleep(0.02)", SAY_NEXT, "os.close(fd)"
     )
     write, ends = retire.write, []
 
@@ -316,7 +318,7 @@ def test_a_line_moved_by_half_is_taken_back(
         replace(session, filled=lambda _, both: ends.append(both))
     monkeypatch.setattr(retire, "write", write)
     for _ in range(4):
-        second_puppet.hear()
+        second_process.hear()
     retire.retire(
         FilePair(session.directory, NAME, TEMPORARY, ends[0]), deadline=time.monotonic() + 1,
         leased=session.descriptor,
@@ -335,18 +337,18 @@ def test_recovery_keeps_what_was_written_anew_after_a_crash(world, path, then):
     path.with_name(TEMPORARY).write_bytes(ANEW)
     time.sleep(0.02)
     if then == "appends":
-        append(path, NEXT)
+        append_bytes(path, NEXT)
     recover.recover(world.store)
 
     assert waiting(world.store) == []
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
     assert path.read_bytes() == ANEW + NEXT * (then == "appends")
 
 
 def test_lines_of_a_session_that_is_gone_after_a_crash_are_kept(world, path):
     """It may have been deleted or moved: its old file is named until somebody removes it."""
     exchanged(world, path)
-    append(path.with_name(TEMPORARY), LATE)
+    append_bytes(path.with_name(TEMPORARY), LATE)
     path.unlink()
     first, second = recover.recover(world.store), recover.recover(world.store)
     kept = path.with_name(TEMPORARY)
@@ -363,31 +365,31 @@ def test_lines_written_while_a_file_is_displaced_follow_it(world, path):
     """Killed with the agent's own new file under our name: lines by name since then are moved."""
     new = path.with_name(TEMPORARY)
     new.write_bytes(NEW)
-    interrupted(world, path, new)
-    swap(path, ANEW)
+    begin_interrupted_rewrite(world, path, new)
+    replace_by_rename(path, ANEW)
     directory = os.open(path.parent, os.O_RDONLY)
     leases.exchange(directory, TEMPORARY, NAME)
     os.close(directory)
-    append(path, NEXT)
+    append_bytes(path, NEXT)
     recover.recover(world.store)
 
     assert path.read_bytes() == ANEW + NEXT
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_a_session_deleted_while_displaced_stays_deleted(world, path):
     """Killed with the agent's own new file under our name; then the session was deleted."""
     new = path.with_name(TEMPORARY)
     new.write_bytes(NEW)
-    interrupted(world, path, new)
-    swap(path, b"{}\n" * 9)
+    begin_interrupted_rewrite(world, path, new)
+    replace_by_rename(path, b"{}\n" * 9)
     directory = os.open(path.parent, os.O_RDONLY)
     leases.exchange(directory, TEMPORARY, NAME)
     os.close(directory)
     path.unlink()
     recover.recover(world.store)
 
-    assert names(path) == [TEMPORARY]
+    assert directory_names(path) == [TEMPORARY]
     [ended] = world.store.journal.open_rewrites()
     assert ended.ended_at is not None
 
@@ -395,7 +397,7 @@ def test_a_session_deleted_while_displaced_stays_deleted(world, path):
 def test_a_root_that_is_not_mounted_yet_keeps_its_open_rewrites(world, path):
     """Recovery before the filesystem is there leaves the journal's row for the next run."""
     exchanged(world, path)
-    append(path.with_name(TEMPORARY), LATE)
+    append_bytes(path.with_name(TEMPORARY), LATE)
     root = path.parent
     root.rename(root.with_name("unmounted"))
     first = recover.recover(world.store)
@@ -404,5 +406,5 @@ def test_a_root_that_is_not_mounted_yet_keeps_its_open_rewrites(world, path):
 
     assert "left for the next run" in first[0].what
     assert path.read_bytes() == NEW + LATE
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
     assert waiting(world.store) == []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.operations.cat import cat
 from brainsurgeon.sessions import retire
-from building.swaps import swaps
+from building.version_diff import replaced_values
 from building.world import LONG_AGO
 
 EXAMPLES = 150
@@ -218,7 +218,7 @@ def test_any_bytes_come_back(world, monkeypatch):
             pruned = path.read_bytes()
 
             assert report.files_failed == 0
-            assert len(swaps(data, pruned)) == report.values_extracted
+            assert len(replaced_values(data, pruned)) == report.values_extracted
 
             printed = b"".join(cat(world.settings(), world.store, str(path), world.clock()))
             if twice:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from building.processes import bound
+from building.processes import program_for
 from building.world import SAMPLES, TOP, Conversation, copy_tree
 
 PAGES = [TOP / "README.md", *sorted((TOP / "deploy" / "docs").glob("*.md"))]
@@ -47,7 +47,7 @@ def samples(world):
     pi = world.root / "pi" / "sessions"
     pi.mkdir(parents=True)
     shutil.copy(SAMPLES / "pi" / "large-session.derived-v3.jsonl", pi / "large-session.jsonl")
-    return bound(world, min_reclaim="1%")
+    return program_for(world, min_reclaim="1%")
 
 
 def test_what_the_demonstration_shows_is_what_it_prints(own_home):
@@ -86,7 +86,7 @@ def test_what_is_shown_of_a_relief_is_what_is_printed(world):
     for number in range(40):
         one.turn("x" * (400 * number + 8_000), tool="exec" if number % 3 else "read")
     world.put(f"{ident}.jsonl", one.bytes())
-    printed = bound(world)("relieve", "main/0f3c").stdout.decode().splitlines()
+    printed = program_for(world)("relieve", "main/0f3c").stdout.decode().splitlines()
 
     lines = block("relieve main/0f3c   ")
     assert [shape(line) for line in answers(lines, "relieve main/0f3c   ")] == [

@@ -6,7 +6,7 @@ import pytest
 
 from brainsurgeon.formats.claude_code import NO_CONTENT
 from building.claude import ClaudeConversation, ClaudeWorld
-from building.processes import document, run
+from building.processes import json_output, run
 from building.world import pin
 
 WORLD = ClaudeWorld
@@ -77,7 +77,7 @@ def test_a_refused_session_is_mended_or_named(world, pinned):
         pin(world, ids[0], False)
     config = world.config_file(keep_recent=100)
     done = run("relieve", path.stem, "--signatures", "--json", "--config", config)
-    told = document(done)
+    told = json_output(done)
 
     assert done.returncode == pinned
     assert standing(path) == (pinned, 6 - pinned)

@@ -8,7 +8,7 @@ from brainsurgeon.errors import ChangedError
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.show import show
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, UNFIT
-from building.world import Clock, Conversation, append, entry, fork, pin
+from building.world import Clock, Conversation, append, fork, pin, read_entry
 
 SIGNS = "claude-fable-5-1"
 EMPTY = {"type": "thinking", "thinking": "", "thinkingSignature": ""}
@@ -102,7 +102,7 @@ def test_a_value_put_back_takes_newer_signatures_out(world, talk):
 
     world.restore(result)
 
-    assert entry(path, result)["message"]["content"][0]["text"] == "result 0 " * 300
+    assert read_entry(path, result)["message"]["content"][0]["text"] == "result 0 " * 300
     assert thoughts(path) == ["sig-0a"]
 
 
@@ -119,7 +119,7 @@ def test_a_signature_goes_back_only_where_it_fits(world, talk):
     world.restore(result)
     world.restore(answer)
 
-    assert entry(path, answer)["message"]["content"][0] == thought("0b")
+    assert read_entry(path, answer)["message"]["content"][0] == thought("0b")
     assert thoughts(path) == ["sig-0a", "sig-0b"]
 
 
@@ -162,10 +162,10 @@ def test_thinking_that_leaves_by_the_rules_leaves_no_text(world, talk):
 
     assert world.scan().values_extracted == 1
 
-    assert entry(path, ident)["message"]["content"][0] == EMPTY
+    assert read_entry(path, ident)["message"]["content"][0] == EMPTY
     assert b"[[extracted-" not in path.read_bytes()
     world.restore(ident)
-    assert entry(path, ident)["message"]["content"][0] == long
+    assert read_entry(path, ident)["message"]["content"][0] == long
 
 
 def stuck(talk, how):

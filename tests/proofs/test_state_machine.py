@@ -45,9 +45,9 @@ from brainsurgeon.rewrite import recover, tail
 from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.store import open_store
 from brainsurgeon.store.database import key_path_text
-from building.rows_machine import WithRows
-from building.swaps import differences
+from building.rows_machine import RowRules
 from building.turns import folding
+from building.version_diff import differences
 from building.world import World, dump
 
 DAY = 86_400
@@ -1094,7 +1094,7 @@ def _put(value, place, new):
     _at(value, [str(step) for step in place[:-1]])[place[-1]] = new
 
 
-class AgentsWithRows(WithRows, Agents):
+class AgentsWithRows(RowRules, Agents):
     """The same world, and an agent with a database."""
 
     keys, figures = KEYS, figures

@@ -6,8 +6,8 @@ import pytest
 
 from brainsurgeon.model.turns import PICTURE, RATE
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld
-from building.requests import SESSIONS, said, thought
-from building.turns import folding, long_turn
+from building.model_requests import SESSIONS, add_answer, thinking_block
+from building.turns import add_long_turn, folding
 from building.world import SAMPLES, Conversation, sql
 from proofs.agent_readers import AGENTS, VIEW, build_reader
 
@@ -71,16 +71,18 @@ def test_screenshots_thinking_and_details_count_as_they_are_sent(world, look, ke
     for number in range(4):
         talk.user("look at it")
         call = {"type": "toolCall", "id": f"c{number}", "name": "read", "arguments": {"path": "p"}}
-        said(talk, [thought("it", "reasoning_content"), call], "openai-completions", "toolUse")
+        add_answer(
+            talk, [thinking_block("it", "reasoning_content"), call], "openai-completions", "toolUse"
+        )
         talk.entry(message={
             "role": "toolResult", "toolCallId": f"c{number}", "toolName": "read", "isError": False,
             "content": [{"type": "text", "text": "a picture"}, picture],
             "details": {"shown": "d" * 9000}, "timestamp": 1,
         })  # fmt: skip
-        said(talk, [{"type": "text", "text": "seen"}], "openai-completions")
+        add_answer(talk, [{"type": "text", "text": "seen"}], "openai-completions")
     for _ in range(4):
-        long_turn(talk)
-    said(talk, [{"type": "text", "text": "bye"}], "openai-completions")
+        add_long_turn(talk)
+    add_answer(talk, [{"type": "text", "text": "bye"}], "openai-completions")
 
     assert compared(world, look, talk.bytes(), keys, "its-provider") > 2_800_000
 
@@ -123,7 +125,7 @@ def test_archives_of_archives_add_up(world, look):
     talk, path = Conversation(), None
     for _ in range(12):
         written = len(talk.bytes()) if path else 0
-        long_turn(talk)
+        add_long_turn(talk)
         before = path.read_bytes() if path else b""
         path = world.put(NAME, before + talk.bytes()[written:])
         with folding(2, depth=4):

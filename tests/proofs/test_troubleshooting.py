@@ -16,7 +16,7 @@ from brainsurgeon.sessions import leases
 from brainsurgeon.store.database import PAGE, hold_store
 from building.claude import ClaudeConversation
 from building.claw import Claw
-from building.processes import bound, idle, is_cut, run
+from building.processes import is_extracted, program_for, run, write_idle_session
 from building.world import TOP, Clock, Conversation
 
 TABLE = re.search(
@@ -36,7 +36,7 @@ runpy.run_module("brainsurgeon", run_name="__main__")
 
 @pytest.fixture
 def cli(world):
-    return bound(world)
+    return program_for(world)
 
 
 def row(symptom):
@@ -118,15 +118,15 @@ def test_a_refused_signature_leaves_with_the_others(world, cli):
 def test_why_nothing_is_pruned_is_said(world):
     """`status` names what blocks, and `sessions SESSION` the reason of each value that stays."""
     advice("nothing is pruned", "`brainsurgeon status`", "`brainsurgeon sessions SESSION`")
-    path, ident = idle(world)
-    off = bound(world, enabled=False)
+    path, ident = write_idle_session(world)
+    off = program_for(world, enabled=False)
     shown(off("scan", "--once"))
-    assert not is_cut(path, ident)
+    assert not is_extracted(path, ident)
     assert "enabled = false" in shown(off("status"))
-    short = bound(world, min_value_length=5000)
+    short = program_for(world, min_value_length=5000)
     assert "1 tool_result of exec (2,000 characters): short" in shown(short("sessions", "main/s"))
-    shown(bound(world, keep_recent=0)("scan", "--once"))
-    assert is_cut(path, ident)
+    shown(program_for(world, keep_recent=0)("scan", "--once"))
+    assert is_extracted(path, ident)
 
 
 @row("no sessions found")
@@ -161,13 +161,13 @@ def test_why_a_session_is_deferred_is_said(world, cli):
     one.assistant("done")
     world.put("s.jsonl", one.bytes(), age=60)
     shown(cli("scan", "--once"))
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
 
 
 @row("nothing: leases prove nothing on")
 def test_a_filesystem_that_proves_nothing_wants_a_word(world, monkeypatch):
     """`status` says so, nothing is touched, and `exclusive = true` lets it be."""
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     for name in ("unproven", "unproven_at"):
         monkeypatch.setattr(leases, name, lambda *_: "nfs")
     [root] = status(world.settings(), world.store, world.clock()).roots
@@ -175,19 +175,19 @@ def test_a_filesystem_that_proves_nothing_wants_a_word(world, monkeypatch):
     assert world.scan(keep_recent=0).sessions_changed == 0
     roots = [{"path": str(world.root), "exclusive": True}]
     assert world.scan(keep_recent=0, roots=roots).sessions_changed == 1
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
 
 
 @row("nothing: no lease can be had")
 def test_without_a_lease_nothing_is_touched(world, monkeypatch):
     """`status` says so where leases are refused; with the owner's lease the session is pruned."""
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     with monkeypatch.context() as others:
         others.setattr(leases, "supported", lambda _: False)
         [root] = status(world.settings(), world.store, world.clock()).roots
         assert root.protocol == "nothing: no lease can be had"
     assert world.scan(keep_recent=0).sessions_changed == 1
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
 
 
 @row("a database is left alone")
@@ -206,7 +206,7 @@ def test_why_a_database_is_left_alone_is_said(tmp_path):
 def test_a_value_that_expired_is_printed_from_a_backup(world, cli, tmp_path):
     """The tombstone says when it went, with 5; a backup as the store has it, and is unchanged."""
     advice("a placeholder expired", "`BRAINSURGEON_STATE_DIR=DIRECTORY brainsurgeon show ID`")
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     for number in range(6):  # where most of a root is silent at once, a brake holds it
         other = Conversation(f"{number:08x}-0000-4000-8000-000000000009")
         other.user("hello")
@@ -226,27 +226,27 @@ def test_a_value_that_expired_is_printed_from_a_backup(world, cli, tmp_path):
     beside = cli("show", ident, BRAINSURGEON_STATE_DIR=str(backup.parent))
     assert "x" * 2000 in shown(beside)
     assert backup.read_bytes() == before
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
 
 
 @row("says that no systemd runs")
 def test_where_no_systemd_runs_cron_does_as_well(world, own_home):
     """`init --systemd` does the rest, names a way out, and `scan --once` from cron prunes."""
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     done = run("init", "--systemd", "--yes", PATH="/nowhere", XDG_RUNTIME_DIR="/nowhere")
     told = shown(done, 1)
     assert "no systemd runs" in told
     assert (own_home / ".config/brainsurgeon/config.toml").exists()
     assert "brainsurgeon run" in told
-    shown(bound(world, keep_recent=0)("scan", "--once"))
-    assert is_cut(path, ident)
+    shown(program_for(world, keep_recent=0)("scan", "--once"))
+    assert is_extracted(path, ident)
 
 
 @row("the agent's tool does not start")
 def test_a_server_that_does_not_start_says_why(world):
     """Without the extra it names it, and with it a server that is asked nothing ends well."""
     advice("the agent's tool does not start", "mcp --agent main </dev/null", "`[mcp]`")
-    idle(world)
+    write_idle_session(world)
     words = ("mcp", "--agent", "main", "--config", str(world.config_file()))
     without = subprocess.run(
         [sys.executable, "-c", WITHOUT_THE_EXTRA, *words], stdin=subprocess.DEVNULL,
@@ -260,7 +260,7 @@ def test_a_server_that_does_not_start_says_why(world):
 def test_a_damaged_store_is_named_and_repaired(world, cli, tmp_path):
     """Its message is the one in the table, nothing is touched, and a repair makes it well."""
     advice("is unusable", "`brainsurgeon store restore FILE`", "`brainsurgeon doctor --repair`")
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     shown(cli("scan", "--once"))
     backup = tmp_path / "backup.db"
     shown(cli("store", "backup", backup))
@@ -288,7 +288,7 @@ def test_a_damaged_store_is_named_and_repaired(world, cli, tmp_path):
 @row("exit code 6")
 def test_what_is_in_other_hands_is_tried_again(world, cli, tmp_path):
     """While somebody holds the store a command ends with 6; afterwards it is done."""
-    idle(world)
+    write_idle_session(world)
     shown(cli("scan", "--once"))
     backup = tmp_path / "backup.db"
     shown(cli("store", "backup", backup))
@@ -301,7 +301,7 @@ def test_what_is_in_other_hands_is_tried_again(world, cli, tmp_path):
 @row("anything else")
 def test_the_doctor_looks_at_what_the_table_says(world, cli):
     """Its findings are about configuration, permissions, roots, store and rewrites."""
-    idle(world)
+    write_idle_session(world)
     shown(cli("scan", "--once"))
     told = shown(cli("doctor"))
     for said in ("is this user's alone", "the database is sound", f"{world.root}: leases work"):

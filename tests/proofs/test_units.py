@@ -14,7 +14,7 @@ import pytest
 from brainsurgeon import config
 from brainsurgeon.hosts import claude_code, home_paths
 from brainsurgeon.schedule import cron_trigger
-from building.processes import Process, idle, is_cut
+from building.processes import DaemonProcess, is_extracted, write_idle_session
 from building.world import TOP
 
 SYSTEMD = TOP / "systemd"
@@ -295,17 +295,17 @@ def check_calls(unit, made):
 @with_strace
 def test_the_daemon_does_nothing_that_its_unit_forbids(world, tmp_path_factory):
     """Through a start, a cut, a put-back and an end it makes no system call that is filtered."""
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     trace = world.base / "trace"
     before = ("strace", "-f", "-qq", "-o", str(trace))
     address = str(tmp_path_factory.mktemp("n") / "nobody")
-    one = Process(
+    one = DaemonProcess(
         world, before=before, environment={"NOTIFY_SOCKET": address}, scan_interval_seconds=1
     )
     try:
         one.wait_for("scan_finished", sessions_changed=1)
 
-        assert is_cut(path, ident)
+        assert is_extracted(path, ident)
 
         world.restore(ident, quiet_seconds=10**6)
         one.wait_for("restoration")
@@ -321,7 +321,7 @@ def test_the_daemon_does_nothing_that_its_unit_forbids(world, tmp_path_factory):
 @with_strace
 def test_a_run_does_nothing_that_its_unit_forbids(world):
     """Nor does the command that the timer starts, with and without retention."""
-    path, ident = idle(world)
+    path, ident = write_idle_session(world)
     made = {}
     for number, words in enumerate((("scan", "--once"), ("scan", "--retention"))):
         trace = world.base / f"trace{number}"
@@ -333,7 +333,7 @@ def test_a_run_does_nothing_that_its_unit_forbids(world):
         for name, lines in calls_of(trace).items():
             made.setdefault(name, []).extend(lines)
 
-    assert is_cut(path, ident)
+    assert is_extracted(path, ident)
     check_calls(Unit("brainsurgeon-scan.service"), made)
 
 

@@ -31,32 +31,32 @@ from brainsurgeon.render.sessions import restored_all, restored_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Attempt
 from building import claw_agent
-from building.alike import (
+from building.claw import FORK, GATEWAY, ClawWorld
+from building.file_moves import (
     FORKS,
+    MOVES,
     OTHER,
     THIRD,
-    WHEREVER,
-    aged,
+    add_fork,
     agent_renamed,
     agents_exchanged,
+    conversation_with,
     copied_and_removed,
     copied_to_another_agent,
     files_renamed,
-    forked,
     generic_log,
+    make_old,
     moved_to_another_agent,
-    own_id,
-    renamed,
+    rename,
     root_renamed,
-    same_id,
-    talk,
-    three,
-    write,
+    with_own_id,
+    with_same_id,
+    write_old_session,
+    write_three_sessions,
 )
-from building.claw import FORK, GATEWAY, ClawWorld
-from building.tool import Agent, answered, asking, pruned
-from building.turns import long_turn
-from building.world import LONG_AGO, Conversation, append, dump, fork, pin, sql, text_of
+from building.mcp_agent import Agent, agent_after_scan, append_answer, append_open_call
+from building.turns import add_long_turn
+from building.world import LONG_AGO, Conversation, append, dump, entry_text, fork, pin, sql
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -116,8 +116,8 @@ def expired_unseen(world):
 
 
 KNOWN_BY = [
-    (own_id, seen), (own_id, expired_unseen), (same_id, unseen), (same_id, seen),
-    (generic_log, unseen), (generic_log, seen),
+    (with_own_id, seen), (with_own_id, expired_unseen), (with_same_id, unseen),
+    (with_same_id, seen), (generic_log, unseen), (generic_log, seen),
 ]  # fmt: skip
 
 
@@ -125,7 +125,7 @@ KNOWN_BY = [
     ("happens", "session", "by"),
     [
         (happens, session, by)
-        for happens in (*WHEREVER, *FORKS)
+        for happens in (*MOVES, *FORKS)
         for session, by in KNOWN_BY
         if not (happens in FORKS and session is generic_log)
     ],
@@ -136,7 +136,7 @@ def test_every_value_comes_back_to_where_it_was_extracted(world, happens, sessio
     Logs that name no session do not follow a root that was renamed: nobody can tell whether they
     are still in the old one, so that they are named there, too.
     """
-    files = three(world, session)
+    files = write_three_sessions(world, session)
     assert extract(world) == 3
     files = happens(world, files)
     by(world)
@@ -153,7 +153,7 @@ MOVES = [files_renamed, agent_renamed, moved_to_another_agent, copied_and_remove
 @pytest.mark.parametrize("move", MOVES)
 def test_a_moved_session_is_known_by_its_present_names(world, move, scanned):
     """By its path, its file's name and the id in its header; not by names that it had before."""
-    files = three(world, own_id)
+    files = write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     [old, *_], [new, *_] = files, move(world, files)
     if scanned:
@@ -169,12 +169,12 @@ def test_a_moved_session_is_known_by_its_present_names(world, move, scanned):
     assert shown.content["message.content.0.text"].startswith("secret 0")
     answer = world.restore("00000003", session="session-secret-0")
     assert (answer.session, answer.pending) == (known.title, False)
-    assert text_of(new, "00000003").startswith("secret 0")
+    assert entry_text(new, "00000003").startswith("secret 0")
 
 
 def test_a_root_that_is_not_configured_is_restored_too(world):
     """A root that is configured no more is gone through by undoing everything, where it lies."""
-    files = three(world, own_id)
+    files = write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     elsewhere = world.base / "elsewhere"
     elsewhere.mkdir()
@@ -184,7 +184,7 @@ def test_a_root_that_is_not_configured_is_restored_too(world):
 
 def test_a_moved_session_goes_on_where_it_is(world):
     """Pending requests follow it, it is pruned again, and it stays one session."""
-    files = three(world, own_id)
+    files = write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     before = sql(world, "SELECT count(*) FROM sessions")
     world.restore("00000003", session="session-secret-0", quiet_seconds=10**9)
@@ -192,14 +192,14 @@ def test_a_moved_session_goes_on_where_it_is(world):
     report = world.scan(**SHORT)
 
     assert report.values_restored == 1
-    assert text_of(next(iter(files)), "00000003").startswith("secret 0")
+    assert entry_text(next(iter(files)), "00000003").startswith("secret 0")
     assert sql(world, "SELECT count(*) FROM sessions") == before
     world.clock.now += 700
     assert extract(world) == 1
     is_undone(world, files)
 
 
-@pytest.mark.parametrize("session", [same_id, generic_log])
+@pytest.mark.parametrize("session", [with_same_id, generic_log])
 def test_a_log_that_is_rotated_again_and_again(world, session):
     """Every generation gets its own value, whatever its number is by now."""
     originals = []
@@ -210,7 +210,7 @@ def test_a_log_that_is_rotated_again_and_again(world, session):
         path = world.directory / "s.jsonl"
         if path.exists():
             path.rename(world.directory / "s.1.jsonl")
-        originals.insert(0, write(path, session(f"generation {number}"))[1])
+        originals.insert(0, write_old_session(path, session(f"generation {number}"))[1])
         assert extract(world) == 1
         assert expire(world) == 0
 
@@ -223,7 +223,7 @@ def test_a_log_that_is_rotated_again_and_again(world, session):
 
 def test_a_copy_counts_in_the_figures(world):
     """A copy has the values of its session, and keeps them when that is gone."""
-    path, said = write(world.directory / "s.jsonl", talk("secret"))
+    path, said = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     assert extract(world) == 1
     copy = path.with_name("t.jsonl")
     shutil.copy2(path, copy)
@@ -240,11 +240,11 @@ def test_a_copy_counts_in_the_figures(world):
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_copy_of_what_was_a_copy_and_grew(world, gone):
     """Two copies of each other went apart: a third holds what only one of them said."""
-    path, _ = write(world.directory / "s.jsonl", talk("secret"))
-    one = talk("secret")
+    path, _ = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
+    one = conversation_with("secret")
     one.turn("later: " + "y" * 2000)
     one.turn("short")
-    longer, said = write(path.with_name("t.jsonl"), one)
+    longer, said = write_old_session(path.with_name("t.jsonl"), one)
     assert extract(world) == 3
     copy = path.with_name("u.jsonl")
     shutil.copy2(longer, copy)
@@ -258,7 +258,7 @@ def test_a_copy_of_what_was_a_copy_and_grew(world, gone):
 @pytest.mark.parametrize("scanned", ["before", "after", None])
 def test_a_copy_of_what_was_put_away_comes_back(world, scanned):
     """The archive that an agent made of a session and a copy of it are restored, both."""
-    path, said = write(world.directory / "s.jsonl", talk("secret"))
+    path, said = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     assert extract(world) == 1
     copy = list(copied_to_another_agent(world, {path: said}))[1]
     if scanned == "before":
@@ -275,11 +275,11 @@ def test_a_copy_of_what_was_put_away_comes_back(world, scanned):
 @pytest.fixture
 def both(world):
     """Let a session and its fork extract the same entry, which says something else in each."""
-    parent, said = write(world.directory / "s.jsonl", talk("the parent's"))
+    parent, said = write_old_session(world.directory / "s.jsonl", conversation_with("the parent's"))
     child = fork(parent, OTHER)
     lines = [json.loads(line) for line in child.read_bytes().splitlines()]
     lines[3]["message"]["content"][0]["text"] = "the fork's: " + "y" * 3000
-    _, forked_said = write(child, b"".join(map(dump, lines)))
+    _, forked_said = write_old_session(child, b"".join(map(dump, lines)))
     assert extract(world) == 2
     return {parent: said, child: forked_said}
 
@@ -300,16 +300,16 @@ def test_what_a_fork_said_itself_is_its_own(world, both):
     assert status(world.settings(), world.store, world.clock()).values_extracted == 2
 
     world.restore("00000003", session=name)
-    assert text_of(child, "00000003").startswith("the fork's")
+    assert entry_text(child, "00000003").startswith("the fork's")
     is_undone(world, both)
 
 
 def test_a_forks_own_value_beside_an_inherited_one(world):
     """A fork has a placeholder of its parent and one of its own: each gets its own value."""
-    one = talk("the parent's")
+    one = conversation_with("the parent's")
     one.turn("both: " + "z" * 2000)
     one.turn("short")
-    parent, said = write(world.directory / "s.jsonl", one)
+    parent, said = write_old_session(world.directory / "s.jsonl", one)
     assert extract(world) == 2
     child = fork(parent, OTHER)
     lines = [json.loads(line) for line in child.read_bytes().splitlines()]
@@ -317,7 +317,7 @@ def test_a_forks_own_value_beside_an_inherited_one(world):
     text = "the fork's: " + "y" * 3000
     for listed in (lines, full):
         listed[3]["message"]["content"][0]["text"] = text
-    write(child, b"".join(map(dump, lines)))
+    write_old_session(child, b"".join(map(dump, lines)))
     assert extract(world) == 1
     own = b"".join(map(dump, [lines[0], *full[1:]]))
     shown = show(world.settings(), world.store, "00000003", session=f"main/{OTHER}")
@@ -329,11 +329,11 @@ def test_a_forks_own_value_beside_an_inherited_one(world):
 
 def test_a_fork_of_a_parent_that_was_written_anew_and_put_away(world):
     """The parent lies in an archive under another agent's name, and comes back, too."""
-    files = three(world, own_id)
+    files = write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     files = agent_renamed(world, files)
     parent, *_ = files
-    _, files = forked(files, parent, "a-fork")
+    _, files = add_fork(files, parent, "a-fork")
     shutil.copy2(parent, parent.with_name("anew")).rename(parent)
     away = parent.rename(parent.with_name(f"{parent.name}.reset.2026-11-21T10-00-00.000Z"))
     files[away] = files.pop(parent)
@@ -347,7 +347,7 @@ def test_a_fork_of_a_parent_that_was_written_anew_and_put_away(world):
 
 
 def two_secrets():
-    one = talk("secret")
+    one = conversation_with("secret")
     one.turn("another: " + "x" * 2000)
     one.turn("short")
     return one
@@ -355,7 +355,7 @@ def two_secrets():
 
 def written_anew(path, data):
     before = path.stat().st_ino
-    fresh, _ = write(path.with_suffix(".writing"), data)
+    fresh, _ = write_old_session(path.with_suffix(".writing"), data)
     fresh.rename(path)
     assert path.stat().st_ino != before
 
@@ -390,7 +390,7 @@ CHANGES = [with_new_ids, without_first_turn, with_new_ids_and_without_first_turn
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_agent_writes_its_history_anew_with_its_values(world, change):
     """The agent has the values in memory; what is extracted then is undone where it moved to."""
-    path, said = write(world.directory / "s.jsonl", two_secrets())
+    path, said = write_old_session(world.directory / "s.jsonl", two_secrets())
     assert extract(world) == 2
     written_anew(path, change(said))
     left = extract(world)
@@ -407,7 +407,7 @@ def test_an_agent_writes_its_history_anew_with_its_values(world, change):
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_agent_writes_its_history_anew_with_placeholders(world, change, scanned):
     """Written anew and moved: what stands is filled, what was dropped expires only after weeks."""
-    path, said = write(world.directory / "s.jsonl", two_secrets())
+    path, said = write_old_session(world.directory / "s.jsonl", two_secrets())
     assert extract(world) == 2
     written_anew(path, change(path.read_bytes()))
     files = agent_renamed(world, {path: change(said)})
@@ -420,9 +420,9 @@ def test_an_agent_writes_its_history_anew_with_placeholders(world, change, scann
 
 def test_what_stands_in_a_fork_does_not_stand_in_its_parent(world):
     """The parent was written anew; scans find its old placeholders in the fork only."""
-    path, said = write(world.directory / "s.jsonl", two_secrets())
+    path, said = write_old_session(world.directory / "s.jsonl", two_secrets())
     assert extract(world) == 2
-    child, files = forked({path: said}, path)
+    child, files = add_fork({path: said}, path)
     world.scan(**SHORT)
     written_anew(path, with_new_ids(said))
     assert extract(world) == 2
@@ -437,13 +437,13 @@ def test_what_stands_in_a_fork_does_not_stand_in_its_parent(world):
 
 def test_a_redacted_call_with_a_new_id_holds_nothing_back(world):
     """A call that was shortened stays so where its agent gave it another id; values come back."""
-    agent = pruned(world)
+    agent = agent_after_scan(world)
     path = agent.path
-    before = asking(agent, {"action": "restore", "entry": "00000003"})
+    before = append_open_call(agent, {"action": "restore", "entry": "00000003"})
     answer = world.restore("00000003", session=str(path))
     text = as_json(restored_json(answer))
     note_answer(world.store, answer, text)
-    answered(agent, before, text)
+    append_answer(agent, before, text)
     world.scan(**SHORT)
     assert b'"Restored 00000003."' in path.read_bytes()
     assert b"[[extracted-" in path.read_bytes()
@@ -458,12 +458,12 @@ def test_a_redacted_call_with_a_new_id_holds_nothing_back(world):
 @pytest.mark.parametrize("changed", ["toolName", "toolCallId", "isError", "details"])
 def test_an_entry_with_the_recorded_id_is_the_recorded_one(world, changed):
     """Where entry ids are random, whatever else changed in the entry does not matter."""
-    path, said = write(world.directory / "s.jsonl", talk("secret"))
+    path, said = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     assert extract(world) == 1
     both = [[json.loads(line) for line in data.splitlines()] for data in (path.read_bytes(), said)]
     for lines in both:
         lines[3]["message"][changed] = {"new": 1} if changed == "details" else "another"
-    write(path, b"".join(map(dump, both[0])))
+    write_old_session(path, b"".join(map(dump, both[0])))
 
     is_undone(world, {path: b"".join(map(dump, both[1]))})
 
@@ -489,16 +489,16 @@ def another_result(path):
     [
         (generic_log, generic_with_another_tool),
         (generic_log, generic_with_another_id),
-        (same_id, another_result),
+        (with_same_id, another_result),
     ],
 )
 def test_a_value_never_lands_in_another_entry(world, session, change):
     """The placeholder stays and is named, and its value is kept and shown."""
-    path, _ = write(world.directory / "s.jsonl", session("secret"))
+    path, _ = write_old_session(world.directory / "s.jsonl", session("secret"))
     assert extract(world) == 1
-    _, before = write(path, change(path))
+    _, before = write_old_session(path, change(path))
     [done] = world.restore_all(pristine=True)
-    entry = "00000003" if session is same_id else "msg-3"
+    entry = "00000003" if session is with_same_id else "msg-3"
 
     assert path.read_bytes() == before
     assert done.unfinished
@@ -547,18 +547,18 @@ def everything(world):
     agent.write()
     assert pin(world, pinned, value=False).pending is False
     assert extract(world) == 3
-    before = asking(agent, {"action": "restore", "entry": asked})
+    before = append_open_call(agent, {"action": "restore", "entry": asked})
     answer = world.restore(asked, session=str(agent.path))
     text = as_json(restored_json(answer))
     note_answer(world.store, answer, text)
-    answered(agent, before, text)
+    append_answer(agent, before, text)
     world.scan(**SHORT)
-    prompt, _ = long_turn(agent.talk)
+    prompt, _ = add_long_turn(agent.talk)
     agent.append(since=next(n for n, one in enumerate(agent.talk.lines) if one.get("id") == prompt))
     for number in range(2):
         agent.talk.turn(f"short {number}")
     agent.append(since=len(agent.talk.lines) - 8)
-    aged(agent.path)
+    make_old(agent.path)
     world.scan(**SHORT, **EVERYTHING)
     has_everything(agent.path.read_bytes().splitlines(), b"[archived turn]")
     return agent
@@ -570,7 +570,7 @@ def test_a_fork_with_everything_of_ours_is_undone(world, everything, parent, sca
     """Fields, emptied thinking, archives and shortened calls go from a fork as from its parent."""
     path = everything.path
     files = {path: everything.written}
-    child, files = forked(files, path, THIRD)
+    child, files = add_fork(files, path, THIRD)
     copy = path.with_name("copy.jsonl")
     shutil.copy2(path, copy)
     files[copy] = everything.written
@@ -580,7 +580,7 @@ def test_a_fork_with_everything_of_ours_is_undone(world, everything, parent, sca
         path.unlink()
         del files[path]
     if parent == "renamed":
-        files = renamed(files, path, path.with_name("renamed.jsonl"))
+        files = rename(files, path, path.with_name("renamed.jsonl"))
     if parent == "undone":
         world.restore_all(session=str(path), pristine=True)
         assert path.read_bytes() == everything.written
@@ -616,7 +616,7 @@ def numbered_log(number):
 def test_many_logs_with_the_same_ids_cost_the_same_each(world, count):
     """All come back to the byte; the last of them cost SQLite no more steps than the first."""
     files = dict(
-        write(world.directory / f"{number:05}.jsonl", numbered_log(number))
+        write_old_session(world.directory / f"{number:05}.jsonl", numbered_log(number))
         for number in range(count)
     )
     paths = [str(path) for path in files]
@@ -676,7 +676,7 @@ def say_everything(claw, last, say, **settings):
     talk.turn("a value: " + "x" * 2000)
     pinned = talk.turn("a pinned value: " + "x" * 2000)
     asked = talk.turn("a value that is asked for: " + "x" * 2000)
-    long_turn(talk)
+    add_long_turn(talk)
     for _ in range(3):
         talk.turn("short")
     end_of_turn()
@@ -702,7 +702,7 @@ def in_rows(claw):
     """Return what appends lines to a session in a database."""
 
     def say(lines):
-        with claw_agent.at_work(claw.claw.path) as agent:
+        with claw_agent.transaction(claw.claw.path) as agent:
             for line in lines:
                 text = line if isinstance(line, bytes) else dump(line).rstrip()
                 claw_agent.append(agent, GATEWAY, text, int(claw.clock.now * 1000))
@@ -795,7 +795,7 @@ def test_a_fork_with_everything_of_ours_in_a_database_is_undone(claw, imported, 
         texts += say_everything(claw, json.loads(texts[-1])["id"], in_rows(claw))
         has_everything(claw.claw.texts(GATEWAY))
     inherited = claw.claw.texts(GATEWAY)
-    with claw_agent.at_work(claw.claw.path) as agent:
+    with claw_agent.transaction(claw.claw.path) as agent:
         claw_agent.fork(agent, GATEWAY, OTHER, int(claw.clock.now * 1000))
         if gone:
             claw_agent.delete(agent, GATEWAY, int(claw.clock.now * 1000), archived=False)
@@ -816,7 +816,7 @@ def test_a_fork_with_everything_of_ours_in_a_database_is_undone(claw, imported, 
 
 def test_a_root_that_is_away_is_named(world, tmp_path):
     """While a root cannot be looked into, each session that may hold placeholders is named."""
-    three(world, own_id)
+    write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     world.root.rename(tmp_path / "away")
     done = world.restore_all()
@@ -827,7 +827,7 @@ def test_a_root_that_is_away_is_named(world, tmp_path):
 
 def test_after_a_lost_store_every_orphan_is_named(world):
     """Without the store nothing can be restored: both verbs say what stays, and what to do."""
-    files = three(world, own_id)
+    files = write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     world.close()
     shutil.rmtree(world.state)
@@ -849,8 +849,8 @@ def test_a_text_that_looks_like_a_placeholder_is_nobodys(world):
     one = Conversation()
     one.user("[[extracted-00000009]]")
     one.assistant("[[extracted-00000001]]")
-    path, said = write(world.directory / "s.jsonl", one)
-    write(world.directory / "t.jsonl", talk("secret", OTHER))
+    path, said = write_old_session(world.directory / "s.jsonl", one)
+    write_old_session(world.directory / "t.jsonl", conversation_with("secret", OTHER))
     assert extract(world) == 1
 
     is_undone(world, {path: said})
@@ -859,7 +859,7 @@ def test_a_text_that_looks_like_a_placeholder_is_nobodys(world):
 @pytest.mark.parametrize("how", ["reset", "deleted"])
 def test_an_archive_that_is_a_file_is_restored(world, how):
     """What its agent put away gets its values back, byte for byte, like a session."""
-    path, said = write(world.directory / "s.jsonl", talk("secret"))
+    path, said = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     assert extract(world) == 1
     away = path.rename(path.with_name(f"s.jsonl.{how}.2026-11-21T04-49-16.343Z"))
     done = {one.session: one for one in world.restore_all(pristine=True)}
@@ -872,7 +872,7 @@ def test_an_archive_that_is_a_file_is_restored(world, how):
 
 def test_an_archive_that_its_agent_packed_is_named(world):
     """A compressed archive is read, never written: one line names it."""
-    path, _ = write(world.directory / "s.jsonl", talk("secret"))
+    path, _ = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     assert extract(world) == 1
     away = path.with_name("s.jsonl.reset.2026-11-21T04-49-16.343Z.zst")
     away.write_bytes(zstandard.compress(path.read_bytes()))
@@ -889,8 +889,8 @@ def test_an_archive_that_its_agent_packed_is_named(world):
 
 def test_a_deleted_session_leaves_nothing_to_undo(world):
     """Its root is there and it is not: nothing of ours stays anywhere."""
-    path, _ = write(world.directory / "s.jsonl", talk("secret"))
-    write(world.directory / "t.jsonl", talk("another", OTHER))
+    path, _ = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
+    write_old_session(world.directory / "t.jsonl", conversation_with("another", OTHER))
     assert extract(world) == 2
     path.unlink()
     done = {one.session: one for one in world.restore_all()}
@@ -907,10 +907,10 @@ def pi(world):
     """Let pi write a session and a fork of it, as it names them; return the files."""
     directory = world.root / "--home-dev-x--"
     first = directory / f"2026-11-21T10-00-00-000Z_{OTHER}.jsonl"
-    write(first, talk("secret", OTHER))
+    write_old_session(first, conversation_with("secret", OTHER))
     assert extract(world) == 1
     second = fork(first, THIRD, directory=directory)
-    return first, aged(second.rename(directory / f"2026-11-21T11-00-00-000Z_{THIRD}.jsonl"))
+    return first, make_old(second.rename(directory / f"2026-11-21T11-00-00-000Z_{THIRD}.jsonl"))
 
 
 def test_pi_sessions_are_known_by_the_ids_that_pi_gives_them(world, pi):
@@ -937,7 +937,7 @@ def test_a_codex_session_is_known_by_the_id_that_codex_prints(world):
 
 def test_a_header_that_says_something_else_is_a_name_too(world):
     """A file that was renamed answers to the id in its header, before any scan and without one."""
-    write(world.directory / "renamed.jsonl", talk("secret", "s1"))
+    write_old_session(world.directory / "renamed.jsonl", conversation_with("secret", "s1"))
 
     assert session_named(world.settings(), world.no_store, "s1").name == "renamed"
     assert session_named(world.settings(), world.store, "main/s1").name == "renamed"
@@ -948,7 +948,7 @@ def test_a_header_that_says_something_else_is_a_name_too(world):
 def test_two_files_that_say_the_same_are_told_apart_by_name(world):
     """A header's id that fits two is ambiguous; what is printed for each leads to it."""
     for name in ("a", "b"):
-        write(world.directory / f"{name}.jsonl", talk("secret", "s1"))
+        write_old_session(world.directory / f"{name}.jsonl", conversation_with("secret", "s1"))
     with pytest.raises(AmbiguousError) as told:
         session_named(world.settings(), world.store, "s1")
 
@@ -960,7 +960,9 @@ def test_two_files_that_say_the_same_are_told_apart_by_name(world):
 @pytest.mark.parametrize("stem", ["naïve", "caf\udce9", "tab\there", "two words", "x" * 200])
 def test_every_printed_name_can_be_pasted_back(world, stem):
     """Also where the name had to be escaped to be shown."""
-    path, _ = write(world.directory / f"{stem}.jsonl", talk("secret", OTHER))
+    path, _ = write_old_session(
+        world.directory / f"{stem}.jsonl", conversation_with("secret", OTHER)
+    )
     assert extract(world) == 1
     for one in sessions(world.settings(), world.store, world.clock()):
         for printed in (one.session, safe(one.session), safe(one.path)):
@@ -977,7 +979,7 @@ def killed(*arguments, **keywords):
 def moved_alone(world, files):
     place = world.root / "other" / "sessions"
     for path in list(files):
-        files = renamed(files, path, place / path.name)
+        files = rename(files, path, place / path.name)
     return files
 
 
@@ -998,7 +1000,7 @@ def exchanged_with_an_empty_one(world, files):
 @pytest.mark.parametrize("at", ["exchanged", "retired"])
 def test_a_session_that_moves_after_a_crash_loses_nothing(world, monkeypatch, move, at):
     """A late line follows a renamed session, or is kept in a file that is named."""
-    path, original = write(world.directory / "s.jsonl", talk("secret"))
+    path, original = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     late = dump({"type": "custom", "id": "late", "data": 1})
     with monkeypatch.context() as patch:
         patch.setattr(recover, "resolve", lambda *_, **__: None)
@@ -1041,7 +1043,7 @@ def test_another_session_with_the_inode_of_a_deleted_one_gets_nothing(
     world, monkeypatch, where, mode
 ):  # fmt: skip
     """After a crash the session is deleted, and the number of its inode is given out again."""
-    path, _ = write(world.directory / "s.jsonl", talk("secret"))
+    path, _ = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     left = cut_and_killed(world, monkeypatch)
     [rewrite] = world.store.journal.open_rewrites()
     with open(world.directory / left, mode) as old:
@@ -1049,7 +1051,7 @@ def test_another_session_with_the_inode_of_a_deleted_one_gets_nothing(
     path.unlink()
     another = world.root / where / "sessions" / "t.jsonl"
     another.parent.mkdir(parents=True, exist_ok=True)
-    _, said = write(another, talk("theirs", OTHER))
+    _, said = write_old_session(another, conversation_with("theirs", OTHER))
     with world.store.transaction():
         world.store.journal.update(rewrite.id, new_inode=another.stat().st_ino)
     world.close()
@@ -1063,7 +1065,7 @@ def test_another_session_with_the_inode_of_a_deleted_one_gets_nothing(
 
 def test_a_root_that_moves_after_a_crash_is_scanned_as_ever(world, monkeypatch):
     """The rewrite waits for the root; the old file stays, and each value goes back."""
-    path, original = write(world.directory / "s.jsonl", talk("secret"))
+    path, original = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     with monkeypatch.context() as patch:
         patch.setattr(recover, "_remove", killed)
         with pytest.raises(KeyboardInterrupt):

@@ -12,7 +12,7 @@ from brainsurgeon.model.text import bytes_
 from brainsurgeon.operations import report as operation
 from brainsurgeon.operations.report import report
 from brainsurgeon.render.report import report as render
-from building.processes import bound
+from building.processes import program_for
 from building.world import Conversation
 
 HOSTILE = "<script>alert(1)<\"'&"
@@ -137,7 +137,9 @@ def test_the_figures_are_those_of_the_store(page, world):
 
 def test_the_page_is_its_owners_alone(world, page):
     """The file that the command writes is 0600."""
-    done = bound(world)("status", "--format", "html", "--output", str(world.base / "page.html"))
+    done = program_for(world)(
+        "status", "--format", "html", "--output", str(world.base / "page.html")
+    )
 
     assert done.returncode == 0
     assert stat.S_IMODE((world.base / "page.html").stat().st_mode) == 0o600

@@ -1,3 +1,3 @@
 """One session file in a directory of its own, and the moment of its exchange."""
 
-from building.exchange import impatient, path, patient, race, session
+from building.exchange import long_closing_wait, path, race, session, short_closing_wait

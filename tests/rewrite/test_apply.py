@@ -9,7 +9,7 @@ from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.recover import waiting
 from brainsurgeon.sessions import exchange, retire
 from brainsurgeon.sessions.reading import RefusedError, open_session
-from building.exchange import APPEND, LATE, found_at, state
+from building.exchange import APPEND, LATE, directory_state, discovered
 from building.processes import wait_until
 from building.world import dump
 
@@ -23,14 +23,14 @@ def test_a_session_with_two_names_is_skipped(world, conversation):
     """Hard links are never broken: the session is skipped with its reason and stays as it is."""
     path = idle_session(world, conversation)
     os.link(path, world.base / "second-name")
-    before = state(path)
+    before = directory_state(path)
     report = world.scan(keep_recent=0)
-    with open_session(found_at(path)) as session:
+    with open_session(discovered(path)) as session:
         why = session.obstacle
 
     assert "hard links" in why
     assert [(one.outcome, one.reason) for one in report.sessions] == [("skipped", why)]
-    assert state(path) == before
+    assert directory_state(path) == before
 
 
 # To root no file is foreign; any other account proves it.
@@ -45,7 +45,7 @@ def test_a_file_of_another_user_is_skipped():
     assert "another user" in why
 
 
-def test_what_is_no_plain_file_is_never_opened(world, conversation, puppet):
+def test_what_is_no_plain_file_is_never_opened(world, conversation, other_process):
     """A link, a pipe or a directory with a session's name is neither opened nor followed."""
     outside = world.base / "outside.jsonl"
     conversation.turn("x" * 4000)
@@ -55,9 +55,9 @@ def test_what_is_no_plain_file_is_never_opened(world, conversation, puppet):
     os.mkfifo(world.directory / "pipe.jsonl")
     (world.directory / "directory.jsonl").mkdir()
     pipe = str(world.directory / "pipe.jsonl")
-    puppet.say(f"os.open({pipe!r}, os.O_WRONLY)")
+    other_process.say(f"os.open({pipe!r}, os.O_WRONLY)")
     report = world.scan(keep_recent=0)
-    opened = puppet.answers_within(0.1)
+    opened = other_process.answers_within(0.1)
 
     assert not opened
     assert (report.files_seen, report.failed) == (0, False)
@@ -68,7 +68,7 @@ def test_what_is_no_plain_file_is_never_opened(world, conversation, puppet):
 def test_what_became_no_plain_file_since_the_walk_is_left_alone(world, conversation, kind):
     """A session swapped for something else after it was listed is refused without waiting."""
     path = idle_session(world, conversation)
-    found = found_at(path)
+    found = discovered(path)
     path.rename(world.base / "moved.jsonl")
     if kind == "link":
         os.symlink(world.base / "moved.jsonl", path)
@@ -82,7 +82,7 @@ def test_what_became_no_plain_file_since_the_walk_is_left_alone(world, conversat
 
 
 def test_an_opener_who_stays_for_long_costs_no_byte(
-    world, conversation, puppet, second_puppet, race, monkeypatch
+    world, conversation, other_process, second_process, race, monkeypatch
 ):
     """A rewrite given up with both files open is finished by a later run; every line is there."""
     path = idle_session(world, conversation)
@@ -90,17 +90,17 @@ def test_an_opener_who_stays_for_long_costs_no_byte(
     monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.05)
     monkeypatch.setattr(recover, "_WAIT", 0.05)
     race.before = lambda: race.opens(
-        puppet, race.leased[1], path, APPEND, f"os.write(fd, {LATE!r})"
+        other_process, race.leased[1], path, APPEND, f"os.write(fd, {LATE!r})"
     )
     line = dump({"type": "custom", "id": "z"})
     race.after = lambda: race.opens(
-        second_puppet, race.leased[0], path, APPEND, f"os.write(fd, {line!r})"
+        second_process, race.leased[0], path, APPEND, f"os.write(fd, {line!r})"
     )
     first = world.scan(keep_recent=0)
     wait_until(lambda: path.read_bytes() == conversation.bytes() + LATE)
     left = world.leftovers()
-    puppet.kill()
-    second_puppet.kill()
+    other_process.kill()
+    second_process.kill()
     second = world.scan(keep_recent=0, enabled=False)
 
     assert first.sessions_changed == 0

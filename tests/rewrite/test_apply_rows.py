@@ -205,7 +205,7 @@ def works(world):
          "content": [{"type": "text", "text": "what it printed " * 300}]},
         {"role": "assistant", "content": [{"type": "text", "text": "done"}], "stopReason": "stop"},
     )  # fmt: skip
-    with claw_agent.at_work(world.claw.path) as agent:
+    with claw_agent.transaction(world.claw.path) as agent:
         for number, message in enumerate(messages):
             entry = {"type": "message", "id": f"new-{number}", "timestamp": 1, "message": message}
             claw_agent.append(agent, GATEWAY, dump(entry).rstrip(), int(WRITTEN * 1000))

@@ -14,7 +14,7 @@ def put(world, *numbers):
         world.put(f"{number}.jsonl", conversation.bytes())
 
 
-def test_an_old_file_that_stays_holds_up_no_other(world, monkeypatch, puppet):
+def test_an_old_file_that_stays_holds_up_no_other(world, monkeypatch, other_process):
     """While somebody keeps one old file open, those of the others go, and only it is named."""
     put(world, 1, 2, 3)
     monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.1)
@@ -23,14 +23,14 @@ def test_an_old_file_that_stays_holds_up_no_other(world, monkeypatch, puppet):
     def retiring(place, **keywords):
         if place.name == "2.jsonl":
             late = os.path.join(world.directory, place.temporary)
-            puppet.ask(f"globals().update(fd=os.open({late!r}, os.O_WRONLY))")
+            other_process.ask(f"globals().update(fd=os.open({late!r}, os.O_WRONLY))")
         return finish(place, **keywords)
 
     monkeypatch.setattr(retire, "retire", retiring)
     report = world.scan(keep_recent=0)
     monkeypatch.setattr(retire, "retire", finish)
     left = world.leftovers()
-    puppet.ask("os.close(fd)")
+    other_process.ask("os.close(fd)")
     again = world.scan(keep_recent=0)
 
     assert report.sessions_changed == 3

@@ -15,44 +15,44 @@ from building.exchange import (
     NEW,
     OLD,
     TEMPORARY,
-    found_at,
-    interrupted,
-    names,
+    begin_interrupted_rewrite,
+    directory_names,
+    discovered,
     replace,
 )
 
 
 def test_recovery_never_takes_a_half_written_file_for_a_session(world, path):
     """Killed while the new file was written: the half goes, and nothing of it is moved anywhere."""
-    interrupted(world, path)
+    begin_interrupted_rewrite(world, path)
     path.with_name(TEMPORARY).write_bytes(NEW + b"x" * 5000)
     recover.recover(world.store)
 
     assert path.read_bytes() == OLD
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
     assert waiting(world.store) == []
 
 
 @pytest.mark.parametrize("kept_open", [False, True])
-def test_recovery_moves_over_what_came_after_the_exchange(world, path, puppet, kept_open):
+def test_recovery_moves_over_what_came_after_the_exchange(world, path, other_process, kept_open):
     """After a crash the old file's late bytes come over, once nobody has it open any more."""
-    entry = interrupted(world, path)
-    with open_session(found_at(path)) as session:
+    entry = begin_interrupted_rewrite(world, path)
+    with open_session(discovered(path)) as session:
         update = functools.partial(world.store.journal.update, entry)
         replace(session, filled=lambda inode, ends: update(new_inode=inode, ends=ends))
     late = str(path.with_name(TEMPORARY))
-    puppet.ask(f"globals().update(fd=os.open({late!r}, {APPEND}))")
-    puppet.ask(f"os.write(fd, {LATE!r})")
+    other_process.ask(f"globals().update(fd=os.open({late!r}, {APPEND}))")
+    other_process.ask(f"os.write(fd, {LATE!r})")
     if not kept_open:
-        puppet.ask("os.close(fd)")
+        other_process.ask("os.close(fd)")
     recover_quickly(world)
-    first = names(path), waiting(world.store)
-    puppet.kill()
+    first = directory_names(path), waiting(world.store)
+    other_process.kill()
     recover.recover(world.store)
 
     assert first == (([TEMPORARY, NAME], [str(path)]) if kept_open else ([NAME], []))
     assert path.read_bytes() == NEW + LATE
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
     assert waiting(world.store) == []
 
 
@@ -68,7 +68,7 @@ def recover_quickly(world):
 def test_recovery_that_fails_does_not_stop_the_run(world, conversation, path, monkeypatch):
     """When the disk refuses to finish an interrupted rewrite, the other sessions get their turn."""
     path.with_name(TEMPORARY).write_bytes(NEW)
-    interrupted(world, path, path.with_name(TEMPORARY))
+    begin_interrupted_rewrite(world, path, path.with_name(TEMPORARY))
     conversation.turn("x" * 4000)
     world.put("other.jsonl", conversation.bytes())
     unlink = os.unlink

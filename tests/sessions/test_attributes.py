@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from building.hindered import reasons
 from building.processes import ROOT
+from building.skip_reasons import skip_reasons
 from building.world import NOBODY
 
 SET_FLAGS, NO_DUMP, APPEND_ONLY = 0x40086602, 0x40, 0x20
@@ -32,21 +32,21 @@ def set_flags(path, flags):
 
 # Only root can make a file whose group its owner is no member of.
 @pytest.mark.skipif(not ROOT, reason="only root can give files away")
-def test_session_whose_group_the_user_cannot_set_is_skipped(ordinary_world, conversation):
+def test_session_whose_group_the_user_cannot_set_is_skipped(unprivileged_world, conversation):
     """A session is skipped, for one reason in every command, if its owner is not in its group."""
     conversation.turn("x" * 4000)
-    path = ordinary_world.put("s.jsonl", conversation.bytes())
+    path = unprivileged_world.put("s.jsonl", conversation.bytes())
     os.seteuid(0)
     os.chown(path, NOBODY, STRANGERS)
     groups = os.getgroups()
     os.setgroups([])
     os.seteuid(NOBODY)
     try:
-        seen = reasons(ordinary_world)
+        seen = skip_reasons(unprivileged_world)
         os.seteuid(0)
         os.chown(path, NOBODY, NOBODY)
         os.seteuid(NOBODY)
-        report = ordinary_world.scan(keep_recent=0)
+        report = unprivileged_world.scan(keep_recent=0)
     finally:
         os.seteuid(0)
         os.setgroups(groups)
@@ -60,16 +60,16 @@ def test_session_whose_group_the_user_cannot_set_is_skipped(ordinary_world, conv
 
 # Only root can make a file whose group its owner is no member of.
 @pytest.mark.skipif(not ROOT, reason="only root can give files away")
-def test_group_inherited_from_a_setgid_directory_is_no_obstacle(ordinary_world, conversation):
+def test_group_inherited_from_a_setgid_directory_is_no_obstacle(unprivileged_world, conversation):
     """A setgid directory gives the new file its group, so the session is pruned."""
     conversation.turn("x" * 4000)
-    path = ordinary_world.put("s.jsonl", conversation.bytes())
+    path = unprivileged_world.put("s.jsonl", conversation.bytes())
     os.seteuid(0)
     for target in (path, path.parent):
         os.chown(target, NOBODY, STRANGERS)
     os.chmod(path.parent, 0o2755)
     os.seteuid(NOBODY)
-    report = ordinary_world.scan(keep_recent=0)
+    report = unprivileged_world.scan(keep_recent=0)
 
     assert report.sessions_changed == 1
     assert path.stat().st_gid == STRANGERS
@@ -86,14 +86,14 @@ def test_session_with_a_system_attribute_is_skipped(world, path, name):
         # Only some filesystems keep attributes; where there are none, none can be lost.
         pytest.skip("this filesystem keeps no such attributes")
 
-    assert set(reasons(world).values()) == {f"its attribute {name} would be lost"}
+    assert set(skip_reasons(world).values()) == {f"its attribute {name} would be lost"}
     assert os.getxattr(path, name) == b"mine"
 
 
 def test_session_with_a_chattr_flag_is_skipped(world, path):
     """A session is skipped if its chattr flag is not inherited from its directory."""
     set_flags(path, NO_DUMP)
-    seen = reasons(world)
+    seen = skip_reasons(world)
     set_flags(path, 0)
 
     assert set(seen.values()) == {"a flag of the file (chattr) would be lost"}
@@ -105,7 +105,7 @@ def test_append_only_session_is_skipped(world, path):
     """An append-only file cannot be renamed, so it is skipped instead of failing in every run."""
     set_flags(path, APPEND_ONLY)
     try:
-        seen = reasons(world)
+        seen = skip_reasons(world)
     finally:
         set_flags(path, 0)
 

@@ -14,7 +14,7 @@ from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.sessions.discovery import discover
 from brainsurgeon.sessions.exchange import TEMPORARY
-from building.processes import Puppet
+from building.processes import OtherProcess
 
 SESSION = b'{"type":"session","version":3,"id":"a"}\n'
 NOBODY = 65534
@@ -278,14 +278,14 @@ def open_place():
 
 @pytest.fixture
 def ordinary():
-    puppet = Puppet(
+    other_process = OtherProcess(
         "globals().update(walk=__import__('brainsurgeon.sessions.discovery', fromlist=['x']))"
     )
     if os.geteuid() == 0:
-        puppet.ask(f"os.setgid({NOBODY})")
-        puppet.ask(f"os.setuid({NOBODY})")
-    yield puppet
-    puppet.kill()
+        other_process.ask(f"os.setgid({NOBODY})")
+        other_process.ask(f"os.setuid({NOBODY})")
+    yield other_process
+    other_process.kill()
 
 
 @pytest.mark.parametrize(("mode", "named"), [(0o000, "b"), (0o100, "b"), (0o400, "b/2.jsonl")])

@@ -27,13 +27,13 @@ from building.exchange import (
     TEMPORARY,
     VALUE,
     Signs,
-    append,
-    found_at,
-    names,
+    append_bytes,
+    directory_names,
+    directory_state,
+    discovered,
     replace,
-    settle,
-    state,
-    swap,
+    replace_by_rename,
+    retire_old_file,
 )
 
 
@@ -45,8 +45,8 @@ def test_exchange_puts_the_new_content_under_the_name(session, path):
 
     assert path.read_bytes() == NEW
     assert (beside.read_bytes(), beside.stat().st_ino) == (OLD, inode)
-    assert settle(session, exchanged) == 0
-    assert names(path) == [NAME]
+    assert retire_old_file(session, exchanged) == 0
+    assert directory_names(path) == [NAME]
     assert path.read_bytes() == NEW
     assert exchanged.fingerprint.size == len(NEW)
 
@@ -59,28 +59,28 @@ def writes(data):
 
 
 @pytest.fixture
-def late(session, path, puppet, race):
+def late(session, path, other_process, race):
     """Return a function that sends a process to the old file right before the exchange."""
 
     def opens(*steps, flags=APPEND):
-        race.before = lambda: race.opens(puppet, session.descriptor, path, flags, *steps)
+        race.before = lambda: race.opens(other_process, session.descriptor, path, flags, *steps)
 
     return opens
 
 
 @pytest.fixture
-def next_opener(path, second_puppet, race):
+def next_opener(path, second_process, race):
     """Send a process that appends a line to the new file right after the exchange."""
     steps = writes(b"{}\n"), CLOSE
-    race.after = lambda: race.opens(second_puppet, race.leased[0], path, APPEND, *steps)
-    return second_puppet
+    race.after = lambda: race.opens(second_process, race.leased[0], path, APPEND, *steps)
+    return second_process
 
 
 def hear_all(*puppets):
     """Wait until each process has opened, written and closed its file."""
     for _ in range(3):
-        for puppet in puppets:
-            puppet.hear()
+        for other_process in puppets:
+            other_process.hear()
 
 
 def rewrite(path, data):
@@ -97,13 +97,13 @@ def replace_by_a_link(path):
 
 
 CHANGES = {
-    "grew": (lambda path: append(path, b"{}\n"), "the file changed meanwhile"),
+    "grew": (lambda path: append_bytes(path, b"{}\n"), "the file changed meanwhile"),
     "shrank": (lambda path: os.truncate(path, 20), "the file changed meanwhile"),
     "rewritten in place": (lambda path: rewrite(path, OLD), "the file changed meanwhile"),
     "touched": (os.utime, "the file changed meanwhile"),
     "mode changed": (lambda path: os.chmod(path, 0o604), "the file changed meanwhile"),
     "linked": (lambda path: os.link(path, str(path) + ".x"), "the file changed meanwhile"),
-    "replaced": (lambda path: swap(path, OLD), "the file was replaced meanwhile"),
+    "replaced": (lambda path: replace_by_rename(path, OLD), "the file was replaced meanwhile"),
     "a link now": (replace_by_a_link, "the file was replaced meanwhile"),
     "deleted": (os.unlink, "the file was deleted meanwhile"),
 }
@@ -116,11 +116,11 @@ def test_session_changed_since_it_was_read_is_not_replaced(request, path, change
     opened = request.getfixturevalue(kind)
     act, why = CHANGES[change]
     act(path)
-    before = state(path)
+    before = directory_state(path)
 
     with pytest.raises(RefusedError, match=why):
         replace(opened)
-    assert state(path) == before
+    assert directory_state(path) == before
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -132,7 +132,7 @@ def test_session_changed_while_the_new_file_is_written_is_kept(session, path, ch
     def reading(*arguments):
         if "done" not in before:
             act(path)
-            before["done"] = state(path)
+            before["done"] = directory_state(path)
             before["done"].pop(TEMPORARY, None)
         return read_range(*arguments)
 
@@ -141,23 +141,23 @@ def test_session_changed_while_the_new_file_is_written_is_kept(session, path, ch
 
     with pytest.raises(RefusedError, match=why):
         replace(session)
-    assert state(path) == before["done"]
+    assert directory_state(path) == before["done"]
 
 
 @pytest.mark.parametrize("flags", ["os.O_RDONLY", APPEND])
-def test_session_open_in_another_process_is_not_replaced(session, path, puppet, flags):
+def test_session_open_in_another_process_is_not_replaced(session, path, other_process, flags):
     """A session that another process has open, even for reading only, is not replaced."""
-    before = state(path)
-    puppet.ask(f"os.open({str(path)!r}, {flags})")
+    before = directory_state(path)
+    other_process.ask(f"os.open({str(path)!r}, {flags})")
 
     with pytest.raises(RefusedError, match="somebody has the file open"):
         replace(session)
-    assert state(path) == before
+    assert directory_state(path) == before
 
 
 def test_signs_are_read_before_the_lease_and_compared_under_it(session, path):
     """Signs of the agent are read before the lease; a change seen under the lease refuses."""
-    before = state(path)
+    before = directory_state(path)
     calls = []
 
     def reading():
@@ -170,38 +170,40 @@ def test_signs_are_read_before_the_lease_and_compared_under_it(session, path):
     with pytest.raises(RefusedError, match="changed just now"):
         replace(session, signs=Signs(changing, reading))
     assert calls == [("read", False), ("compared", True)]
-    assert state(path) == before
+    assert directory_state(path) == before
 
 
-def test_opener_before_the_exchange_gets_the_unchanged_file(session, path, puppet, race):
+def test_opener_before_the_exchange_gets_the_unchanged_file(session, path, other_process, race):
     """An opener that waits before the exchange refuses it, and its line is written."""
 
     def gate():
-        race.opens(puppet, session.descriptor, path, APPEND, writes(LATE))
+        race.opens(other_process, session.descriptor, path, APPEND, writes(LATE))
 
     with pytest.raises(RefusedError, match="somebody is opening the file"):
         replace(session, signs=Signs(gate))
-    puppet.hear()
-    puppet.hear()
+    other_process.hear()
+    other_process.hear()
 
     assert race.exchanges == 0
     assert path.read_bytes() == OLD + LATE
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
-def test_late_line_comes_before_the_next_writer(session, path, puppet, late, next_opener, patient):
+def test_late_line_comes_before_the_next_writer(
+    session, path, other_process, late, next_opener, long_closing_wait
+):
     """Nobody opens the new file before the late line of the old file has been moved there."""
     late(writes(LATE), CLOSE)
     exchanged = replace(session)
-    hear_all(puppet, next_opener)
-    settle(session, exchanged)
+    hear_all(other_process, next_opener)
+    retire_old_file(session, exchanged)
 
     assert path.read_bytes() == NEW + LATE + b"{}\n"
 
 
 @pytest.mark.parametrize("stays_open", [False, True])
 def test_order_is_kept_if_the_leases_were_taken_away(
-    session, path, second_puppet, race, late, patient, monkeypatch, stays_open
+    session, path, second_process, race, late, long_closing_wait, monkeypatch, stays_open
 ):
     """A late line in the old file came first, so the old file gets its name back once it can.
 
@@ -215,69 +217,71 @@ def test_order_is_kept_if_the_leases_were_taken_away(
         leases.drop(race.leased[0])
         monkeypatch.setattr(exchange, "TRUSTED", 0.0)
         time.sleep(0.02)  # the clock of files is a coarse one
-        second_puppet.ask(f"globals().update(fd=os.open({str(path)!r}, {APPEND}))")
-        second_puppet.ask("os.write(fd, b'{}\\n')")
+        second_process.ask(f"globals().update(fd=os.open({str(path)!r}, {APPEND}))")
+        second_process.ask("os.write(fd, b'{}\\n')")
         if not stays_open:
-            second_puppet.ask("os.close(fd)")
+            second_process.ask("os.close(fd)")
         return only_grew(*arguments)
 
     monkeypatch.setattr(retire, "only_grew", after_losing_the_lease)
     exchanged = replace(session)
     if stays_open:
         with pytest.raises(StaysError, match="another process has the session open"):
-            settle(session, exchanged)
+            retire_old_file(session, exchanged)
         assert path.read_bytes() == NEW + b"{}\n"
         assert path.with_name(TEMPORARY).read_bytes() == OLD + LATE
-        second_puppet.ask("os.close(fd)")
-    settle(session, exchanged)
+        second_process.ask("os.close(fd)")
+    retire_old_file(session, exchanged)
 
     assert path.read_bytes() == OLD + LATE + b"{}\n"
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 @pytest.mark.parametrize("data", [LATE, b'{"torn":', b'\n{"id":4}', b'{"id":4}\n{"torn":'])
-def test_late_bytes_are_moved_exactly_once(session, path, puppet, late, patient, data):
+def test_late_bytes_are_moved_exactly_once(
+    session, path, other_process, late, long_closing_wait, data
+):
     """Bytes of a late opener are moved once, with or without a newline at their end."""
     late(writes(data), CLOSE)
     exchanged = replace(session)
-    hear_all(puppet)
-    moved = settle(session, exchanged)
+    hear_all(other_process)
+    moved = retire_old_file(session, exchanged)
 
     assert path.read_bytes() == NEW + data
     assert moved == 0
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
-def test_late_reader_changes_nothing(session, path, puppet, late, patient):
+def test_late_reader_changes_nothing(session, path, other_process, late, long_closing_wait):
     """A reader that opened the old file late reads the old content."""
     late("os.read(fd, 100000)", CLOSE, flags="os.O_RDONLY")
     exchanged = replace(session)
-    puppet.hear()
-    content = puppet.hear()
-    settle(session, exchanged)
+    other_process.hear()
+    content = other_process.hear()
+    retire_old_file(session, exchanged)
 
     assert content == OLD
     assert path.read_bytes() == NEW
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_late_reader_does_not_shorten_the_wait_for_a_writer(
-    session, path, puppet, second_puppet, race, patient, monkeypatch
+    session, path, other_process, second_process, race, long_closing_wait, monkeypatch
 ):
     """The line of a writer that opens the old file after a reader did is moved, too."""
-    second_puppet.ask(f"globals().update(unopened=os.open({str(path)!r}, os.O_PATH))")
+    second_process.ask(f"globals().update(unopened=os.open({str(path)!r}, os.O_PATH))")
     monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 10.0)
     sleep = time.sleep
 
     def following(_):
         monkeypatch.setattr(time, "sleep", sleep)
-        puppet.hear()
-        second_puppet.ask(f"globals().update(fd=os.open(f'/proc/self/fd/{{unopened}}', {APPEND}))")
-        second_puppet.ask(f"os.write(fd, {LATE!r})")
-        second_puppet.ask("os.close(fd)")
+        other_process.hear()
+        second_process.ask(f"globals().update(fd=os.open(f'/proc/self/fd/{{unopened}}', {APPEND}))")
+        second_process.ask(f"os.write(fd, {LATE!r})")
+        second_process.ask("os.close(fd)")
         monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 0.0)
 
-    race.before = lambda: race.opens(puppet, session.descriptor, path, "os.O_RDONLY")
+    race.before = lambda: race.opens(other_process, session.descriptor, path, "os.O_RDONLY")
     race.after = lambda: monkeypatch.setattr(time, "sleep", following)
     replace(session)
 
@@ -295,7 +299,9 @@ REWRITTEN = {
 
 
 @pytest.mark.parametrize("content", REWRITTEN)
-def test_late_rewrite_of_the_whole_file_is_not_lost(session, path, puppet, late, patient, content):
+def test_late_rewrite_of_the_whole_file_is_not_lost(
+    session, path, other_process, late, long_closing_wait, content
+):
     """An agent that rewrites its file in the window has its version in the end."""
     data = REWRITTEN[content]
     late(writes(data), CLOSE, flags=REWRITE)
@@ -303,16 +309,16 @@ def test_late_rewrite_of_the_whole_file_is_not_lost(session, path, puppet, late,
         exchanged = replace(session)
     except RefusedError:
         exchanged = None
-    hear_all(puppet)
+    hear_all(other_process)
     if exchanged:
-        settle(session, exchanged)
+        retire_old_file(session, exchanged)
 
     assert path.read_bytes().replace(PLACEHOLDER, VALUE) == data
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_late_rewrite_and_the_line_of_a_second_opener_are_kept(
-    session, path, late, next_opener, patient
+    session, path, late, next_opener, long_closing_wait
 ):
     """The old file gets its name back, and an opener of the new one is let through within 5 s."""
     data = REWRITTEN["shorter"]
@@ -323,30 +329,30 @@ def test_late_rewrite_and_the_line_of_a_second_opener_are_kept(
     hear_all(next_opener)
 
     assert path.read_bytes() == data + b"{}\n"
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
     assert time.monotonic() - started < 5
 
 
 def test_opener_that_keeps_the_old_file_open_gets_it_back(
-    session, path, puppet, race, late, impatient
+    session, path, other_process, race, late, short_closing_wait
 ):
     """The names are exchanged back, so all that the opener writes is in the session."""
     late(writes(LATE))
     inode = path.stat().st_ino
     with pytest.raises(RefusedError, match="somebody keeps the file open"):
         replace(session)
-    puppet.hear()
-    puppet.hear()
-    puppet.ask("os.write(fd, b'{\"id\":5}\\n')")
+    other_process.hear()
+    other_process.hear()
+    other_process.ask("os.write(fd, b'{\"id\":5}\\n')")
 
     assert race.exchanges == 2
     assert path.stat().st_ino == inode
     assert path.read_bytes() == OLD + LATE + b'{"id":5}\n'
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_line_in_the_new_file_is_moved_when_exchanged_back(
-    session, path, late, next_opener, impatient
+    session, path, late, next_opener, short_closing_wait
 ):
     """The line of a writer that had opened the new file is moved to the old one."""
     late(writes(LATE))
@@ -355,28 +361,28 @@ def test_line_in_the_new_file_is_moved_when_exchanged_back(
     hear_all(next_opener)
 
     assert path.read_bytes() == OLD + LATE + b"{}\n"
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_file_renamed_into_place_before_the_exchange_stays(session, path, race):
     """A file that an agent renames over the session last keeps its name and content."""
-    race.before = lambda: swap(path, OLD + LATE)
+    race.before = lambda: replace_by_rename(path, OLD + LATE)
     with pytest.raises(RefusedError, match="the file was replaced meanwhile"):
         replace(session)
 
     assert race.exchanges == 2
     assert path.read_bytes() == OLD + LATE
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_line_behind_a_file_renamed_into_place_is_kept(session, path, race, next_opener):
     """A line written to the new file, before the agent's file is back, is moved there."""
-    race.before = lambda: swap(path, OLD + LATE)
+    race.before = lambda: replace_by_rename(path, OLD + LATE)
     with pytest.raises(RefusedError, match="the file was replaced meanwhile"):
         replace(session)
 
     assert path.read_bytes() == OLD + LATE + b"{}\n"
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_session_deleted_before_the_exchange_stays_deleted(session, path, race):
@@ -385,20 +391,20 @@ def test_session_deleted_before_the_exchange_stays_deleted(session, path, race):
     with pytest.raises(RefusedError, match="the file was deleted meanwhile"):
         replace(session)
 
-    assert names(path) == []
+    assert directory_names(path) == []
 
 
-def test_session_without_leases_is_not_replaced(session, path, unleased):
+def test_session_without_leases_is_not_replaced(session, path, no_leases):
     """Without leases nobody knows who has the session open; the refusal says so."""
-    before = state(path)
+    before = directory_state(path)
     with pytest.raises(RefusedError, match=r"no lease can be had here .*not `exclusive`"):
         replace(session)
 
-    assert state(path) == before
+    assert directory_state(path) == before
 
 
 @pytest.fixture
-def exclusive(path, unleased):
+def exclusive(path, no_leases):
     """Yield a session below an `exclusive` root on a system without leases."""
     file = next(discover([Root(str(path.parent), exclusive=True)]))
     with open_session(file) as opened:
@@ -409,14 +415,14 @@ def test_exclusive_session_without_leases_is_replaced(exclusive, path):
     """A line appended to the old file before its removal is moved."""
     mode = path.stat().st_mode
     exchanged = replace(exclusive)
-    beside = names(path)
-    append(path.with_name(TEMPORARY), LATE)
-    moved = settle(exclusive, exchanged)
+    beside = directory_names(path)
+    append_bytes(path.with_name(TEMPORARY), LATE)
+    moved = retire_old_file(exclusive, exchanged)
 
     assert beside == [TEMPORARY, NAME]
     assert moved == len(LATE)
     assert path.read_bytes() == NEW + LATE
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
     assert path.stat().st_mode == mode
 
 
@@ -449,11 +455,11 @@ def test_sessions_of_one_directory_share_a_sync(session, path, monkeypatch):
     assert path.read_bytes() == beside.read_bytes() == NEW
 
 
-def test_refused_session_does_not_stop_its_neighbour(session, path, puppet):
+def test_refused_session_does_not_stop_its_neighbour(session, path, other_process):
     """A session that another process has open stays; the one beside it is replaced."""
     beside = path.with_name("beside.jsonl")
     beside.write_bytes(OLD)
-    puppet.ask(f"os.open({str(path)!r}, os.O_RDONLY)")
+    other_process.ask(f"os.open({str(path)!r}, os.O_RDONLY)")
 
     with open_session(file_beside(path, beside)) as other:
         new = prepare_both(session, other, Signs())
@@ -463,11 +469,11 @@ def test_refused_session_does_not_stop_its_neighbour(session, path, puppet):
 
     assert isinstance(new[0].result, RefusedError)
     assert (path.read_bytes(), beside.read_bytes()) == (OLD, NEW)
-    assert names(path) == [".brainsurgeon-0000000000000001.tmp", "beside.jsonl", NAME]
+    assert directory_names(path) == [".brainsurgeon-0000000000000001.tmp", "beside.jsonl", NAME]
 
 
 def file_beside(path, beside):
-    file = found_at(path)
+    file = discovered(path)
     status = beside.stat()
     mark = msgspec.structs.replace(
         file.fingerprint, inode=status.st_ino, size=status.st_size,

@@ -9,9 +9,9 @@ import pytest
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.status import status
 from brainsurgeon.sessions import leases
-from building.hindered import reasons
 from building.processes import ROOT, WORKERS
-from building.world import state
+from building.skip_reasons import skip_reasons
+from building.world import file_states
 
 # Others may not mount, and the file systems that are there anyway grant leases that hold.
 pytestmark = pytest.mark.skipif(not ROOT, reason="mounting a file system of our own takes root")
@@ -44,13 +44,13 @@ def path(world, conversation, other_side):
     return world.put("s.jsonl", conversation.bytes())
 
 
-def test_lease_on_fuse_is_granted_while_the_file_is_written(path, other_side, puppet):
+def test_lease_on_fuse_is_granted_while_the_file_is_written(path, other_side, other_process):
     """The lease is granted and held while a process writes the file behind FUSE."""
     behind = other_side / "main" / "sessions" / path.name
-    puppet.ask(f"globals().update(fd=os.open({str(behind)!r}, os.O_WRONLY | os.O_APPEND))")
+    other_process.ask(f"globals().update(fd=os.open({str(behind)!r}, os.O_WRONLY | os.O_APPEND))")
     descriptor = os.open(path, os.O_RDONLY)
     granted = leases.take(descriptor)
-    puppet.ask("os.write(fd, b'{}\\n')")
+    other_process.ask("os.write(fd, b'{}\\n')")
     held = leases.held(descriptor)
     os.close(descriptor)
 
@@ -59,8 +59,8 @@ def test_lease_on_fuse_is_granted_while_the_file_is_written(path, other_side, pu
 
 def test_session_on_fuse_is_skipped_with_one_reason(world, path, conversation):
     """A session on FUSE stays as it is; status and doctor name the root, with advice."""
-    before = state(world.root)
-    seen = reasons(world)
+    before = file_states(world.root)
+    seen = skip_reasons(world)
     now = world.settings()
     (root,) = status(now, world.store, world.clock()).roots
     warnings = [
@@ -73,7 +73,7 @@ def test_session_on_fuse_is_skipped_with_one_reason(world, path, conversation):
         ("warning", True)
     ]
     assert path.read_bytes() == conversation.bytes()
-    assert state(world.root) == before
+    assert file_states(world.root) == before
 
 
 def test_exclusive_root_on_fuse_is_pruned_and_restored(world, path, conversation):

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from brainsurgeon.sessions import leases
-from building.processes import Puppet, wait_until
+from building.processes import OtherProcess, wait_until
 
 # Without leases nothing is ever exchanged: what is proven here does not exist there.
 pytestmark = pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason="no leases here")
@@ -48,23 +48,25 @@ def test_read_only_descriptor_takes_and_drops_a_write_lease(descriptor):
 
 
 @pytest.mark.parametrize("flags", ["os.O_RDONLY", "os.O_WRONLY | os.O_APPEND", "os.O_RDWR"])
-def test_lease_is_refused_while_another_process_has_the_file_open(puppet, path, descriptor, flags):
+def test_lease_is_refused_while_another_process_has_the_file_open(
+    other_process, path, descriptor, flags
+):
     """A lease is refused while the file is open with any flags, and granted after."""
-    other = puppet.ask(f"os.open({path!r}, {flags})")
+    other = other_process.ask(f"os.open({path!r}, {flags})")
     refused = leases.take(descriptor)
-    puppet.ask(f"os.close({other})")
+    other_process.ask(f"os.close({other})")
 
     assert refused is False
     assert leases.take(descriptor) is True
 
 
-def test_lease_is_refused_while_another_process_maps_the_file(puppet, path, descriptor):
+def test_lease_is_refused_while_another_process_maps_the_file(other_process, path, descriptor):
     """A mapping refuses the lease even after its descriptor is closed."""
-    other = puppet.ask(f"os.open({path!r}, os.O_RDWR)")
-    puppet.ask(f"globals().update(mapped=mmap.mmap({other}, 4))")
-    puppet.ask(f"os.close({other})")
+    other = other_process.ask(f"os.open({path!r}, os.O_RDWR)")
+    other_process.ask(f"globals().update(mapped=mmap.mmap({other}, 4))")
+    other_process.ask(f"os.close({other})")
     refused = leases.take(descriptor)
-    puppet.ask("mapped.close()")
+    other_process.ask("mapped.close()")
 
     assert refused is False
     assert leases.take(descriptor) is True
@@ -83,41 +85,41 @@ def test_lease_is_refused_while_this_process_has_a_second_descriptor(path, descr
 @pytest.mark.parametrize(
     "flags", ["os.O_RDONLY", "os.O_WRONLY | os.O_APPEND", "os.O_WRONLY | os.O_TRUNC"]
 )
-def test_opener_blocks_until_the_lease_is_dropped(puppet, path, descriptor, flags):
+def test_opener_blocks_until_the_lease_is_dropped(other_process, path, descriptor, flags):
     """An opener breaks the lease, waits without an error or effect, and returns after the drop."""
     leases.take(descriptor)
-    puppet.say(f"os.open({path!r}, {flags})")
+    other_process.say(f"os.open({path!r}, {flags})")
     wait_until(lambda: not leases.held(descriptor))
-    blocked = not puppet.answers_within(0.1)
+    blocked = not other_process.answers_within(0.1)
     size_while_waiting = os.fstat(descriptor).st_size
     leases.drop(descriptor)
-    opened = puppet.hear()
+    opened = other_process.hear()
 
     assert blocked
     assert size_while_waiting == 4
     assert opened > 2
 
 
-def test_waiting_opener_refuses_a_new_lease(puppet, path, descriptor):
+def test_waiting_opener_refuses_a_new_lease(other_process, path, descriptor):
     """A waiting open counts at once, so no lease is granted between the drop and its return."""
     leases.take(descriptor)
-    puppet.say(f"os.open({path!r}, os.O_WRONLY | os.O_APPEND)")
+    other_process.say(f"os.open({path!r}, os.O_WRONLY | os.O_APPEND)")
     wait_until(lambda: not leases.held(descriptor))
     leases.drop(descriptor)
     again = leases.take(descriptor)
-    other = puppet.hear()
-    puppet.ask(f"os.close({other})")
+    other = other_process.hear()
+    other_process.ask(f"os.close({other})")
 
     assert again is False
     assert leases.take(descriptor) is True
 
 
-def test_non_blocking_open_of_a_leased_file_fails(puppet, path, descriptor):
+def test_non_blocking_open_of_a_leased_file_fails(other_process, path, descriptor):
     """A non-blocking open of a leased file fails with EWOULDBLOCK."""
     leases.take(descriptor)
 
     with pytest.raises(BlockingIOError):
-        puppet.ask(f"os.open({path!r}, os.O_RDONLY | os.O_NONBLOCK)")
+        other_process.ask(f"os.open({path!r}, os.O_RDONLY | os.O_NONBLOCK)")
 
 
 @pytest.mark.parametrize(
@@ -131,25 +133,25 @@ def test_non_blocking_open_of_a_leased_file_fails(puppet, path, descriptor):
         "os.unlink({path!r})",
     ],
 )
-def test_lease_blocks_no_other_call_than_open(puppet, path, descriptor, call):
+def test_lease_blocks_no_other_call_than_open(other_process, path, descriptor, call):
     """Names and attributes change under a lease, which is why they are compared under it."""
     leases.take(descriptor)
-    puppet.ask(call.format(path=path))
+    other_process.ask(call.format(path=path))
 
     assert leases.held(descriptor)
 
 
-def test_lease_follows_a_renamed_file(puppet, path, descriptor):
+def test_lease_follows_a_renamed_file(other_process, path, descriptor):
     """A lease belongs to the inode: an opener of the new name waits as well."""
     leases.take(descriptor)
     os.rename(path, path + ".moved")
-    puppet.say(f"os.open({path + '.moved'!r}, os.O_RDONLY)")
+    other_process.say(f"os.open({path + '.moved'!r}, os.O_RDONLY)")
     wait_until(lambda: not leases.held(descriptor))
-    blocked = not puppet.answers_within(0.05)
+    blocked = not other_process.answers_within(0.05)
     leases.drop(descriptor)
 
     assert blocked
-    assert puppet.hear() > 2
+    assert other_process.hear() > 2
 
 
 HOLD = (
@@ -158,43 +160,43 @@ HOLD = (
 )
 
 
-def test_holder_survives_when_its_lease_is_broken(puppet, path):
+def test_holder_survives_when_its_lease_is_broken(other_process, path):
     """The signal asked for a broken lease is ignored by default."""
-    holder = Puppet(*(step.format(path=path) for step in HOLD))
+    holder = OtherProcess(*(step.format(path=path) for step in HOLD))
     holder.ask("leases.take(fd)")
-    puppet.say(f"os.open({path!r}, os.O_RDONLY)")
+    other_process.say(f"os.open({path!r}, os.O_RDONLY)")
     wait_until(lambda: holder.ask("leases.held(fd)") is False)
     number = holder.ask("fcntl.fcntl(fd, fcntl.F_GETSIG)")
     holder.ask("leases.drop(fd)")
-    opened = puppet.hear()
+    opened = other_process.hear()
     holder.kill()
 
     assert number == signal.SIGURG
     assert opened > 2
 
 
-def test_default_signal_of_a_broken_lease_kills_the_holder(puppet, path):
+def test_default_signal_of_a_broken_lease_kills_the_holder(other_process, path):
     """Without F_SETSIG the kernel sends SIGIO, which kills."""
-    holder = Puppet(*(step.format(path=path) for step in HOLD))
+    holder = OtherProcess(*(step.format(path=path) for step in HOLD))
     holder.ask("fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)")
-    puppet.ask(f"os.open({path!r}, os.O_RDONLY)")
+    other_process.ask(f"os.open({path!r}, os.O_RDONLY)")
     died_of = -holder.process.wait(20)
     holder.kill()
 
     assert died_of == signal.SIGIO
 
 
-def test_opener_goes_on_when_the_holder_is_killed(puppet, path):
+def test_opener_goes_on_when_the_holder_is_killed(other_process, path):
     """Killing the holder of a lease lets a waiting opener through at once."""
-    holder = Puppet(*(step.format(path=path) for step in HOLD))
+    holder = OtherProcess(*(step.format(path=path) for step in HOLD))
     holder.ask("leases.take(fd)")
-    puppet.say(f"os.open({path!r}, os.O_RDONLY)")
+    other_process.say(f"os.open({path!r}, os.O_RDONLY)")
     wait_until(lambda: holder.ask("leases.held(fd)") is False)
-    blocked = not puppet.answers_within(0.05)
+    blocked = not other_process.answers_within(0.05)
     holder.kill()
 
     assert blocked
-    assert puppet.hear() > 2
+    assert other_process.hear() > 2
 
 
 # Only root can be two users at once; what the owner is told is proven for everybody.
@@ -202,7 +204,7 @@ def test_opener_goes_on_when_the_holder_is_killed(puppet, path):
 def test_lease_on_the_file_of_another_user_is_unsupported(path):
     """A user who does not own the file gets LeaseUnsupportedError, not a refusal."""
     os.chmod(path, 0o666)
-    other = Puppet(*(step.format(path=path) for step in HOLD), "os.setuid(65534)")
+    other = OtherProcess(*(step.format(path=path) for step in HOLD), "os.setuid(65534)")
     with pytest.raises(OSError, match="denied") as refused:
         other.ask("leases.take(fd)")
     other.kill()

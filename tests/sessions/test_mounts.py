@@ -7,7 +7,7 @@ import pytest
 
 from brainsurgeon.operations import scan as scanning
 from brainsurgeon.sessions import leases
-from building.hindered import reasons
+from building.skip_reasons import skip_reasons
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_session_mounted_into_a_container_is_skipped_while_it_runs(
     inside = tmp_path / "inside.jsonl"
     inside.touch()
     process = container(path, inside)
-    seen = reasons(world)
+    seen = skip_reasons(world)
     untouched = path.read_bytes()
     process.kill()
     process.communicate()
@@ -76,7 +76,7 @@ def test_session_under_a_mount_of_another_file_is_skipped(world, path, container
     other.write_text("{}\n")
     container(other, path)
 
-    assert "mount point" in reasons(world)["scan"]
+    assert "mount point" in skip_reasons(world)["scan"]
 
 
 def test_container_started_after_the_check_keeps_its_file(

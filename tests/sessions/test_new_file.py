@@ -9,7 +9,7 @@ import pytest
 
 from brainsurgeon.sessions import exchange, retire
 from brainsurgeon.sessions.reading import open_session
-from building.exchange import NEW, OLD, TEMPORARY, found_at, replace, settle
+from building.exchange import NEW, OLD, TEMPORARY, discovered, replace, retire_old_file
 
 
 @pytest.mark.parametrize("refusal", [None, errno.ENOSYS, errno.EXDEV, errno.EBADF, errno.EPERM, 0])
@@ -31,8 +31,8 @@ def test_unchanged_bytes_are_copied_by_the_kernel_or_by_hand(path, monkeypatch, 
     monkeypatch.setattr(exchange, "COPIED", 3)
     monkeypatch.setattr(os, "copy_file_range", copying)
     splices = [(0, 0, b"("), (5, 5, b"++"), (10, 20, b""), (len(OLD) - 1, len(OLD), b"!")]
-    with open_session(found_at(path)) as session:
-        settle(session, replace(session, splices))
+    with open_session(discovered(path)) as session:
+        retire_old_file(session, replace(session, splices))
 
     assert path.read_bytes() == b"(" + OLD[:5] + b"++" + OLD[5:10] + OLD[20:-1] + b"!"
     assert len(counts) >= 2
@@ -48,7 +48,10 @@ def test_disk_error_while_copying_leaves_the_session_unchanged(path, monkeypatch
 
     monkeypatch.setattr(exchange, "COPIED", 3)
     monkeypatch.setattr(os, "copy_file_range", failing)
-    with open_session(found_at(path)) as session, pytest.raises(OSError, match=os.strerror(error)):
+    with (
+        open_session(discovered(path)) as session,
+        pytest.raises(OSError, match=os.strerror(error)),
+    ):
         replace(session)
 
     assert path.read_bytes() == OLD
@@ -66,8 +69,8 @@ def test_copied_file_is_open_for_appending_at_the_exchange(path, monkeypatch):
         return end_now(descriptor)
 
     monkeypatch.setattr(retire, "end_now", ending)
-    with open_session(found_at(path)) as session:
-        settle(session, replace(session))
+    with open_session(discovered(path)) as session:
+        retire_old_file(session, replace(session))
 
     assert path.read_bytes() == NEW
     assert flags
@@ -91,9 +94,9 @@ def test_mode_times_and_owner_are_preserved(path, mode):
     """The new file has the old one's mode, owner, and times to the nanosecond."""
     os.chmod(path, mode)
     before = path.stat()
-    with open_session(found_at(path)) as session:
+    with open_session(discovered(path)) as session:
         exchanged = replace(session)
-        settle(session, exchanged)
+        retire_old_file(session, exchanged)
     after = path.stat()
 
     assert after.st_mode == before.st_mode
@@ -106,7 +109,7 @@ def test_mode_times_and_owner_are_preserved(path, mode):
 def test_owner_is_preserved_when_root_rewrites(path):
     """A file of another user keeps its user and group after root rewrote it."""
     os.chown(path, 65534, 65533)
-    with open_session(found_at(path)) as session:
+    with open_session(discovered(path)) as session:
         replace(session)
 
     assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65533)
@@ -147,7 +150,7 @@ def test_extended_attributes_and_access_lists_are_preserved(path):
         # Where none can be set there are none to keep; most filesystems of Linux keep them.
         pytest.skip("this filesystem keeps no such attributes")
     before = {name: os.getxattr(path, name) for name in os.listxattr(path)}
-    with open_session(found_at(path)) as session:
+    with open_session(discovered(path)) as session:
         replace(session)
 
     assert {name: os.getxattr(path, name) for name in os.listxattr(path)} == before
@@ -163,8 +166,8 @@ def test_hole_of_a_sparse_session_stays_a_hole(path):
         handle.flush()
         os.fsync(handle.fileno())
     before = path.stat()
-    with open_session(found_at(path)) as session:
-        settle(session, replace(session))
+    with open_session(discovered(path)) as session:
+        retire_old_file(session, replace(session))
     after = path.stat()
     with open(path, "rb") as handle:
         head = handle.read(len(NEW))

@@ -15,44 +15,44 @@ from building.exchange import (
     NEW,
     OLD,
     TEMPORARY,
-    append,
-    found_at,
-    names,
+    append_bytes,
+    directory_names,
+    discovered,
     replace,
-    settle,
+    retire_old_file,
 )
 from building.processes import wait_until
 
 
-def test_line_in_the_old_file_after_the_leases_is_kept_in_order(session, path, puppet):
+def test_line_in_the_old_file_after_the_leases_is_kept_in_order(session, path, other_process):
     """The late line was written first, so the old file gets its name back, with both lines."""
     exchanged = replace(session)
-    puppet.ask(f"globals().update(fd=os.open({str(path.with_name(TEMPORARY))!r}, {APPEND}))")
-    puppet.ask(f"os.write(fd, {LATE!r})")
+    other_process.ask(f"globals().update(fd=os.open({str(path.with_name(TEMPORARY))!r}, {APPEND}))")
+    other_process.ask(f"os.write(fd, {LATE!r})")
     time.sleep(0.02)  # the clock of files is a coarse one
-    append(path, b"{}\n")
+    append_bytes(path, b"{}\n")
     with pytest.raises(StaysError):
-        settle(session, exchanged, patience=0.05)
+        retire_old_file(session, exchanged, patience=0.05)
     old_file = path.with_name(TEMPORARY).read_bytes()
-    puppet.ask("os.close(fd)")
-    saved = settle(session, exchanged)
+    other_process.ask("os.close(fd)")
+    saved = retire_old_file(session, exchanged)
 
     assert old_file == OLD + LATE
     assert saved == 3
     assert path.read_bytes() == OLD + LATE + b"{}\n"
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_moved_lines_are_not_moved_twice(session, path):
     """Removal may be repeated after it stopped between the move and the deletion."""
     exchanged = replace(session)
-    append(path.with_name(TEMPORARY), LATE)
-    append(path, LATE + b"{}\n")
-    saved = settle(session, exchanged, ledger=ledger_of_a_begun_move(path))
+    append_bytes(path.with_name(TEMPORARY), LATE)
+    append_bytes(path, LATE + b"{}\n")
+    saved = retire_old_file(session, exchanged, ledger=ledger_of_a_begun_move(path))
 
     assert saved == 0
     assert path.read_bytes() == NEW + LATE + b"{}\n"
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def ledger_of_a_begun_move(path):
@@ -70,21 +70,21 @@ BEAT = b'{"type":"beat"}\n'
 def test_identical_lines_in_both_files_are_both_kept(session, path):
     """A line in the old file and the same line in the new one are two lines if none was moved."""
     exchanged = replace(session)
-    append(path.with_name(TEMPORARY), BEAT)
-    append(path, BEAT)
-    settle(session, exchanged)
+    append_bytes(path.with_name(TEMPORARY), BEAT)
+    append_bytes(path, BEAT)
+    retire_old_file(session, exchanged)
 
     assert path.read_bytes() in (OLD + BEAT * 2, NEW + BEAT * 2)
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_both_files_stay_if_a_line_may_have_been_moved(session, path):
     """After a crash that leaves open whether a line was moved, both files stay."""
     exchanged = replace(session)
-    append(path.with_name(TEMPORARY), BEAT)
-    append(path, BEAT)
+    append_bytes(path.with_name(TEMPORARY), BEAT)
+    append_bytes(path, BEAT)
     with pytest.raises(StaysError, match="after a crash it is unknown"):
-        settle(session, exchanged, ledger=ledger_of_a_begun_move(path))
+        retire_old_file(session, exchanged, ledger=ledger_of_a_begun_move(path))
 
     assert path.read_bytes() == NEW + BEAT
     assert path.with_name(TEMPORARY).read_bytes() == OLD + BEAT
@@ -95,68 +95,68 @@ def test_interrupted_move_keeps_later_lines_behind_moved_ones(session, path, mov
     """A move that stopped anywhere, also within a line, is completed before lines written later."""
     exchanged = replace(session)
     late = LATE + b'{"id":4}\n'
-    append(path.with_name(TEMPORARY), late)
-    append(path, late[:moved] + NEXT)
-    settle(session, exchanged, ledger=ledger_of_a_begun_move(path))
+    append_bytes(path.with_name(TEMPORARY), late)
+    append_bytes(path, late[:moved] + NEXT)
+    retire_old_file(session, exchanged, ledger=ledger_of_a_begun_move(path))
 
     assert path.read_bytes() == OLD + late + NEXT
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_lines_of_the_old_file_come_before_lines_of_the_new_one(session, path):
     """Who writes the old file opened it first, so it gets its name back, with both lines."""
     exchanged = replace(session)
-    append(path, NEXT)
-    append(path.with_name(TEMPORARY), LATE)
-    settle(session, exchanged)
+    append_bytes(path, NEXT)
+    append_bytes(path.with_name(TEMPORARY), LATE)
+    retire_old_file(session, exchanged)
 
     assert path.read_bytes() == OLD + LATE + NEXT
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_order_is_kept_while_the_old_file_gets_its_name_back(
-    session, path, puppet, race, monkeypatch
+    session, path, other_process, race, monkeypatch
 ):
     """The line of an opener that waits for the new file comes before the next opener's."""
     exchanged = replace(session)
-    append(path, NEXT)
-    append(path.with_name(TEMPORARY), LATE)
+    append_bytes(path, NEXT)
+    append_bytes(path.with_name(TEMPORARY), LATE)
     exchange_names, steps = FilePair.exchange_names, []
     for line in MORE:
         steps += [f"globals().update(fd=os.open({str(path)!r}, {APPEND}))"]
         steps += [f"os.write(fd, {line!r})", "os.close(fd)"]
 
     def exchanging(pair):
-        puppet.say(*steps)
+        other_process.say(*steps)
         wait_until(lambda: not leases.held(race.leased[-2]))
         exchange_names(pair)
 
     monkeypatch.setattr(FilePair, "exchange_names", exchanging)
-    settle(session, exchanged, patience=20)
+    retire_old_file(session, exchanged, patience=20)
     for _ in steps:
-        puppet.hear()
+        other_process.hear()
 
     assert path.read_bytes() == OLD + LATE + NEXT + MORE[0] + MORE[1]
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 @pytest.mark.parametrize("anew", [False, True])
 def test_old_file_that_got_its_name_back_loses_no_later_line(path, monkeypatch, anew):
     """Lines appended to both files during the way back are kept with all before."""
-    with open_session(found_at(path)) as session:
+    with open_session(discovered(path)) as session:
         exchanged = replace(session)
-    append(path, NEXT)
+    append_bytes(path, NEXT)
     old = path.with_name(TEMPORARY)
     if anew:
         old.write_bytes(LATE)
     else:
-        append(old, LATE)
+        append_bytes(old, LATE)
     retiring = retire.retire
 
     def appending(*arguments, **keywords):
         monkeypatch.setattr(retire, "retire", retiring)
-        append(old, MORE[0])
-        append(path, MORE[1])
+        append_bytes(old, MORE[0])
+        append_bytes(path, MORE[1])
         return retiring(*arguments, **keywords)
 
     monkeypatch.setattr(retire, "retire", appending)
@@ -167,22 +167,22 @@ def test_old_file_that_got_its_name_back_loses_no_later_line(path, monkeypatch, 
     lines = [line for line in path.read_bytes().splitlines(keepends=True) if line not in OLD]
 
     assert sorted(lines) == sorted([LATE, NEXT, *MORE])
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]
 
 
 def test_session_deleted_after_the_exchange_stays_deleted(session, path):
     """Removing the old file does not recreate the session, even with a late line."""
     exchanged = replace(session)
-    append(path.with_name(TEMPORARY), LATE)
+    append_bytes(path.with_name(TEMPORARY), LATE)
     path.unlink()
-    settle(session, exchanged)
+    retire_old_file(session, exchanged)
 
-    assert names(path) == []
+    assert directory_names(path) == []
 
 
 def test_removing_the_old_file_twice_is_no_error(path):
     """If the old file is gone, there is nothing to do."""
-    with open_session(found_at(path)) as session:
+    with open_session(discovered(path)) as session:
         exchanged = replace(session)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     pair = FilePair(directory, NAME, TEMPORARY, exchanged.pair.ends)
@@ -190,4 +190,4 @@ def test_removing_the_old_file_twice_is_no_error(path):
     os.close(directory)
 
     assert saved == [0, 0]
-    assert names(path) == [NAME]
+    assert directory_names(path) == [NAME]

@@ -26,7 +26,7 @@ from brainsurgeon.sessions.row_listing import RowIndex, RowPlace, open_rows
 from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, by_row, chunks, rewritten
 from building import claw_agent
 from building.claw import GATEWAY, LATER, LOCAL, WRITTEN, plain_connection
-from building.edits import Swap, know_nothing
+from building.edits import ByteEdit, no_record
 
 PLACEHOLDER = b'"[[extracted-x]]"'
 NOBODY = 65534
@@ -42,7 +42,7 @@ def edits_of(session, largest=1000):
         token = json.dumps(message["content"][0]["text"], ensure_ascii=False).encode()
         at = line.raw.find(token)
         if len(token) > largest and at >= 0:
-            edits.append(Swap(line.offset + at, line.offset + at + len(token), PLACEHOLDER))
+            edits.append(ByteEdit(line.offset + at, line.offset + at + len(token), PLACEHOLDER))
     return edits
 
 
@@ -51,7 +51,7 @@ def prepared(session, edits, originals=()):
     wide = session.schema.compressing
     return [
         rewritten(
-            session.lines.row(row.place), row, know_nothing, dict(originals).get, compressing=wide
+            session.lines.row(row.place), row, no_record, dict(originals).get, compressing=wide
         )
         for row in by_row(session.lines.index, edits)
     ]
@@ -198,39 +198,39 @@ class TestPlanning:
 
     def test_edits_are_assigned_to_the_row_of_their_line(self):
         """Each edit belongs to the row of its line, in the order of the rows."""
-        swaps = [Swap(14, 16, b"x"), Swap(2, 4, b"y"), Swap(20, 20, b"z")]
+        swaps = [ByteEdit(14, 16, b"x"), ByteEdit(2, 4, b"y"), ByteEdit(20, 20, b"z")]
 
         rows = by_row(self.INDEX, swaps)
 
         assert [(row.place.seq, row.edits) for row in rows] == [
             (0, (swaps[1],)), (5, (swaps[0], swaps[2])),
         ]  # fmt: skip
-        assert rows[0].text_after(b"0123456789", know_nothing) == b"01y456789"
-        assert rows[1].text_after(b"abcdefghijklmnopqrst", know_nothing) == b"abxefghzijklmnopqrst"
+        assert rows[0].text_after(b"0123456789", no_record) == b"01y456789"
+        assert rows[1].text_after(b"abcdefghijklmnopqrst", no_record) == b"abxefghzijklmnopqrst"
 
     def test_edit_across_lines_is_an_error(self):
         """An edit across the end of a line, or with a newline, raises ValueError."""
         with pytest.raises(ValueError, match="crosses"):
-            by_row(self.INDEX, [Swap(8, 13, b"")])
-        (row,) = by_row(self.INDEX, [Swap(2, 4, b"a\nb")])
+            by_row(self.INDEX, [ByteEdit(8, 13, b"")])
+        (row,) = by_row(self.INDEX, [ByteEdit(2, 4, b"a\nb")])
         with pytest.raises(ValueError, match="beyond"):
-            row.text_after(b"0123456789", know_nothing)
+            row.text_after(b"0123456789", no_record)
 
     def test_overlapping_edits_are_an_error(self):
         """Edits of a row that overlap raise ValueError."""
-        row = RowPlan(RowPlace(0, 0, 10), (Swap(1, 5, b"a"), Swap(3, 6, b"b")))
+        row = RowPlan(RowPlace(0, 0, 10), (ByteEdit(1, 5, b"a"), ByteEdit(3, 6, b"b")))
         with pytest.raises(ValueError, match="out of order"):
-            row.text_after(b"0123456789", know_nothing)
+            row.text_after(b"0123456789", no_record)
 
     def test_restored_text_gets_its_original_columns_back(self):
         """A row with its original text gets the original columns, any other text plain ones."""
-        row = RowPlan(RowPlace(3, 100, 4), (Swap(101, 103, b"bc"),))
+        row = RowPlan(RowPlace(3, 100, 4), (ByteEdit(101, 103, b"bc"),))
         known = Payload(b"abcd", None, None, None)
         other = Payload(b"abce", None, None, None)
         ours = plain(b"a__d", compressing=True)
 
         def edit(original):
-            return rewritten(ours, row, know_nothing, lambda _: original, compressing=True)
+            return rewritten(ours, row, no_record, lambda _: original, compressing=True)
 
         assert edit(known) == RowEdit(3, ours, known)
         assert edit(other).after == edit(None).after == Payload(b"abcd", None, 4, None)
@@ -239,7 +239,9 @@ class TestPlanning:
         """No chunk has more rows or bytes than one transaction takes; a huge row has its own."""
         index = RowIndex([(seq, 3_000_000 if seq in (5, 6) else 100) for seq in range(200)])
         places = [index[number] for number in range(200)]
-        planned = by_row(index, [Swap(place.offset, place.offset + 9, b"x") for place in places])
+        planned = by_row(
+            index, [ByteEdit(place.offset, place.offset + 9, b"x") for place in places]
+        )
 
         seqs = [[row.place.seq for row in chunk] for chunk in chunks(planned)]
 
@@ -464,7 +466,7 @@ class TestChanging:
         text = json.dumps({"type": "message", "id": "large", "message": {
             "role": "toolResult", "content": [{"type": "text", "text": "so it says " * 800_000}],
         }}).encode()  # fmt: skip
-        with claw_agent.at_work(claw.path) as agent:
+        with claw_agent.transaction(claw.path) as agent:
             seq = claw_agent.append(agent, GATEWAY, text, int(WRITTEN * 1000))
         keeper = plain_connection(claw.path)  # its gateway has the database open all the while
         keeper.execute("SELECT * FROM schema_meta").fetchall()

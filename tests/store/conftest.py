@@ -3,8 +3,8 @@
 import pytest
 
 from brainsurgeon.store import open_store
-from building.processes import Puppet
-from building.rows import OPEN
+from building.processes import OtherProcess
+from building.store_rows import OPEN_STORE
 
 
 @pytest.fixture
@@ -21,6 +21,6 @@ def store(directory):
 
 @pytest.fixture
 def neighbour(directory, store):
-    one = Puppet(*(step.format(directory=directory) for step in OPEN))
+    one = OtherProcess(*(step.format(directory=directory) for step in OPEN_STORE))
     yield one
     one.kill()

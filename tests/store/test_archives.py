@@ -1,12 +1,12 @@
 """What the store says of archives: made, standing, and what was said of their turns."""
 
-from building.turns import turns
+from building.turns import conversation_of_turns
 from building.world import sql
 
 
 def test_only_what_is_archived_now_stands(world):
     """After everything went back nothing stands, and the rows stay."""
-    talk, ends = turns(4)
+    talk, ends = conversation_of_turns(4)
     world.put("s.jsonl", talk.bytes())
     world.scan(archive={"enabled": True})
     (session,) = {row[0] for row in sql(world, "SELECT session_id FROM archives")}
@@ -21,7 +21,7 @@ def test_only_what_is_archived_now_stands(world):
 
 def test_what_a_command_said_is_kept_by_the_digest_of_its_turn(world):
     """The text is held like any value; another digest has none."""
-    talk, _ = turns(4)
+    talk, _ = conversation_of_turns(4)
     world.put("s.jsonl", talk.bytes())
     world.scan()
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.store import extractions as blobs
-from building.rows import begin, count, cut, session
+from building.store_rows import begin_rewrite, count_rows, removal, store_session
 
 
 @settings(
@@ -45,7 +45,7 @@ def test_equal_values_are_stored_once(store):
 
     assert first[0] == second[0] != third[0]
     assert second[2] == 0
-    assert count(store, "blobs") == 2
+    assert count_rows(store, "blobs") == 2
 
 
 @pytest.mark.parametrize("value", [secrets.token_bytes(300), b"words " * 500])
@@ -112,12 +112,12 @@ def test_a_packed_value_cannot_blow_up(store):
 
 def test_values_of_a_rewrite_that_was_given_up_go(store):
     """They are deleted with its records, but not a value that another record names."""
-    row = session(store)
-    begin(store, row, [cut()], b"named")
-    entry = begin(store, row, [cut("e2")], b"named")
-    other = begin(store, row, [cut("e3")], b"unnamed")
+    row = store_session(store)
+    begin_rewrite(store, row, [removal()], b"named")
+    entry = begin_rewrite(store, row, [removal("e2")], b"named")
+    other = begin_rewrite(store, row, [removal("e3")], b"unnamed")
     with store.transaction():
         store.journal.abandon(entry)
         store.journal.abandon(other)
 
-    assert (count(store, "extractions"), count(store, "blobs")) == (1, 1)
+    assert (count_rows(store, "extractions"), count_rows(store, "blobs")) == (1, 1)

@@ -2,7 +2,7 @@
 
 from brainsurgeon.model.reports import KINDS
 from brainsurgeon.store import history as room
-from building.rows import count
+from building.store_rows import count_rows
 
 
 def told(store, *kinds, at=1.0, row=None):
@@ -34,7 +34,7 @@ def test_old_events_are_let_go_by_age_and_by_number(store, monkeypatch):
     assert store.events.old(0.0) == [1, 2, 3]
     with store.transaction():
         store.events.drop(store.events.old(0.0))
-    assert count(store, "events") == 2
+    assert count_rows(store, "events") == 2
 
 
 def test_every_kind_of_event_stands_in_one_list():

@@ -4,11 +4,11 @@ import pytest
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.entries import placeholder_id
-from building.rows import begin, confirm, cut, session
+from building.store_rows import begin_rewrite, confirm_rewrite, removal, store_session
 
 
 def extract(store, row, entry, value=b"value"):
-    confirm(store, row, begin(store, row, [cut(entry)], value))
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal(entry)], value))
 
 
 def names(found):
@@ -18,7 +18,7 @@ def names(found):
 @pytest.fixture
 def rows(store):
     """Give two sessions with three values of one entry id, one of them shared, and another's."""
-    one, other = session(store, session="one"), session(store, session="two")
+    one, other = store_session(store, session="one"), store_session(store, session="two")
     extract(store, one, "e1", b"first")
     extract(store, other, "e1", b"second")
     extract(store, other, "e1", b"first")
@@ -42,9 +42,9 @@ def test_an_id_with_a_number_finds_that_placeholder_alone(store, rows):
 
 def test_an_id_that_no_placeholder_can_hold_is_found(store):
     """A long id, or one with a space in it, has another one derived from it."""
-    row, long = session(store), "an id " * 30
+    row, long = store_session(store), "an id " * 30
     derived = placeholder_id(long)
-    confirm(store, row, begin(store, row, [cut(long).named(derived)]))
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal(long).named(derived)]))
 
     assert derived != long
     assert names(store.extractions.of_entry(long)) == [derived]

@@ -11,7 +11,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.model.records import FieldRecord
 from brainsurgeon.model.sessions import End, Fingerprint, SessionFile
 from brainsurgeon.store import journal, sessions
-from building.rows import begin, confirm, count, cut, session
+from building.store_rows import begin_rewrite, confirm_rewrite, count_rows, removal, store_session
 
 
 def standing(store, row):
@@ -21,10 +21,10 @@ def standing(store, row):
 
 def test_pending_rows_are_nobodys(store):
     """Until its rewrite is confirmed a swap is not there for anybody to restore or to show."""
-    row = session(store)
-    begin(store, row, [cut("e1"), cut("e2")])
+    row = store_session(store)
+    begin_rewrite(store, row, [removal("e1"), removal("e2")])
 
-    assert count(store, "extractions") == 2
+    assert count_rows(store, "extractions") == 2
     assert standing(store, row) == []
     assert store.extractions.of_entry("e1") == []
     assert store.extractions.totals() == {}
@@ -32,9 +32,9 @@ def test_pending_rows_are_nobodys(store):
 
 def test_a_confirmed_rewrite_stays_open_until_it_is_closed(store):
     """Confirming makes the rows count; the journal keeps the rewrite until the old file is gone."""
-    row = session(store)
-    entry = begin(store, row, [cut("e1"), cut("e2")])
-    confirm(store, row, entry)
+    row = store_session(store)
+    entry = begin_rewrite(store, row, [removal("e1"), removal("e2")])
+    confirm_rewrite(store, row, entry)
     kept = store.journal.rewrite(entry)
     with store.transaction():
         store.journal.close(entry)
@@ -46,8 +46,8 @@ def test_a_confirmed_rewrite_stays_open_until_it_is_closed(store):
 
 def test_a_rewrite_that_another_process_closed_is_not_changed(store):
     """To change a rewrite that was closed meanwhile is refused, and brings no row back."""
-    row = session(store)
-    entry = begin(store, row, [cut("e1")])
+    row = store_session(store)
+    entry = begin_rewrite(store, row, [removal("e1")])
     with store.transaction():
         store.journal.close(entry)
     with pytest.raises(BusyError), store.transaction():
@@ -58,9 +58,9 @@ def test_a_rewrite_that_another_process_closed_is_not_changed(store):
 
 def test_an_abandoned_rewrite_never_was(store):
     """Abandoning takes the rows and values away, and leaves those of other rewrites."""
-    row = session(store)
-    confirm(store, row, begin(store, row, [cut("e1")], b"first"))
-    entry = begin(store, row, [cut("e2")], b"second")
+    row = store_session(store)
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1")], b"first"))
+    entry = begin_rewrite(store, row, [removal("e2")], b"second")
     with store.transaction():
         store.fields.add(FieldRecord(0, row.id, "e2", "_restored", None, b"x", "y"), entry)
         store.journal.abandon(entry)
@@ -68,13 +68,13 @@ def test_an_abandoned_rewrite_never_was(store):
     assert standing(store, row) == [("e1", "standing")]
     assert store.fields.of_session(row.id) == []
     assert len(store.journal.open_rewrites()) == 1
-    assert count(store, "blobs") == 1
+    assert count_rows(store, "blobs") == 1
 
 
 def test_a_rewrite_that_was_seen_for_an_instant_stays_idle(store):
     """Placeholders that somebody may have read still resolve, and count for none."""
-    row = session(store)
-    entry = begin(store, row, [cut("e1")])
+    row = store_session(store)
+    entry = begin_rewrite(store, row, [removal("e1")])
     with store.transaction():
         ends = (End(7, b"old"), End(5, b"new"))
         store.journal.update(entry, new_inode=2**63 + 5, ends=ends)
@@ -90,13 +90,13 @@ def test_a_rewrite_that_was_seen_for_an_instant_stays_idle(store):
 
 def test_a_rewrite_that_puts_back_marks_what_it_put_back(store):
     """Confirming a put-back notes value, entry and moment, and touches no other session's rows."""
-    row, other = session(store), session(store, session="two")
-    confirm(store, row, begin(store, row, [cut("e1"), cut("e2")]))
-    confirm(store, other, begin(store, other, [cut("e1")]))
+    row, other = store_session(store), store_session(store, session="two")
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1"), removal("e2")]))
+    confirm_rewrite(store, other, begin_rewrite(store, other, [removal("e1")]))
     ids = {one.entry_id: one.id for one in store.extractions.of_session(row.id)}
     (foreign_id,) = [one.id for one in store.extractions.of_session(other.id)]
     note = journal.Confirmation(restored_ids=[ids["e1"], foreign_id], restored=["e1"], at=50.0)
-    confirm(store, row, begin(store, row, note=note), note)
+    confirm_rewrite(store, row, begin_rewrite(store, row, note=note), note)
 
     assert standing(store, row) == [("e1", "restored"), ("e2", "standing")]
     assert standing(store, other) == [("e1", "standing")]
@@ -110,25 +110,25 @@ def unplaced(store):
 
 def restored(store, row, *ids):
     note = journal.Confirmation(restored_ids=list(ids), at=5.0)
-    confirm(store, row, begin(store, row, note=note), note)
+    confirm_rewrite(store, row, begin_rewrite(store, row, note=note), note)
 
 
 def test_a_value_cut_again_replaces_the_record_of_the_first_cut(store):
     """Removal, restored, cut again: one row speaks for the placeholder."""
-    row = session(store)
-    confirm(store, row, begin(store, row, [cut("e1")], b"same"))
+    row = store_session(store)
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1")], b"same"))
     restored(store, row, 1)
-    confirm(store, row, begin(store, row, [cut("e1")], b"same"))
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1")], b"same"))
 
     assert standing(store, row) == [("e1", "standing")]
 
 
 def test_another_value_of_a_place_keeps_the_record_of_the_first(store):
     """A placeholder names one value for ever: the second value of a place gets another one."""
-    row = session(store)
-    confirm(store, row, begin(store, row, [cut("e1")], b"same"))
+    row = store_session(store)
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1")], b"same"))
     restored(store, row, 1)
-    confirm(store, row, begin(store, row, [cut("e1")], b"another"))
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1")], b"another"))
 
     assert [(one.placeholder, one.state) for one in store.extractions.of_session(row.id)] == [
         ("[[extracted-e1]]", "restored"), ("[[extracted-e1~2]]", "standing"),
@@ -137,22 +137,22 @@ def test_another_value_of_a_place_keeps_the_record_of_the_first(store):
 
 def test_a_fork_goes_on_with_the_record_of_a_value_that_was_cut_again(store):
     """Where a copy of the session holds the placeholder, the new row stands there, too."""
-    row, fork = session(store), session(store, session="two")
-    confirm(store, row, begin(store, row, [cut("e1")], b"same"))
+    row, fork = store_session(store), store_session(store, session="two")
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1")], b"same"))
     with store.transaction():
         store.placements.add(fork.id, [1])
     restored(store, row, 1)
-    confirm(store, row, begin(store, row, [cut("e1")], b"same"))
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1")], b"same"))
 
     assert store.placements.of_session(fork.id) == store.placements.of_session(row.id) == {2}
 
 
 def test_of_values_without_a_placeholder_the_last_one_of_a_place_stands(store):
     """Thinking that was emptied twice: the first record is kept, and may expire from then on."""
-    row = session(store)
-    emptied = replace(cut("e1"), new=b"{}", how="empty", kind="thinking", tool=None)
-    confirm(store, row, begin(store, row, [emptied], b"first"))
-    confirm(store, row, begin(store, row, [emptied], b"second"))
+    row = store_session(store)
+    emptied = replace(removal("e1"), new=b"{}", how="empty", kind="thinking", tool=None)
+    confirm_rewrite(store, row, begin_rewrite(store, row, [emptied], b"first"))
+    confirm_rewrite(store, row, begin_rewrite(store, row, [emptied], b"second"))
 
     assert standing(store, row) == [("e1", "restored"), ("e1", "standing")]
     assert unplaced(store) == [(1, 2.0), (2, None)]
@@ -160,10 +160,10 @@ def test_of_values_without_a_placeholder_the_last_one_of_a_place_stands(store):
 
 def test_confirming_twice_is_no_error(store):
     """What recovery confirms again stays as it was."""
-    row = session(store)
-    entry = begin(store, row, [cut("e1")])
-    confirm(store, row, entry)
-    confirm(store, row, entry)
+    row = store_session(store)
+    entry = begin_rewrite(store, row, [removal("e1")])
+    confirm_rewrite(store, row, entry)
+    confirm_rewrite(store, row, entry)
 
     assert standing(store, row) == [("e1", "standing")]
 
@@ -180,7 +180,7 @@ NAMES = st.binary(min_size=1, max_size=30).filter(
 @given(device=NUMBERS, inode=NUMBERS, name=NAMES)
 def test_any_file_can_be_noted(store, device, inode, name):
     """Journal and memory keep devices and inodes of 64 bits and names of any bytes as they are."""
-    row = session(store)
+    row = store_session(store)
     state = Fingerprint(device, inode, 1, 2, 3)
     given = os.fsdecode(name)
     place = SessionFile(

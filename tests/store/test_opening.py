@@ -14,8 +14,16 @@ from brainsurgeon import store as room
 from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.store import database, open_store
 from brainsurgeon.store.schema import SCHEMA, VERSION
-from building.processes import Puppet
-from building.rows import OPEN, begin, contents, count, cut, pragma, session
+from building.processes import OtherProcess
+from building.store_rows import (
+    OPEN_STORE,
+    begin_rewrite,
+    count_rows,
+    pragma,
+    read_state_files,
+    removal,
+    store_session,
+)
 
 
 def test_a_new_store_has_the_whole_schema(store):
@@ -34,11 +42,11 @@ def test_a_new_store_has_the_whole_schema(store):
 
 def test_opening_again_changes_nothing(directory, store):
     """Opening an existing store writes nothing, whether for reading or for writing."""
-    before = contents(directory)
+    before = read_state_files(directory)
     for opened in (room.open_to_read, open_store):
         opened(directory).close()
 
-    assert contents(directory) == before
+    assert read_state_files(directory) == before
 
 
 def test_reading_where_nothing_is_makes_nothing(directory):
@@ -63,7 +71,7 @@ def test_a_store_opened_for_reading_cannot_be_written(directory, store):
         pass
     looking.close()
 
-    assert count(store, "meta") == 0
+    assert count_rows(store, "meta") == 0
     assert os.listdir(directory) == ["store.db"]
 
 
@@ -251,11 +259,11 @@ def unusable(request, directory):
 @pytest.mark.parametrize("opened", [open_store, room.open_to_read])
 def test_a_store_that_is_not_understood_is_refused(unusable, opened):
     """A damaged or foreign store or one of another version is refused and does not change."""
-    before = contents(unusable)
+    before = read_state_files(unusable)
     with pytest.raises(StoreUnusableError) as refused:
         opened(unusable)
 
-    assert contents(unusable) == before
+    assert read_state_files(unusable) == before
     assert refused.value.exit_code == 7
     assert "store.db" in str(refused.value)
 
@@ -278,14 +286,14 @@ def test_an_older_store_is_refused_with_what_to_do(directory, opened):
 def test_a_process_that_had_the_store_open_writes_nothing_to_a_newer_one(store, directory):
     """Each transaction checks the version, since another process may have upgraded the store."""
     change(os.path.join(directory, "store.db"), NEWER)
-    before = contents(directory)
+    before = read_state_files(directory)
 
     with (
         pytest.raises(StoreUnusableError, match="written by a newer brainsurgeon"),
         store.transaction(),
     ):
         store._connection.execute("INSERT INTO meta VALUES ('a', 'b')")
-    assert contents(directory) == before
+    assert read_state_files(directory) == before
     assert not store._connection.in_transaction
 
 
@@ -303,15 +311,15 @@ def test_a_creation_that_fails_leaves_no_store(directory, monkeypatch):
     monkeypatch.undo()
     with closing(open_store(directory)) as store:
         assert not half
-        assert count(store, "blobs") == 0
+        assert count_rows(store, "blobs") == 0
         assert sorted(os.listdir(directory)) == ["locks", "store.db"]
 
 
 def test_many_first_openings_at_once_make_one_store(directory):
     """Processes that all find no store agree on one."""
-    several = [Puppet(OPEN[0]) for _ in range(4)]
+    several = [OtherProcess(OPEN_STORE[0]) for _ in range(4)]
     for one in several:
-        one.say(OPEN[1].format(directory=directory), "str(store._connection)")
+        one.say(OPEN_STORE[1].format(directory=directory), "str(store._connection)")
     for one in several:
         one.hear()
         one.hear()
@@ -324,13 +332,13 @@ def test_many_first_openings_at_once_make_one_store(directory):
         one.hear()
         one.kill()
     with closing(open_store(directory)) as store:
-        assert count(store, "meta") == 4
+        assert count_rows(store, "meta") == 4
         assert pragma(store, "integrity_check") == "ok"
 
 
 def test_a_store_moved_with_its_directory_still_works(store, directory, tmp_path):
     """The store holds no path of its own: a copy of the directory is the same store."""
-    begin(store, session(store), [cut()])
+    begin_rewrite(store, store_session(store), [removal()])
     shutil.copytree(directory, tmp_path / "copy")
     with closing(open_store(str(tmp_path / "copy"))) as copy:
-        assert count(copy, "extractions") == 1
+        assert count_rows(copy, "extractions") == 1

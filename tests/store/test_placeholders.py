@@ -4,7 +4,7 @@ import pytest
 
 from brainsurgeon.store import open_store
 from brainsurgeon.store.extractions import renumber
-from building.rows import cut, session
+from building.store_rows import removal, store_session
 
 TEXT = ("message", "content", 0, "text")
 DETAILS = ("message", "details", "aggregated")
@@ -16,15 +16,15 @@ def named(store, ident, value, path=TEXT, taken=frozenset(), **keys):
     blob, digest, _ = store.blobs.put(value)
     name = store.placeholders.name(ident, path, (blob, digest), taken, **keys)
     store.extractions.add(
-        cut(ident, path).named(name), session_id=1, blob_id=blob, digest=digest, size=len(value),
-        extracted_at=1.0,
+        removal(ident, path).named(name), session_id=1, blob_id=blob, digest=digest,
+        size=len(value), extracted_at=1.0,
     )  # fmt: skip
     return name
 
 
 @pytest.fixture
 def name(store):
-    session(store)
+    store_session(store)
 
     def naming(*arguments, **keys):
         with store.transaction():
@@ -111,7 +111,7 @@ def test_naming_costs_the_same_however_often_an_id_was_used(store, name):
     with store.transaction():
         for number in range(1, 10_000):
             blob, digest, _ = store.blobs.put(b"%d" % number)
-            one = cut("1").named("1" if number == 1 else f"1~{number}")
+            one = removal("1").named("1" if number == 1 else f"1~{number}")
             store.extractions.add(
                 one, session_id=1, blob_id=blob, digest=digest, size=1, extracted_at=1.0
             )

@@ -2,19 +2,19 @@
 
 import pytest
 
-from building.rows import begin, confirm, cut, session
+from building.store_rows import begin_rewrite, confirm_rewrite, removal, store_session
 
 
 @pytest.fixture
 def row(store):
-    row = session(store)
-    confirm(store, row, begin(store, row, [cut("e1"), cut("e2")]))
+    row = store_session(store)
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1"), removal("e2")]))
     return row
 
 
 @pytest.fixture
 def fork(store):
-    return session(store, session="two")
+    return store_session(store, session="two")
 
 
 def record(store, row, standing=(), gone=(), missed=(), now=10.0):
@@ -103,7 +103,7 @@ def test_an_extraction_that_was_replaced_meanwhile_is_left_out(store, row, fork)
     """A fork that was read before its session was extracted again holds the new record."""
     record(store, fork, standing=[1])
     record(store, row, gone=[1])
-    confirm(store, row, begin(store, row, [cut("e1")]))
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1")]))
     record(store, fork, standing=[1])
 
     assert store.placements.of_session(fork.id) == {3}

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from brainsurgeon.model.records import EVERYTHING, FieldRecord
 from brainsurgeon.store import journal
 from brainsurgeon.store.history import KEPT_SECONDS
-from building.rows import begin, cut, session
+from building.store_rows import begin_rewrite, removal, store_session
 
 # When what `made` made is as old as runs get.
 LONG_AFTER = 6.0 + KEPT_SECONDS
@@ -14,12 +14,12 @@ LONG_AFTER = 6.0 + KEPT_SECONDS
 
 def made(store, command="scan", *, cuts=("e1",), tokens=0):
     """Extract something in a run; give its number."""
-    row = session(store)
+    row = store_session(store)
     with store.runs.run(command, 5.0):
         with store.transaction():
             number = store.runs.number()
-        cutting = [replace(cut(one), tokens=tokens) for one in cuts]
-        entry = begin(store, row, cutting, note=journal.Confirmation(at=6.0, run_id=number))
+        cutting = [replace(removal(one), tokens=tokens) for one in cuts]
+        entry = begin_rewrite(store, row, cutting, note=journal.Confirmation(at=6.0, run_id=number))
         with store.transaction():
             store.journal.confirm(entry, row.id, store.journal.rewrite(entry).confirmation)
             store.journal.close(entry)
@@ -64,7 +64,7 @@ def test_a_run_of_which_nothing_happened_is_no_run(store):
     with store.runs.run("scan", 5.0):
         with store.transaction():
             note = journal.Confirmation(at=6.0, run_id=store.runs.number())
-        entry = begin(store, session(store), [cut("e1")], note=note)
+        entry = begin_rewrite(store, store_session(store), [removal("e1")], note=note)
         with store.transaction():
             store.journal.abandon(entry)
         assert store.runs.current is None
@@ -77,12 +77,14 @@ def test_a_run_of_which_nothing_happened_is_no_run(store):
 
 def test_a_run_that_still_has_something_under_way_stays(store):
     """Giving up one of two rewrites leaves the run to the other."""
-    row = session(store)
+    row = store_session(store)
     with store.runs.run("scan", 5.0):
         with store.transaction():
             number = store.runs.number()
         note = journal.Confirmation(at=6.0, run_id=number)
-        first, second = (begin(store, row, [cut(one)], note=note) for one in ("e1", "e2"))
+        first, second = (
+            begin_rewrite(store, row, [removal(one)], note=note) for one in ("e1", "e2")
+        )
         with store.transaction():
             store.journal.abandon(first)
 
@@ -94,10 +96,10 @@ def test_a_run_that_still_has_something_under_way_stays(store):
 
 def test_a_run_whose_placeholders_were_seen_for_an_instant_stays(store):
     """What may be written again names its run, also where another rewrite of it was given up."""
-    row = session(store)
+    row = store_session(store)
     with store.runs.run("scan", 5.0), store.transaction():
         note = journal.Confirmation(at=6.0, run_id=store.runs.number())
-    first, second = (begin(store, row, [cut(one)], note=note) for one in ("e1", "e2"))
+    first, second = (begin_rewrite(store, row, [removal(one)], note=note) for one in ("e1", "e2"))
     with store.transaction():
         store._connection.execute("UPDATE extractions SET run_id = ?", (note.run_id,))
         store.journal.keep(first)
@@ -136,7 +138,7 @@ def test_an_old_run_of_which_nothing_is_left_is_let_go_of(store):
 @pytest.mark.parametrize("kept", ["value", "event", "field", "request", "rewrite"])
 def test_a_run_is_kept_for_as_long_as_something_of_it_may_be_taken_back(store, kept):
     """A value that is held, an event, a field, a request or a rewrite under way keeps it."""
-    number, row = made(store), session(store)
+    number, row = made(store), store_session(store)
     if kept != "value":
         expire(store)
     with store.transaction():
@@ -152,14 +154,14 @@ def test_a_run_is_kept_for_as_long_as_something_of_it_may_be_taken_back(store, k
                 replace(EVERYTHING, session_id=row.id, asked_at=7.0, rolls_back=number)
             )
     if kept == "rewrite":
-        begin(store, row, note=journal.Confirmation(at=6.0, run_id=number))
+        begin_rewrite(store, row, note=journal.Confirmation(at=6.0, run_id=number))
 
     assert store.runs.old(LONG_AFTER) == []
 
 
 def test_giving_up_a_rewrite_costs_the_same_however_much_was_cut(store):
     """What names its run is found without a look at every value that was ever cut."""
-    row, steps = session(store), []
+    row, steps = store_session(store), []
     made(store)
     store._connection.execute("BEGIN")
     store._connection.executemany(
@@ -172,7 +174,7 @@ def test_giving_up_a_rewrite_costs_the_same_however_much_was_cut(store):
     store._connection.execute("COMMIT")
     with store.runs.run("scan", 5.0), store.transaction():
         note = journal.Confirmation(at=6.0, run_id=store.runs.number())
-    entry = begin(store, row, [cut("e2")], note=note)
+    entry = begin_rewrite(store, row, [removal("e2")], note=note)
     with store.transaction():
         store._connection.set_progress_handler(lambda: steps.append(1), 1000)
         store.journal.abandon(entry)

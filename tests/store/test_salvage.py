@@ -8,7 +8,7 @@ import pytest
 
 from brainsurgeon.store.database import connect, database_path
 from brainsurgeon.store.salvage import by_index, by_number, highest_row_id, salvage, sequences
-from building.pages import leaf_pages, spoil
+from building.database_pages import damage_pages, leaf_pages
 
 ROWS = 5000
 TABLES = ("numbered", "ordered", "sessions")
@@ -31,7 +31,7 @@ def damaged(tmp_path):
             database.execute("COMMIT")
     for place in ("numbered", "ordered", "sqlite_autoindex_sessions_1"):
         pages = leaf_pages(path, place)
-        spoil(path, pages[len(pages) // 2])
+        damage_pages(path, pages[len(pages) // 2])
     with closing(connect(path, "ro")) as database:
         yield database
 
@@ -175,7 +175,7 @@ def test_a_value_may_have_lost_its_own_placement_and_kept_another(store, directo
     """)
     placed = contents(database_path(directory))["placements"]
     assert len(placed) == 2 * number + 1
-    spoil(database_path(directory), leaf_pages(database_path(directory), "placements")[0])
+    damage_pages(database_path(directory), leaf_pages(database_path(directory), "placements")[0])
     fresh = str(tmp_path / "fresh.db")
     saved = salvage(directory, fresh, 9.0)
 

@@ -7,8 +7,8 @@ import pytest
 
 from brainsurgeon.errors import BusyError, StoreFullError
 from brainsurgeon.store import database, open_store
-from building.processes import Puppet
-from building.rows import OPEN, count, pragma, session
+from building.processes import OtherProcess
+from building.store_rows import OPEN_STORE, count_rows, pragma, store_session
 
 
 def test_a_transaction_is_all_or_nothing(store):
@@ -22,7 +22,7 @@ def test_a_transaction_is_all_or_nothing(store):
     with pytest.raises(ZeroDivisionError):
         failing()
 
-    assert count(store, "meta") == 0
+    assert count_rows(store, "meta") == 0
     assert not store._connection.in_transaction
 
 
@@ -33,7 +33,7 @@ def test_a_full_disk_is_said_as_one_and_undone(store):
     with pytest.raises(StoreFullError) as full, store.transaction():
         store.blobs.put(secrets.token_bytes(100_000))
 
-    assert count(store, "blobs") == 0
+    assert count_rows(store, "blobs") == 0
     assert not store._connection.in_transaction
     assert full.value.exit_code == 1
 
@@ -42,7 +42,7 @@ def test_a_store_that_somebody_writes_to_for_long_is_busy(directory, monkeypatch
     """A writer that does not let go in time makes the others Busy, not broken."""
     monkeypatch.setattr(database, "PATIENCE", 0.05)
     store = open_store(directory)
-    other = Puppet(*(step.format(directory=directory) for step in OPEN))
+    other = OtherProcess(*(step.format(directory=directory) for step in OPEN_STORE))
     other.ask("str(store._connection.execute('BEGIN IMMEDIATE'))")
     with pytest.raises(BusyError) as busy, store.transaction():
         pass
@@ -52,14 +52,14 @@ def test_a_store_that_somebody_writes_to_for_long_is_busy(directory, monkeypatch
     other.kill()
 
     assert busy.value.exit_code == 6
-    assert count(store, "meta") == 1
+    assert count_rows(store, "meta") == 1
     store.close()
 
 
 def test_two_processes_write_at_once(store, neighbour):
     """Transactions of two processes wait for each other; none is lost, torn or refused."""
     rounds = 40
-    session(store, session="x")
+    store_session(store, session="x")
     neighbour.start(f"""
         for number in range({rounds}):
             with store.transaction():
@@ -77,7 +77,7 @@ def test_two_processes_write_at_once(store, neighbour):
     neighbour.hear(60)
     (name,) = store._connection.execute("SELECT name FROM sessions").fetchone()
 
-    assert count(store, "meta") == 2 * rounds
+    assert count_rows(store, "meta") == 2 * rounds
     assert (name.count("o"), name.count("t")) == (rounds, rounds)
     assert pragma(store, "integrity_check") == "ok"
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from brainsurgeon.store import journal
-from building.rows import begin, cut, session
+from building.store_rows import begin_rewrite, removal, store_session
 
 
 def confirmed(store, row, entry, note):
@@ -14,8 +14,8 @@ def confirmed(store, row, entry, note):
 
 def test_a_rewrite_that_did_not_happen_is_not_told(store):
     """Nobody hears of what was given up."""
-    row = session(store)
-    entry = begin(store, row, [cut("e1")])
+    row = store_session(store)
+    entry = begin_rewrite(store, row, [removal("e1")])
     with store.transaction():
         store.journal.abandon(entry)
 
@@ -24,10 +24,10 @@ def test_a_rewrite_that_did_not_happen_is_not_told(store):
 
 def test_a_call_that_was_shortened_is_a_redaction(store):
     """Another text than a placeholder is told apart, but not thinking without a word."""
-    row = session(store)
-    short = replace(cut("e1"), new=b'"short"', how="redact")
-    emptied = replace(cut("e2"), new=b"{}", how="empty", kind="thinking", tool=None)
-    entry = begin(store, row, [short, emptied])
+    row = store_session(store)
+    short = replace(removal("e1"), new=b'"short"', how="redact")
+    emptied = replace(removal("e2"), new=b"{}", how="empty", kind="thinking", tool=None)
+    entry = begin_rewrite(store, row, [short, emptied])
 
     told = confirmed(store, row, entry, journal.Confirmation(at=2.0))
     assert {one.kind: one.facts["by"][0]["kind"] for one in told} == {

@@ -23,7 +23,7 @@ from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
-from building.edits import Swap, know_nothing
+from building.edits import ByteEdit, no_record
 
 LONG = 1000
 # How many rows are cut in one go, and among how many of the newest they are looked for.
@@ -82,7 +82,7 @@ def rewritten(opened, row, said):
     if before.event() != said:
         return None
     wide = opened.schema.compressing
-    return row_writing.rewritten(before, row, know_nothing, know_nothing, compressing=wide)
+    return row_writing.rewritten(before, row, no_record, no_record, compressing=wide)
 
 
 def cut(line, directory):
@@ -100,7 +100,7 @@ def cut(line, directory):
         file.flush()
         os.fsync(file.fileno())
     placeholder = f'"[[extracted-{digest}]]"'.encode()
-    return Swap(line.offset + at, line.offset + at + len(token), placeholder)
+    return ByteEdit(line.offset + at, line.offset + at + len(token), placeholder)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import time
 from itertools import pairwise
 
 from brainsurgeon.model.turns import MARK
-from building.turns import branch
+from building.turns import active_branch
 from proofs.live.binding import Binding
 from proofs.live.program import wait
 
@@ -115,7 +115,7 @@ class Talk:
 
     @property
     def branch(self):
-        return branch(self.path.read_bytes())
+        return active_branch(self.path.read_bytes())
 
     @property
     def ids(self):

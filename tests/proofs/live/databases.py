@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from contextlib import closing, suppress
 
-from building.claw import event, plain_connection
+from building.claw import event_text, plain_connection
 from proofs.live.gateway import OpenClaw
 from proofs.live.model import Model
 from proofs.live.program import wait
@@ -144,7 +144,7 @@ def events(agent, since=None):
         f"SELECT session_id, seq, event_json, {packed} FROM transcript_events"
         " ORDER BY session_id, seq"
     ).fetchall():
-        yield session, seq, event((text, zstd, size, None))
+        yield session, seq, event_text((text, zstd, size, None))
 
 
 class Rows(Watching):

@@ -11,7 +11,7 @@ WINDOW = 3
 
 
 @contextlib.contextmanager
-def opened(data):
+def open_lines(data):
     with tempfile.TemporaryFile() as handle:
         handle.write(data)
         handle.flush()
@@ -19,13 +19,13 @@ def opened(data):
 
 
 def survey(form, data, window=WINDOW):
-    with opened(data) as lines:
+    with open_lines(data) as lines:
         return form.survey(lines, window)
 
 
 def entries(data):
     """Give every line that is an entry: its offset, its bytes, its number, and what it says."""
-    with opened(data) as lines:
+    with open_lines(data) as lines:
         return [
             (line.offset, line.raw, line.number, entry)
             for line in lines
@@ -39,7 +39,7 @@ def parts(form, entry, before_last_user=True):
     return list(form.parts(entry, look, 0))
 
 
-def paths(form, entry):
+def unlocked_paths(form, entry):
     return {".".join(map(str, part.path)) for part in parts(form, entry) if not part.locked}
 
 

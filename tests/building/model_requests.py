@@ -17,18 +17,18 @@ SESSIONS = {
 }  # fmt: skip
 
 
-def walk(value):
+def dicts_in(value):
     if isinstance(value, dict):
         yield value
     for inner in value.values() if isinstance(value, dict) else value:
         if isinstance(inner, dict | list):
-            yield from walk(inner)
+            yield from dicts_in(inner)
 
 
-def partners(request):
+def signed_blocks(request):
     """Give what a provider verifies or looks up: each signature with what it stands beside."""
     listed = []
-    for found in walk(request["messages"]):
+    for found in dicts_in(request["messages"]):
         if found.get("type") in ("thinking", "redacted_thinking", "reasoning"):
             listed.append(found)
         elif "thoughtSignature" in found:
@@ -37,10 +37,10 @@ def partners(request):
     return listed
 
 
-def paired(request):
+def call_and_result_ids(request):
     """Give the ids of the calls of a request and of their results, each in its order."""
     calls, results = [], []
-    for found in walk(request["messages"]):
+    for found in dicts_in(request["messages"]):
         calls += [found["id"]] if found.get("type") in ("tool_use", "function") else []
         calls += [found["call_id"]] if found.get("type") == "function_call" else []
         calls += [found["functionCall"]["name"]] if "functionCall" in found else []
@@ -52,7 +52,7 @@ def paired(request):
     return calls, results
 
 
-def said(conversation, content, api, stop="stop"):
+def add_answer(conversation, content, api, stop="stop"):
     """Add an answer of a model, with all that tells a provider whether it is its own."""
     usage = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 2}
     return conversation.entry(message={
@@ -61,6 +61,6 @@ def said(conversation, content, api, stop="stop"):
     })  # fmt: skip
 
 
-def thought(tag, signature, **more):
+def thinking_block(tag, signature, **more):
     text = f"thinking about {tag}, at length. " * 40
     return {"type": "thinking", "thinking": text, "thinkingSignature": signature, **more}

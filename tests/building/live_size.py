@@ -4,12 +4,12 @@ import tempfile
 from pathlib import Path
 
 from brainsurgeon.formats import FORMATS
-from building.readings import entries, survey
+from building.format_reading import entries, survey
 from building.world import World
 
 FORM = FORMATS["openclaw"]
 # What is done to a session: values leave, turns are archived, or both in one run.
-WAYS = {
+REDUCTIONS = {
     "scan": {},
     "archive": {"archive": {"enabled": True}, "trigger_types": []},
     "both": {"archive": {"enabled": True}},
@@ -26,10 +26,10 @@ def live_chars(data):
     )  # fmt: skip
 
 
-def figures(data):
+def live_sizes(data):
     """Give live characters and bytes of a session as it is, and after each way of leaning it."""
     found = {"raw": (live_chars(data), len(data))}
-    for way, keys in WAYS.items():
+    for way, keys in REDUCTIONS.items():
         with tempfile.TemporaryDirectory() as place:
             world = World(Path(place))
             path = world.put("11111111-0000-4000-8000-000000000001.jsonl", data)

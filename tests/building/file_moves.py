@@ -33,38 +33,38 @@ def generic_log(secret, **more):
     )))  # fmt: skip
 
 
-def talk(secret, session="11111111-0000-4000-8000-000000000001", **header):
+def conversation_with(secret, session="11111111-0000-4000-8000-000000000001", **header):
     one = Conversation(session, **header)
     one.turn(f"{secret}: " + "x" * 2000)
     one.turn("short")
     return one
 
 
-def own_id(secret):
-    return talk(secret, f"session-{secret.replace(' ', '-')}").bytes()
+def with_own_id(secret):
+    return conversation_with(secret, f"session-{secret.replace(' ', '-')}").bytes()
 
 
-def same_id(secret):
+def with_same_id(secret):
     """Return an OpenClaw session with the same id, header and entry ids as every other one."""
-    return talk(secret).bytes()
+    return conversation_with(secret).bytes()
 
 
-def write(path, data):
+def write_old_session(path, data):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data if isinstance(data, bytes) else data.bytes())
-    return aged(path), path.read_bytes()
+    return make_old(path), path.read_bytes()
 
 
-def aged(path):
+def make_old(path):
     os.utime(path, (time.time() - LONG_AGO,) * 2)
     return path
 
 
-def three(world, session):
+def write_three_sessions(world, session):
     """Write two sessions of one agent and one of another; `session` makes the bytes of each."""
     places = ("main/sessions/a.jsonl", "main/sessions/b.jsonl", "other/sessions/c.jsonl")
     return dict(
-        write(world.root / place, session(f"secret {number}"))
+        write_old_session(world.root / place, session(f"secret {number}"))
         for number, place in enumerate(places)
     )
 
@@ -72,7 +72,7 @@ def three(world, session):
 # --- moved ---------------------------------------------------------------------------------------
 
 
-def renamed(files, old, new):
+def rename(files, old, new):
     new.parent.mkdir(parents=True, exist_ok=True)
     old.rename(new)
     return {
@@ -81,27 +81,27 @@ def renamed(files, old, new):
     }
 
 
-def exchanged(files, one, two):
+def exchange_names(files, one, two):
     between = one.with_name("between")
-    return renamed(renamed(renamed(files, one, between), two, one), between, two)
+    return rename(rename(rename(files, one, between), two, one), between, two)
 
 
 def files_renamed(_world, files):
     for path in list(files):
-        files = renamed(files, path, path.with_name(f"was-{path.name}"))
+        files = rename(files, path, path.with_name(f"was-{path.name}"))
     return files
 
 
 def agent_renamed(world, files):
-    return renamed(files, world.root / "main", world.root / "prime")
+    return rename(files, world.root / "main", world.root / "prime")
 
 
 def moved_to_another_agent(world, files):
     """Move all files into the directory of an agent that has a session of its own."""
     place = world.root / "third" / "sessions"
-    own, said = write(place / "own.jsonl", talk("own", THIRD))
+    own, said = write_old_session(place / "own.jsonl", conversation_with("own", THIRD))
     for path in list(files):
-        files = renamed(files, path, place / path.name)
+        files = rename(files, path, place / path.name)
     return files | {own: said}
 
 
@@ -117,20 +117,20 @@ def copied_and_removed(world, files):
 
 
 def agents_exchanged(world, files):
-    return exchanged(files, world.root / "main", world.root / "other")
+    return exchange_names(files, world.root / "main", world.root / "other")
 
 
 def files_exchanged(_world, files):
     one, two, *_ = files
-    return exchanged(files, one, two)
+    return exchange_names(files, one, two)
 
 
 def rotated(world, files):
     """Rotate a log: the older part gets a new name, and a new one begins in its place."""
     path, *_ = files
-    files = renamed(files, path, path.with_name("a.1.jsonl"))
+    files = rename(files, path, path.with_name("a.1.jsonl"))
     said = files[path.with_name("a.1.jsonl")].replace(b"secret", b"second")
-    return files | dict([write(world.directory / path.name, said)])
+    return files | dict([write_old_session(world.directory / path.name, said)])
 
 
 # --- the root ------------------------------------------------------------------------------------
@@ -138,13 +138,13 @@ def rotated(world, files):
 
 def root_renamed(world, files):
     old, world.root = world.root, world.base / "renamed"
-    return renamed(files, old, world.root)
+    return rename(files, old, world.root)
 
 
 def root_renamed_behind_a_link(world, files):
     """Rename the root and leave a link; the configuration stays."""
     old, new = world.root, world.base / "renamed"
-    files = renamed(files, old, new)
+    files = rename(files, old, new)
     old.symlink_to(new)
     return files
 
@@ -162,8 +162,8 @@ def contents_exchanged(_world, files):
     """Write the contents of two sessions into each other's file."""
     one, two, *_ = files
     first, second = one.read_bytes(), two.read_bytes()
-    write(one, second)
-    write(two, first)
+    write_old_session(one, second)
+    write_old_session(two, first)
     return files | {one: files[two], two: files[one]}
 
 
@@ -187,18 +187,18 @@ def inodes_reused(_world, files):
     for path in kept:
         path.unlink()
     for path in reversed(kept):
-        write(path, kept[path])
+        write_old_session(path, kept[path])
     return files
 
 
-def written_anew(_world, files):
+def files_written_anew(_world, files):
     for path in files:
-        fresh, _ = write(path.with_suffix(".writing"), path.read_bytes())
+        fresh, _ = write_old_session(path.with_suffix(".writing"), path.read_bytes())
         fresh.rename(path)
     return files
 
 
-def back_from_a_backup(world, files):
+def root_restored_from_a_backup(world, files):
     backup = world.base / "backup"
     shutil.copytree(world.root, backup)
     shutil.rmtree(world.root)
@@ -245,44 +245,44 @@ def copied_after_an_exchange(world, files):
     return files | {Path(shutil.copy2(here, copy)): files[here] for copy in copies}
 
 
-def in_another_place_under_its_name(world, files):
+def moved_and_replaced_by_a_copy(world, files):
     one, two, *_ = files
-    files = renamed(files, one, one.with_name("moved.jsonl"))
+    files = rename(files, one, one.with_name("moved.jsonl"))
     return files | {Path(shutil.copy2(two, one)): files[two]}
 
 
 # What may happen to sessions of any format.
-WHEREVER = [
+MOVES = [
     files_renamed, agent_renamed, moved_to_another_agent, copied_and_removed, agents_exchanged,
     files_exchanged, rotated, root_renamed, root_renamed_behind_a_link, root_renamed_beside_a_link,
-    contents_exchanged, exchanged_by_links, inodes_exchanged, inodes_reused, written_anew,
-    back_from_a_backup, copied_beside, copied_in_an_agent_renamed, copied_to_another_agent,
-    copied_and_deleted, copied_after_an_exchange, in_another_place_under_its_name,
+    contents_exchanged, exchanged_by_links, inodes_exchanged, inodes_reused, files_written_anew,
+    root_restored_from_a_backup, copied_beside, copied_in_an_agent_renamed, copied_to_another_agent,
+    copied_and_deleted, copied_after_an_exchange, moved_and_replaced_by_a_copy,
 ]  # fmt: skip
 
 
 # --- forked --------------------------------------------------------------------------------------
 
 
-def forked(files, path, name=OTHER, **more):
-    child = aged(fork(path, name, **more))
+def add_fork(files, path, name=OTHER, **more):
+    child = make_old(fork(path, name, **more))
     header = child.read_bytes().splitlines(keepends=True)[0]
     return child, files | {child: header + files[path].split(b"\n", 1)[1]}
 
 
 def fork_beside(_world, files):
-    return forked(files, next(iter(files)))[1]
+    return add_fork(files, next(iter(files)))[1]
 
 
 def fork_of_a_fork(_world, files):
-    child, files = forked(files, next(iter(files)))
-    _, files = forked(files, child, THIRD)
-    return deleted(files, child)
+    child, files = add_fork(files, next(iter(files)))
+    _, files = add_fork(files, child, THIRD)
+    return delete(files, child)
 
 
 def fork_of_an_agent_renamed(world, files):
     files = agent_renamed(world, files)
-    return forked(files, world.root / "prime" / "sessions" / "a.jsonl")[1]
+    return add_fork(files, world.root / "prime" / "sessions" / "a.jsonl")[1]
 
 
 def fork_renamed_with_its_agent(world, files):
@@ -291,47 +291,47 @@ def fork_renamed_with_its_agent(world, files):
 
 def fork_alone_in_an_agent_renamed(world, files):
     parent, *_ = files
-    return agent_renamed(world, deleted(fork_beside(world, files), parent))
+    return agent_renamed(world, delete(fork_beside(world, files), parent))
 
 
 def fork_in_another_agent(world, files):
     parent, *_ = files
-    child, files = forked(files, parent)
-    return deleted(renamed(files, child, world.root / "other" / "sessions" / child.name), parent)
+    child, files = add_fork(files, parent)
+    return delete(rename(files, child, world.root / "other" / "sessions" / child.name), parent)
 
 
 def fork_of_an_old_name(_world, files):
     """Rename a session and fork it; the fork names the old path."""
     parent, *_ = files
     new = parent.with_name("renamed.jsonl")
-    return forked(renamed(files, parent, new), new, parent=str(parent))[1]
+    return add_fork(rename(files, parent, new), new, parent=str(parent))[1]
 
 
 def fork_between_two_names(_world, files):
     """Rename a session, fork it, and rename it again: the path that the fork names never stayed."""
     parent, *_ = files
     between = parent.with_name("between.jsonl")
-    _, files = forked(renamed(files, parent, between), between)
-    return renamed(files, between, parent.with_name("last.jsonl"))
+    _, files = add_fork(rename(files, parent, between), between)
+    return rename(files, between, parent.with_name("last.jsonl"))
 
 
 def fork_and_another_parent(_world, files):
     """Fork a session and rename it; another one takes the path that the fork names."""
     parent, *_ = files
-    _, files = forked(files, parent)
+    _, files = add_fork(files, parent)
     said = files[parent].replace(b"secret", b"another")
-    files = renamed(files, parent, parent.with_name("moved.jsonl"))
-    return files | dict([write(parent, said)])
+    files = rename(files, parent, parent.with_name("moved.jsonl"))
+    return files | dict([write_old_session(parent, said)])
 
 
-def under_another_header(_world, files):
+def entries_under_another_header(_world, files):
     """Let another session begin with the entries of one that is gone."""
     path, *_ = files
-    child, files = forked(files, path, THIRD)
-    return deleted(renamed(files, child, path.with_name("another.jsonl")), path)
+    child, files = add_fork(files, path, THIRD)
+    return delete(rename(files, child, path.with_name("another.jsonl")), path)
 
 
-def deleted(files, path):
+def delete(files, path):
     path.unlink()
     return {other: said for other, said in files.items() if other != path}
 
@@ -340,5 +340,5 @@ def deleted(files, path):
 FORKS = [
     fork_beside, fork_of_a_fork, fork_of_an_agent_renamed, fork_renamed_with_its_agent,
     fork_alone_in_an_agent_renamed, fork_in_another_agent, fork_of_an_old_name,
-    fork_between_two_names, fork_and_another_parent, under_another_header,
+    fork_between_two_names, fork_and_another_parent, entries_under_another_header,
 ]  # fmt: skip

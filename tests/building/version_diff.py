@@ -5,7 +5,7 @@ import json
 BLOCK = b'{"type":"text","text":'
 PLACEHOLDER = b'"[[extracted-'
 # What stands where signed thinking stood: no placeholder, since a model would imitate it.
-EMPTY = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
+EMPTY_THINKING = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
 
 
 def parse(line):
@@ -21,7 +21,7 @@ def token_end(raw, at):
     return decoder.raw_decode(raw.decode("latin-1"), at)[1]
 
 
-def cut_tokens(old, new):
+def extracted_tokens(old, new):
     """Walk two versions of a line side by side.
 
     Give (placeholder, bytes that it stands for) in order.
@@ -32,16 +32,18 @@ def cut_tokens(old, new):
     """
     cuts, at, there = [], 0, 0
     while (
-        placeholder := min(new.find(mark, at) % (len(new) + 1) for mark in (PLACEHOLDER, EMPTY))
+        placeholder := min(
+            new.find(mark, at) % (len(new) + 1) for mark in (PLACEHOLDER, EMPTY_THINKING)
+        )
     ) < len(new):
         end = token_end(new, placeholder)
-        if new.startswith(EMPTY, placeholder):
+        if new.startswith(EMPTY_THINKING, placeholder):
             assert old.startswith(new[at:placeholder], there), (
                 "bytes outside a swapped value changed"
             )
             start = there + placeholder - at
             at, there = end, token_end(old, start)
-            if old[start:there] != EMPTY:
+            if old[start:there] != EMPTY_THINKING:
                 cuts.append(("", old[start:there]))
             continue
         before = new[at:placeholder]
@@ -63,9 +65,9 @@ def cut_tokens(old, new):
     return cuts
 
 
-def leaves_that_differ(old, new, path=()):
+def differing_paths(old, new, path=()):
     """Give the paths of the values in which two parsed lines differ; a whole block is one."""
-    if new == json.loads(EMPTY):
+    if new == json.loads(EMPTY_THINKING):
         return [] if old == new else [path]
     if isinstance(new, dict) and isinstance(old, dict) and list(old) == list(new):
         pairs = [(key, old[key], new[key]) for key in old]
@@ -73,13 +75,13 @@ def leaves_that_differ(old, new, path=()):
         pairs = [(index, *pair) for index, pair in enumerate(zip(old, new, strict=True))]
     else:
         return [] if old == new else [path]
-    differ = [hit for key, *pair in pairs for hit in leaves_that_differ(*pair, (*path, key))]
+    differ = [hit for key, *pair in pairs for hit in differing_paths(*pair, (*path, key))]
     if isinstance(new, dict) and new.keys() == {"type", "text"} and old["type"] != new["type"]:
         return [path]
     return differ
 
 
-def swaps(old, new):
+def replaced_values(old, new):
     """Give every swap between two versions of a file, after checking that nothing else differs."""
     lines, fresh = old.split(b"\n"), new.split(b"\n")
     assert len(lines) == len(fresh)
@@ -87,8 +89,8 @@ def swaps(old, new):
     for line, after in zip(lines, fresh, strict=True):
         if line == after:
             continue
-        cuts = cut_tokens(line, after)
-        assert len(leaves_that_differ(parse(line), parse(after))) == len(cuts) > 0
+        cuts = extracted_tokens(line, after)
+        assert len(differing_paths(parse(line), parse(after))) == len(cuts) > 0
         found += cuts
     return found
 

@@ -5,7 +5,7 @@ from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
 
 
-def reasons(world, **settings):
+def skip_reasons(world, **settings):
     """Give why nothing is done with the one session of a world, by who says so.
 
     A run, a dry run, the list of sessions, `status` and the doctor are asked; the run must find

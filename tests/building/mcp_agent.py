@@ -63,7 +63,7 @@ class Agent:
         return text
 
 
-def pruned(world, agent="main", session=SESSION, text=VALUE):
+def agent_after_scan(world, agent="main", session=SESSION, text=VALUE):
     """Give an agent with a session of four turns, of which the older results were extracted."""
     one = Agent(world, agent, session)
     one.talk.turn(text)
@@ -75,7 +75,7 @@ def pruned(world, agent="main", session=SESSION, text=VALUE):
     return one
 
 
-def asking(agent, arguments, name="brainsurgeon__purge_control"):
+def append_open_call(agent, arguments, name="brainsurgeon__purge_control"):
     """Let the agent open a turn in which it makes this call; nobody has answered it yet."""
     agent.talk.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
     before = len(agent.talk.lines)
@@ -85,7 +85,7 @@ def asking(agent, arguments, name="brainsurgeon__purge_control"):
     return before
 
 
-def answered(agent, before, text):
+def append_answer(agent, before, text):
     """Let the host write the answer down and the agent end its turn, an hour ago."""
     since = len(agent.talk.lines)
     agent.talk.result(text, "brainsurgeon__purge_control", call=f"call_{before}",
@@ -95,13 +95,13 @@ def answered(agent, before, text):
     os.utime(agent.path, (time.time() - 3600,) * 2)
 
 
-def fence(path):
+def file_identity(path):
     """Give what OpenClaw's fence compares during a run."""
     found = os.stat(path)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def said_twice(world, again=VALUE):
+def agent_with_two_values(world, again=VALUE):
     """Give an agent whose cut result has a second value, in its details."""
     agent = Agent(world)
     agent.talk.user()

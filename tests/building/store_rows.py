@@ -7,13 +7,13 @@ from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
 from brainsurgeon.store import journal
 
-OPEN = (
+OPEN_STORE = (
     "globals().update(room=__import__('brainsurgeon.store', fromlist=['x']))",
     "globals().update(store=room.open_store({directory!r}))",
 )
 
 
-def contents(directory):
+def read_state_files(directory):
     """Take down every file of a state directory, but for the locks, which hold nothing."""
     taken = {}
     for name in sorted(os.listdir(directory)):
@@ -28,28 +28,28 @@ def pragma(store, name):
     return store._connection.execute(f"PRAGMA {name}").fetchone()[0]
 
 
-def count(store, table):
+def count_rows(store, table):
     return store._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 
-def found(session="one", agent="main", root="/agents"):
+def session_file(session="one", agent="main", root="/agents"):
     home = f"{root}/{agent}"
     state = Fingerprint(1, 2, 3000, 4, 5)
     return SessionFile(root, f"{home}/sessions", f"{session}.jsonl", agent, home, "auto", state)
 
 
-def session(store, **where):
+def store_session(store, **where):
     with store.transaction():
-        return store.sessions.note(found(**where), "openclaw", None)
+        return store.sessions.note(session_file(**where), "openclaw", None)
 
 
-def cut(entry="e1", path=("message", "content", 0, "text")):
+def removal(entry="e1", path=("message", "content", 0, "text")):
     token = placeholder_token(placeholder_named(entry), block=False)
     return Removal(0, 9, token, entry, entry, path, "tool_result", "exec", 7,
                block=False, forced=False, reason="old")  # fmt: skip
 
 
-def record(store, row, entry, one, value, **columns):
+def store_extraction(store, row, entry, one, value, **columns):
     """Store a value and its record, as a rewrite does."""
     blob, digest, _ = store.blobs.put(value)
     if one.is_named:
@@ -59,16 +59,16 @@ def record(store, row, entry, one, value, **columns):
     store.extractions.add(one, **rest | known | columns)
 
 
-def begin(store, row, cuts=(), value=b"value", note=None):
+def begin_rewrite(store, row, cuts=(), value=b"value", note=None):
     """Begin a rewrite: values, placeholders, rows and the journal entry, as the knife does."""
     with store.transaction():
         note = note or journal.Confirmation()
-        entry = store.journal.begin(row.id, found(), ".brainsurgeon-0.tmp", note)
+        entry = store.journal.begin(row.id, session_file(), ".brainsurgeon-0.tmp", note)
         for one in cuts:
-            record(store, row, entry, one, value, run_id=note.run_id)
+            store_extraction(store, row, entry, one, value, run_id=note.run_id)
     return entry
 
 
-def confirm(store, row, entry, note=None):
+def confirm_rewrite(store, row, entry, note=None):
     with store.transaction():
         store.journal.confirm(entry, row.id, note or journal.Confirmation(at=2.0))

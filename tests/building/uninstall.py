@@ -18,7 +18,7 @@ COMMANDS = [
 ]
 
 
-def remove(environment):
+def run_documented_commands(environment):
     """Type its commands; return what each printed. Each of them ends with 0."""
     printed = []
     for words in COMMANDS:

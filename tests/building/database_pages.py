@@ -30,7 +30,7 @@ def leaf_pages(path, name):
     return found
 
 
-def spoil(path, *pages):
+def damage_pages(path, *pages):
     with open(path, "r+b") as file:
         for page in pages:
             file.seek((page - 1) * PAGE)
