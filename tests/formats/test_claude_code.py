@@ -1,7 +1,4 @@
-"""Claude Code's sessions: which lines are live, what may be extracted.
-
-When a turn is closed.
-"""
+"""Claude Code's sessions: live and dead lines, extractable parts, and closed turns."""
 
 import json
 
@@ -33,8 +30,8 @@ def sample(number):
 
 def dead(data):
     look = survey(FORM, data)
-    said = {offset: entry.get("uuid") for offset, _, _, entry in entries(data)}
-    return {said[offset]: why for offset, why in look.dead_entries.items()}
+    uuids = {offset: entry.get("uuid") for offset, _, _, entry in entries(data)}
+    return {uuids[offset]: why for offset, why in look.dead_entries.items()}
 
 
 def parts(data, uuid=None, window=3):
@@ -52,17 +49,17 @@ def places(data):
     return {entry.get("uuid"): look.position(offset) for offset, _, _, entry in entries(data)}
 
 
-# Which lines the next request carries.
+# Live and dead lines.
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])
-def test_a_session_in_one_piece_is_live_as_a_whole(number):
-    """Results of parallel calls hang beside the chain, and are sent all the same."""
+def test_session_without_branches_or_compactions_is_live(number):
+    """Results of parallel calls are off the parent chain and are sent all the same."""
     assert dead(sample(number)) == {}
 
 
-def test_what_stands_before_a_compaction_is_dead(conversation):
-    """Everything above the newest boundary is dead, and everything from it on is live."""
+def test_lines_before_the_newest_compaction_are_dead(conversation):
+    """The newest boundary and every line after it are live."""
     conversation.turn()
     conversation.compaction()
     conversation.turn()
@@ -73,80 +70,80 @@ def test_what_stands_before_a_compaction_is_dead(conversation):
     assert dead(conversation.bytes()) == dict.fromkeys(before, BEFORE_COMPACTION)
 
 
-def test_what_a_compaction_preserved_is_live():
-    """The messages that the boundary names are sent on, though they stand before it."""
+def test_messages_that_a_compaction_preserves_are_live():
+    """Messages that the boundary names are sent on, although they precede it."""
     data = sample(2)
-    said = [entry for _, _, _, entry in entries(data)]
-    [boundary] = [entry for entry in said if entry.get("subtype") == "compact_boundary"]
+    lines = [entry for *_, entry in entries(data)]
+    [boundary] = [entry for entry in lines if entry.get("subtype") == "compact_boundary"]
     preserved = boundary["compactMetadata"]["preservedMessages"]["allUuids"]
-    gone = dead(data)
-    before = said[: said.index(boundary)]
+    dead_lines = dead(data)
+    before = {entry["uuid"] for entry in lines[: lines.index(boundary)] if "uuid" in entry}
 
-    assert set(gone.values()) == {BEFORE_COMPACTION}
-    assert {entry["uuid"] for entry in before if "uuid" in entry} - gone.keys() == set(preserved)
+    assert set(dead_lines.values()) == {BEFORE_COMPACTION}
+    assert before - dead_lines.keys() == set(preserved)
 
 
 @pytest.mark.parametrize("odd", [["file"], {"file": 1}, 7])
-def test_an_attachment_of_an_odd_type_is_read(conversation, odd):
-    """A type that is no text is one that nobody knows."""
+def test_attachment_with_a_malformed_type_is_a_system_part(conversation, odd):
+    """A type that is not text is treated as an unknown type."""
     conversation.entry("attachment", attachment={"type": odd, "content": "x"}, rendered=odd)
 
     assert {part.kind for part in parts(conversation.bytes()).values()} == {"system"}
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_preserved_segment_may_be_named_by_its_ends(conversation, broken):
-    """Older releases name the two ends; where they are not connected nothing is preserved."""
+def test_compaction_preserves_a_segment_named_by_its_ends(conversation, broken):
+    """Older releases name only the two ends; nothing is preserved if the ends are not connected."""
     conversation.turn()
     head = conversation.user()
     inner = [conversation.call(), conversation.result()]
     tail = conversation.assistant(**({"parent": "lost"} if broken else {}))
     conversation.compaction(preservedSegment={"headUuid": head, "tailUuid": tail})
     conversation.turn()
-    gone = dead(conversation.bytes())
+    dead_lines = dead(conversation.bytes())
 
-    assert len(gone) == (8 if broken else 4)
-    assert ({head, *inner, tail} <= gone.keys()) is broken
+    assert len(dead_lines) == (8 if broken else 4)
+    assert ({head, *inner, tail} <= dead_lines.keys()) is broken
 
 
-def test_a_branch_left_behind_is_dead(conversation):
-    """After a step back the lines of the other branch are dead, from the parting on."""
+def test_abandoned_branch_is_dead(conversation):
+    """After a step back, the lines of the other branch are dead from the fork on."""
     conversation.turn()
-    parting = conversation.last
-    left = [conversation.user(), conversation.call("toolu_9"), conversation.result(call="toolu_9"),
-            conversation.assistant()]  # fmt: skip
-    conversation.user(parent=parting)
+    fork = conversation.last
+    abandoned = [conversation.user(), conversation.call(), conversation.result(),
+                 conversation.assistant()]  # fmt: skip
+    conversation.user(parent=fork)
     conversation.assistant()
 
-    assert dead(conversation.bytes()) == dict.fromkeys(left, OFF_BRANCH)
+    assert dead(conversation.bytes()) == dict.fromkeys(abandoned, OFF_BRANCH)
 
 
-def test_where_two_leaves_compete_both_are_live(conversation):
-    """The newest line and the newest `last-prompt` may name two branches: neither is dead."""
-    parting = conversation.user()
+def test_branches_of_competing_leaves_are_live(conversation):
+    """If the newest line and the newest `last-prompt` name two branches, neither is dead."""
+    fork = conversation.user()
     conversation.assistant()
-    kept = conversation.last
-    conversation.user(parent=parting)
+    other_leaf = conversation.last
+    conversation.user(parent=fork)
     conversation.assistant()
-    conversation.note("last-prompt", leafUuid=kept)
+    conversation.note("last-prompt", leafUuid=other_leaf)
 
     assert dead(conversation.bytes()) == {}
 
 
-def test_a_step_back_over_a_compaction_revives_what_stood_before(conversation):
-    """A boundary that is off the branch cuts nothing off."""
+def test_step_back_over_a_compaction_revives_older_lines(conversation):
+    """A compaction boundary off the active branch makes no line dead but its own branch."""
     conversation.turn()
-    parting = conversation.last
+    fork = conversation.last
     conversation.compaction()
     after = {conversation.lines[-2]["uuid"], conversation.last}
-    conversation.user(parent=parting)
+    conversation.user(parent=fork)
     conversation.assistant()
 
     assert dead(conversation.bytes()) == dict.fromkeys(after, OFF_BRANCH)
 
 
-def test_a_lost_parent_is_replaced_by_the_line_before(conversation):
-    """A torn line must not make what stands above it look dead."""
+def test_line_with_a_missing_parent_continues_the_line_before(conversation):
+    """A torn line must not make the lines above it dead."""
     conversation.turn()
     conversation.user(parent="00000000-0000-4000-8000-00000000dead")
     conversation.assistant()
@@ -154,8 +151,8 @@ def test_a_lost_parent_is_replaced_by_the_line_before(conversation):
     assert dead(conversation.bytes()) == {}
 
 
-def test_a_chain_that_bites_its_tail_ends(conversation):
-    """A cycle of parents ends the walk."""
+def test_cycle_of_parents_ends_the_walk(conversation):
+    """Two lines that name each other as parent are both live and each is counted once."""
     first = conversation.user()
     second = conversation.assistant()
     conversation.lines[0]["parentUuid"] = second
@@ -164,23 +161,23 @@ def test_a_chain_that_bites_its_tail_ends(conversation):
     assert places(conversation.bytes()) == {first: 1, second: 0}
 
 
-def test_sidechains_are_live_only_in_files_of_their_own(conversation):
-    """A sub-agent's lines in the main file are never sent; in its own file they are the chain."""
+def test_sidechain_is_live_only_in_its_own_file(conversation):
+    """A sub-agent's lines are dead in the main file and live in the sub-agent's file."""
     conversation.turn()
     main = conversation.last
-    aside = [conversation.user(parent=None, isSidechain=True),
+    sidechain = [conversation.user(parent=None, isSidechain=True),
              conversation.assistant(isSidechain=True)]  # fmt: skip
     conversation.user(parent=main)
     conversation.assistant()
     own = ClaudeConversation(side=True)
     own.turn()
 
-    assert dead(conversation.bytes()) == dict.fromkeys(aside, OFF_BRANCH)
+    assert dead(conversation.bytes()) == dict.fromkeys(sidechain, OFF_BRANCH)
     assert dead(own.bytes()) == {}
 
 
-def test_progress_lives_with_the_line_it_hangs_on(conversation):
-    """Progress is off the chain as a rule; no window holds it, since no request carries it."""
+def test_progress_is_live_with_its_call_and_outside_the_window(conversation):
+    """Progress is as live as the call it reports on, and always old: no request carries it."""
     conversation.user()
     call = conversation.call()
     progress = conversation.entry("progress", parentToolUseID="toolu_1", data={"output": "y"})
@@ -193,11 +190,11 @@ def test_progress_lives_with_the_line_it_hangs_on(conversation):
     assert parts(data)["data"].tool == "Bash"
 
 
-# Positions, tools, the session it was forked from.
+# Positions and tools.
 
 
-def test_a_reply_is_one_message_and_a_call_stands_with_its_result(conversation):
-    """No window ends between a call and its result, and none inside a reply."""
+def test_positions_keep_a_reply_together_and_calls_with_results(conversation):
+    """No window ends inside a reply or between a call and its result."""
     prompt = conversation.user()
     thought = conversation.assistant({"type": "thinking", "thinking": "t", "signature": "s"},
                                      message="m1", stop="tool_use")  # fmt: skip
@@ -207,51 +204,50 @@ def test_a_reply_is_one_message_and_a_call_stands_with_its_result(conversation):
     reply = conversation.assistant()
     conversation.entry("attachment", attachment={"type": "date"})
     data = conversation.bytes()
-    found = places(data)
+    position_of = places(data)
 
-    assert [found[one] for one in (reply, *reversed(results))] == [0, 1, 2]
-    assert [found[one] for one in (*reversed(calls), thought, prompt)] == [2, 1, 3, 4]
-    assert found[conversation.last] == 0
+    assert [position_of[ident] for ident in (reply, *reversed(results))] == [0, 1, 2]
+    assert [position_of[ident] for ident in (*reversed(calls), thought, prompt)] == [2, 1, 3, 4]
+    assert position_of[conversation.last] == 0
 
 
-def test_what_the_agent_adds_does_not_count(conversation):
-    """Notes of Claude Code itself, marked as meta, take no place in a window."""
-    asked = conversation.user()
+def test_meta_messages_take_no_position(conversation):
+    """User lines that Claude Code itself marks as meta do not count as messages."""
+    prompt = conversation.user()
     conversation.user("<system-reminder>", isMeta=True)
     conversation.assistant()
 
-    assert places(conversation.bytes())[asked] == 1
+    assert places(conversation.bytes())[prompt] == 1
 
 
-def test_the_tool_of_a_result_is_known_through_its_call(conversation):
-    """A result names its call only; the survey knows whose call that was."""
+def test_result_parts_have_the_tool_of_their_call(conversation):
+    """A result names only its call id; the survey finds the call's tool."""
     conversation.user()
     conversation.call("toolu_7", "Grep", {"pattern": "p"})
     ident = conversation.result(call="toolu_7")
     conversation.assistant()
-    found = parts(conversation.bytes(), ident)
+    result_parts = parts(conversation.bytes(), ident)
 
-    assert {part.tool for part in found.values()} == {"Grep"}
-    assert found.keys() == {"message.content.0.content", "toolUseResult.stdout"}
+    assert {part.tool for part in result_parts.values()} == {"Grep"}
+    assert result_parts.keys() == {"message.content.0.content", "toolUseResult.stdout"}
 
 
-# When a turn is closed.
+# Closed and open turns.
 
 TEXT = {"type": "text", "text": "done."}
 THOUGHT = {"type": "thinking", "thinking": "", "signature": "s"}
 
 
-def ending(conversation, *blocks, **fields):
-    """Give how a session is judged that ends in a reply."""
+def survey_of_reply(conversation, *blocks, **fields):
     conversation.user()
     conversation.assistant(*blocks, **fields)
     return survey(FORM, conversation.bytes())
 
 
 @pytest.mark.parametrize("stop", ["end_turn", "stop_sequence", "max_tokens", "refusal"])
-def test_a_reply_that_stopped_closes_its_turn(conversation, stop):
-    """Nothing more of this turn follows."""
-    look = ending(conversation, TEXT, stop=stop)
+def test_reply_with_a_final_stop_reason_closes_its_turn(conversation, stop):
+    """The turn is closed and needs no quiet time."""
+    look = survey_of_reply(conversation, TEXT, stop=stop)
 
     assert (look.open_turn, look.quiet) == (None, 0)
 
@@ -266,50 +262,53 @@ def test_a_reply_that_stopped_closes_its_turn(conversation, stop):
         ([THOUGHT], {}, "thinking"),
     ],
 )
-def test_a_reply_that_goes_on_leaves_its_turn_open(conversation, blocks, fields, reason):
-    """A call, thinking, or a pause is never the end."""
-    assert reason in ending(conversation, *blocks, **fields).open_turn
+def test_reply_that_continues_leaves_its_turn_open(conversation, blocks, fields, reason):
+    """A reply that calls a tool, ends in thinking or has no final stop reason is not the end."""
+    assert reason in survey_of_reply(conversation, *blocks, **fields).open_turn
 
 
-def test_an_error_of_the_provider_ends_a_turn(conversation):
-    """What Claude Code writes in the name of the assistant when a call failed for good."""
-    assert ending(conversation, TEXT, stop=None, isApiErrorMessage=True).open_turn is None
+def test_api_error_message_closes_the_turn(conversation):
+    """Claude Code writes this reply itself when a request has failed for good."""
+    assert survey_of_reply(conversation, TEXT, stop=None, isApiErrorMessage=True).open_turn is None
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (lambda one: one.user(), "a user message"),
-        (lambda one: one.user([TEXT]), "a user message"),
-        (lambda one: one.result(), "a tool result"),
-        (lambda one: one.compaction(), "a user message"),
-        (lambda one: one.user("Stop hook feedback: no", isMeta=True), "a user message"),
-        (lambda one: one.user("[Request interrupted by user for tool use]"), None),
-        (lambda one: one.user([{"type": "text", "text": "[Request interrupted by user]"}]), None),
-        (lambda one: one.user("<local-command-stdout>ok</local-command-stdout>"), None),
-        (lambda one: one.user("<bash-stdout>ok</bash-stdout>"), None),
-        (lambda one: one.user("<system-reminder>renamed</system-reminder>", isMeta=True), None),
-        (lambda one: one.entry("attachment", attachment={"type": "date"}), None),
-        (lambda one: one.entry("progress", data={}), None),
-        (lambda one: one.entry("system", subtype="local_command", content="x"), None),
-        (lambda one: one.entry("system", subtype="turn_duration"), None),
-        (lambda one: one.entry("system", parent=None, subtype="compact_boundary"), "a compaction"),
-        (lambda one: one.user(isSidechain=True, parent=None), None),
-        (lambda one: one.note("queue-operation", operation="enqueue", content="x"), "the queue"),
-        (lambda one: one.note("last-prompt", lastPrompt="x"), None),
+        (lambda talk: talk.user(), "a user message"),
+        (lambda talk: talk.user([TEXT]), "a user message"),
+        (lambda talk: talk.result(), "a tool result"),
+        (lambda talk: talk.compaction(), "a user message"),
+        (lambda talk: talk.user("Stop hook feedback: no", isMeta=True), "a user message"),
+        (lambda talk: talk.user("[Request interrupted by user for tool use]"), None),
+        (lambda talk: talk.user([{"type": "text", "text": "[Request interrupted by user]"}]), None),
+        (lambda talk: talk.user("<local-command-stdout>ok</local-command-stdout>"), None),
+        (lambda talk: talk.user("<bash-stdout>ok</bash-stdout>"), None),
+        (lambda talk: talk.user("<system-reminder>renamed</system-reminder>", isMeta=True), None),
+        (lambda talk: talk.entry("attachment", attachment={"type": "date"}), None),
+        (lambda talk: talk.entry("progress", data={}), None),
+        (lambda talk: talk.entry("system", subtype="local_command", content="x"), None),
+        (lambda talk: talk.entry("system", subtype="turn_duration"), None),
+        (
+            lambda talk: talk.entry("system", parent=None, subtype="compact_boundary"),
+            "a compaction",
+        ),
+        (lambda talk: talk.user(isSidechain=True, parent=None), None),
+        (lambda talk: talk.note("queue-operation", operation="enqueue", content="x"), "the queue"),
+        (lambda talk: talk.note("last-prompt", lastPrompt="x"), None),
     ],
 )
-def test_what_follows_a_reply_may_open_a_turn_again(conversation, line, reason):
-    """A prompt opens a turn; what Claude Code notes for itself does not."""
+def test_line_after_a_closed_turn_opens_one_only_if_sent(conversation, line, reason):
+    """A prompt, result or compaction opens a turn; Claude Code's own notes do not."""
     conversation.turn()
     line(conversation)
-    found = survey(FORM, conversation.bytes()).open_turn
+    open_turn = survey(FORM, conversation.bytes()).open_turn
 
-    assert (found is None) if reason is None else (reason in found)
+    assert (open_turn is None) if reason is None else (reason in open_turn)
 
 
-def test_a_prompt_that_left_the_queue_waits_no_more(conversation):
-    """Each `enqueue` has its `dequeue` or `remove`, or all were taken back at once."""
+def test_dequeued_prompt_leaves_the_turn_closed(conversation):
+    """An `enqueue` followed by `dequeue`, `remove` or `popAll` leaves no prompt waiting."""
     for operation in ("dequeue", "remove", "popAll"):
         conversation.note("queue-operation", operation="enqueue")
         conversation.note("queue-operation", operation=operation)
@@ -318,35 +317,26 @@ def test_a_prompt_that_left_the_queue_waits_no_more(conversation):
     assert survey(FORM, conversation.bytes()).open_turn is None
 
 
-def test_a_torn_last_line_is_a_write_under_way(conversation):
-    """Half a line is being written; a line without its newline is read like any other."""
-    conversation.turn()
-    data = conversation.bytes()
-
-    assert survey(FORM, data[:-20]).open_turn == "the last line is torn: a write is under way"
-    assert survey(FORM, data[:-1]).open_turn is None
-
-
-def test_older_sessions_close_by_their_own_marks():
-    """Sessions of 2.0.64 to 2.1.38 end in a text, or in a mark that the turn is over."""
+def test_sessions_of_older_releases_close_their_turns():
+    """Sessions of 2.0.64 to 2.1.38 end in a text or in a mark that the turn is over."""
     looks = {path.name[:12]: survey(FORM, path.read_bytes()) for path in OLDER}
 
     assert {name: look.open_turn for name, look in looks.items()} == dict.fromkeys(looks)
     assert {name for name, look in looks.items() if not look.quiet} == {"entire-60_61"}
 
 
-# What may be extracted, and what stays whatever the rules say.
+# Extractable and locked parts.
 
 
-def kinds_of(found):
-    return {path: (part.kind, part.dead) for path, part in found.items() if not part.locked}
+def kinds_and_deadness(parts_by_path):
+    return {path: (part.kind, part.dead) for path, part in parts_by_path.items() if not part.locked}
 
 
-def test_a_result_stands_in_two_places(conversation):
-    """The model gets one, and the screen shows the other, which is never sent."""
+def test_screen_copy_of_a_result_is_dead(conversation):
+    """The copy in `message` is sent to the model; the copy in `toolUseResult` never is."""
     ident = conversation.turn()
 
-    assert kinds_of(parts(conversation.bytes(), ident)) == {
+    assert kinds_and_deadness(parts(conversation.bytes(), ident)) == {
         "message.content.0.content": ("tool_result", False),
         "toolUseResult.stdout": ("tool_result", True),
     }
@@ -356,64 +346,42 @@ def test_a_result_stands_in_two_places(conversation):
     ("shown", "paths"),
     [
         ("Error: exit 1", ["toolUseResult"]),
-        (
-            {"type": "text", "file": {"filePath": "/w/a", "content": "x", "numLines": 1}},
-            ["toolUseResult.file.content"],
-        ),
-        (
-            {"type": "image", "file": {"base64": "aGk=", "type": "image/png", "originalSize": 2}},
-            ["toolUseResult.file.base64"],
-        ),
-        (
-            {
-                "filePath": "/w/a",
-                "oldString": "o",
-                "newString": "n",
-                "originalFile": "f",
-                "structuredPatch": [{"lines": ["-o", "+n"]}],
-                "userModified": False,
-            },
-            ["toolUseResult.oldString", "toolUseResult.newString", "toolUseResult.originalFile"],
-        ),
-        (
-            {
-                "status": "completed",
-                "prompt": "p",
-                "agentId": "a1",
-                "outputFile": "/t/o",
-                "content": [{"type": "text", "text": "t"}],
-                "usage": {"service_tier": "standard"},
-            },
-            ["toolUseResult.prompt", "toolUseResult.content.0.text"],
-        ),
-        (
-            {"stdout": "s", "stderr": "", "persistedOutputPath": "/t/o", "isImage": False},
-            ["toolUseResult.stdout"],
-        ),
+        ({"type": "text", "file": {"filePath": "/w/a", "content": "x", "numLines": 1}},
+         ["toolUseResult.file.content"]),
+        ({"type": "image", "file": {"base64": "aGk=", "type": "image/png", "originalSize": 2}},
+         ["toolUseResult.file.base64"]),
+        ({"filePath": "/w/a", "oldString": "o", "newString": "n", "originalFile": "f",
+          "structuredPatch": [{"lines": ["-o", "+n"]}], "userModified": False},
+         ["toolUseResult.oldString", "toolUseResult.newString", "toolUseResult.originalFile"]),
+        ({"status": "completed", "prompt": "p", "agentId": "a1", "outputFile": "/t/o",
+          "content": [{"type": "text", "text": "t"}], "usage": {"service_tier": "standard"}},
+         ["toolUseResult.prompt", "toolUseResult.content.0.text"]),
+        ({"stdout": "s", "stderr": "", "persistedOutputPath": "/t/o", "isImage": False},
+         ["toolUseResult.stdout"]),
         ([{"type": "text", "text": "t"}], ["toolUseResult.0.text"]),
         (None, []),
         (7, []),
     ],
-)
-def test_the_shape_of_what_the_screen_shows_stays(conversation, shown, paths):
-    """Only strings may go, and never those that say what something is or where it lies."""
+)  # fmt: skip
+def test_screen_copy_parts_are_strings_without_paths_and_types(conversation, shown, paths):
+    """Strings that name a type or a place are no parts, and every part is dead."""
     conversation.user()
     conversation.call()
     ident = conversation.result("", shown=shown)
 
-    found = parts(conversation.bytes(), ident)
-    assert list(found) == paths
-    assert all(part.dead for part in found.values())
+    result_parts = parts(conversation.bytes(), ident)
+    assert list(result_parts) == paths
+    assert all(part.dead for part in result_parts.values())
 
 
-def test_images_go_as_whole_blocks(conversation):
-    """A placeholder inside an image would be refused: the block gives way to a text block."""
-    picture = {"type": "image", "source": {"type": "base64", "data": "aGk=", "media_type": "x"}}
-    paper = {"type": "document", "source": {"type": "base64", "data": "aGk=", "media_type": "x"}}
-    prompt = conversation.user([TEXT, picture, paper])
+def test_images_and_documents_are_block_parts(conversation):
+    """The API rejects a placeholder in base64, so a text block replaces the whole block."""
+    image = {"type": "image", "source": {"type": "base64", "data": "aGk=", "media_type": "x"}}
+    document = {"type": "document", "source": {"type": "base64", "data": "aGk=", "media_type": "x"}}
+    prompt = conversation.user([TEXT, image, document])
     conversation.call()
     reference = {"type": "tool_reference", "tool_name": "WebFetch"}
-    result = conversation.result([picture, TEXT, reference], shown=None)
+    result = conversation.result([image, TEXT, reference], shown=None)
     data = conversation.bytes()
 
     assert {path: part.block for path, part in parts(data, prompt).items()} == {
@@ -424,21 +392,22 @@ def test_images_go_as_whole_blocks(conversation):
     }  # fmt: skip
 
 
-def test_arguments_go_string_by_string(conversation):
-    """The object and its lists stay, and so does what the screen checks against a schema."""
-    given = {"file_path": "/w/a", "content": "c", "edits": [{"old_string": "o", "new_string": "n"}],
-             "todos": [{"content": "t", "status": "pending"}], "subagent_type": "x"}  # fmt: skip
+def test_call_arguments_are_string_parts(conversation):
+    """Objects and lists stay, and so do strings that the screen checks against a schema."""
     conversation.user()
-    ident = conversation.call(given=given)
+    ident = conversation.call(given={
+        "file_path": "/w/a", "content": "c", "edits": [{"old_string": "o", "new_string": "n"}],
+        "todos": [{"content": "t", "status": "pending"}], "subagent_type": "x",
+    })  # fmt: skip
 
-    assert kinds_of(parts(conversation.bytes(), ident)) == {
+    assert kinds_and_deadness(parts(conversation.bytes(), ident)) == {
         f"message.content.0.input.{path}": ("tool_call", False)
         for path in ("content", "edits.0.old_string", "edits.0.new_string")
     }
 
 
-def test_thinking_leaves_as_a_block_that_is_never_sent(conversation):
-    """It goes whole, text and signature, before the last prompt; the blank text stays as it is."""
+def test_thinking_before_the_last_prompt_is_a_block_part(conversation):
+    """A block that is not sent replaces text and signature together; later thinking stays."""
     blocks = [{"type": "thinking", "thinking": "t" * 900, "signature": "s" * 50},
               {"type": "redacted_thinking", "data": "r"}, json.loads(LEFT_OUT), TEXT]  # fmt: skip
     conversation.user()
@@ -446,20 +415,20 @@ def test_thinking_leaves_as_a_block_that_is_never_sent(conversation):
     conversation.user()
     last = conversation.assistant(*blocks)
     data = conversation.bytes()
-    found = parts(data, earlier)
+    earlier_parts = parts(data, earlier)
 
-    assert {path: part.chars for path, part in found.items() if part.instead == LEFT_OUT} == {
-        "message.content.0": 950, "message.content.1": 1,
-    }  # fmt: skip
-    assert kinds_of(found) == {
+    replaced = {path: part.chars for path, part in earlier_parts.items()
+                if part.instead == LEFT_OUT}  # fmt: skip
+    assert replaced == {"message.content.0": 950, "message.content.1": 1}
+    assert kinds_and_deadness(earlier_parts) == {
         "message.content.0": ("thinking", False), "message.content.1": ("thinking", False),
         "message.content.3.text": ("assistant", False),
     }  # fmt: skip
-    assert kinds_of(parts(data, last)) == {"message.content.3.text": ("assistant", False)}
+    assert kinds_and_deadness(parts(data, last)) == {"message.content.3.text": ("assistant", False)}
 
 
-def test_every_signature_of_a_reply_is_known(conversation):
-    """With its model, also on a line of its own; the note of an error has none."""
+def test_thoughts_lists_every_signature_of_a_reply(conversation):
+    """A signature on a line of its own is listed with its model; an API error has none."""
     signed = {"type": "thinking", "thinking": "", "signature": "s" * 50}
     conversation.assistant(signed, TEXT)
     conversation.assistant(signed)
@@ -475,27 +444,27 @@ def test_every_signature_of_a_reply_is_known(conversation):
     ]  # fmt: skip
 
 
-def test_an_attached_file_is_sent_as_it_was_rendered():
-    """What is sent stands in `rendered`; the copy below `attachment` is the screen's."""
+def test_attached_file_is_live_only_as_rendered():
+    """The copy in `rendered` is sent; the copy below `attachment` is shown on the screen only."""
     data = sample(2)
     files = [entry["uuid"] for _, _, _, entry in entries(data)
              if entry.get("attachment", {}).get("type") == "file"]  # fmt: skip
 
     assert len(files) == 5
     for ident in files:
-        assert kinds_of(parts(data, ident)) == {
+        assert kinds_and_deadness(parts(data, ident)) == {
             "rendered.0.content": ("tool_result", False),
             "rendered.1.content": ("tool_result", False),
             "attachment.content.file.content": ("tool_result", True),
         }
 
 
-def test_an_attached_file_that_was_not_rendered_is_live(conversation):
-    """Releases without `rendered` send what stands below `attachment`."""
+def test_attached_file_without_a_rendering_is_live(conversation):
+    """Releases without `rendered` send the content below `attachment`."""
     content = {"type": "text", "file": {"filePath": "/w/a", "content": "x"}}
     ident = conversation.entry("attachment", attachment={"type": "file", "content": content})
 
-    assert kinds_of(parts(conversation.bytes(), ident)) == {
+    assert kinds_and_deadness(parts(conversation.bytes(), ident)) == {
         "attachment.content.file.content": ("tool_result", False)
     }
 
@@ -510,8 +479,8 @@ def test_an_attached_file_that_was_not_rendered_is_live(conversation):
     ("deferred_tools_delta", [{"content": "x"}], False),
     ("project_doc_reads", [{"content": "x"}], False),
 ])  # fmt: skip
-def test_an_attachment_that_is_rendered_anew_stays(conversation, kind, rendered, dead):
-    """What was rendered is sent only if it is complete, and not for every kind (2.1.330)."""
+def test_attachment_is_dead_only_if_its_rendering_is_sent(conversation, kind, rendered, dead):
+    """A complete `rendered` is sent in place of the content, but not for every type (2.1.330)."""
     ident = conversation.entry(
         "attachment", attachment={"type": kind, "content": "x" * 900}, rendered=rendered
     )
@@ -521,75 +490,79 @@ def test_an_attachment_that_is_rendered_anew_stays(conversation, kind, rendered,
 
 
 @pytest.mark.parametrize("path", [*PROJECT.rglob("*.jsonl")], ids=lambda path: path.name[:16])
-def test_what_is_never_read_again_goes_whatever_its_kind(path):
-    """Recorded requests, what lies before a compaction, copies of what was rendered.
+def test_sample_lines_that_are_never_sent_have_dead_parts(path):
+    """Recorded requests, lines before a compaction and copies of rendered content are dead.
 
-    The live system prompt and tools are locked, and of every other line no part is known.
+    Live attachments are dead or locked, and lines of other types have no parts.
     """
     data = path.read_bytes()
     look = survey(FORM, data)
 
-    seen = set()
+    kinds = set()
     for offset, _, _, entry in entries(data):
-        kind, gone = entry["type"], look.dead(offset) == BEFORE_COMPACTION
-        found = list(FORM.parts(entry, look, offset))
+        kind, compacted = entry["type"], look.dead(offset) == BEFORE_COMPACTION
+        line_parts = list(FORM.parts(entry, look, offset))
         if kind.startswith("api-request"):
-            seen.add(kind)
+            kinds.add(kind)
             key = {"api-request-shape": "shape", "api-request": "params"}.get(kind, "message")
-            assert [(part.path, part.block, part.dead) for part in found] == [((key,), True, True)]
-        elif gone:
-            assert all(part.dead for part in found)
+            (part,) = line_parts
+            assert (part.path, part.block, part.dead) == ((key,), True, True)
+        elif compacted:
+            assert all(part.dead for part in line_parts)
         elif kind == "attachment":
-            seen.add(entry["attachment"]["type"])
-            unsent = [part for part in found if part.path[0] == "attachment"]
+            kinds.add(entry["attachment"]["type"])
+            unsent = [part for part in line_parts if part.path[0] == "attachment"]
             copies = ("agent_listing_delta", "file", "skill_listing")
             copied = "rendered" in entry and entry["attachment"]["type"] in copies
             assert all(part.dead == copied for part in unsent)
             assert all(part.dead or part.locked for part in unsent)
         elif kind not in ("user", "assistant", "system"):
-            assert found == []
-    assert seen > {"api-request-shape", "prompt_snapshot", "skill_listing"}
+            assert line_parts == []
+    assert kinds > {"api-request-shape", "prompt_snapshot", "skill_listing"}
 
 
-def test_what_is_never_read_goes_whole_unless_some_went_before(conversation):
-    """A placeholder is never extracted again inside its object; the screen's shape stays."""
+def test_dead_screen_copy_is_one_block_unless_partly_extracted(conversation):
+    """An object that holds a placeholder is not extracted again; its other strings stay parts."""
     shown = {"stdout": "x" * 900, "stderr": "", "interrupted": False}
-    cut = [conversation.result(shown=dict(shown)) for _ in range(2)]
-    conversation.lines[0]["toolUseResult"]["stdout"] = f"[[extracted-{cut[0]}]]"
-    live = parts(conversation.bytes(), cut[1])
+    results = [conversation.result(shown=dict(shown)) for _ in range(2)]
+    conversation.lines[0]["toolUseResult"]["stdout"] = f"[[extracted-{results[0]}]]"
+    live = parts(conversation.bytes(), results[1])
     conversation.compaction()
     data = conversation.bytes()
 
     assert "toolUseResult.stdout" in live
-    assert "toolUseResult.stdout" in parts(data, cut[0])
-    assert parts(data, cut[1])["toolUseResult"].block
+    assert "toolUseResult.stdout" in parts(data, results[0])
+    assert parts(data, results[1])["toolUseResult"].block
 
 
-def test_what_a_compaction_kept_is_live(conversation):
-    """The argument of a call goes only if nothing loads it any more."""
+def test_call_preserved_by_a_compaction_is_live(conversation):
+    """Another call before the compaction is dead, with its arguments."""
     conversation.user()
-    given = {"command": "x" * 900}
-    calls = [conversation.call(f"toolu_{number}", given=given) for number in range(2)]
+    arguments = {"command": "x" * 900}
+    calls = [conversation.call(f"toolu_{number}", given=arguments) for number in range(2)]
     conversation.compaction(preservedMessages={"uuids": calls[1:]})
     conversation.assistant()
     data = conversation.bytes()
-    found = [parts(data, call)["message.content.0.input.command"] for call in calls]
+    commands = [parts(data, call)["message.content.0.input.command"] for call in calls]
 
-    assert [(part.kind, part.dead) for part in found] == [("tool_call", True), ("tool_call", False)]
+    assert [part.kind for part in commands] == ["tool_call", "tool_call"]
+    assert [part.dead for part in commands] == [True, False]
 
 
-def test_a_recorded_request_is_named_by_its_line_and_hash(conversation):
-    """The same record stands after each compaction again; others have no id."""
+def test_recorded_request_id_is_its_line_number_and_hash(conversation):
+    """The same record can follow each compaction, so its hash alone is not unique."""
     for _ in range(2):
         conversation.note("api-request-shape", shapeHash="ab" * 32, shape={"system": []})
     conversation.note("api-request", shapeHash="ab" * 32)
-    found = [FORM.identity(line, b"", number) for number, line in enumerate(conversation.lines, 1)]
+    numbered = enumerate(conversation.lines, 1)
 
-    assert found == ["L1-abababab", "L2-abababab", None]
+    assert [FORM.identity(line, b"", number) for number, line in numbered] == [
+        "L1-abababab", "L2-abababab", None,
+    ]  # fmt: skip
 
 
-def test_the_summary_of_a_compaction_is_the_context(conversation):
-    """It stays, whatever its length."""
+def test_compaction_summary_has_no_parts(conversation):
+    """The summary is the context of all later requests."""
     conversation.turn()
     ident = conversation.compaction()
     conversation.assistant()
@@ -604,40 +577,40 @@ def test_the_summary_of_a_compaction_is_the_context(conversation):
         ("[Old tool result content cleared]", "its agent cleared it"),
     ],
 )
-def test_what_is_small_already_stays(conversation, content, reason):
-    """Claude Code put a note there; what the screen shows of it may still go."""
+def test_result_that_the_agent_shortened_is_locked(conversation, content, reason):
+    """Claude Code has written a short note as the result; the long screen copy can still go."""
     conversation.user()
     conversation.call()
     ident = conversation.result(content, shown={"stdout": "x" * 30_000})
-    found = parts(conversation.bytes(), ident)
+    result_parts = parts(conversation.bytes(), ident)
 
-    assert found["message.content.0.content"].locked == reason
-    assert not found["toolUseResult.stdout"].locked
+    assert result_parts["message.content.0.content"].locked == reason
+    assert not result_parts["toolUseResult.stdout"].locked
 
 
-def test_what_its_agent_replaces_stays(conversation):
-    """A result that is replaced by a short text when it is read is small for the model already."""
+def test_result_that_the_agent_replaces_when_sent_is_locked(conversation):
+    """A `content-replacement` sends a short text for the result; its screen copy can still go."""
     ident = conversation.turn(call="toolu_5")
     conversation.note("content-replacement", replacements=[
         {"kind": "tool-result", "toolUseId": "toolu_5", "replacement": "short"}])  # fmt: skip
-    found = parts(conversation.bytes(), ident)
+    result_parts = parts(conversation.bytes(), ident)
 
-    assert found["message.content.0.content"].locked == (
+    assert result_parts["message.content.0.content"].locked == (
         "its agent sends a short text in its place"
     )
-    assert not found["toolUseResult.stdout"].locked
+    assert not result_parts["toolUseResult.stdout"].locked
 
 
 @pytest.mark.parametrize("version", ["2.0.76", "2.1.37", "2.1.112", "2.1.330"])
-def test_older_releases_refill_their_read_cache(version):
-    """Before 2.1.112 what was read or written last stays, for the ten newest files."""
+def test_read_cache_of_releases_before_2_1_112_is_locked(version):
+    """They refill it from the ten files read or written last, so those values stay."""
     conversation = ClaudeConversation(version=version)
     for number in range(12):
         conversation.user()
-        tool, given = "Read", {"file_path": f"/w/{number}"}
+        tool, arguments = "Read", {"file_path": f"/w/{number}"}
         if number == 11:
-            tool, given = "Write", {**given, "content": "c" * 900}
-        conversation.call(f"toolu_{number}", tool, given)
+            tool, arguments = "Write", {**arguments, "content": "c" * 900}
+        conversation.call(f"toolu_{number}", tool, arguments)
         conversation.result(call=f"toolu_{number}")
         conversation.assistant()
     data = conversation.bytes()
@@ -653,37 +626,36 @@ def test_older_releases_refill_their_read_cache(version):
     assert sorted(locked) == (sorted([*ten, "toolu_11"]) if version in ("2.0.76", "2.1.37") else [])
 
 
-def test_what_background_work_reported_is_a_result_and_stays(conversation):
-    """Nobody typed a task notification, and a resume looks in it for tasks that have ended."""
-    told = conversation.user("<task-notification>", origin={"kind": "task-notification"})
-    typed = conversation.user()
-    noted = conversation.user(isMeta=True)
+def test_task_notification_is_a_locked_tool_result(conversation):
+    """Nobody typed a task notification, and a resume searches it for tasks that have ended."""
+    notification = conversation.user("<task-notification>", origin={"kind": "task-notification"})
+    prompt = conversation.user()
+    meta = conversation.user(isMeta=True)
     data = conversation.bytes()
 
-    assert [parts(data, one)["message.content"].kind for one in (told, typed, noted)] == [
-        "tool_result", "user", "system",
-    ]  # fmt: skip
-    assert parts(data, told)["message.content"].locked
+    kinds = [parts(data, ident)["message.content"].kind for ident in (notification, prompt, meta)]
+    assert kinds == ["tool_result", "user", "system"]
+    assert parts(data, notification)["message.content"].locked
 
 
-def test_the_plan_that_a_user_approved_stays(conversation):
-    """Its call and its result, of which a resume and the model read the plan."""
+def test_approved_plan_is_locked(conversation):
+    """A resume and the model read the plan from its call and its result."""
     conversation.user()
-    asked = conversation.call("toolu_1", "ExitPlanMode", {"plan": "p" * 900})
-    approved = conversation.result("a" * 900, call="toolu_1", shown={"plan": "p" * 900})
+    call = conversation.call("toolu_1", "ExitPlanMode", {"plan": "p" * 900})
+    result = conversation.result("a" * 900, call="toolu_1", shown={"plan": "p" * 900})
     data = conversation.bytes()
 
-    assert parts(data, asked)["message.content.0.input.plan"].locked
-    shown = parts(data, approved)
-    assert shown["message.content.0.content"].locked
-    assert shown["toolUseResult.plan"].dead
+    assert parts(data, call)["message.content.0.input.plan"].locked
+    result_parts = parts(data, result)
+    assert result_parts["message.content.0.content"].locked
+    assert result_parts["toolUseResult.plan"].dead
 
 
-# Calls and answers.
+# Other lines.
 
 
-def test_the_session_of_the_builder_is_what_the_program_writes(conversation):
-    """The builder's lines begin as the real ones do, which Claude Code looks for by bytes."""
+def test_built_lines_begin_as_claude_code_writes_them(conversation):
+    """Claude Code searches for the first bytes of a line, so that the builder must write them."""
     conversation.turn()
     built = conversation.bytes().split(b"\n")[0]
     real = next(raw for _, raw, _, entry in entries(sample(1)) if entry["type"] == "user")
@@ -693,8 +665,8 @@ def test_the_session_of_the_builder_is_what_the_program_writes(conversation):
     assert parse(built)["sessionId"] == SESSION
 
 
-def test_unknown_lines_are_carried_along(conversation):
-    """A type that nobody knows has no name, no parts and no place."""
+def test_unknown_line_has_no_id_parts_or_position(conversation):
+    """A line of an unknown type is old and does not open a turn."""
     conversation.turn()
     conversation.lines.append({"type": "dream", "uuid": "u", "parentUuid": None, "content": "x"})
     data = conversation.bytes()

@@ -1,4 +1,4 @@
-"""What every format promises, tried on real sessions, on traps and on made-up lines."""
+"""The contract of every format, on real sessions, traps and random entries."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))
 
 
 class Events:
-    """The events of one session, which OpenClaw wrote into a database, as lines."""
+    """The events of one session in an OpenClaw database, as lines."""
 
     def __init__(self, version, session):
         self.name = f"{version}-{session[-1]}"
@@ -43,72 +43,76 @@ class Events:
         return b"".join(text + b"\n" for text in texts)
 
 
-def cut_everything(form, data):
-    """Extract every part that is not locked, in every line.
+def extract_all(form, data):
+    """Extract every part that is not locked.
 
-    Give the new file and what was extracted.
+    Return the new file and, by line number, the placeholder and the extracted parts.
     """
     look = survey(form, data)
-    edits, cut = [], {}
+    edits, extracted = [], {}
     for offset, raw, number, entry in entries(data):
         ident = form.identity(entry, raw, number)
-        going = [part for part in form.parts(entry, look, offset) if not part.locked]
-        if ident is None or not going:
+        extractable = [part for part in form.parts(entry, look, offset) if not part.locked]
+        if ident is None or not extractable:
             continue
-        places = locate(raw, [part.path for part in going])
-        for part in going:
+        places = locate(raw, [part.path for part in extractable])
+        for part in extractable:
             start, end = places[part.path]
             token = part.instead or placeholder_token(
                 placeholder_named(placeholder_id(ident)), block=part.block
             )
             edits.append((offset + start, offset + end, token))
-        cut[number] = (placeholder_named(placeholder_id(ident)), going)
-    return splice(data, edits), cut
+        extracted[number] = (placeholder_named(placeholder_id(ident)), extractable)
+    return splice(data, edits), extracted
 
 
-def without(entry, taken):
-    """Give the entry as text with None in the places that were extracted."""
+def without(entry, extracted):
+    """Return the entry as JSON with None in place of the extracted parts."""
     entry = json.loads(json.dumps(entry))
-    for part in taken:
+    for part in extracted:
         value_at(entry, part.path[:-1])[part.path[-1]] = None
     return json.dumps(entry)
 
 
 class FormatContract:
-    """What every format owes. An adapter joins by naming itself, its samples and its words."""
+    """The promises of every format; a subclass names its format, samples and words."""
 
     form = None
-    # The formats among which it is recognised.
+    # The formats among which its samples are recognised.
     known = FORMATS
     samples = ()
-    # Keys that are never the end of a path, outside what a tool was given or gave.
+    # Keys that never end a path outside a tool's arguments or results.
     never = frozenset()
-    # Keys below which a tool's own words begin.
+    # Keys of a tool's arguments and results.
     free = frozenset()
-    # The format's keys and values, of which random entries are made.
+    # Keys and values of the format, for random entries.
     words = ()
-    # Names that stand twice in a sample on purpose; the planner leaves such entries alone.
+    # Ids that occur twice in a sample on purpose; the planner leaves such entries alone.
     twice = frozenset()
 
-    def test_it_recognises_its_own_files(self, sample):
-        """The first lines of a sample name this format."""
+    def test_format_recognises_its_samples(self, sample):
+        """The first lines of a sample identify this format."""
         head = sample.read_bytes().split(b"\n")[:HEAD_LINES]
 
-        said = recognise(head, known=self.known)
+        recognition = recognise(head, known=self.known)
 
-        assert (said.form, said.reason, said.name) == (self.form, "", self.form.name)
+        assert (recognition.form, recognition.reason, recognition.name) == (
+            self.form,
+            "",
+            self.form.name,
+        )
 
-    def test_a_part_is_a_real_value(self, sample):
-        """Each part names a value that stands in the line, is not empty, and is as long as said."""
+    def test_parts_name_nonempty_values_with_their_length(self, sample):
+        """Each part's path leads to a value in the line, and its length is the value's."""
         data = sample.read_bytes()
         look = survey(self.form, data)
-        seen = 0
+        count = 0
         for offset, raw, _, entry in entries(data):
-            found = list(self.form.parts(entry, look, offset))
-            places = locate(raw, [part.path for part in found])
-            for part in found:
+            listed = list(self.form.parts(entry, look, offset))
+            places = locate(raw, [part.path for part in listed])
+            for part in listed:
                 value = value_at(entry, part.path)
-                seen += 1
+                count += 1
 
                 assert part.kind in KINDS
                 assert part.chars > 0
@@ -118,10 +122,10 @@ class FormatContract:
                 elif not part.locked:
                     assert isinstance(value, str)
                     assert len(value) == part.chars
-        assert seen
+        assert count
 
-    def test_no_part_is_on_the_list_of_what_is_never_touched(self, sample):
-        """No path ends in a key that the agent needs to read its own file."""
+    def test_parts_avoid_keys_that_the_agent_needs(self, sample):
+        """No part's path ends in a key that the agent needs to read its own file."""
         data = sample.read_bytes()
         look = survey(self.form, data)
 
@@ -129,20 +133,20 @@ class FormatContract:
             for part in self.form.parts(entry, look, offset):
                 assert self.free & set(part.path) or part.path[-1] not in self.never
 
-    def test_parts_do_not_overlap(self, sample):
-        """No two parts of an entry share a byte, so that all can be cut at once."""
+    def test_parts_of_an_entry_do_not_overlap(self, sample):
+        """No two parts of an entry share a byte, so that all can be extracted at once."""
         data = sample.read_bytes()
         look = survey(self.form, data)
 
         for offset, raw, _, entry in entries(data):
-            found = [part.path for part in self.form.parts(entry, look, offset)]
-            spans = sorted(locate(raw, found).values())
+            listed = [part.path for part in self.form.parts(entry, look, offset)]
+            spans = sorted(locate(raw, listed).values())
 
-            assert len(spans) == len(found)
+            assert len(spans) == len(listed)
             assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
 
-    def test_identities_are_unique_and_usable(self, sample):
-        """Each entry with parts has a name of its own, whose placeholder fits into the line."""
+    def test_entries_with_parts_have_unique_ids(self, sample):
+        """The placeholder of each entry id is valid inside a JSON string."""
         data = sample.read_bytes()
         look = survey(self.form, data)
         names = [
@@ -159,23 +163,23 @@ class FormatContract:
         )
 
     def test_positions_count_back_from_the_end(self, sample):
-        """From the last line back each message is one further away; others stand with the next."""
+        """Messages count back from the last line; other lines share the next message's position."""
         data = sample.read_bytes()
-        said = {offset: entry for offset, _, _, entry in entries(data)}
+        by_offset = {offset: entry for offset, _, _, entry in entries(data)}
         look = survey(self.form, data)
         messages = 0
         for offset in sorted(look.positions, reverse=True):
-            counts = self.form.counts(said[offset])
+            counts = self.form.counts(by_offset[offset])
 
             assert look.position(offset) == (messages if counts else max(messages - 1, 0))
             messages += counts
 
         assert messages > WINDOW
-        assert look.position(min(said)) == OLD
+        assert look.position(min(by_offset)) == OLD
 
     @pytest.mark.parametrize("window", [0, 1, 10])
-    def test_windows_agree(self, sample, window):
-        """What a small window knows, a large one knows too, and says the same of it."""
+    def test_surveys_with_any_window_agree(self, sample, window):
+        """A survey with a small window gives the same positions as one with a large window."""
         data = sample.read_bytes()
         large = survey(self.form, data, 10**9)
         small = survey(self.form, data, window)
@@ -187,40 +191,48 @@ class FormatContract:
         )
         assert (small.open_turn, small.last_user) == (large.open_turn, large.last_user)
 
-    def test_what_is_cut_passes_its_own_reading(self, sample):
-        """With every part cut, the format reads the same entries, turn and positions as before."""
+    def test_torn_last_line_keeps_the_turn_open(self, sample):
+        """A last line that only lacks its newline is read like any other."""
+        data = sample.read_bytes().rstrip(b"\n")
+        torn = survey(self.form, data[:-1])
+
+        assert torn.open_turn == "the last line is torn: a write is under way"
+        assert survey(self.form, data).open_turn == survey(self.form, data + b"\n").open_turn
+
+    def test_extraction_changes_nothing_else_that_the_format_reads(self, sample):
+        """With every part extracted, entries, ids, positions and the open turn are as before."""
         before = sample.read_bytes()
-        after, cut = cut_everything(self.form, before)
+        after, extracted = extract_all(self.form, before)
         old, new = entries(before), entries(after)
         was, now = survey(self.form, before, 10), survey(self.form, after, 10)
 
-        assert cut
+        assert extracted
         assert len(after) < len(before)
         assert now.open_turn == was.open_turn
         for (old_at, old_raw, number, entry), (new_at, new_raw, _, fresh) in zip(
             old, new, strict=True
         ):
-            taken = cut.get(number, ("", ()))[1]
+            line_parts = extracted.get(number, ("", ()))[1]
 
-            assert without(fresh, taken) == without(entry, taken)
+            assert without(fresh, line_parts) == without(entry, line_parts)
             assert self.form.counts(fresh) == self.form.counts(entry)
             assert self.form.identity(fresh, new_raw, number) == self.form.identity(
                 entry, old_raw, number
             )
             assert now.position(new_at) == was.position(old_at)
 
-    def test_what_is_cut_is_never_cut_again(self, sample):
-        """With every part cut, each part that the format still sees is a placeholder, or locked."""
-        after, cut = cut_everything(self.form, sample.read_bytes())
+    def test_extracted_parts_are_not_extracted_again(self, sample):
+        """With every part extracted, each remaining part is a placeholder or locked."""
+        after, extracted = extract_all(self.form, sample.read_bytes())
         look = survey(self.form, after)
 
         for offset, _, number, entry in entries(after):
             for part in self.form.parts(entry, look, offset):
                 value = value_at(entry, part.path)
-                assert part.locked or value == cut[number][0]
+                assert part.locked or value == extracted[number][0]
 
-    def test_calls_and_answers_are_what_stands_there(self, sample):
-        """A call holds its arguments, an answer its text, both their call's id."""
+    def test_calls_and_answers_have_their_values_and_call_id(self, sample):
+        """Calls give their arguments and answers their text; each answer belongs to a call."""
         called, answered = set(), set()
         for _, _, _, entry in entries(sample.read_bytes()):
             for call in self.form.calls(entry):
@@ -237,8 +249,8 @@ class FormatContract:
         assert called
         assert answered <= called
 
-    def test_no_line_of_a_trap_raises(self):
-        """Whatever a line holds, the format has an answer."""
+    def test_trap_lines_never_raise(self):
+        """The format can read every line of the trap samples."""
         for trap in TRAPS:
             data = trap.read_bytes()
             look = survey(self.form, data)
@@ -247,11 +259,11 @@ class FormatContract:
                 self.form.counts(entry)
                 list(self.form.parts(entry, look, offset))
 
-    def test_no_entry_raises(self):
-        """Whatever JSON an entry is made of, the format has an answer, and its parts are real."""
+    def test_random_entries_never_raise(self):
+        """For any JSON object, calls, answers and parts lead to values that the entry holds."""
 
         @settings(max_examples=100, deadline=None)
-        @given(st.lists(made_of(self.words), min_size=1, max_size=3))
+        @given(st.lists(random_entries(self.words), min_size=1, max_size=3))
         def check(lines):
             data = b"".join(dump(line) for line in lines)
             look = survey(self.form, data)
@@ -274,8 +286,8 @@ class FormatContract:
         check()
 
 
-def made_of(words):
-    """Give entries made of a format's own words, in places where nobody would write them."""
+def random_entries(words):
+    """Return a strategy for entries of a format's own words in unusual places."""
     word = st.sampled_from(words)
     value = st.recursive(
         st.one_of(word, st.none(), st.booleans(), st.integers(-1, 3), st.just("x" * 9)),
@@ -292,7 +304,7 @@ def made_of(words):
 
 
 def pytest_generate_tests(metafunc):
-    """Hand each sample of a format to each promise of the contract."""
+    """Parametrize the contract's tests over the samples of each format."""
     if "sample" in metafunc.fixturenames:
         samples = metafunc.cls.samples
         metafunc.parametrize("sample", samples, ids=[sample.name[:24] for sample in samples])
@@ -324,7 +336,7 @@ class TestOpenClawContract(FormatContract):
 
 
 class TestOpenClawRowsContract(TestOpenClawContract):
-    """OpenClaw's events as its databases hold them, of each layout, and what it wrote before."""
+    """Events from OpenClaw's databases of each layout, and the session files it wrote before."""
 
     form = OpenClawRows()
     known = types.MappingProxyType({"openclaw": form})
@@ -333,19 +345,19 @@ class TestOpenClawRowsContract(TestOpenClawContract):
         *TestOpenClawContract.samples,
     )
 
-    def test_what_an_index_holds_is_locked(self, sample):
-        """No word of a user or an assistant may go, nor a block that would become one."""
+    def test_indexed_texts_are_locked(self, sample):
+        """OpenClaw indexes user and assistant texts; a block is a part only in tool results."""
         data = sample.read_bytes()
         look = survey(self.form, data)
         for offset, _, _, entry in entries(data):
             for part in self.form.parts(entry, look, offset):
-                said = part.kind in ("user", "assistant")
-                assert part.locked or not said
+                indexed = part.kind in ("user", "assistant")
+                assert part.locked or not indexed
                 assert part.locked or not part.block or part.kind == "tool_result"
 
 
 class TestGenericContract(FormatContract):
-    """Entries of no agent in particular."""
+    """Entries of no particular agent."""
 
     form = GENERIC
     samples = (SAMPLES / "generic" / "spec-mix.jsonl",)
@@ -362,7 +374,7 @@ class TestGenericContract(FormatContract):
 
 
 class TestClaudeCodeContract(FormatContract):
-    """Claude Code 1.0 to 2.1.330, sessions and sub-agents' files."""
+    """Claude Code 1.0 to 2.1.330, main and sub-agent sessions."""
 
     form = CLAUDE_CODE
     twice = frozenset({"edge_010", "edge_011"})
@@ -392,18 +404,18 @@ class TestClaudeCodeContract(FormatContract):
     )  # fmt: skip
 
     def test_positions_count_back_from_the_end(self, sample):
-        """A reply is one message whatever its lines, and a call stands where its result stands."""
+        """All lines of a reply share one position, and a call has the position of its result."""
         data = sample.read_bytes()
         look = survey(self.form, data, 10**9)
-        said = {offset: entry for offset, _, _, entry in entries(data)}
+        by_offset = {offset: entry for offset, _, _, entry in entries(data)}
         replies, results, messages = {}, {}, 0
         for offset in sorted(look.positions, reverse=True):
-            entry, at = said[offset], look.position(offset)
-            asked = {call.call_id for call in self.form.calls(entry)} & results.keys()
+            entry, at = by_offset[offset], look.position(offset)
+            answered_calls = {call.call_id for call in self.form.calls(entry)} & results.keys()
             blocks = entry.get("message", {}).get("content") or []
             reply = entry["type"] == "assistant" and entry["message"].get("id", entry["uuid"])
-            if asked:
-                assert at == min(results[call] for call in asked)
+            if answered_calls:
+                assert at == min(results[call] for call in answered_calls)
                 messages += reply not in replies
                 replies.setdefault(reply, messages - 1)
             elif reply:
@@ -416,11 +428,11 @@ class TestClaudeCodeContract(FormatContract):
                 results |= {block.get("tool_use_id"): at for block in blocks if "type" in block}
 
         assert messages
-        assert messages <= WINDOW or survey(self.form, data).position(min(said)) == OLD
+        assert messages <= WINDOW or survey(self.form, data).position(min(by_offset)) == OLD
 
 
-def test_every_format_has_joined_the_contract():
-    """A format in the registry is held to the contract: a class of a few lines above this test."""
+def test_every_registered_format_has_a_contract_class():
+    """The registry's formats are those of the subclasses of FormatContract."""
     joined = {contract.form.name for contract in FormatContract.__subclasses__()}
 
     assert {form.name for form in FORMATS.values()} == joined

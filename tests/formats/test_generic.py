@@ -1,4 +1,4 @@
-"""What may be extracted from generic entries, and when a generic turn is closed."""
+"""Generic entries: extractable parts, ids, positions and closed turns."""
 
 import pytest
 
@@ -8,17 +8,12 @@ from building.format_reading import entries, parts, survey, unlocked_paths
 from building.world import dump
 
 GENERIC = FORMATS["generic"]
-
-
 TEXT = {"type": "text", "text": "words"}
 IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 
 
-# Generic entries.
-
-
 @pytest.mark.parametrize(
-    ("entry", "kind", "found"),
+    ("entry", "kind", "listed"),
     [
         ({"type": "tool_result", "output": "x"}, "tool_result", {"output"}),
         ({"type": "tool_result", "content": "x"}, "tool_result", {"content"}),
@@ -47,9 +42,9 @@ IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
          {"content.0.stdout", "content.1"}),
     ],
 )  # fmt: skip
-def test_generic_names_what_may_be_cut(entry, kind, found):
-    """The strings below the value keys, at the top level and inside `message`, are parts."""
-    assert unlocked_paths(GENERIC, entry) == found
+def test_generic_parts_are_strings_below_value_keys(entry, kind, listed):
+    """Strings below a value key at the top level or inside `message` are parts."""
+    assert unlocked_paths(GENERIC, entry) == listed
     assert {part.kind for part in parts(GENERIC, entry)} == {kind}
 
 
@@ -65,19 +60,19 @@ def test_generic_names_what_may_be_cut(entry, kind, found):
         {"type": "message", "role": ["user"], "text": "x"},
     ],
 )
-def test_generic_has_no_parts_in_what_maps_to_no_kind(entry):
-    """An entry without a kind neither counts nor has parts."""
+def test_generic_entry_without_a_kind_has_no_parts(entry):
+    """An entry whose type and role map to no kind does not count as a message either."""
     assert parts(GENERIC, entry) == []
     assert GENERIC.counts(entry) is False
 
 
-def blocks(*content, **fields):
+def message_of(*content, **fields):
     body = {"role": "assistant", "content": list(content)}
     return {"type": "message", "__id": "m", "message": body, **fields}
 
 
 @pytest.mark.parametrize(
-    ("block", "kind", "found"),
+    ("block", "kind", "listed"),
     [
         ({"type": "text", "text": "x"}, "assistant", {"text"}),
         ({"type": "thinking", "thinking": "x"}, "thinking", {"thinking"}),
@@ -93,13 +88,13 @@ def blocks(*content, **fields):
         (IMAGE, "assistant", {""}),
     ],
 )  # fmt: skip
-def test_generic_looks_into_blocks_as_agents_write_them(block, kind, found):
-    """Blocks of a content have the shape that providers read: their `type` and ids stay."""
-    entry = blocks(block)
+def test_generic_parts_of_content_blocks(block, kind, listed):
+    """Blocks in the shape that providers read keep their type and ids."""
+    entry = message_of(block)
     inner = block.get("content") if isinstance(block.get("content"), list) else []
 
     assert unlocked_paths(GENERIC, entry) == {
-        f"message.content.0.{end}".rstrip(".") for end in found
+        f"message.content.0.{end}".rstrip(".") for end in listed
     }
     assert {part.kind for part in parts(GENERIC, entry)} == {kind}
     assert {part.block for part in parts(GENERIC, entry)} == {IMAGE in (block, *inner)}
@@ -108,14 +103,14 @@ def test_generic_looks_into_blocks_as_agents_write_them(block, kind, found):
 @pytest.mark.parametrize(
     "entry",
     [
-        blocks({"type": "thinking", "thinking": "x", "signature": "c2ln"}),
-        blocks({"type": "thinking", "thinking": "x", "thinkingSignature": "c2ln"}),
+        message_of({"type": "thinking", "thinking": "x", "signature": "c2ln"}),
+        message_of({"type": "thinking", "thinking": "x", "thinkingSignature": "c2ln"}),
         {"type": "thinking", "thinking": "x", "signature": "c2ln"},
         {"type": "message", "message": {"role": "assistant", "thinking": "x", "signature": "s"}},
     ],
 )
-def test_generic_leaves_thinking_that_somebody_signed(entry):
-    """Nobody knows here who verifies the signature, so that text and signature stay."""
+def test_generic_signed_thinking_is_locked(entry):
+    """The signer is unknown, so text and signature stay."""
     (part,) = parts(GENERIC, entry)
 
     assert part.kind == "thinking"
@@ -132,13 +127,13 @@ def test_generic_leaves_thinking_that_somebody_signed(entry):
         ({"__id": True}, None),
     ],
 )
-def test_generic_names_entries_by_their_own_id(entry, name):
-    """`__id` names an entry, else `id`; one that cannot be used names nothing."""
+def test_generic_id_is_dunder_id_or_id(entry, name):
+    """An unusable `__id` gives no id, even if `id` is usable."""
     assert GENERIC.identity(entry, b"raw", 3) == name
 
 
-def test_generic_names_other_entries_by_line_and_digest():
-    """Without any id the line's number and a digest of what we never change stand in."""
+def test_generic_entry_without_an_id_gets_line_and_digest():
+    """The digest excludes the values that an extraction or a restore changes."""
     name = GENERIC.identity({"type": "tool_result"}, b"raw", 3)
 
     assert name.startswith("L3-")
@@ -162,26 +157,17 @@ def test_generic_names_other_entries_by_line_and_digest():
         ({"type": "message", "message": {"role": "tool", "content": "x"}}, "a tool result"),
     ],
 )
-def test_the_last_generic_entry_says_whether_a_turn_is_open(last, reason):
-    """A prompt, a call or a result keeps the turn open, whatever does not count comes after."""
+def test_generic_turn_is_open_after_a_prompt_call_or_result(last, reason):
+    """Following lines that do not count as messages change nothing."""
     before = dump({"type": "message", "__id": 1, "role": "user", "text": "x"})
     for after in (b"", dump({"type": "note", "text": "x"}), b"\n", b"[1]\n", b"{broken\n"):
-        found = survey(GENERIC, before + dump(last) + after).open_turn
+        open_turn = survey(GENERIC, before + dump(last) + after).open_turn
 
-        assert found is None if reason is None else found.endswith(reason)
-
-
-def test_a_torn_last_line_keeps_a_generic_turn_open():
-    """An unterminated last line counts when it parses; torn, it says that a write goes on."""
-    closed = dump({"type": "message", "__id": 1, "role": "assistant", "text": "x"})
-
-    assert survey(GENERIC, closed[:-1]).open_turn is None
-    assert "torn" in survey(GENERIC, closed[:-2]).open_turn
-    assert "torn" in survey(GENERIC, closed + b'{"type"').open_turn
+        assert open_turn is None if reason is None else open_turn.endswith(reason)
 
 
-def test_generic_positions_are_those_of_the_file():
-    """Every entry that maps to a kind is one step; the others stand with the next."""
+def test_generic_positions_follow_file_order():
+    """Every entry with a kind takes one position; other entries share the next one's."""
     lines = [
         {"type": "tool_result", "__id": 1}, {"type": "note"}, {"type": "tool_call", "__id": 2},
         {"type": "note"}, {"type": "message", "__id": 3, "role": "assistant"}, {"type": "note"},

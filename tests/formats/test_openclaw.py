@@ -1,4 +1,4 @@
-"""What may be extracted from OpenClaw's entries, and when one of its turns is closed."""
+"""OpenClaw's and pi's entries: extractable parts, signatures, dead entries and closed turns."""
 
 import itertools
 import json
@@ -12,7 +12,6 @@ from brainsurgeon.model.sessions import (
     BEFORE_COMPACTION,
     BEFORE_RESET,
     EDITED_AWAY,
-    NO_SURVEY,
     OFF_BRANCH,
     Survey,
 )
@@ -22,7 +21,7 @@ from building.world import Conversation, dump
 OPENCLAW = FORMATS["openclaw"]
 
 
-# OpenClaw and pi: the parts.
+# Parts.
 
 
 def message(role, content=None, **fields):
@@ -42,7 +41,7 @@ IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 
 
 @pytest.mark.parametrize(
-    ("entry", "kind", "tool", "found"),
+    ("entry", "kind", "tool", "listed"),
     [
         (message("user", "a plain string"), "user", None, {"message.content"}),
         (message("user", [TEXT]), "user", None, {"message.content.0.text"}),
@@ -65,17 +64,17 @@ IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
          {"content.0.text"}),
     ],
 )  # fmt: skip
-def test_openclaw_names_what_may_be_cut(entry, kind, tool, found):
-    """Content of either shape, details with their copies, and images are parts of their kind."""
-    listed = parts(OPENCLAW, entry)
+def test_openclaw_parts_are_contents_details_and_images(entry, kind, tool, listed):
+    """Content is a string or a list of blocks; the kind is that of the message."""
+    entry_parts = parts(OPENCLAW, entry)
 
-    assert {".".join(map(str, part.path)) for part in listed} == found
-    assert {(part.kind, part.tool, part.locked) for part in listed} == {(kind, tool, None)}
-    assert {part.path[-1] for part in listed if part.block} <= {1}
+    assert {".".join(map(str, part.path)) for part in entry_parts} == listed
+    assert {(part.kind, part.tool, part.locked) for part in entry_parts} == {(kind, tool, None)}
+    assert {part.path[-1] for part in entry_parts if part.block} <= {1}
 
 
-def test_openclaw_never_touches_the_copies_of_a_call():
-    """The strings of `arguments` may go; `partialArgs`, `partialJson`, id and name stay."""
+def test_openclaw_call_parts_are_strings_of_its_arguments():
+    """The call's `partialArgs`, `partialJson`, id and name stay."""
     call = {"type": "toolCall", "id": "call_1|fc_1", "name": "write",
             "arguments": {"path": "/w/a", "edits": [{"newText": "words"}], "n": 1},
             "partialArgs": '{"path":"/w/a"}', "partialJson": '{"path":"/w/a"}'}  # fmt: skip
@@ -87,8 +86,8 @@ def test_openclaw_never_touches_the_copies_of_a_call():
     }  # fmt: skip
 
 
-def test_openclaw_leaves_the_arguments_of_a_signed_call():
-    """Gemini may verify what its `thoughtSignature` signed, so that such a call stays whole."""
+def test_openclaw_arguments_of_a_signed_call_are_locked():
+    """Gemini may verify what its `thoughtSignature` signed."""
     call = {"type": "toolCall", "id": "call_1", "name": "write", "thoughtSignature": "c2ln",
             "arguments": {"path": "/w/a"}}  # fmt: skip
     (part,) = parts(OPENCLAW, message("assistant", [call], stopReason="toolUse"))
@@ -97,8 +96,8 @@ def test_openclaw_leaves_the_arguments_of_a_signed_call():
 
 
 @pytest.mark.parametrize("arguments", ['{"path":"/w/a"}', None, ["words"], 7])
-def test_openclaw_leaves_arguments_that_are_no_object(arguments):
-    """Arguments kept as text are JSON to somebody; a bare placeholder would not be."""
+def test_openclaw_arguments_that_are_not_an_object_have_no_parts(arguments):
+    """Arguments stored as text are parsed as JSON, which a bare placeholder is not."""
     call = {"type": "toolCall", "id": "call_1", "name": "write", "arguments": arguments}
 
     assert parts(OPENCLAW, message("assistant", [call])) == []
@@ -120,10 +119,11 @@ def test_openclaw_leaves_arguments_that_are_no_object(arguments):
         {"type": "message", "id": "m", "message": {"role": "hookMessage", "content": "words"}},
         {"type": "message", "id": "m", "message": {"content": "words"}},
         {"message": {"role": "user", "content": "words"}},
+        *({"type": kind, "id": "a", "parentId": None} for kind in ({}, [], None, 7)),
     ],
 )
-def test_openclaw_has_no_parts_in_anything_else(entry):
-    """Headers, summaries, labels, state and unknown types are carried along whole."""
+def test_openclaw_other_entries_have_no_parts(entry):
+    """Headers, summaries, labels, state and unknown types stay whole."""
     assert parts(OPENCLAW, entry) == []
 
 
@@ -132,8 +132,8 @@ def test_openclaw_has_no_parts_in_anything_else(entry):
     ["anthropic-messages", "bedrock-converse-stream", "openai-responses", "openai-completions",
      "google-generative-ai", "somebody-else", None],
 )  # fmt: skip
-def test_unsigned_thinking_is_cut_in_place(api):
-    """Thinking without a signature is plain text to every provider, before and after a prompt."""
+def test_unsigned_thinking_is_a_string_part(api):
+    """Unsigned thinking is plain text to every provider, before and after the last prompt."""
     for before in (True, False):
         (part,) = parts(OPENCLAW, thinking(api), before_last_user=before)
 
@@ -142,16 +142,16 @@ def test_unsigned_thinking_is_cut_in_place(api):
 
 
 @pytest.mark.parametrize("api", ["anthropic-messages", "bedrock-converse-stream"])
-def test_thinking_signed_by_anthropic_leaves_without_a_word(api):
-    """Text and signature leave together, and only in turns before the last user message.
+def test_anthropic_thinking_is_a_block_part_before_the_last_prompt(api):
+    """Text and signature are emptied together, and only in turns before the last prompt.
 
-    pi-ai providers/anthropic.js sends the pair as it is; a changed text is refused with 400. What
-    stands there afterwards is sent to nobody, so that no model imitates it.
+    pi-ai providers/anthropic.js sends the pair as it is; a changed text is refused with 400. An
+    emptied block is not sent, so that no model imitates it.
     """
     entry = thinking(api, "EqQBCkYIBRgC")
     entry["message"]["content"].append(TEXT)
 
-    _, before = parts(OPENCLAW, entry, before_last_user=True)
+    _, before = parts(OPENCLAW, entry)
     _, after = parts(OPENCLAW, entry, before_last_user=False)
 
     assert (before.path, before.block, before.locked) == (("message", "content", 0), True, None)
@@ -162,21 +162,21 @@ def test_thinking_signed_by_anthropic_leaves_without_a_word(api):
 
 
 @pytest.mark.parametrize("beside", [[], [{"type": "text", "text": " "}]])
-def test_signed_thinking_stays_where_nothing_else_is_said(beside):
-    """A message whose thinking is all that is sent of it would be left with nothing."""
+def test_signed_thinking_alone_in_its_message_is_locked(beside):
+    """A message without other sent content would become empty."""
     entry = thinking("anthropic-messages", "EqQBCkYIBRgC")
     entry["message"]["content"] += beside
 
-    found = [one for one in parts(OPENCLAW, entry, before_last_user=True) if one.kind == "thinking"]
+    (locked,) = [part.locked for part in parts(OPENCLAW, entry) if part.kind == "thinking"]
 
-    assert [one.locked for one in found] == ["nothing else is in its message"]
-
-
-# What is signed, and by whom.
+    assert locked == "nothing else is in its message"
 
 
-def signatures(block, **message):
-    """Give what the format says of the thinking of an answer with this block and a text."""
+# Signatures.
+
+
+def thoughts_of(block, **message):
+    """Return the thoughts of a reply with this thinking block and a text."""
     entry = thinking("anthropic-messages", model="claude-fable-5-1", **block)
     entry["message"] |= message
     entry["message"]["content"].append(TEXT)
@@ -191,58 +191,58 @@ def signatures(block, **message):
         ({"signature": "b3BhcXVl", "thinking": "[Reasoning redacted]", "redacted": True}, 20),
     ],
 )
-def test_every_signature_is_a_signature(block, chars):
-    """A hollow block (a signature without text) and a redacted one are sent like any other."""
-    assert signatures(block) == Thoughts(
+def test_thoughts_include_hollow_and_redacted_blocks(block, chars):
+    """A signature without text and a redacted block are sent like any other signature."""
+    assert thoughts_of(block) == Thoughts(
         ("claude-fable-5-1",), ((("message", "content", 0), chars),), EMPTIED
     )
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"stopReason": "error"}, {"stopReason": "aborted"}, {"api": "openai-responses"},
         {"api": "google-vertex"},
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_never_sent_again_is_no_signature(said):
-    """A failed answer is not replayed, and other interfaces bind a signature to no prefix."""
-    assert signatures({"signature": "c2ln"}, **said) is None
+def test_replies_that_bind_no_signature_have_no_thoughts(fields):
+    """A failed reply is not sent again, and other APIs do not bind a signature to its prefix."""
+    assert thoughts_of({"signature": "c2ln"}, **fields) is None
 
 
-def test_unsigned_and_emptied_thinking_is_no_signature():
-    """What nobody signed, and what we emptied, breaks at nothing."""
-    assert signatures({}).blocks == ()
-    assert signatures({"signature": "", "thinking": ""}).blocks == ()
+def test_unsigned_and_emptied_thinking_have_no_signature():
+    """Thinking without a signature, or emptied by an extraction, is not listed."""
+    assert thoughts_of({}).blocks == ()
+    assert thoughts_of({"signature": "", "thinking": ""}).blocks == ()
 
 
-def test_a_signature_tells_of_its_message_and_its_agent():
-    """Whether anything else is sent of the message, whose it is, and whether pi managed its effort.
+def test_thoughts_record_models_and_drop_requests():
+    """They also record whether the reply contains nothing else that is sent.
 
     pi from 0.85.1 on writes `providerThinkingLevel` only with requests that ask for `drop_block`.
     """
     alone = thinking("anthropic-messages", "c2ln", model="latest")
     alone["message"] |= {"responseModel": "claude-opus-6", "providerThinkingLevel": "high"}
 
-    found = OPENCLAW.thoughts(alone)
+    thoughts = OPENCLAW.thoughts(alone)
 
-    assert (found.alone, found.models) == (True, ("latest", "claude-opus-6"))
-    assert found.asked_to_drop
-    assert not signatures({"signature": "c2ln"}).alone
-    assert not signatures({"signature": "c2ln"}).asked_to_drop
-
-
-# What the next request carries, and what it does not.
+    assert (thoughts.alone, thoughts.models) == (True, ("latest", "claude-opus-6"))
+    assert thoughts.asked_to_drop
+    assert not thoughts_of({"signature": "c2ln"}).alone
+    assert not thoughts_of({"signature": "c2ln"}).asked_to_drop
 
 
-def dead(*lines):
-    """Give why each of these entries, appended one to the other, is not sent; None where it is."""
+# Dead entries.
+
+
+def reasons_dead(*lines):
+    """Return why each entry of a chain is not sent, or None if it is sent."""
     chained, last = [dump(HEADER)], None
     for number, line in enumerate(lines):
-        one = {"id": f"e{number}", "parentId": last, **line}
-        last = one["id"]
-        chained.append(dump(one))
+        entry = {"id": f"e{number}", "parentId": last, **line}
+        last = entry["id"]
+        chained.append(dump(entry))
     look = survey(OPENCLAW, b"".join(chained))
     starts = itertools.accumulate(map(len, chained))
     return [look.dead(start) for start in list(starts)[:-1]]
@@ -273,16 +273,16 @@ KEPT = {"type": "compaction", "summary": "so far", "firstKeptEntryId": "e1"}
           {"type": "usage"}, SAID], [EDITED_AWAY, OFF_BRANCH, None, None, None]),
     ],
 )  # fmt: skip
-def test_what_the_next_request_leaves_out_is_dead(lines, why):
-    """Other branches, what a compaction or a reset left behind, and what was edited away.
+def test_entries_that_the_next_request_omits_are_dead(lines, why):
+    """Other branches, entries before a compaction or reset, and edited entries are not sent.
 
-    pi's session manager 1.5.2 (`buildSessionProjection`) says the same of each.
+    pi's session manager 1.5.2 (`buildSessionProjection`) omits the same entries.
     """
-    assert dead(*lines) == why
+    assert reasons_dead(*lines) == why
 
 
-def test_details_are_never_sent():
-    """Only the agent's own screen shows them: text goes by the rules, details whatever its kind."""
+def test_details_of_a_result_are_dead():
+    """Only the agent's screen shows details; the text of the result is sent."""
     details = {"diff": "d" * 9, "patch": "p" * 9}
     entry = message("toolResult", [TEXT], toolName="edit", details=details)
 
@@ -291,8 +291,8 @@ def test_details_are_never_sent():
     }  # fmt: skip
 
 
-def test_prompts_and_tools_have_no_parts():
-    """Nothing of a message of the role system, or of the copy in a compaction, is ever cut."""
+def test_system_messages_have_no_parts():
+    """Neither a system message nor its copy in a compaction is extracted or counted."""
     prompt = {"role": "system", "content": "", "sections": {"preamble": "x" * 9000},
               "toolsAdded": [{"name": "read", "description": "y" * 9000}]}  # fmt: skip
 
@@ -316,16 +316,16 @@ def test_prompts_and_tools_have_no_parts():
         (None, "c2lnbmVk"),
     ],
 )  # fmt: skip
-def test_thinking_that_others_signed_stays(api, signature):
-    """Whoever else verifies or pairs a signature gets it back with its text (pi-ai providers)."""
+def test_thinking_signed_by_other_providers_is_locked(api, signature):
+    """Other providers verify a signature or pair it with its text (pi-ai providers)."""
     (part,) = parts(OPENCLAW, thinking(api, signature))
 
     assert part.locked == "thinking signed by its provider"
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_text"])
-def test_the_name_of_a_field_is_no_signature(name):
-    """openai-completions keeps the name of the provider's field there: the text may go.
+def test_field_name_in_place_of_a_signature_is_not_a_signature(name):
+    """openai-completions stores the provider's field name there, so the text is extractable.
 
     The name stays (pi-ai providers/openai-completions.js writes the text under it).
     """
@@ -335,15 +335,15 @@ def test_the_name_of_a_field_is_no_signature(name):
 
 
 @pytest.mark.parametrize("api", ["anthropic-messages", "openai-completions", None])
-def test_redacted_thinking_stays(api):
+def test_redacted_thinking_is_locked(api):
     """A block that the provider redacted is opaque and stays whole."""
     (part,) = parts(OPENCLAW, thinking(api, "c2lnbmVk", redacted=True))
 
     assert part.locked == "redacted thinking"
 
 
-def test_thinking_without_text_is_no_part():
-    """An empty thought has nothing to cut, whoever signed it."""
+def test_thinking_without_text_has_no_part():
+    """Thinking that is empty or not a string cannot be extracted, signed or not."""
     assert parts(OPENCLAW, thinking("anthropic-messages", "c2lnbmVk", thinking="")) == []
     assert parts(OPENCLAW, thinking("anthropic-messages", "c2lnbmVk", thinking=7)) == []
 
@@ -366,41 +366,41 @@ def test_thinking_without_text_is_no_part():
         ({"type": "message"}, False),
     ],
 )
-def test_openclaw_counts_what_is_a_step_of_the_conversation(entry, counts):
-    """Messages of every role and custom messages count; control entries do not."""
+def test_openclaw_counts_messages_but_not_control_entries(entry, counts):
+    """Messages of every known role and custom messages count."""
     assert OPENCLAW.counts(entry) is counts
 
 
-def test_openclaw_names_entries_by_id_and_the_header_never():
-    """The header's id is the session's; an entry without an id cannot be named."""
+def test_openclaw_entry_id_is_its_id_except_for_the_header():
+    """The header's id is the session's; an entry without an id has none."""
     assert OPENCLAW.identity(message("user", "x"), b"", 2) == "a1"
     assert OPENCLAW.identity(HEADER, b"", 1) is None
     assert OPENCLAW.identity({"type": "message"}, b"", 2) is None
 
 
-def test_openclaw_pairs_calls_with_their_answers():
-    """A call and its answer name the same call."""
+def test_openclaw_call_and_answer_share_their_call_id():
+    """Call arguments and the result text are anchored to the call id; other texts are not."""
     call = {"type": "toolCall", "id": "call_1", "name": "exec", "arguments": {"command": "ls"}}
-    asked = message("assistant", [TEXT, call, {**call, "id": "call_2", "arguments": "text"}])
-    told = message("toolResult", [{"type": "text", "text": "a\n"}, IMAGE], toolCallId="call_1",
+    reply = message("assistant", [TEXT, call, {**call, "id": "call_2", "arguments": "text"}])
+    result = message("toolResult", [{"type": "text", "text": "a\n"}, IMAGE], toolCallId="call_1",
                    details={"aggregated": "a", "cwd": "b"})  # fmt: skip
 
-    made, other = OPENCLAW.calls(asked)
-    (answer,) = OPENCLAW.answers(told)
+    call, other = OPENCLAW.calls(reply)
+    (answer,) = OPENCLAW.answers(result)
 
-    assert (made.path, made.call_id) == (("message", "content", 1, "arguments"), "call_1")
+    assert (call.path, call.call_id) == (("message", "content", 1, "arguments"), "call_1")
     assert (other.call_id, other.arguments) == ("call_2", "text")
     assert (answer.path, answer.call_id) == (("message", "content", 0, "text"), "call_1")
-    assert list(OPENCLAW.answers(asked)) == list(OPENCLAW.calls(told)) == []
-    assert OPENCLAW.anchor(asked, made.path) == OPENCLAW.anchor(told, answer.path) == "call_1"
-    assert OPENCLAW.anchor(asked, ("message", "content", 0, "text")) is None
+    assert list(OPENCLAW.answers(reply)) == list(OPENCLAW.calls(result)) == []
+    assert OPENCLAW.anchor(reply, call.path) == OPENCLAW.anchor(result, answer.path) == "call_1"
+    assert OPENCLAW.anchor(reply, ("message", "content", 0, "text")) is None
 
 
-# OpenClaw and pi: is the last turn closed?
+# Closed and open turns.
 
 
 def last_turn(*steps):
-    """Build a session that ends as `steps` do it, and say what keeps its last turn open."""
+    """Return why the last turn is open in a session that ends with `steps`."""
     conversation = Conversation()
     conversation.turn()
     for step in steps:
@@ -427,8 +427,8 @@ def calls(stop="toolUse"):
 
 
 @pytest.mark.parametrize("reason", ["stop", "length", "error", "aborted"])
-def test_a_turn_that_stopped_is_closed(reason):
-    """An assistant that stopped, however, without calling a tool closes the turn."""
+def test_openclaw_turn_that_stopped_is_closed(reason):
+    """A reply with any final stop reason and no call closes the turn."""
     assert last_turn(stops(reason)) is None
     assert last_turn(stops(reason, [])) is None
 
@@ -448,12 +448,12 @@ def test_a_turn_that_stopped_is_closed(reason):
         ([stops("stop"), says("user", content="and")], "a user message"),
     ],
 )  # fmt: skip
-def test_a_turn_that_has_not_stopped_is_open(steps, reason):
-    """A prompt, a call, a result or an assistant that goes on keeps the turn open."""
+def test_openclaw_turn_that_has_not_stopped_is_open(steps, reason):
+    """A prompt, a call, a result or a reply that continues keeps the turn open."""
     assert reason in last_turn(*steps)
 
 
-AFTERTHOUGHTS = [
+OUTSIDE_TURNS = [
     adds("label", targetId="x", label="here"),
     adds("custom", customType="model-snapshot", data={}),
     adds("model_change", provider="p", modelId="m"),
@@ -470,29 +470,15 @@ AFTERTHOUGHTS = [
 ]
 
 
-@pytest.mark.parametrize("after", range(len(AFTERTHOUGHTS)))
-def test_what_is_no_step_of_a_turn_is_passed_over(after):
-    """Labels, state, summaries, bash executions and custom messages change nothing."""
-    assert last_turn(stops("stop"), AFTERTHOUGHTS[after]) is None
-    assert "a user message" in last_turn(says("user", content="go"), AFTERTHOUGHTS[after])
+@pytest.mark.parametrize("line", OUTSIDE_TURNS)
+def test_openclaw_entries_outside_a_turn_leave_it_as_it_is(line):
+    """Labels, state, summaries, bash executions and custom messages neither open nor close it."""
+    assert last_turn(stops("stop"), line) is None
+    assert "a user message" in last_turn(says("user", content="go"), line)
 
 
-def test_an_unterminated_line_counts_when_it_parses():
-    """A last line without its newline says what it says; torn, it says that a write goes on."""
-    conversation = Conversation()
-    conversation.turn()
-    closed = conversation.bytes()[:-1]
-    conversation.user()
-    opened_again = conversation.bytes()[:-1]
-
-    assert survey(OPENCLAW, closed).open_turn is None
-    assert "a user message" in survey(OPENCLAW, opened_again).open_turn
-    for torn in (closed[:-1], closed[:-40], opened_again[:-1], closed + b"\n{", closed + b"\n\xff"):
-        assert "torn" in survey(OPENCLAW, torn).open_turn
-
-
-def test_a_broken_line_in_the_middle_is_passed_over():
-    """A line that ended and does not parse is no write under way."""
+def test_openclaw_turn_ignores_complete_lines_that_do_not_parse():
+    """An invalid line with a newline is not a write in progress."""
     conversation = Conversation()
     conversation.turn()
 
@@ -500,8 +486,8 @@ def test_a_broken_line_in_the_middle_is_passed_over():
     assert survey(OPENCLAW, conversation.bytes() + b"\n\n").open_turn is None
 
 
-def test_a_turn_is_judged_off_the_branch_too():
-    """Whatever a leaf control selects, a prompt that stands last in the file is being answered."""
+def test_openclaw_prompt_off_the_branch_keeps_the_turn_open():
+    """The last prompt in the file is being answered, whichever branch is selected."""
     root = adds("leaf", targetId=None)
     words = [adds("custom_message", content="words")] * (WINDOW + 2)
 
@@ -510,15 +496,7 @@ def test_a_turn_is_judged_off_the_branch_too():
     assert last_turn(stops("stop"), root) is None
 
 
-def test_a_file_without_messages_has_no_open_turn():
-    """Nothing has begun where only a header stands, or nothing at all."""
+def test_openclaw_file_without_messages_has_no_open_turn():
+    """An empty file or a header alone has an empty survey."""
     assert survey(OPENCLAW, dump(HEADER)) == Survey(WINDOW, {}, None)
     assert survey(OPENCLAW, b"") == Survey(WINDOW, {}, None)
-
-
-@pytest.mark.parametrize("kind", [{}, [], None, 7])
-def test_a_type_that_is_no_text_is_a_type_like_any_other(kind):
-    """Whatever an agent writes as an entry's type, the entry is read, and nothing raises."""
-    entry = {"type": kind, "id": "a", "parentId": None}
-
-    assert list(OPENCLAW.parts(entry, NO_SURVEY, None)) == []

@@ -1,4 +1,4 @@
-"""Which format a file is, told by its first entries."""
+"""Recognising the format of a file by its first entries."""
 
 import pytest
 
@@ -8,8 +8,6 @@ from building.world import dump
 
 OPENCLAW = FORMATS["openclaw"]
 GENERIC = FORMATS["generic"]
-
-
 RESULT = {"type": "tool_result", "__id": "msg-1", "output": "x"}
 META = {"timestamp": "t", "type": "session_meta", "payload": {"id": "thread"}}
 CLAUDE = {"parentUuid": None, "sessionId": "s", "type": "user", "uuid": "u",
@@ -30,12 +28,12 @@ CLAUDE = {"parentUuid": None, "sessionId": "s", "type": "user", "uuid": "u",
         ([{"type": "tool_result", "id": "1", "output": "x"}], "generic", GENERIC),
     ],
 )  # fmt: skip
-def test_a_file_is_known_by_its_first_entries(head, hint, form):
-    """Entries of a format that is supported name its adapter; a hint can only help."""
-    said = recognise([dump(entry) for entry in head], hint)
+def test_recognise_finds_the_format_by_the_first_entries(head, hint, form):
+    """A matching hint changes nothing, and the session id is read from the same entries."""
+    recognition = recognise([dump(entry) for entry in head], hint)
 
-    assert (said.form, said.reason, said.name) == (form, "", form.name)
-    assert said.identity == form.session(head)
+    assert (recognition.form, recognition.reason, recognition.name) == (form, "", form.name)
+    assert recognition.identity == form.session(head)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +54,12 @@ def test_a_file_is_known_by_its_first_entries(head, hint, form):
         ([HEADER], "codex", "configured as codex, but the file is not"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_left_alone_says_why(head, hint, reason):
-    """A version or a format that nobody here understands is left alone, with the reason."""
-    said = recognise([dump(entry) for entry in head], hint)
+def test_recognise_refuses_unknown_versions_and_formats(head, hint, reason):
+    """A file with another version or format than the known or configured ones gets a reason."""
+    recognition = recognise([dump(entry) for entry in head], hint)
 
-    assert (said.form, said.name, said.identity) == (None, None, None)
-    assert reason in said.reason
+    assert (recognition.form, recognition.name, recognition.identity) == (None, None, None)
+    assert reason in recognition.reason
 
 
 @pytest.mark.parametrize(
@@ -75,12 +73,12 @@ def test_a_file_that_is_left_alone_says_why(head, hint, reason):
         ([b'{"type":"session","version":3,"id":"\xff"}'], "no JSON objects"),
     ],
 )
-def test_lines_that_are_no_entries_are_no_session(head, reason):
-    """What is not JSON lines is left alone, with the reason."""
-    said = recognise(head)
+def test_recognise_refuses_what_is_not_json_lines(head, reason):
+    """Empty, pretty-printed and other files without JSON objects in lines get a reason."""
+    recognition = recognise(head)
 
-    assert (said.form, said.name, said.identity) == (None, None, None)
-    assert reason in said.reason
+    assert (recognition.form, recognition.name, recognition.identity) == (None, None, None)
+    assert reason in recognition.reason
 
 
 @pytest.mark.parametrize(
@@ -94,15 +92,15 @@ def test_lines_that_are_no_entries_are_no_session(head, reason):
         ([{"type": "progress"}, RESULT], "claude-code"),
     ],
 )
-def test_files_of_other_agents_are_named(head, name):
-    """Claude Code and Codex are known by their entries, and never taken for a generic file."""
-    said = recognise([dump(entry) for entry in head])
+def test_recognise_names_claude_code_and_codex(head, name):
+    """Their files are never taken for generic ones; Codex files are only read."""
+    recognition = recognise([dump(entry) for entry in head])
 
-    assert (said.form, said.name) == (FORMATS.get(name), name)
-    assert said.reason == ("" if name in FORMATS else codex.ONLY_READ)
+    assert (recognition.form, recognition.name) == (FORMATS.get(name), name)
+    assert recognition.reason == ("" if name in FORMATS else codex.ONLY_READ)
 
 
-def test_byte_order_marks_and_broken_lines_are_passed_over():
+def test_recognise_skips_byte_order_marks_and_broken_lines():
     """The first entry that parses decides, as it does for pi."""
     marked = recognise([b"\xef\xbb\xbf" + dump(HEADER)])
     torn = recognise([b"", b'{"torn', b"7", dump(HEADER)])

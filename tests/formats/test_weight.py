@@ -1,4 +1,4 @@
-"""What a request carries of an entry, and what an answer says of its call, in each dialect."""
+"""Characters and images that a request carries, token counts of calls, and provider errors."""
 
 import pytest
 
@@ -66,8 +66,8 @@ def codex(**payload):
         (GENERIC, {"type": "note", "text": "12345"}, NOTHING),
     ],
 )  # fmt: skip
-def test_only_what_is_sent_weighs(dialect, entry, sent):
-    """Texts by their characters, pictures by their number; the rest is for the screen."""
+def test_sent_counts_only_characters_and_images_of_requests(dialect, entry, sent):
+    """Values shown only on the screen, failed replies and control entries count nothing."""
     assert dialect.sent(entry) == sent
 
 
@@ -92,10 +92,10 @@ SIGNED = {"type": "thinking", "thinking": "", "thinkingSignature": "s" * 4000}
          ("message", "content", 0, "input", "a"), False, 742),
     ],
 )  # fmt: skip
-def test_a_placeholder_takes_off_what_requests_carried(form, entry, path, block, tokens):
-    """At the session's rate; a picture 1,500 tokens whatever its bytes, and 0 if it was not sent.
+def test_tokens_off_is_zero_for_what_requests_omit(form, entry, path, block, tokens):
+    """Text counts at the session's rate and an image 1,500 tokens, whatever its size.
 
-    Of thinking whose text the agent never had, only a signature goes, which weighs nothing.
+    A signature without text weighs nothing.
     """
     placeholder = placeholder_token(placeholder_named("a"), block=block is True)
     token = EMPTIED if block is None else placeholder
@@ -105,18 +105,26 @@ def test_a_placeholder_takes_off_what_requests_carried(form, entry, path, block,
     assert repr(entry) == before
 
 
-def test_the_whole_prompt_counts_cached_or_not():
-    """Input, cache reads and cache writes are the tokens of a call, by whatever name."""
+def test_call_tokens_include_cache_reads_and_writes():
+    """The whole prompt counts, whatever the provider calls its parts."""
     usage = {"input": 1, "output": 999, "cacheRead": 20, "cacheWrite": 300}
-    theirs = {"input_tokens": 1, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 300}
-    plain = {"type": "message", "usage": {"prompt_tokens": 321}, "model": "m"}
+    claude_usage = {
+        "input_tokens": 1,
+        "cache_read_input_tokens": 20,
+        "cache_creation_input_tokens": 300,
+    }
+    generic = {"type": "message", "usage": {"prompt_tokens": 321}, "model": "m"}
 
     assert CLAW.call(claw(role="assistant", usage=usage, model="m")).tokens == 321
-    assert CLAUDE.call(claude("assistant", message={"usage": theirs, "id": "i"})).tokens == 321
-    call = CLAUDE.call(claude("assistant", message={"usage": theirs, "id": "i"}, requestId="r"))
+    assert (
+        CLAUDE.call(claude("assistant", message={"usage": claude_usage, "id": "i"})).tokens == 321
+    )
+    call = CLAUDE.call(
+        claude("assistant", message={"usage": claude_usage, "id": "i"}, requestId="r")
+    )
     assert call.ident == "i r"
-    assert GENERIC.call(plain).tokens == 321
-    assert GENERIC.call(plain).model == "m"
+    assert GENERIC.call(generic).tokens == 321
+    assert GENERIC.call(generic).model == "m"
     assert CLAW.call(claw(role="user", content="x")) is None
     assert CLAUDE.call(claude("assistant", message={"model": "<synthetic>"})) is None
 
@@ -136,8 +144,8 @@ def test_the_whole_prompt_counts_cached_or_not():
         ("", None, None),
     ],
 )
-def test_an_error_is_known_by_what_providers_say(text, about, limit):
-    """A prompt too long and a signature that does not fit are told from all other errors."""
+def test_complaint_recognises_length_and_signature_errors(text, about, limit):
+    """A prompt that is too long, with its limit, and a bad signature are told from other errors."""
     assert complaint(text) == about
     error = claw(role="assistant", stopReason="error", content=[], errorMessage=text)
     assert (CLAW.call(error).complaint, CLAW.call(error).limit) == (about, limit)
@@ -145,16 +153,16 @@ def test_an_error_is_known_by_what_providers_say(text, about, limit):
     assert CLAUDE.call(line).complaint == about
 
 
-def test_an_answer_that_openclaw_repeats_is_no_call():
-    """Behind a prompt that was refused it writes the answer before once more, as of no model."""
+def test_openclaw_repeated_answer_is_not_a_call():
+    """After a refused prompt OpenClaw writes the previous answer again, with zero usage."""
     nothing = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
 
     assert CLAW.call(claw(role="assistant", api="cli", usage=nothing, model="m")) is None
     assert CLAW.call(claw(role="assistant", api="cli", usage={"input": 9}, model="m")).tokens == 9
 
 
-def test_what_is_odd_in_an_entry_stops_nothing():
-    """Values of other sorts than their keys promise count as nothing."""
+def test_malformed_values_weigh_nothing():
+    """Values of unexpected types count as nothing, and none of them raises."""
     for odd in (None, 7, "x", [], [7], {"type": 7}, [{"type": ["x"], "text": 7}]):
         for dialect in (*FORMATS.values(), CODEX):
             for entry in (
@@ -170,8 +178,8 @@ def test_what_is_odd_in_an_entry_stops_nothing():
     assert CODEX.window({"payload": {"model_context_window": "x"}}) is None
 
 
-def test_the_details_of_an_error_name_the_limit():
-    """Claude Code shows a short text and keeps what the provider answered in `errorDetails`."""
+def test_claude_code_limit_is_read_from_error_details():
+    """Claude Code shows a short text and keeps the provider's answer in `errorDetails`."""
     shown = [{"type": "text", "text": "API Error"}]
     details = "63056 tokens > 45000 maximum"
     line = claude("assistant", shown, isApiErrorMessage=True, errorDetails=details)

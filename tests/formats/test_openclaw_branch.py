@@ -1,4 +1,4 @@
-"""Where an entry stands on the branch that is sent."""
+"""OpenClaw's and pi's active branch: positions and the last prompt."""
 
 import pytest
 from hypothesis import given, settings
@@ -10,13 +10,8 @@ from building.format_reading import HEADER, WINDOW, entries, survey
 from building.world import Conversation, dump
 
 OPENCLAW = FORMATS["openclaw"]
-
-
 TEXT = {"type": "text", "text": "words"}
 SIGNED = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
-
-
-# OpenClaw and pi: the active branch.
 
 
 def positions(lines, window=WINDOW):
@@ -80,7 +75,7 @@ CHAIN = [node("a", None), node("b", "a"), node("c", "b")]
     ],
 )  # fmt: skip
 def test_positions_follow_the_active_branch(more, expected):
-    """What is not on the way from the leaf to the root is old, however young it is.
+    """Entries off the path from the leaf to the root are old.
 
     openclaw 2026.7.35 `transcript-tree`: a leaf control selects its target; a side append or an
     entry of an unknown type moves the cursor but not the leaf.
@@ -88,8 +83,8 @@ def test_positions_follow_the_active_branch(more, expected):
     assert positions([HEADER, *CHAIN, *more], window=10) == expected
 
 
-def active(lines):
-    """Walk the tree forwards, as openclaw's `scanSessionTranscriptTree` reads it."""
+def active_branch(lines):
+    """Return the active branch, read forwards as openclaw's `scanSessionTranscriptTree` does."""
     known, leaf, cursor = {}, None, None
     for entry in lines:
         ident, kind = entry["id"], entry["type"]
@@ -117,7 +112,7 @@ def active(lines):
 
 @st.composite
 def trees(draw):
-    """Grow a session file entry by entry: any type, anywhere on the tree."""
+    """Return a random session file: entries of any type anywhere on the tree."""
     lines = []
     for number in range(draw(st.integers(1, 14))):
         idents = [entry["id"] for entry in lines]
@@ -139,22 +134,22 @@ def trees(draw):
 
 @settings(max_examples=300, deadline=None)
 @given(trees())
-def test_the_walk_back_finds_the_branch_that_openclaw_sends(lines):
-    """Walking back from the end finds what reading the whole tree forwards finds."""
+def test_positions_match_a_forward_read_of_the_tree(lines):
+    """Walking back from the end finds the branch that reading the whole tree forwards finds."""
     expected, messages = {}, 0
-    for entry in active(lines):
+    for entry in active_branch(lines):
         counts = entry["type"] == "message"
         if entry["type"] in ("message", "label"):
             expected[entry["id"]] = messages if counts else max(messages - 1, 0)
         messages += counts
 
-    found = {key: value for key, value in positions(lines, 100).items() if value is not None}
+    actual = {key: value for key, value in positions(lines, 100).items() if value is not None}
 
-    assert found == expected
+    assert actual == expected
 
 
-def test_the_last_user_message_is_the_one_that_is_sent():
-    """A prompt off the active branch opens no turn: what was signed since the real one stays."""
+def test_prompt_off_the_branch_does_not_end_a_turn():
+    """Thinking signed since the last prompt on the branch stays locked."""
     conversation = Conversation()
     conversation.user("the prompt")
     conversation.assistant([SIGNED, TEXT], api="anthropic-messages")
@@ -173,9 +168,9 @@ def test_the_last_user_message_is_the_one_that_is_sent():
 
 
 @pytest.mark.parametrize("stop", ["error", "aborted"])
-def test_a_round_that_failed_goes_on_for_the_provider(stop):
-    """What follows results that nothing answered joins their round, signed thinking included."""
-    conversation = _open_round()
+def test_prompts_after_unanswered_results_join_their_turn(stop):
+    """Until a reply follows, the provider counts them, and the signed thinking, as one turn."""
+    conversation = conversation_with_an_unanswered_result()
     conversation.assistant([], stop=stop)
     conversation.user("and now?")
     conversation.assistant([], stop=stop)
@@ -185,22 +180,22 @@ def test_a_round_that_failed_goes_on_for_the_provider(stop):
     conversation.user("thanks")
     answered = conversation.bytes()
 
-    assert [_signed(data).locked for data in (unanswered, answered)] == [
+    assert [thinking_part(data).locked for data in (unanswered, answered)] == [
         "signed thinking of the last turn", None,
     ]  # fmt: skip
 
 
-def test_a_round_that_failed_ends_with_a_reset():
-    """What a reset took out of the conversation is joined with nothing that is said after it."""
-    conversation = _open_round()
+def test_reset_ends_a_turn_with_unanswered_results():
+    """Entries before a reset are not joined with later prompts."""
+    conversation = conversation_with_an_unanswered_result()
     conversation.entry("reset")
     conversation.user("from the beginning")
 
-    assert _signed(conversation.bytes()).locked is None
+    assert thinking_part(conversation.bytes()).locked is None
 
 
-def _open_round():
-    """Give a conversation whose last round, with signed thinking, has its result and no answer."""
+def conversation_with_an_unanswered_result():
+    """Return a conversation that ends with signed thinking, its call and the call's result."""
     conversation = Conversation()
     conversation.user("the prompt")
     call = {"type": "toolCall", "id": "c1", "name": "exec", "arguments": {}}
@@ -209,15 +204,15 @@ def _open_round():
     return conversation
 
 
-def _signed(data):
-    """Give the part that is the thinking of the third entry."""
+def thinking_part(data):
+    """Return the thinking part of the third entry."""
     look = survey(OPENCLAW, data)
     (offset, _, _, entry) = entries(data)[2]
     return next(part for part in OPENCLAW.parts(entry, look, offset) if part.kind == "thinking")
 
 
-def test_the_last_user_message_is_found_however_far_back():
-    """A long turn does not hide the prompt that opened it."""
+def test_last_prompt_is_found_beyond_the_window():
+    """A turn of 50 calls does not hide the prompt that opened it."""
     conversation = Conversation()
     conversation.user("the prompt")
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""Where a value sits in a line's bytes: found exactly, cut, and restored byte for byte."""
+"""Byte spans of values in a line: located exactly, replaced, and restored byte for byte."""
 
 import json
 import random
@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainsurgeon.formats.splice import UntouchableError, locate, members, splice, splice_string
+from brainsurgeon.formats.splice import (
+    UntouchableError,
+    locate,
+    members,
+    splice,
+    splice_string,
+    verify,
+)
 from brainsurgeon.model.entries import parse, value_at
+from brainsurgeon.model.plans import Removal
 
 QUICK = settings(max_examples=120, deadline=None)
 ODD_NUMBERS = (
@@ -18,7 +26,7 @@ SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\b": "\\b", "\f": 
 
 
 class Number(str):
-    """A number as it is written, since writing it again would change it."""
+    """A number as written, since Python would write it differently."""
 
     __slots__ = ()
 
@@ -40,7 +48,7 @@ objects = st.dictionaries(texts, values, max_size=5)
 
 
 class Writer:
-    """Writes a value as JSON in a moody style, and notes where each part of it stands."""
+    """Write a value as JSON in random spelling and record the span of each part."""
 
     def __init__(self, seed):
         self.mood = random.Random(seed)
@@ -117,8 +125,8 @@ def strings(spans, line):
 
 @QUICK
 @given(objects, st.integers(0, 10**6))
-def test_every_value_is_found_exactly_where_it_was_written(value, seed):
-    """However a line is spaced and escaped, each path leads to the bytes of its value."""
+def test_locate_returns_the_span_of_every_value(value, seed):
+    """For any spacing and escaping, each path leads to the bytes of its value."""
     writer = written(value, seed)
 
     assert locate(bytes(writer.line), writer.spans) == writer.spans
@@ -126,41 +134,43 @@ def test_every_value_is_found_exactly_where_it_was_written(value, seed):
 
 @QUICK
 @given(objects, st.integers(0, 10**6))
-def test_what_is_cut_comes_back_byte_for_byte(value, seed):
-    """Cutting every string leaves a line that says so and nothing else, and is undone exactly."""
+def test_splice_replaces_all_strings_and_restores_the_line(value, seed):
+    """Replacing every string changes no other value, and splicing the old bytes undoes it."""
     writer = written(value, seed)
     line = bytes(writer.line)
     places = strings(writer.spans, line)
 
-    cut = splice(line, [(start, end, b'"[[extracted-x]]"') for start, end in places.values()])
-    entry = parse(cut)
-    placeholders = locate(cut, places)
-    back = splice(cut, [(*placeholders[path], line[slice(*places[path])]) for path in places])
+    extracted = splice(line, [(start, end, b'"[[extracted-x]]"') for start, end in places.values()])
+    entry = parse(extracted)
+    placeholders = locate(extracted, places)
+    restored = splice(
+        extracted, [(*placeholders[path], line[slice(*places[path])]) for path in places]
+    )
 
     assert entry is not None
     assert all(value_at(entry, path) == "[[extracted-x]]" for path in places)
-    assert strings(locate(cut, writer.spans), cut).keys() == places.keys()
-    assert locate(cut, writer.spans).keys() == writer.spans.keys()
-    assert back == line
+    assert strings(locate(extracted, writer.spans), extracted).keys() == places.keys()
+    assert locate(extracted, writer.spans).keys() == writer.spans.keys()
+    assert restored == line
 
 
 @QUICK
 @given(objects, st.integers(0, 10**6), st.data())
-def test_only_what_is_asked_for_is_found(value, seed, data):
-    """Some paths are answered as all of them are; what leads nowhere is missing."""
+def test_locate_returns_only_the_requested_paths(value, seed, data):
+    """A path that leads nowhere is missing from the result."""
     writer = written(value, seed)
     paths = data.draw(st.lists(st.sampled_from(sorted(writer.spans, key=repr)), max_size=4))
     nowhere = [(*path, "no such key \x01") for path in paths] + [(*path, 10**6) for path in paths]
 
-    found = locate(bytes(writer.line), [*paths, *nowhere])
+    spans = locate(bytes(writer.line), [*paths, *nowhere])
 
-    assert found == {path: writer.spans[path] for path in paths}
+    assert spans == {path: writer.spans[path] for path in paths}
 
 
 @QUICK
 @given(objects, texts, values, values, st.integers(0, 10**6))
-def test_a_key_twice_on_the_path_makes_a_line_untouchable(value, key, first, second, seed):
-    """Readers differ in which of two equal keys they take, so that neither is extracted."""
+def test_duplicate_key_on_the_path_makes_a_line_untouchable(value, key, first, second, seed):
+    """Readers differ in which of two equal keys they use; paths beside them can be located."""
     value = {name: item for name, item in value.items() if name != key}
     once = written({**value, key: first}, seed)
     again = written({key: second}, seed + 1)
@@ -174,8 +184,8 @@ def test_a_key_twice_on_the_path_makes_a_line_untouchable(value, key, first, sec
     assert [member[0] for member in members(line)] == [*value, key, key]
 
 
-def test_a_key_twice_deeper_down_counts_only_on_the_path():
-    """The doubled key is found by what it says, not by how it is written, at every depth."""
+def test_duplicate_nested_key_counts_only_on_the_path():
+    """An escaped key equals the same key without escapes."""
     line = rb'{"a":{"b":"1","\u0062":"2"},"c":{"d":"3"}}'
 
     with pytest.raises(UntouchableError):
@@ -186,44 +196,44 @@ def test_a_key_twice_deeper_down_counts_only_on_the_path():
 
 @QUICK
 @given(objects, st.integers(0, 10**6))
-def test_members_are_listed_as_they_stand(value, seed):
-    """The top-level members come in the order of the line, each with the place of key and value."""
+def test_members_lists_top_level_keys_and_values_in_order(value, seed):
+    """Each member has its key and the spans of key and value."""
     writer = written(value, seed)
 
     assert members(bytes(writer.line)) == writer.top
 
 
 @pytest.mark.parametrize("line", [b"[1]", b'"text"', b"7", b"null", b"", b"  ", b'{"a":1', b"{"])
-def test_what_is_no_object_has_no_members(line):
-    """Only one whole JSON object has members."""
+def test_members_refuses_what_is_not_an_object(line):
+    """Only a complete JSON object has members."""
     with pytest.raises(UntouchableError):
         members(line)
 
 
 @QUICK
 @given(objects, st.integers(0, 10**6), st.data())
-def test_a_torn_line_is_untouchable_or_found_within_itself(value, seed, data):
-    """A line that ends anywhere never leads to bytes beyond its end, and never to another error."""
+def test_torn_line_is_untouchable_or_located_within_its_bytes(value, seed, data):
+    """A line that ends anywhere yields no span beyond its end and no other error."""
     writer = written(value, seed)
     torn = bytes(writer.line)[: data.draw(st.integers(0, len(writer.line)))]
 
     try:
-        found = locate(torn, writer.spans)
+        spans = locate(torn, writer.spans)
     except UntouchableError:
-        found = {}
+        spans = {}
     try:
         listed = members(torn)
     except UntouchableError:
         listed = []
 
-    assert all(0 <= start < end <= len(torn) for start, end in found.values())
+    assert all(0 <= start < end <= len(torn) for start, end in spans.values())
     assert all(member in writer.top for member in listed)
 
 
 @QUICK
 @given(st.binary(max_size=40).map(lambda junk: b'{"a":' + junk), st.just([("a",), ("a", 0), ()]))
-def test_junk_raises_nothing_but_untouchable(line, paths):
-    """Whatever the bytes, the verdict is a span or Untouchable."""
+def test_random_bytes_raise_only_untouchable_error(line, paths):
+    """For any bytes, `locate` and `members` return or raise UntouchableError."""
     for look in (lambda: locate(line, paths), lambda: members(line)):
         try:
             look()
@@ -232,8 +242,8 @@ def test_junk_raises_nothing_but_untouchable(line, paths):
 
 
 @pytest.mark.parametrize("line", [b"{[1]:2}", b"{{}:2}", b"{1:2}", b"{null:2}"])
-def test_a_key_is_a_string(line):
-    """An object whose key is no string is not walked."""
+def test_object_with_a_nonstring_key_is_untouchable(line):
+    """Neither `members` nor `locate` walks such an object."""
     with pytest.raises(UntouchableError):
         members(line)
     with pytest.raises(UntouchableError):
@@ -241,8 +251,8 @@ def test_a_key_is_a_string(line):
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-def test_what_is_nested_too_deeply_is_untouchable(opening):
-    """A line that is nested deeper than the scanner walks is left alone."""
+def test_deeply_nested_line_is_untouchable(opening):
+    """A line nested deeper than the scanner's limit is left alone."""
     line = b'{"a":' + opening * 100_000
 
     with pytest.raises(UntouchableError):
@@ -251,69 +261,88 @@ def test_what_is_nested_too_deeply_is_untouchable(opening):
         members(line)
 
 
-def test_a_deep_path_is_walked_only_where_it_leads():
-    """A value beside a deep one is found although the deep one is not looked into."""
+def test_locate_skips_a_deep_value_beside_the_path():
+    """A value next to a deeply nested one can be located."""
     line = b'{"deep":' + b"[" * 300 + b"]" * 300 + b',"text":"here"}'
 
     assert locate(line, [("text",)]) == {("text",): (616, 622)}
 
 
-def test_a_number_of_any_length_costs_nothing():
-    """Numbers stay text, so that one that Python refuses to convert stops nothing."""
+def test_locate_passes_a_number_of_any_length():
+    """Numbers are not converted, so one that Python refuses to convert does not raise."""
     line = b'{"n":' + b"7" * 5000 + b',"text":"here"}'
 
     assert locate(line, [("n",), ("text",)]) == {("n",): (5, 5005), ("text",): (5013, 5019)}
 
 
-def test_offsets_are_bytes():
-    """A span counts bytes, not characters."""
-    line = '{"é🙂":"你","b":"x"}'.encode()
-
-    found = locate(line, [("é🙂",), ("b",)])
-
-    assert line[slice(*found[("é🙂",)])] == '"你"'.encode()
-    assert line[slice(*found[("b",)])] == b'"x"'
-
-
-def test_a_value_and_what_it_holds_can_be_asked_for_together():
-    """A path and a longer one below it are both answered."""
-    line = b'{"a":[{"b":"x"}]}'
-
-    assert locate(line, [(), ("a",), ("a", 0), ("a", 0, "b")]) == {
-        (): (0, 17), ("a",): (5, 16), ("a", 0): (6, 15), ("a", 0, "b"): (11, 14),
-    }  # fmt: skip
-
-
-def test_splices_are_carried_out_wherever_they_are_named():
-    """Cuts may come in any order; bytes between them stay as they are."""
+def test_splice_accepts_edits_in_any_order():
+    """Bytes between the edits stay as they are."""
     line = b"0123456789"
 
     assert splice(line, [(8, 9, b"eight"), (2, 4, b""), (0, 1, b"zero")]) == b"zero14567eight9"
     assert splice(line, []) == line
 
 
-def test_insertions_at_one_place_keep_their_order():
-    """Two fields set after the same member come out in the order in which they were given."""
+def test_insertions_at_one_offset_keep_their_order():
+    """Two fields inserted after one member come out in the given order."""
     line = b'{"a":1}'
 
     assert splice(line, [(6, 6, b',"c":2'), (6, 6, b',"b":3')]) == b'{"a":1,"c":2,"b":3}'
 
 
-def test_an_insertion_before_a_cut_stands_before_it():
-    """An insertion where a cut begins does not fall into the cut."""
+def test_insertion_at_the_start_of_an_edit_precedes_it():
+    """An insertion at the offset where a replacement begins is not part of it."""
     assert splice(b"abcdef", [(2, 4, b"X"), (2, 2, b"+")]) == b"ab+Xef"
 
 
 @QUICK
 @given(st.lists(st.tuples(texts, st.booleans()), min_size=3, max_size=3), texts)
-def test_a_part_of_a_string_is_replaced_and_the_rest_keeps_its_spelling(pieces, new):
-    """However its characters are written, those outside the part stay byte for byte."""
+def test_splice_string_keeps_the_spelling_outside_the_part(pieces, new):
+    """Characters outside the replaced part keep their escapes byte for byte."""
     before, part, after = (
         json.dumps(text.replace("\ud800", "?"), ensure_ascii=escaped)[1:-1].encode()
         for text, escaped in pieces
     )
-    first, taken = (len(json.loads(b'"%b"' % one)) for one in (before, part))
+    first, length = (len(json.loads(b'"%b"' % text)) for text in (before, part))
 
-    token = splice_string(b'"%b"' % (before + part + after), [(first, first + taken, new)])
+    token = splice_string(b'"%b"' % (before + part + after), [(first, first + length, new)])
 
     assert token == b'"%b"' % (before + json.dumps(new)[1:-1].encode() + after)
+
+
+# Verified edits.
+
+PLACEHOLDER = b'"[[extracted-a]]"'
+RAW = b'{"id":"a","text":"long","more":{"text":"long"}}'
+
+
+def edit_of(start, end, *path):
+    """Give the edit that puts the placeholder in a place of the line."""
+    return Removal(
+        start, end, PLACEHOLDER, "a", "[[extracted-a]]", path, "user", None, 4, False, False, ""
+    )
+
+
+def entry():
+    return {"id": "a", "text": "long", "more": {"text": "long"}}
+
+
+def test_verify_accepts_an_edit_at_its_own_path():
+    """The edited span is that of the value at the path."""
+    verify(RAW, 0, entry(), [edit_of(17, 23, "text")])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        edit_of(17, 23, "more", "text"),
+        edit_of(17, 23, "nowhere"),
+        edit_of(17, 23, "text", "deeper"),
+        edit_of(31, 46, "more", "text"),
+        edit_of(16, 23, "text"),
+    ],
+)
+def test_verify_refuses_an_edit_at_another_path(wrong):
+    """An edit whose span belongs to another path, or to none, makes the line untouchable."""
+    with pytest.raises(UntouchableError):
+        verify(RAW, 0, entry(), [wrong])

@@ -1,4 +1,4 @@
-"""A value that is looked up by its bytes stands where the walk over the whole line finds it."""
+"""Finding values by their bytes, compared with a walk over the whole line."""
 
 import json
 
@@ -57,19 +57,19 @@ def paths_in(value, path=()):
 @example(b'{"a":"x","a":"y"}', None)
 @example(b'{"a":["a","b"],"b":","}', None)
 @example(b'{"b":"text","a":"text"}', None)
-def test_a_value_found_by_its_bytes_stands_where_the_walk_finds_it(raw, data):
-    """However a line is written, and whatever stands twice in it, nothing else is ever found."""
+def test_compact_spans_agrees_with_locate(raw, data):
+    """For any spelling and any repeated text, only the value's own span is returned."""
     entry = parse(raw)
     known = list(paths_in(entry))
     chosen = known if data is None else data.draw(
         st.lists(st.sampled_from(known), unique=True) if known else st.just([])
     )  # fmt: skip
 
-    found = compact_spans(raw, entry, chosen)
+    spans = compact_spans(raw, entry, chosen)
 
-    if found:
-        assert found == locate(raw, chosen)
-        assert all(json.loads(raw[slice(*found[path])]) == value_at(entry, path) for path in found)
+    if spans:
+        assert spans == locate(raw, chosen)
+        assert all(json.loads(raw[slice(*spans[path])]) == value_at(entry, path) for path in spans)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_a_value_found_by_its_bytes_stands_where_the_walk_finds_it(raw, data):
         b'{"message":{"content":[{"type":"image","data":"AAAA","mimeType":"image/png"}]}}',
     ],
 )
-def test_what_is_written_as_agents_write_is_found_without_a_walk(raw):
-    """A text, the same text twice in whichever order it is asked for, and a whole block."""
+def test_compact_spans_finds_values_that_agents_write(raw):
+    """A text, the same text twice in either order, and a whole block are found."""
     entry = parse(raw)
     whole = [("message", "content")] + [("details", "same")] * ("details" in entry)
 
@@ -99,6 +99,6 @@ def test_what_is_written_as_agents_write_is_found_without_a_walk(raw):
         b'{"text":"x","a":"[[place-0]]"}',
     ],
 )
-def test_what_is_written_in_any_other_way_is_left_to_the_walk(raw):
-    """Where a key stands twice, or a line is spelled unlike most, nothing is taken for certain."""
+def test_compact_spans_refuses_an_unusual_spelling(raw):
+    """With a duplicate key or unusual spacing, escapes or numbers, nothing is returned."""
     assert compact_spans(raw, parse(raw), [("text",)]) is None

@@ -1,4 +1,4 @@
-"""Lines too dense to be taken apart in little memory are known by their bytes."""
+"""Lines whose structure would take too much memory to parse."""
 
 import json
 
@@ -36,21 +36,21 @@ LIGHT = {
 }
 
 
-@pytest.mark.parametrize("what", DENSE)
-def test_a_dense_line_is_not_taken_apart(what):
-    """What would take more memory than a line may is left unparsed, however short it is."""
-    assert entries.too_dense(around(DENSE[what]()))
-    assert parse(around(DENSE[what]())) is None
+@pytest.mark.parametrize("case", DENSE)
+def test_dense_line_is_not_parsed(case):
+    """A line with too much structure per byte is left unparsed, however short it is."""
+    assert entries.too_dense(around(DENSE[case]()))
+    assert parse(around(DENSE[case]())) is None
 
 
-@pytest.mark.parametrize("what", LIGHT)
-def test_a_long_line_that_is_not_dense_is_read(what):
-    """Length alone, or marks of structure inside a text, do not make a line too dense."""
-    assert parse(around(LIGHT[what]())) is not None
+@pytest.mark.parametrize("case", LIGHT)
+def test_long_line_that_is_not_dense_is_parsed(case):
+    """Neither length nor structural characters inside a text make a line too dense."""
+    assert parse(around(LIGHT[case]())) is not None
 
 
-def test_a_dense_line_is_carried_along(world, conversation):
-    """It hinders nobody: the entries around it are extracted, it stands there as it was."""
+def test_dense_line_is_copied_unchanged_by_a_rewrite(world, conversation):
+    """The entries around a dense line are extracted and restored; the dense line stays."""
     conversation.turn("x" * 4000)
     dense = b'{"type":"custom","id":"dense","data":' + DENSE["empty objects"]() + b"}\n"
     other = Conversation("22222222-0000-4000-8000-000000000002")

@@ -1,4 +1,4 @@
-"""What each dialect says of its entries as parts of a turn."""
+"""Roles of entries in a turn, in each dialect."""
 
 import pytest
 
@@ -14,9 +14,9 @@ def claude(kind, content, **more):
     return {"type": kind, "uuid": "u1", "parentUuid": "u0", "message": message, **more}
 
 
-def test_each_dialect_has_its_form():
-    """Files of OpenClaw and pi are linked, others flat, and databases have no form."""
-    forms = [one.archives for one in (OPENCLAW, GENERIC, CLAUDE, OpenClawRows())]
+def test_archive_form_of_each_dialect():
+    """Files of OpenClaw and pi are linked, others flat; sessions in databases have no archives."""
+    forms = [form.archives for form in (OPENCLAW, GENERIC, CLAUDE, OpenClawRows())]
 
     assert forms == ["linked", "flat", "flat", None]
 
@@ -35,45 +35,49 @@ def test_each_dialect_has_its_form():
         )),
     ],
 )  # fmt: skip
-def test_what_openclaws_entries_are(entry, role):
-    """Only what nothing on the branch depends on may be left behind."""
+def test_openclaw_entry_roles(entry, role):
+    """Entries on which the branch depends are fixed; notes and asides can be archived."""
     assert OPENCLAW.turn_step(entry).role == role
 
 
-def test_the_header_is_no_part_of_the_conversation():
-    """A session's first entry is in no turn."""
+def test_openclaw_header_is_in_no_turn():
+    """The first entry of a session describes the session."""
     assert OPENCLAW.turn_step({"type": "session", "id": "s"}) is None
 
 
-def test_a_reply_that_stopped_and_calls_nothing_closes_its_turn():
-    """Text, no call, and a stop that is one; its last text is what a summary stands for."""
-    talk = Conversation()
+def test_reply_with_a_stop_reason_and_no_call_closes_its_turn():
+    """The last text of a reply represents it in a summary."""
+    conversation = Conversation()
     texts = [{"type": "text", "text": "first"}, {"type": "text", "text": "last"}]
-    said = {}
+    steps = {}
     for stop in ("stop", "length", "error", "aborted", "toolUse", None):
-        talk.assistant(texts, stop=stop)
-        said[stop] = OPENCLAW.turn_step(talk.lines[-1])
+        conversation.assistant(texts, stop=stop)
+        steps[stop] = OPENCLAW.turn_step(conversation.lines[-1])
 
-    assert [stop for stop, one in said.items() if one.closes] == [
+    assert [stop for stop, step in steps.items() if step.closes] == [
         "stop", "length", "error", "aborted",
     ]  # fmt: skip
-    assert [stop for stop, one in said.items() if one.cut_short] == ["length", "error", "aborted"]
-    assert (said["stop"].text, said["stop"].text_path) == (
+    assert [stop for stop, step in steps.items() if step.cut_short] == [
+        "length",
+        "error",
+        "aborted",
+    ]
+    assert (steps["stop"].text, steps["stop"].text_path) == (
         "last", ("message", "content", 1, "text"),
     )  # fmt: skip
 
 
-def test_calls_name_their_files_and_results_their_failure():
-    """Of a call the tool and the files are known, of a failed result its first line."""
-    talk = Conversation()
-    talk.call("write", {"path": "/a", "content": "x"}, call="c1")
-    (asked,) = OPENCLAW.turn_step(talk.lines[-1]).calls
-    talk.result("\n  no such file\nmore", call="c1")
-    talk.lines[-1]["message"]["isError"] = True
-    (answered,) = OPENCLAW.turn_step(talk.lines[-1]).results
+def test_call_steps_have_files_and_failed_results_a_finding():
+    """The finding is the first line of a failed result."""
+    conversation = Conversation()
+    conversation.call("write", {"path": "/a", "content": "x"}, call="c1")
+    (call,) = OPENCLAW.turn_step(conversation.lines[-1]).calls
+    conversation.result("\n  no such file\nmore", call="c1")
+    conversation.lines[-1]["message"]["isError"] = True
+    (result,) = OPENCLAW.turn_step(conversation.lines[-1]).results
 
-    assert (asked.call_id, asked.tool, asked.files) == ("c1", "write", ("/a",))
-    assert (answered.call_id, answered.failed, answered.finding) == ("c1", True, "no such file")
+    assert (call.call_id, call.tool, call.files) == ("c1", "write", ("/a",))
+    assert (result.call_id, result.failed, result.finding) == ("c1", True, "no such file")
 
 
 @pytest.mark.parametrize(
@@ -91,13 +95,13 @@ def test_calls_name_their_files_and_results_their_failure():
         ({"type": "system", "uuid": "u", "subtype": "turn_duration"}, "note"),
     ],
 )
-def test_what_claude_codes_lines_are(entry, role):
-    """A prompt is what the user said: no result, no note, no summary, no interruption."""
+def test_claude_code_line_roles(entry, role):
+    """A prompt is a user message that is not a result, note, summary or interruption."""
     assert CLAUDE.turn_step(entry).role == role
 
 
-def test_a_sub_agents_line_is_in_no_turn():
-    """What stands beside the chain is no part of the conversation."""
+def test_sidechain_line_is_in_no_turn():
+    """A sub-agent's line is beside the chain of the conversation."""
     assert CLAUDE.turn_step(claude("user", "go", isSidechain=True)) is None
 
 
@@ -114,8 +118,8 @@ def test_a_sub_agents_line_is_in_no_turn():
         ({"type": "thinking", "thinking": "x"}, "aside", False),
     ],
 )
-def test_what_generic_entries_are(entry, role, closes):
-    """A reply closes its turn where it says something, calls nothing, and did not stop to call."""
-    said = GENERIC.turn_step(entry)
+def test_generic_entry_roles_and_closing_replies(entry, role, closes):
+    """A reply closes its turn if it has text, no call and no stop reason for a call."""
+    step = GENERIC.turn_step(entry)
 
-    assert (said.role, said.closes) == (role, closes)
+    assert (step.role, step.closes) == (role, closes)
