@@ -1,4 +1,4 @@
-"""Which turns of a session archive, and into what, as the planner puts it together."""
+"""Archives that the planner makes from the turns of a session."""
 
 import pytest
 from msgspec.structs import replace
@@ -23,54 +23,54 @@ def planned(talk, archiving):
         return plan(Snapshot(lines, FORM, survey, Records(), 0.0), rules, archiving=archiving)
 
 
-def ends(made):
-    """Give prompt, closing entry and depth of what is archived."""
-    return [(one.prompt_id, one.entry_id, one.depth) for one in made.archives]
+def archived_turns(result):
+    """Return prompt id, closing entry id and depth of each archive."""
+    return [(archive.prompt_id, archive.entry_id, archive.depth) for archive in result.archives]
 
 
-def test_a_turn_whose_line_cannot_be_edited_is_left_out():
-    """The others are archived all the same."""
-    talk, told = conversation_of_turns(4)
-    made = planned(talk, Archiving(ON, refused=frozenset({told[0][1]})))
+def test_turn_whose_line_cannot_be_edited_is_not_archived():
+    """The other turns are archived."""
+    talk, ids = conversation_of_turns(4)
+    result = planned(talk, Archiving(ON, refused=frozenset({ids[0][1]})))
 
-    assert ends(made) == [(*told[1], 1)]
-    assert made.turns[0].reason == "format: its line cannot be edited"
+    assert archived_turns(result) == [(*ids[1], 1)]
+    assert result.turns[0].reason == "format: its line cannot be edited"
 
 
 @pytest.mark.parametrize("archiving", [Archiving(ON), Archiving(ArchiveRules(), most=40)])
-def test_a_key_that_stands_twice_keeps_the_turn(archiving):
-    """A closing line that says its link twice is never edited, and its turn stays whole."""
-    talk, told = conversation_of_turns(4)
+def test_turn_with_a_duplicate_key_is_not_archived(archiving):
+    """A closing line with two `parentId` keys is never edited."""
+    talk, ids = conversation_of_turns(4)
     line = talk.bytes().splitlines()[12]
     twice = line[:-1] + b',"parentId":"0000000b"}'
     data = talk.bytes().replace(line, twice)
     with open_lines(data) as lines:
         session = Snapshot(lines, FORM, FORM.survey(lines, WINDOW), Records(), 0.0)
-        made = plan(session, Rules(()), archiving=archiving)
+        result = plan(session, Rules(()), archiving=archiving)
 
-    assert told[0][1] not in [one.entry_id for one in made.archives]
+    assert ids[0][1] not in [archive.entry_id for archive in result.archives]
 
 
-def test_turns_that_archive_with_others_say_so():
-    """A small turn that goes into an archive with others is not told as one that stays."""
+def test_turns_archived_together_name_the_number_of_turns():
+    """A turn too small to be archived alone is reported as archived with the others."""
     talk, _ = conversation_of_turns(6)
     messages = len(branch_roles(talk.bytes()))
     three = 3 * messages // 6
-    made = planned(talk, Archiving(replace(ON, tool_call_threshold=99), most=three + 2))
+    result = planned(talk, Archiving(replace(ON, tool_call_threshold=99), most=three + 2))
 
-    assert [one.archived for one in made.turns] == [True] * 3 + [False] * 3
-    assert {one.reason for one in made.turns[:3]} == {"with 2 other turns"}
-    (archive,) = made.archives
+    assert [turn.archived for turn in result.turns] == [True] * 3 + [False] * 3
+    assert {turn.reason for turn in result.turns[:3]} == {"with 2 other turns"}
+    (archive,) = result.archives
     assert (archive.turns, archive.calls, archive.failed) == (3, 15, 0)
     assert len(archive.prompts) == 3
 
 
-def test_what_stands_before_a_compaction_is_never_sent_and_not_recent():
-    """Turns that no request carries are no recent ones, however few came after."""
+def test_turns_before_a_compaction_are_never_sent():
+    """They are not protected as recent turns, however few turns follow."""
     talk, _ = conversation_of_turns(4)
     first = talk.user()
     talk.entry("compaction", summary="so it was", firstKeptEntryId=first, tokensBefore=9)
     talk.assistant()
 
-    said = [one.reason for one in planned(talk, Archiving(ON)).turns]
-    assert {one.partition(":")[0] for one in said[:4]} == {"never sent"}
+    reasons = [turn.reason for turn in planned(talk, Archiving(ON)).turns]
+    assert {reason.partition(":")[0] for reason in reasons[:4]} == {"never sent"}

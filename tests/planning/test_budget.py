@@ -1,4 +1,4 @@
-"""Windows, tiers and thresholds, and the ladder that relieves a session."""
+"""Model tiers, context windows, thresholds, and the steps that relieve a session."""
 
 import pytest
 
@@ -25,15 +25,15 @@ RULES = Rules((Rule("thinking", (), 500, 3), Rule("tool_result", ("a*",), 900, 9
         ("mock-1", 0.75), ("turbo3", 0.75), ("", 0.75), (None, 0.75),
     ],
 )  # fmt: skip
-def test_the_id_of_a_model_tells_its_tier(model, threshold):
-    """Frontier 0.85, mid 0.65, small 0.35, and 0.75 where nobody knows the model."""
+def test_threshold_depends_on_the_tier_of_the_model(model, threshold):
+    """Frontier 0.85, mid 0.65, small 0.35, and 0.75 for unknown models."""
     budget = Budget()
 
     assert budget.threshold_of(budget.tier(model)) == threshold
 
 
-def test_the_longest_name_of_the_user_decides_about_a_tier():
-    """A longer name goes before a shorter one, in any order, and any of the user's before ours."""
+def test_longest_configured_glob_decides_the_tier():
+    """The order of the globs is irrelevant, and any of them takes precedence over built-in ones."""
     budget = Budget(tiers=(("gpt", "small"), ("GPT-5", "mid"), ("house-*-xl", "frontier")))
 
     assert budget.tier("gpt-5-nano") == "mid"
@@ -42,8 +42,8 @@ def test_the_longest_name_of_the_user_decides_about_a_tier():
     assert budget.tier("o3") == "frontier"
 
 
-def test_the_window_is_what_the_agent_noted_else_as_configured_else():
-    """The first glob that fits counts, whatever the case of the letters."""
+def test_window_is_recorded_configured_or_the_default():
+    """The first configured glob that matches counts, in any case."""
     budget = Budget(windows=(("House-*", 32_000), ("*", 64_000)))
 
     assert budget.window("house-1", 128_000) == 128_000
@@ -52,13 +52,13 @@ def test_the_window_is_what_the_agent_noted_else_as_configured_else():
     assert Budget().window("house-1", None) == 200_000
 
 
-def test_the_steps_add_up():
-    """Each step changes what it is for, and what the ones before it changed stays changed."""
-    one, two, four, five, six = (rules_at(steps_to(to), RULES, *HALF) for to in (1, 2, 4, 5, 6))
+def test_relief_steps_add_up():
+    """Each step adds its own change to those of the steps before it."""
+    first, two, four, five, six = (rules_at(steps_to(to), RULES, *HALF) for to in (1, 2, 4, 5, 6))
 
-    assert [rule.min_value_length for rule in one.rules] == [200, 200]
-    assert one.min_value_length == 200
-    assert (one.giant, one.keep_recent, one.max_messages) == (0, 3, 0)
+    assert [rule.min_value_length for rule in first.rules] == [200, 200]
+    assert first.min_value_length == 200
+    assert (first.giant, first.keep_recent, first.max_messages) == (0, 3, 0)
     assert two.giant == 80_000
     assert [rule.keep_recent for rule in two.rules] == [3, 9]
     assert [rule.keep_recent for rule in four.rules] == [1, 1]
@@ -67,8 +67,8 @@ def test_the_steps_add_up():
     assert (six.max_messages, six.giant, six.min_value_length) == (26, 80_000, 200)
 
 
-def test_shorter_rules_stay_as_they_are():
-    """A step never makes a rule keep more than it did."""
+def test_relief_steps_never_loosen_a_rule():
+    """A rule with a smaller length or window than the step's stays as it is."""
     short = Rules((Rule("user", (), 20, 0),), 0, 10, max_messages=5)
     last = rules_at(steps_to(6), short, *HALF)
 
@@ -76,8 +76,8 @@ def test_shorter_rules_stay_as_they_are():
     assert (last.min_value_length, last.keep_recent, last.max_messages) == (10, 0, 5)
 
 
-def test_the_steps_of_a_database_leave_what_was_said():
-    """In a database 1, 2, 4 and 5 are taken; in a file the last one, too, as far as is allowed."""
+def test_relief_steps_of_a_database_exclude_the_last():
+    """A database allows steps 1, 2, 4 and 5; a file also the last step, up to the given one."""
     assert steps_to(6, None) == (1, 2, 4, 5)
     assert steps_to(3) == (1, 2)
     assert steps_to(0) == ()
@@ -90,8 +90,8 @@ def decide(kind="tool_result", chars=100, position=0, rules=RULES, **state):
     return extract(part, "v", entry, rules, 1000.0)
 
 
-def test_a_giant_result_goes_wherever_it_stands():
-    """Its length decides alone; pictures and what is pinned stay."""
+def test_giant_result_is_extracted_at_any_position():
+    """Images, other kinds, pinned and just restored values stay."""
     giant = Rules((Rule("thinking", (), 500, 3),), giant=5000)
 
     assert isinstance(decide(chars=5001, rules=giant), Extract)
@@ -103,8 +103,8 @@ def test_a_giant_result_goes_wherever_it_stands():
     assert isinstance(decide(chars=5001, rules=giant, restored_at=900.0), Keep)
 
 
-def test_of_51_messages_the_oldest_loses_its_values():
-    """max_messages = 50 keeps the newest fifty: what stands fifty back goes, however short."""
+def test_max_messages_extracts_all_older_values():
+    """With max_messages = 50, the 51st message from the end loses its values, however short."""
     capped = Rules((), max_messages=50)
 
     for kind in ("user", "assistant", "tool_result", "thinking"):
@@ -117,10 +117,10 @@ def test_of_51_messages_the_oldest_loses_its_values():
     assert capped.shortest == 0
 
 
-def test_arguments_of_calls_stay_unless_a_rule_speaks_of_them():
-    """A model copies what it sees, so a cap alone does not put placeholders into calls."""
+def test_max_messages_keeps_call_arguments_without_a_rule():
+    """A model copies what it sees, so placeholders appear in calls only if a rule asks for it."""
     capped = Rules((), max_messages=5)
-    asked = Rules((Rule("tool_call", (), 500, 3),), max_messages=5)
+    with_rule = Rules((Rule("tool_call", (), 500, 3),), max_messages=5)
 
     assert isinstance(decide("tool_call", 900, 9, capped), Keep)
-    assert isinstance(decide("tool_call", 30, 9, asked), Extract)
+    assert isinstance(decide("tool_call", 30, 9, with_rule), Extract)

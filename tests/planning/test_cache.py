@@ -1,4 +1,4 @@
-"""Whether a change waits until the provider's cache is cold, and the prices that decide it."""
+"""Waiting for a cold prompt cache, and the prices that decide it."""
 
 import pytest
 
@@ -25,16 +25,16 @@ PAYS, DEAR = Break(20_000, 10_000), Break(20_000, 11_000)
         ("pays", Cache(LATER, 6), DEAR, None),  # more calls to come
         ("pays", Cache(LATER, 3, hour=True), PAYS, LATER),  # writing costs 1.9 more
         ("pays", Cache(None, 3), DEAR, None),  # no caching
-        ("pays", Cache(NOW, 3), DEAR, None),  # just gone
-        ("pays", WARM, Break(20_000, 0), None),  # nothing is kept behind the first change
+        ("pays", Cache(NOW, 3), DEAR, None),  # just cold
+        ("pays", WARM, Break(20_000, 0), None),  # nothing follows the first change
         ("cold", WARM, PAYS, LATER),
         ("cold", WARM, Break(20_000, 0), None),
         ("cold", Cache(NOW, 3), DEAR, None),
         ("always", WARM, DEAR, None),
     ],
 )  # fmt: skip
-def test_a_change_waits_for_a_cold_cache_unless_it_pays_before(when, cache, change, expected):
-    """The tokens saved in two turns are weighed against those that have to be written again."""
+def test_due_waits_for_a_cold_cache_unless_the_change_pays(when, cache, change, expected):
+    """The tokens saved in two turns are compared with those that have to be written again."""
     assert due(when, cache, change, CLAUDE, NOW) == expected
 
 
@@ -48,7 +48,7 @@ def test_a_change_waits_for_a_cold_cache_unless_it_pays_before(when, cache, chan
         ("mock-1", 0.1, 1.25, 2.0), (None, 0.1, 1.25, 2.0),
     ],
 )  # fmt: skip
-def test_the_id_of_a_model_tells_what_its_cache_costs(model, read, write, hour):
+def test_cache_price_depends_on_the_model(model, read, write, hour):
     """A read costs a share of an input token; only Claude's writes cost more than one."""
     price = price_of(model)
 
@@ -58,15 +58,15 @@ def test_the_id_of_a_model_tells_what_its_cache_costs(model, read, write, hour):
 
 
 def test_a_configured_price_takes_precedence():
-    """The first glob that matches counts, whatever the case of the letters."""
+    """The first glob that matches counts, in any case."""
     house = Price(0.2, 1.0, 1.0, 3.0)
 
     assert price_of("HOUSE-claude-1", [("House-*", house)]) == house
     assert price_of("claude-1", [("House-*", house)]) == CLAUDE
 
 
-def test_an_agent_that_records_no_usage_is_not_read_to_the_beginning():
-    """After fifty answers without usage nothing before them is read."""
+def test_newest_calls_stops_after_fifty_replies_without_usage():
+    """A session whose agent records no usage is not read to its beginning."""
     talk = Conversation()
     talk.turn()
     talk.lines[-1]["message"]["usage"] = {"input": 9, "output": 1}

@@ -1,4 +1,4 @@
-"""Which value goes and which stays: the first rule that matches says so."""
+"""The decision about one value: extract it or keep it, by the first rule that applies."""
 
 import itertools
 import time
@@ -28,13 +28,13 @@ PART = Part(("message", "content", 0, "text"), "tool_result", 501, tool="exec")
 ENTRY = EntryState("a1", 3, placeholders=frozenset({PLACEHOLDER}))
 
 
-def decide(part=PART, value="x" * 501, rules=RULES, now=NOW, **standing):
-    """Decide about a value that goes unless something speaks against it."""
-    return extract(part, value, replace(ENTRY, **standing), rules, now)
+def decide(part=PART, value="x" * 501, rules=RULES, now=NOW, **state):
+    """Decide about a value that is extracted by default."""
+    return extract(part, value, replace(ENTRY, **state), rules, now)
 
 
-def test_what_nothing_speaks_against_goes():
-    """A long old value of a trigger kind is extracted, and the reason says what it was."""
+def test_old_long_value_of_a_trigger_kind_is_extracted():
+    """The reason gives its kind, length and position."""
     assert decide() == Extract("tool_result of 501 characters, 3 messages back")
     assert decide(position=OLD) == Extract("tool_result of 501 characters, old")
     assert decide(replace(PART, chars=40_960), position=7) == Extract(
@@ -42,14 +42,14 @@ def test_what_nothing_speaks_against_goes():
     )
 
 
-# What no model sees.
+# Dead parts and entries.
 
 UNSENT = replace(PART, kind="assistant", tool=None, dead=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_never_sent_goes_whatever_its_kind(kind):
-    """Only the agent's own screen shows it, so that no kind is spared."""
+def test_dead_part_of_any_kind_is_extracted(kind):
+    """A part that only the agent's screen shows needs no rule for its kind."""
     part = replace(UNSENT, kind=kind)
 
     assert decide(part) == Extract(f"{kind} of 501 characters, never sent")
@@ -57,7 +57,7 @@ def test_what_is_never_sent_goes_whatever_its_kind(kind):
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("changes", "reason"),
     [
         ({"position": 2}, "recent"),
         ({"extractable": 5}, "recent by its _extractable"),
@@ -67,98 +67,51 @@ def test_what_is_never_sent_goes_whatever_its_kind(kind):
         ({"part": replace(UNSENT, locked="x")}, "not extractable: x"),
     ],
 )
-def test_what_is_never_sent_stays_for_every_other_reason(change, reason):
-    """The screen shows recent values; pins, protection, lengths and locks hold as ever."""
-    assert decide(**{"part": UNSENT, **change}).reason == reason
+def test_dead_part_is_kept_for_every_reason_but_its_kind(changes, reason):
+    """The screen shows recent values; pins, protection, lengths and locks apply as always."""
+    assert decide(**{"part": UNSENT, **changes}).reason == reason
 
 
 @pytest.mark.parametrize("why", [OFF_BRANCH, BEFORE_COMPACTION])
-def test_a_dead_entry_is_in_no_window(why):
-    """It may come alive again, so that only the kinds of the rules go, but at any position."""
-    said = f"tool_result of 501 characters, {why}"
+def test_value_of_a_dead_entry_is_extracted_at_any_position(why):
+    """The entry may become live again, so only kinds with a rule are extracted."""
+    reason_dead = f"tool_result of 501 characters, {why}"
 
-    assert decide(position=0, extractable=9, dead=why) == Extract(said)
+    assert decide(position=0, extractable=9, dead=why) == Extract(reason_dead)
     assert decide(replace(PART, kind="assistant"), dead=why).reason == "kind not among the triggers"
     assert decide(replace(PART, chars=500), dead=why).reason == "short"
     assert decide(extractable=False, dead=why).reason == "pinned"
 
 
-def test_no_line_that_may_hold_an_unsent_value_is_passed_over():
-    """Lines are taken apart from the shortest length at which anything may go."""
+def test_shortest_is_the_least_length_that_is_extractable():
+    """Shorter lines need not be parsed."""
     assert RULES.shortest == 500
     assert replace(RULES, min_value_length=20).shortest == 20
     assert Rules(rules=()).shortest == 0
 
 
-# The table, from the first row to the last. Each row can be had alone, and with any other.
+# The table of conditions in order, each with the fields that make it true.
+
+SIGNED = "thinking signed by its provider"
+TABLE = (
+    ("rules", {"enabled": False}, "disabled"),
+    ("entry", {"entry_id": None}, "not extractable: the entry has no usable id"),
+    ("part", {"locked": SIGNED}, f"not extractable: {SIGNED}"),
+    ("value", PLACEHOLDER, "already extracted"),
+    ("entry", {"extractable": False}, "pinned"),
+    ("entry", {"extractable": True}, None),
+    ("entry", {"restored_at": NOW - 60}, "restored 60 s ago"),
+    ("entry", {"extractable": 4}, "recent by its _extractable"),
+    ("entry", {"position": 2}, "recent"),
+    ("part", {"kind": "assistant", "tool": None}, "kind not among the triggers"),
+    ("part", {"chars": 500}, "short"),
+)
 
 
-def disabled(case):
-    case["rules"] = replace(case["rules"], enabled=False)
-
-
-def nameless(case):
-    case["entry"] = replace(case["entry"], entry_id=None)
-
-
-def locked(case):
-    case["part"] = replace(case["part"], locked="thinking signed by its provider")
-
-
-def extracted(case):
-    case["value"] = PLACEHOLDER
-
-
-def pinned(case):
-    case["entry"] = replace(case["entry"], extractable=False)
-
-
-def forced(case):
-    case["entry"] = replace(case["entry"], extractable=True)
-
-
-def restored(case):
-    case["entry"] = replace(case["entry"], restored_at=NOW - 60)
-
-
-def windowed(case):
-    case["entry"] = replace(case["entry"], extractable=4)
-
-
-def recent(case):
-    case["entry"] = replace(case["entry"], position=2)
-
-
-def unasked(case):
-    case["part"] = replace(case["part"], kind="assistant", tool=None)
-
-
-def short(case):
-    case["part"] = replace(case["part"], chars=500)
-
-
-TABLE = {
-    disabled: "disabled",
-    nameless: "not extractable: the entry has no usable id",
-    locked: "not extractable: thinking signed by its provider",
-    extracted: "already extracted",
-    pinned: "pinned",
-    forced: None,
-    restored: "restored 60 s ago",
-    windowed: "recent by its _extractable",
-    recent: "recent",
-    unasked: "kind not among the triggers",
-    short: "short",
-}
-# One field cannot say two things.
-CANNOT_MEET = {pinned, forced, windowed}
-
-
-def outcome(*rows):
-    """Decide about a value of which all these rows are true."""
+def outcome(rows):
     case = {"part": PART, "value": "x" * 501, "entry": ENTRY, "rules": RULES}
-    for row in rows:
-        row(case)
+    for name, change, _ in rows:
+        case[name] = change if name == "value" else replace(case[name], **change)
     return extract(case["part"], case["value"], case["entry"], case["rules"], NOW)
 
 
@@ -167,16 +120,17 @@ def reason(decision):
 
 
 @pytest.mark.parametrize("number", range(1, len(TABLE) + 1))
-def test_of_any_rows_the_first_decides(number):
-    """Of the rows that are true together, of all sets of so many, the first one decides."""
+def test_first_condition_of_the_table_decides(number):
+    """For every set of conditions that hold together, the first one gives the reason."""
     for rows in itertools.combinations(TABLE, number):
-        if len(CANNOT_MEET.intersection(rows)) < 2:
-            assert reason(outcome(*rows)) == TABLE[rows[0]]
-            assert isinstance(outcome(*rows), Extract) is (rows[0] is forced)
+        if sum("extractable" in change for _, change, _ in rows) < 2:
+            (_, _, expected), decision = rows[0], outcome(rows)
+            assert reason(decision) == expected
+            assert isinstance(decision, Extract) is (expected is None)
 
 
-def test_forcing_is_marked_and_says_so():
-    """A forced cut carries the mark that overrides the gain, and its reason names the field."""
+def test_forced_extraction_is_marked_and_names_its_field():
+    """`_extractable: true` overrides position, length and gain."""
     decision = decide(replace(PART, chars=1), position=0, extractable=True)
 
     assert decision == Extract(
@@ -192,8 +146,8 @@ def test_forcing_is_marked_and_says_so():
     [(499, 3, "short"), (500, 3, "short"), (501, 3, None), (501, 0, "recent"), (501, 2, "recent"),
      (501, OLD, None)],
 )  # fmt: skip
-def test_longer_means_longer_and_recent_means_newer(chars, position, why):
-    """A value of exactly `min_value_length` stays; with `keep_recent` 3 so do positions 0 to 2."""
+def test_boundaries_of_min_value_length_and_keep_recent(chars, position, why):
+    """A value of exactly `min_value_length` stays; `keep_recent` 3 keeps positions 0 to 2."""
     assert reason(decide(replace(PART, chars=chars), position=position)) == why
 
 
@@ -209,14 +163,14 @@ def test_longer_means_longer_and_recent_means_newer(chars, position, why):
         (5, OLD, None),
     ],
 )
-def test_an_own_window_replaces_the_common_one_both_ways(window, position, why):
-    """`_extractable: N` keeps N messages, fewer than `keep_recent` as well as more."""
+def test_extractable_number_replaces_keep_recent(window, position, why):
+    """`_extractable: N` keeps N messages, be it more or fewer than `keep_recent`."""
     assert reason(decide(extractable=window, position=position)) == why
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_number_is_never_a_switch(number):
-    """0 and 1 are windows, although Python takes them for False and True."""
+def test_extractable_zero_and_one_are_windows(number):
+    """They are not read as false and true, although they equal them in Python."""
     inside = decide(extractable=number, position=0)
 
     assert reason(inside) == ("recent by its _extractable" if number else None)
@@ -235,20 +189,20 @@ def test_a_number_is_never_a_switch(number):
         (-30, Keep("restored 0 s ago", until=NOW + 630)),
     ],
 )
-def test_the_protection_ends_at_its_boundary(ago, decision):
-    """After exactly `keep_after_restore_seconds` it is over; until then the keep says when."""
+def test_protection_of_a_restored_value_ends_on_time(ago, decision):
+    """After exactly `keep_after_restore_seconds` it is over; before that, `until` gives its end."""
     assert decide(restored_at=NOW - ago) == decision
 
 
-def test_without_protection_a_restored_value_goes_at_once():
-    """With `keep_after_restore_seconds = 0` rule 6 never holds."""
+def test_zero_keep_after_restore_protects_nothing():
+    """With `keep_after_restore_seconds = 0` a restored value is extracted at once."""
     rules = replace(RULES, keep_after_restore=0.0)
 
     assert isinstance(decide(rules=rules, restored_at=NOW), Extract)
 
 
-def test_redactions_are_never_extracted():
-    """An entry that we redacted has nothing left that is worth a placeholder."""
+def test_redacted_entry_is_not_extracted():
+    """Not even `_extractable: true` extracts a redaction."""
     assert reason(decide(redacted=True, extractable=True)) == "not extractable: redacted"
 
 
@@ -268,17 +222,17 @@ def test_redactions_are_never_extracted():
         ("", False),
     ],
 )
-def test_only_the_own_placeholder_is_one(value, own):
-    """A value is this entry's placeholder when all of it is, as a string or as a text block."""
+def test_only_the_entrys_own_placeholder_counts_as_extracted(value, own):
+    """The whole value is the placeholder, as a string or as a text block."""
     assert reason(decide(value=value)) == ("already extracted" if own else None)
 
 
-# What an entry says about itself.
+# The entry's own fields.
 
 
 @pytest.mark.parametrize("value", [True, False, 0, 1, 3, 10**30])
-def test_true_false_and_whole_numbers_are_understood(value):
-    """`_extractable` is read as it is written, booleans as booleans."""
+def test_extractable_accepts_booleans_and_whole_numbers(value):
+    """Booleans stay booleans, and numbers stay numbers."""
     read, warning = override_of({"_extractable": value}, None, {}, {})
 
     assert read is value
@@ -286,8 +240,8 @@ def test_true_false_and_whole_numbers_are_understood(value):
 
 
 @pytest.mark.parametrize("value", ["true", "3", "", -1, 1.0, 0.5, None, [], {}, [True]])
-def test_any_other_extractable_is_ignored_with_a_warning(value):
-    """A string, a negative number, a fraction, null or a structure says nothing."""
+def test_other_extractable_is_ignored_with_a_warning(value):
+    """A string, a negative number, a fraction, null or a structure has no effect."""
     read, warning = override_of({"_extractable": value}, None, {}, {})
 
     assert read is None
@@ -296,8 +250,8 @@ def test_any_other_extractable_is_ignored_with_a_warning(value):
     )
 
 
-def test_absent_fields_say_nothing():
-    """An entry without fields of ours neither says nor warns of anything."""
+def test_absent_fields_give_no_override_and_no_warning():
+    """An entry without `_extractable` and `_restored` is decided by the rules."""
     assert override_of({}, None, {}, {}) == (None, None)
     assert read_restored({}, RULES, NOW) == (None, None)
 
@@ -316,13 +270,13 @@ def test_absent_fields_say_nothing():
         ("0001-01-01T00:00:00Z", NOW - datetime(1, 1, 1, tzinfo=UTC).timestamp()),
     ],
 )
-def test_iso_times_are_understood(text, ago):
-    """`_restored` is read with its zone, as UTC without one, up to the protection ahead of us."""
+def test_restored_accepts_iso_times(text, ago):
+    """A time without a zone is UTC; a future time counts within the protection's length."""
     assert read_restored({"_restored": text}, RULES, NOW) == (NOW - ago, None)
 
 
-def test_a_time_without_a_zone_is_utc_everywhere(monkeypatch):
-    """The zone of the machine says nothing about a time without one."""
+def test_restored_without_a_zone_is_utc_in_any_local_zone(monkeypatch):
+    """The time zone of the machine has no effect."""
     monkeypatch.setenv("TZ", "Pacific/Auckland")
     time.tzset()
     try:
@@ -346,8 +300,8 @@ def test_a_time_without_a_zone_is_utc_everywhere(monkeypatch):
         ("9999-12-31T23:59:59-23:59", "_restored lies in the future: ignored"),
     ],
 )
-def test_any_other_restored_is_ignored_with_a_warning(value, warning):
-    """What is no time, or lies further ahead than the protection is long, protects nothing."""
+def test_other_restored_is_ignored_with_a_warning(value, warning):
+    """No time, or a time further ahead than the protection's length, protects nothing."""
     assert read_restored({"_restored": value}, RULES, NOW) == (None, warning)
 
 
@@ -379,8 +333,8 @@ LONG_FORM = Rules(
         ("thinking", None, 50, 2),
     ],
 )
-def test_the_first_rule_that_matches_decides(kind, tool, length, window):
-    """Length and window are those of the first rule whose kind and globs fit the tool."""
+def test_first_matching_rule_gives_length_and_window(kind, tool, length, window):
+    """A rule matches by its kind and the globs for the tool, in exact case."""
     part = replace(PART, kind=kind, tool=tool)
 
     def why(chars, position):
@@ -391,16 +345,16 @@ def test_the_first_rule_that_matches_decides(kind, tool, length, window):
     assert why(length + 1, window - 1) == "recent"
 
 
-def test_where_no_rule_matches_the_common_window_holds_first():
-    """A value of no rule is recent within `keep_recent`, and beyond that of no trigger kind."""
+def test_value_without_a_rule_is_recent_or_not_a_trigger():
+    """It is recent within `keep_recent`; beyond, its kind is not among the triggers."""
     part = replace(PART, kind="user", tool=None)
 
     assert reason(decide(part, rules=LONG_FORM, position=4)) == "recent"
     assert reason(decide(part, rules=LONG_FORM, position=5)) == "kind not among the triggers"
 
 
-def test_the_window_is_the_largest_of_all():
-    """The survey looks as far back as any rule, or the common window, keeps."""
+def test_window_of_the_rules_is_the_largest_of_all():
+    """The survey looks as far back as the largest window of a rule or `keep_recent`."""
     assert LONG_FORM.window == 8
     assert Rules((), keep_recent=4).window == 4
     assert Rules((Rule("user", (), 1, 2),), keep_recent=0).window == 2
@@ -417,8 +371,8 @@ def test_the_window_is_the_largest_of_all():
         ((), "exec", None),
     ],
 )
-def test_excluded_tools_are_left_alone(globs, tool, why):
-    """A tool that is excluded keeps its values, whatever the entry says."""
+def test_excluded_tool_keeps_its_values(globs, tool, why):
+    """Not even `_extractable: true` extracts them."""
     rules = replace(RULES, exclude_tools=globs)
     part = replace(PART, tool=tool)
 

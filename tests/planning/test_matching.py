@@ -1,4 +1,4 @@
-"""Which extraction stands at a place of an entry."""
+"""Matching extractions to the places of an entry."""
 
 import json
 
@@ -17,7 +17,7 @@ ENTRY = {
 
 
 def emptied(ident, session, digest, blob):
-    """Return the record of a thinking block that was emptied, so that nothing names its value."""
+    """Return the record of an emptied thinking block: no placeholder names its value."""
     return Extraction(
         ident, session, "0000000a", "0000000a", PATH, "thinking", None, block=False,
         replacement='""', anchor=None, rest=None, chars=9, size=9, digest=digest, blob_id=blob,
@@ -26,23 +26,23 @@ def emptied(ident, session, digest, blob):
     )  # fmt: skip
 
 
-def standing(*extractions):
-    """Return the ids of the extractions that stand in the entry, in a session that has OWN."""
+def matched_ids(*extractions):
+    """Return the ids of the extractions matched to the entry, in the session OWN."""
     matcher = Matcher(OpenClaw(), NO_SURVEY, Records(extractions=extractions, own=OWN))
     parsed = ParsedLine(0, json.dumps(ENTRY).encode(), ENTRY, ENTRY["id"], terminated=True)
-    return [one.id for one in matcher.standing(parsed)]
+    return [extraction.id for extraction in matcher.standing(parsed)]
 
 
-def test_a_tombstone_of_the_session_itself_decides():
-    """Where its own value expired, that of another session is not put in its place."""
-    assert standing(emptied(1, OWN, b"a", None), emptied(2, OTHER, b"b", 7)) == [1]
+def test_own_tombstone_excludes_a_value_of_another_session():
+    """The expired value of this session is not replaced by a different one."""
+    assert matched_ids(emptied(1, OWN, b"a", None), emptied(2, OTHER, b"b", 7)) == [1]
 
 
-def test_the_same_value_of_another_session_is_as_good():
-    """A value that expired here goes back from where it is still held."""
-    assert standing(emptied(1, OWN, b"a", None), emptied(2, OTHER, b"a", 7)) == [2]
+def test_expired_value_is_matched_to_another_sessions_copy():
+    """A value that expired here can be restored from a session that still holds it."""
+    assert matched_ids(emptied(1, OWN, b"a", None), emptied(2, OTHER, b"a", 7)) == [2]
 
 
-def test_of_two_other_sessions_neither_decides():
-    """Nobody knows which of two values stood there, also where one of them expired."""
-    assert standing(emptied(1, 3, b"a", None), emptied(2, OTHER, b"b", 7)) == []
+def test_different_values_of_other_sessions_match_nothing():
+    """It is unknown which value the entry had, even if one of them has expired."""
+    assert matched_ids(emptied(1, 3, b"a", None), emptied(2, OTHER, b"b", 7)) == []

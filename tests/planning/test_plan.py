@@ -1,4 +1,4 @@
-"""What the planner makes of the decisions on a whole file."""
+"""The plan for a whole file, made from the decisions about its values."""
 
 import json
 from datetime import UTC, datetime
@@ -13,7 +13,6 @@ from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.planning.drafts import Ids
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
-from brainsurgeon.sessions.reading import FileLines
 from building.format_reading import open_lines
 from building.world import Conversation, dump
 
@@ -23,8 +22,15 @@ RULES = Rules(
 )
 
 
+def planned(data, rules=RULES):
+    form = FORMATS["openclaw"]
+    with open_lines(data) as lines:
+        survey = form.survey(lines, rules.window)
+        return plan(Snapshot(lines, form, survey, Records(), NOW), rules)
+
+
 @pytest.mark.parametrize(
-    ("fields", "warnings", "cut"),
+    ("fields", "warnings", "removals"),
     [
         ({"_extractable": "yes"}, 1, 2),
         ({"_restored": "yesterday"}, 1, 2),
@@ -33,44 +39,39 @@ RULES = Rules(
         ({"_restored": "2026-02-20T11:55:00Z"}, 0, 0),
     ],
 )
-def test_an_odd_field_is_warned_of_once_per_entry(planned, fields, warnings, cut):
-    """However many values an entry has, what it says wrongly is told once, and named."""
+def test_invalid_field_gives_one_warning_per_entry(fields, warnings, removals):
+    """The warning names the entry; its number of values has no effect."""
     conversation = Conversation()
     conversation.user()
     ident = conversation.result("x" * 2000, details={"aggregated": "y" * 2000}, **fields)
     for _ in range(4):
         conversation.assistant()
 
-    made = planned(conversation.bytes())
+    result = planned(conversation.bytes())
 
-    assert len(made.removals) == cut
-    assert len(made.warnings) == warnings
-    assert all(ident in warning for warning in made.warnings)
-    assert made.due_at == (NOW + 300 if fields.get("_restored", "")[:4] == "2026" else None)
+    assert len(result.removals) == removals
+    assert len(result.warnings) == warnings
+    assert all(ident in warning for warning in result.warnings)
+    assert result.due_at == (NOW + 300 if fields.get("_restored", "")[:4] == "2026" else None)
 
 
-def test_a_larger_window_is_looked_at_from_further_back(planned):
-    """`_extractable: N` is measured in messages however large N is."""
+def test_extractable_number_beyond_the_common_window_counts():
+    """`_extractable: N` keeps N messages, however large N is."""
     conversation = Conversation()
     inside = conversation.result("x" * 2000, _extractable=21)
     outside = conversation.result("x" * 2000, _extractable=19)
     for _ in range(19):
         conversation.assistant()
 
-    made = planned(conversation.bytes())
+    result = planned(conversation.bytes())
 
-    assert [edit.entry_id for edit in made.removals] == [outside]
-    assert inside not in {edit.entry_id for edit in made.removals}
-    assert {kept.reason for kept in made.kept} >= {"recent by its _extractable"}
+    assert [edit.entry_id for edit in result.removals] == [outside]
+    assert inside not in {edit.entry_id for edit in result.removals}
+    assert {kept.reason for kept in result.kept} >= {"recent by its _extractable"}
 
 
-def test_a_value_that_gains_nothing_stays_unless_forced(planned):
-    """A value as short as its placeholder is not swapped for it.
-
-    One that is forced is, whatever it costs.
-
-    The placeholder of a long id is longer than many a value.
-    """
+def test_value_without_gain_stays_unless_forced():
+    """A value that is no longer than its placeholder is extracted only if forced."""
     ident = "i" * 100
     conversation = Conversation()
     conversation.result("x" * 114, ident=ident)
@@ -79,26 +80,26 @@ def test_a_value_that_gains_nothing_stays_unless_forced(planned):
     for _ in range(4):
         conversation.assistant()
 
-    made = planned(conversation.bytes(), Rules((Rule("tool_result", (), 10, 3),)))
+    result = planned(conversation.bytes(), Rules((Rule("tool_result", (), 10, 3),)))
 
-    assert [edit.entry_id[100:] for edit in made.removals] == ["2", "3"]
-    assert {kept.reason for kept in made.kept if kept.kind == "tool_result"} == {"no gain"}
+    assert [edit.entry_id[100:] for edit in result.removals] == ["2", "3"]
+    assert {kept.reason for kept in result.kept if kept.kind == "tool_result"} == {"no gain"}
 
 
-def test_an_id_that_stands_twice_is_left_alone(planned):
-    """Readers differ in which of two entries of one id they mean, so that neither is extracted."""
+def test_entries_with_a_duplicate_id_are_left_unchanged():
+    """Readers differ in which of the two entries the id means."""
     conversation = Conversation()
     conversation.result("x" * 2000, ident="twice")
     conversation.result("y" * 2000, ident="twice")
-    once = conversation.result("z" * 2000)
+    unique = conversation.result("z" * 2000)
     for _ in range(4):
         conversation.assistant()
 
-    assert [edit.entry_id for edit in planned(conversation.bytes()).removals] == [once]
+    assert [edit.entry_id for edit in planned(conversation.bytes()).removals] == [unique]
 
 
-def test_the_last_line_is_never_cut_while_it_has_no_newline(planned):
-    """An unterminated line may still be growing: even what is forced waits for its end."""
+def test_unterminated_last_line_is_never_extracted():
+    """The line may still grow, so even a forced value waits for its newline."""
     line = {"type": "message", "id": "a1", "parentId": None, "_extractable": True,
             "message": {"role": "user", "content": "x" * 2000}}  # fmt: skip
     head = Conversation().bytes()
@@ -112,8 +113,8 @@ texts = st.text(st.sampled_from('ab"\\\n\té\u2028🙂\ud800'), min_size=1, max_
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(texts, st.booleans(), st.booleans(), st.booleans()), max_size=6))
-def test_values_found_by_their_bytes_make_the_very_plan_of_the_walk(turns):
-    """Cuts, their digests and all that stays are the same whichever way values are found."""
+def test_plan_is_the_same_with_and_without_compact_spans(turns):
+    """Edits, digests and kept values do not depend on how spans are located."""
     conversation = Conversation()
     conversation.turn("short")
     data = conversation.bytes()
@@ -130,35 +131,17 @@ def test_values_found_by_their_bytes_make_the_very_plan_of_the_walk(turns):
         conversation.turn("short")
         data += conversation.bytes()
 
-    with open_lines(data) as lines:
-        form = FORMATS["openclaw"]
-        survey = form.survey(lines, RULES.window)
-        session = Snapshot(lines, form, survey, Records(), NOW)
-        quick = plan(session, RULES)
-        with pytest.MonkeyPatch.context() as slow:
-            slow.setattr(splice, "compact_spans", lambda *_: None)
-            walked = plan(session, RULES)
+    fast = planned(data)
+    with pytest.MonkeyPatch.context() as slow:
+        slow.setattr(splice, "compact_spans", lambda *_: None)
+        walked = planned(data)
 
-    assert quick == walked
-    assert len(quick.removals) >= len(turns)
-
-
-@pytest.fixture
-def planned(tmp_path):
-    def build(data, rules=RULES):
-        path = tmp_path / "session.jsonl"
-        path.write_bytes(data)
-        with path.open("rb") as handle:
-            lines = FileLines(handle.fileno(), len(data))
-            form = FORMATS["openclaw"]
-            survey = form.survey(lines, rules.window)
-            return plan(Snapshot(lines, form, survey, Records(), NOW), rules)
-
-    return build
+    assert fast == walked
+    assert len(fast.removals) >= len(turns)
 
 
 class Walked(list):
-    """A list that counts how often somebody goes over it."""
+    """A list that counts the walks over it."""
 
     walks = 0
 
@@ -167,8 +150,8 @@ class Walked(list):
         return super().__iter__()
 
 
-def test_ids_that_occur_twice_are_found_in_a_few_walks():
-    """What finding them costs grows with the ids of a file, not with their square."""
+def test_duplicate_ids_are_found_in_a_few_walks():
+    """The time to find them is linear in the number of ids."""
     ids = Ids()
     ids._met = Walked([*range(600_000), 7, 599_999])
 

@@ -1,4 +1,4 @@
-"""A session replayed under other policies, against figures worked out by hand."""
+"""A session replayed under other policies, compared with figures calculated by hand."""
 
 import pytest
 
@@ -39,14 +39,14 @@ def session(calls=CALLS, value=VALUE):
 
 
 def replay(when, events=None, rules=None, full=1e9):
-    """Give the calls under a policy, in tokens sent and tokens cached."""
+    """Return the calls under a policy."""
     events = session() if events is None else events
     replayed = Replay(rules or Rules(()), when, Price(), quiet=30, full=full)
     return list(replayed.run(unpruned(events)))
 
 
 def sizes(calls):
-    return [(one.tokens, one.cached) for one in calls]
+    return [(call.tokens, call.cached) for call in calls]
 
 
 AT_ONCE = [(10_000, 0), (17_000, 10_000), (11_200, 10_000), (11_400, 0)]
@@ -59,16 +59,16 @@ PAID = {None: 45_950, "always": 39_000, "pays": 39_000, "cold": 38_450}
     ("when", "expected"),
     [(None, sizes(CALLS)), ("always", AT_ONCE), ("pays", AT_ONCE), ("cold", WHEN_COLD)],
 )
-def test_an_extraction_breaks_the_cache_once_and_shortens_each_call(when, expected):
-    """The call after it reads nothing behind the value; a cold cache has nothing to lose."""
+def test_extraction_breaks_the_cache_once_and_shortens_calls(when, expected):
+    """The next call reads nothing after the value from the cache, unless the cache is cold."""
     calls = replay(when)
 
     assert sizes(calls) == expected
     assert bill(calls, Price(), None).tokens_paid == PAID[when]
 
 
-def test_a_change_that_does_not_pay_waits():
-    """A small value in front of much that stays goes only when the cache is cold."""
+def test_change_that_does_not_pay_waits_for_a_cold_cache():
+    """With "pays", a small value before a long rest is extracted early only near the limit."""
     events = session(value=Value(1, 3, 600))
 
     assert sizes(replay("pays", events))[2] == (17_200, 17_000)
@@ -77,8 +77,8 @@ def test_a_change_that_does_not_pay_waits():
 
 
 @pytest.mark.parametrize(("written", "read"), [(200, 10_000), (0, 11_000)])
-def test_a_provider_that_counts_writes_keeps_the_prompts_of_calls(written, read):
-    """After a change the longest unchanged one is read, else everything in front of it."""
+def test_call_reads_the_longest_unchanged_prefix(written, read):
+    """A provider that counts cache writes caches whole prompts; others cache any prefix."""
     third, fourth = call(110, 18_000, 17_000), call(210, 18_200, 18_000, written=written)
     events = [*session([*CALLS[:2], third, fourth])[:-2], Prompted(200, 20), fourth]
     events.insert(4, Value(3, 10, 500))
@@ -88,15 +88,15 @@ def test_a_provider_that_counts_writes_keeps_the_prompts_of_calls(written, read)
     ]  # fmt: skip
 
 
-def test_what_was_pruned_is_replayed_as_if_it_had_not_been():
-    """From the calls of a pruned session follow those that it would have made."""
+def test_unpruned_restores_the_calls_of_a_pruned_session():
+    """The calls are those that the session would have made without extraction."""
     pruned = session(replay("always"), Value(1, 3, 6_000, taken_at=50))
 
-    assert [one for one in unpruned(pruned) if isinstance(one, ModelCall)] == CALLS
+    assert [event for event in unpruned(pruned) if isinstance(event, ModelCall)] == CALLS
 
 
-def test_recent_values_and_small_savings_stay():
-    """The rules of a scan hold: the recent messages, and the least saving."""
+def test_replay_applies_recency_and_min_reclaim():
+    """A replay extracts neither recent values nor less than `min_reclaim`."""
     recent = session(value=Value(8, 3, 6_000))
 
     assert sizes(replay("always", recent))[2:] == [(17_200, 17_000), (11_400, 0)]
@@ -108,8 +108,8 @@ def test_recent_values_and_small_savings_stay():
     [((), 10, 13), ((), 0, 3), ((Rule("tool_result", (), 500, 5),), 10, 5),
      ((Rule("tool_result", (), 500, 5),), 0, 3), ((Rule("tool_result", (), 500, 1),), 0, 1)],
 )  # fmt: skip
-def test_a_value_is_superseded_once_the_later_entry_is_there(rules, between, keep):
-    """Before, it goes only as a value that is not superseded would."""
+def test_value_is_superseded_only_after_the_later_entry(rules, between, keep):
+    """Until then it is extracted as a value that is not superseded."""
     talk, form = Conversation(), FORMATS["openclaw"]
     for call in "12":
         talk.call("exec", {"command": "ls"}, call)
@@ -118,21 +118,21 @@ def test_a_value_is_superseded_once_the_later_entry_is_there(rules, between, kee
         for _ in range(between):
             talk.user()
     with open_lines(talk.bytes()) as lines:
-        chosen = Rules(rules, keep_recent=20, superseded=True)
-        events = history(lines, form, form.survey(lines, 3), Records(), chosen)
+        all_rules = Rules(rules, keep_recent=20, superseded=True)
+        events = history(lines, form, form.survey(lines, 3), Records(), all_rules)
 
     assert next(event.keep for event in events if isinstance(event, Value)) == keep
 
 
-def test_a_new_context_carries_nothing_of_the_old_one():
-    """After a compaction, or where the prompt shrank by itself, nothing is taken off it again."""
+def test_replay_forgets_extractions_at_a_new_context():
+    """After a compaction, or if the prompt shrinks by itself, no savings are subtracted."""
     short = call(1010, 5_000, 0)
     for events in ([*session()[:-1], Compaction(), short], [*session()[:-1], short]):
         assert sizes(replay("always", events))[-1] == (5_000, 0)
 
 
-def test_a_price_is_configured_or_recorded_or_unknown():
-    """Dollars for an input token: as configured, else by the recorded cost of the prompts."""
+def test_price_is_configured_or_recorded_or_unknown():
+    """Without a configured price, recorded costs of prompts give dollars per input token."""
     priced = [call(1, 1_000, 1_000, cost=0.0003)]
 
     assert dollars_of(CALLS, Price()) is None

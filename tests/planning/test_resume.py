@@ -1,4 +1,4 @@
-"""Where the next look at a session may begin, and that it misses nothing there."""
+"""Resume point of a scan: a plan made from there misses nothing."""
 
 import os
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ LONG, SHORT = "x" * 90, "ok"
 
 
 @dataclass(frozen=True)
-class Left:
-    """What one look leaves to the next."""
+class ResumePoint:
+    """The resume point that one plan leaves for the next."""
 
     offset: int
     number: int
@@ -37,12 +37,12 @@ class Left:
 
 
 class Reader:
-    """Looks at a growing session, as a whole and from where the last look says."""
+    """Plan a growing session as a whole and from the last resume point."""
 
     def __init__(self, descriptor, form, rules, habits, patience):
         self.descriptor, self.form, self.rules = descriptor, FORMATS[form], rules
         self.habits, self.patience = habits, patience
-        self.left = None
+        self.point = None
 
     def _lines(self, size, offset=0, number=1):
         return FileLines(self.descriptor, size, start=offset, number=number)
@@ -54,48 +54,48 @@ class Reader:
         )  # fmt: skip
         return plan(session, self.rules, frontier=frontier)
 
-    def look(self, size, now, changed_at):
-        """Look at the first bytes of a file: give both plans, the second None where it has none."""
+    def plan_twice(self, size, now, changed_at):
+        """Return the plan of the first bytes of a file, and the resumed plan or None."""
         self.dies = changed_at + self.patience
         lines = self._lines(size)
         survey = self.form.survey(lines, self.rules.window)
         frontier = Frontier(self._since(survey), remembers=self.habits.remembers)
         whole = self._plan(lines, survey, now, frontier)
-        tail, before, self.left = self._resumed(size, now), self.left, None
+        tail, point, self.point = self._resume(size, now), self.point, None
         if tail is None or tail[0].deferred:
-            self._leave(size, whole, frontier)
+            self._set_point(size, whole, frontier)
             return whole, None
-        self._leave(size, *tail)
-        return whole, (tail[0], before)
+        self._set_point(size, *tail)
+        return whole, (tail[0], point)
 
-    def when(self, size, now):
+    def plan_at(self, size, now):
         lines = self._lines(size)
         return self._plan(lines, self.form.survey(lines, self.rules.window), now)
 
     def _since(self, survey):
         return None if survey.open_turn else survey.since
 
-    def _resumed(self, size, now):
-        if self.left is None:
+    def _resume(self, size, now):
+        if self.point is None:
             return None
-        lines = self._lines(size, self.left.offset, self.left.number)
+        lines = self._lines(size, self.point.offset, self.point.number)
         survey = self.form.survey(lines, self.rules.window)
-        if survey.cursor != self.left.cursor:
+        if survey.cursor != self.point.cursor:
             return None
         frontier = Frontier(
             self._since(survey),
             remembers=self.habits.remembers,
-            placeholders=self.left.placeholders,
+            placeholders=self.point.placeholders,
         )
         return self._plan(lines, survey, now, frontier), frontier
 
-    def _leave(self, size, planned, frontier):
+    def _set_point(self, size, planned, frontier):
         begin = frontier.begin(planned)
         if begin is None or planned.deferred:
             return
         survey = self.form.survey(self._lines(size, *begin), self.rules.window)
         if survey.cursor is not None:
-            self.left = Left(*begin, survey.cursor, frontier.placeholders)
+            self.point = ResumePoint(*begin, survey.cursor, frontier.placeholders)
 
 
 TEXT = st.sampled_from([SHORT, LONG])
@@ -133,7 +133,7 @@ def messages(draw):
 
 @st.composite
 def steps(draw):
-    """Give one line, by what it is: of what it links, only how far back that is."""
+    """Return the kind and contents of one line, and how far back its link goes."""
     kind = draw(st.sampled_from(["message"] * 14 + [
         "branch", "leaf", "side", "label", "compaction", "reset", "context_edit", "custom",
         "custom_message", "unknown", "again", "garbage", "rootless",
@@ -141,8 +141,8 @@ def steps(draw):
     return kind, draw(messages()), draw(FIELDS), draw(BACK)
 
 
-def written(kind, entry, older):
-    """Give an entry of a kind, made of a message; `older` is the one that it may name."""
+def entry_of(kind, entry, older):
+    """Return an entry of a kind, made of a message; it may refer to `older`."""
     other = {key: value for key, value in entry.items() if key != "message"}
     match kind:
         case "branch":
@@ -172,53 +172,46 @@ def session(listed):
             continue
         ident = older if kind == "again" and older else f"e{number}"
         entry = {"type": "message", "id": ident, "parentId": last, "message": message, **fields}
-        lines.append(dump(written(kind, entry, older)))
+        lines.append(dump(entry_of(kind, entry, older)))
         ids.append(ident)
         last = ident
     return lines
 
 
-def harmless(reader, size, whole, tail):
-    """Tell whether nothing more is to go at the moments at which only the whole plan is due."""
-    wanted, due = {one.start for one in whole.edits}, whole.due_at
+def plans_nothing_more(reader, size, whole, tail):
+    """Check that no more is extracted at the moments at which only the whole plan is due."""
+    planned, due = {edit.start for edit in whole.edits}, whole.due_at
     while due is not None and (tail.due_at is None or due < tail.due_at):
-        later = reader.when(size, due)
-        if not {one.start for one in later.edits} <= wanted:
+        later = reader.plan_at(size, due)
+        if not {edit.start for edit in later.edits} <= planned:
             return False
         due = later.due_at
     return True
 
 
-def front(reader, before):
-    return os.pread(reader.descriptor, before.offset, 0)
-
-
-def ids(planned):
-    return {one.entry_id for one in planned.edits}
-
-
-def check(reader, size, whole, resumed):
-    tail, before = resumed
-    assert before.offset > 0
-    found = {(one.start, one.end, one.path) for one in tail.edits}
-    wanted = {(one.start, one.end, one.path) for one in whole.edits}
-    assert wanted <= found, "the resumed look misses what is to go"
+def check_resumed(reader, size, whole, resumed):
+    tail, point = resumed
+    assert point.offset > 0
+    skipped = os.pread(reader.descriptor, point.offset, 0)
+    resumed_edits = {(edit.start, edit.end, edit.path) for edit in tail.edits}
+    edits = {(edit.start, edit.end, edit.path) for edit in whole.edits}
+    assert edits <= resumed_edits, "the resumed plan misses an edit"
     if not tail.edits:
         assert not whole.deferred
         assert not whole.edits
-    elif not any(ident.encode() in front(reader, before) for ident in ids(tail)):
+    elif not any(edit.entry_id.encode() in skipped for edit in tail.edits):
         assert not whole.deferred
-        assert wanted == found, "the tail alone plans something else"
-    elif not before.placeholders:
+        assert edits == resumed_edits, "the resumed plan has other edits"
+    elif not point.placeholders:
         twice = {kept for kept in whole.kept if "twice" in kept.reason}
-        assert whole.deferred or twice or wanted == found
-    assert whole.due_at == tail.due_at or harmless(reader, size, whole, tail)
+        assert whole.deferred or twice or edits == resumed_edits
+    assert whole.due_at == tail.due_at or plans_nothing_more(reader, size, whole, tail)
 
 
 @given(st.data())
 @settings(max_examples=80)
-def test_a_resumed_look_finds_what_a_look_at_everything_finds(data):
-    """However a session grows, nothing that is due is missed by looking at its tail alone."""
+def test_resumed_plan_of_a_growing_session_misses_nothing(data):
+    """However an OpenClaw session grows, the plan of its tail has all edits that are due."""
     lines = session(data.draw(st.lists(steps(), min_size=4, max_size=36)))
     habits = Habits(remembers=data.draw(st.booleans()))
     rules = data.draw(st.sampled_from([
@@ -229,7 +222,7 @@ def test_a_resumed_look_finds_what_a_look_at_everything_finds(data):
 
 
 def check_growth(data, lines, form, rules, habits):
-    """Let a session grow in random steps, and look at it after each, a while later."""
+    """Add random lines to a session and plan it after each step, some time later."""
     descriptor = os.memfd_create("session")
     try:
         reader = Reader(descriptor, form, rules, habits, data.draw(st.sampled_from([0.0, 500.0])))
@@ -241,10 +234,10 @@ def check_growth(data, lines, form, rules, habits):
             at, size, changed_at = at + more, size + len(block), now
             for _ in range(data.draw(st.integers(1, 2))):
                 now += data.draw(st.sampled_from([1.0, 200.0, 700.0]))
-                whole, tail = reader.look(size, now, changed_at)
+                whole, tail = reader.plan_twice(size, now, changed_at)
                 if tail is not None:
                     resumed += 1
-                    check(reader, size, whole, tail)
+                    check_resumed(reader, size, whole, tail)
     finally:
         os.close(descriptor)
 
@@ -258,8 +251,8 @@ GENERIC = st.builds(
 
 @given(st.data())
 @settings(max_examples=40)
-def test_a_resumed_look_at_plain_entries_finds_the_same(data):
-    """Entries without an id of their own keep the one made of their line's number."""
+def test_resumed_plan_of_generic_entries_misses_nothing(data):
+    """Entries without an id keep the one made from their line number."""
     first = {"type": "user", "__id": "first", "content": "go"}
-    lines = [dump(one) for one in (first, *data.draw(st.lists(GENERIC, max_size=24)))]
+    lines = [dump(entry) for entry in (first, *data.draw(st.lists(GENERIC, max_size=24)))]
     check_growth(data, lines, "generic", RULES, Habits())

@@ -1,4 +1,4 @@
-"""When a value expires, and when nothing is deleted for caution."""
+"""Expiry times of values, and the checks that prevent deletion."""
 
 import pytest
 from msgspec.structs import replace
@@ -41,8 +41,8 @@ UNPLACED_AT = Held(1, 1, 5, extracted_at=100, unplaced_at=500)
         (replace(UNPLACED_AT, unseen=True), 10, 30, None),
     ],
 )
-def test_each_value_expires_by_its_own_threshold(value, retention, standing, expected):
-    """Of several sessions the latest counts, and what nobody can look for is kept."""
+def test_expiry_depends_on_the_state_of_the_value(value, retention, standing, expected):
+    """The latest activity counts; a value whose session was not seen does not expire."""
     assert decide.expires_at(value, retention, standing) == expected
 
 
@@ -64,8 +64,8 @@ NOW = Moment(wall=1e9, boot=1e6, boot_id="this")
         (Moment(1e9 + HOUR, 5.0, "other"), "the wall clock moved by -1 hours across a reboot"),
     ],
 )
-def test_a_wall_clock_that_moved_is_not_believed(before, expected):
-    """It is compared with the boot clock, and across a reboot it may not go back."""
+def test_clock_that_moved_is_reported(before, expected):
+    """It may differ from the boot clock by an hour, and may not go back across a reboot."""
     assert decide.clock_moved(before, NOW) == expected
 
 
@@ -78,6 +78,6 @@ def test_a_wall_clock_that_moved_is_not_believed(before, expected):
         (Moment(1e9 - YEARS, 1e6, "other"), True),
     ],
 )
-def test_the_first_run_in_two_days_waits(before, waits):
-    """A machine that was away for longer gets one run in which nothing is deleted."""
+def test_first_run_after_two_days_deletes_nothing(before, waits):
+    """The same holds for the first run of all."""
     assert (decide.first_in_days(before, NOW) is not None) is waits

@@ -1,4 +1,4 @@
-"""Which thinking is signed, what breaks a signature, and what then becomes of it."""
+"""Signed thinking: models that bind signatures, edits that break them, and removals."""
 
 import pytest
 from msgspec.structs import replace
@@ -45,8 +45,8 @@ DEFER = Rules((), signed_thinking="defer")
         ("", False),
     ],
 )
-def test_a_model_is_known_by_its_id(model, bound):
-    """Family, major and minor tell; eight digits are a date, and one model is left out by name."""
+def test_is_bound_by_family_and_version_of_the_model(model, bound):
+    """Eight digits are a date, and one model is excluded by name."""
     assert is_bound([model], ()) is bound
 
 
@@ -62,12 +62,12 @@ def test_a_model_is_known_by_its_id(model, bound):
         ([], ["*"], False),
     ],
 )
-def test_globs_add_models_and_take_some_out(models, globs, bound):
+def test_configured_globs_add_and_exclude_models(models, globs, bound):
     """The last glob that matches any name of the model decides."""
     assert is_bound(models, globs) is bound
 
 
-def cut(start, **fields):
+def edit(start, **fields):
     return Removal(
         start, start + 50, b'"x"', f"e{start}", "x", ("v",), "tool_result", None, 50,
         block=False, forced=False, reason="old", **fields,
@@ -75,15 +75,15 @@ def cut(start, **fields):
 
 
 def signature(start, *, live=True, stays=None):
-    taken = Removal(
+    removal = Removal(
         start, start + 90, b"{}", f"e{start}", "", ("v",), "thinking", None, 80,
         block=True, forced=False, reason=BROKEN, how="empty",
     )  # fmt: skip
-    return Signature(taken, live, stays)
+    return Signature(removal, live, stays)
 
 
 def judged(standing, edits, *, dead=(), unsent=(), left=(), defer=False, **how):
-    """Judge, given the places of edits in dead entries, of unsent values and of what stays cut."""
+    """Judge edits, given those in dead entries, unsent ones, and the places of placeholders."""
     sent = {
         edit.start: (edit.start not in dead, edit.start)
         for edit in edits if edit.start not in unsent
@@ -93,43 +93,43 @@ def judged(standing, edits, *, dead=(), unsent=(), left=(), defer=False, **how):
     return judge(Signatures(list(standing), list(left), sent), edits, rules, **how)
 
 
-def places(verdict):
-    return [one.start for one in verdict.leave]
+def removed(verdict):
+    return [removal.start for removal in verdict.leave]
 
 
-def test_a_signature_that_leaves_by_the_rules_leaves_once():
-    """What is extracted anyway is not extracted a second time, and breaks what stands behind it."""
+def test_thinking_that_is_extracted_is_not_removed_again():
+    """Its extraction breaks the signatures after it."""
     standing = [signature(100), signature(300)]
 
-    assert places(judged(standing, [standing[0].removal])) == [300]
+    assert removed(judged(standing, [standing[0].removal])) == [300]
 
 
-def test_thinking_that_is_never_sent_leaves_once():
-    """Extracted by the rules, it is not extracted again because something sent broke it."""
+def test_unsent_thinking_that_is_extracted_is_not_removed_again():
+    """The same holds for a sent edit before it."""
     standing = [signature(300, live=False)]
 
-    assert places(judged(standing, [cut(200), standing[0].removal], unsent=[300])) == []
+    assert removed(judged(standing, [edit(200), standing[0].removal], unsent=[300])) == []
 
 
-def test_dead_changes_break_dead_signatures_only():
-    """What no request carries stands in front of nothing that one does."""
+def test_edits_of_dead_entries_break_only_dead_signatures():
+    """No request contains a dead entry before a live one."""
     standing = [signature(300, live=False), signature(400)]
 
-    assert places(judged(standing, [cut(200)], dead=[200])) == [300]
-    assert places(judged(standing, [cut(200)])) == [300, 400]
+    assert removed(judged(standing, [edit(200)], dead=[200])) == [300]
+    assert removed(judged(standing, [edit(200)])) == [300, 400]
 
 
-def test_sessions_can_be_left_alone_instead():
-    """With `signed_thinking = "defer"` all is done that breaks no signature, and nothing else."""
-    blocked = judged([signature(300)], [cut(200)], defer=True).blocked
+def test_signed_thinking_defer_blocks_edits_that_break_signatures():
+    """Edits that break no live signature are not blocked."""
+    blocked = judged([signature(300)], [edit(200)], defer=True).blocked
 
     assert blocked == 'signatures: the thinking of e300 would break: signed_thinking = "defer"'
-    assert judged([signature(300)], [cut(400)], defer=True) == SignatureVerdict()
-    assert judged([signature(300, live=False)], [cut(200)], defer=True).blocked is None
+    assert judged([signature(300)], [edit(400)], defer=True) == SignatureVerdict()
+    assert judged([signature(300, live=False)], [edit(200)], defer=True).blocked is None
 
 
-def test_an_agent_that_remembers_signs_in_front_of_what_it_remembers():
-    """Its newer signatures behind placeholders are doubtful and leave, whatever it gains."""
+def test_signatures_after_placeholders_of_a_remembering_agent():
+    """They are doubtful and are removed whatever the gain, together with broken ones."""
     standing = [
         signature(100),
         signature(300),
@@ -137,9 +137,9 @@ def test_an_agent_that_remembers_signs_in_front_of_what_it_remembers():
         signature(700),
     ]
 
-    verdict = judged(standing, [cut(600)], left=[200], remembers=True)
+    verdict = judged(standing, [edit(600)], left=[200], remembers=True)
 
-    assert [(one.start, one.forced, one.reason) for one in verdict.leave] == [
+    assert [(removal.start, removal.forced, removal.reason) for removal in verdict.leave] == [
         (700, False, BROKEN), (300, True, DOUBTFUL),
     ]  # fmt: skip
     assert judged(standing, [], left=[200]) == SignatureVerdict()
@@ -147,14 +147,14 @@ def test_an_agent_that_remembers_signs_in_front_of_what_it_remembers():
 
 
 @pytest.mark.parametrize(
-    ("drop_signatures", "gone", "unfit"),
+    ("drop_signatures", "reasons", "unfit"),
     [("", {}, ()), ("broken", {2000: STALE, 3000: HOLLOW}, ("e6000",)),
      ("all", {100: STALE, 2000: STALE, 3000: HOLLOW, 4000: STALE}, ("e6000",))],
 )  # fmt: skip
-def test_signatures_leave_on_request_that_would_stay_else(drop_signatures, gone, unfit):
-    """Those behind what was extracted earlier, and hollow ones of any model.
+def test_drop_signatures_removes_stale_and_hollow_signatures(drop_signatures, reasons, unfit):
+    """Stale and hollow signatures are removed with "broken", those of any model with "all".
 
-    After a refusal all leave, whatever their model. Dead ones stay; a pinned one is named.
+    Dead signatures stay; a pinned one is reported as unfit.
     """
     standing = [
         signature(100), signature(2000), replace(signature(3000), bound=False, hollow=True),
@@ -166,6 +166,6 @@ def test_signatures_leave_on_request_that_would_stay_else(drop_signatures, gone,
         remembers=False, pristine=False,
     )  # fmt: skip
 
-    assert {one.start: one.reason for one in verdict.leave} == gone
+    assert {removal.start: removal.reason for removal in verdict.leave} == reasons
     assert verdict.unfit == unfit
-    assert all(one.forced for one in verdict.leave)
+    assert all(removal.forced for removal in verdict.leave)

@@ -1,4 +1,4 @@
-"""Which results a later one supersedes."""
+"""Results that later ones supersede."""
 
 import pytest
 
@@ -13,16 +13,16 @@ PART = ("read", {"path": "/w/a", "offset": 9})
 LS, PWD = ("exec", {"command": "ls"}), ("exec", {"command": "pwd"})
 
 
-def found(talk, form="openclaw"):
-    """Give which values are superseded by which entry."""
+def superseding(talk, form="openclaw"):
+    """Return the superseding entry of each superseded value."""
     form = FORMATS[form]
     with open_lines(talk.bytes()) as lines:
         return dict(superseded(lines, form, form.survey(lines, 3)))
 
 
-def newer(talk, form="openclaw"):
-    """Give which call's result is superseded by which entry."""
-    return {call: ident for (_, _, call), ident in found(talk, form).items()}
+def superseding_results(talk, form="openclaw"):
+    """Return the superseding entry by the call id of the superseded value."""
+    return {call: ident for (_, _, call), ident in superseding(talk, form).items()}
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def newer(talk, form="openclaw"):
         ([READ, ("read", {"path": "/w/b"})], {}),
     ],
 )
-def test_a_result_is_superseded_by_what_repeats_it(calls, expected):
-    """By the same call, by a read of the whole file, and by a change of the file."""
+def test_result_is_superseded_by_a_repeated_call_or_a_change(calls, expected):
+    """The same call, a read of the whole file, or a change of the file supersedes a result."""
     talk, idents = Conversation(), {}
     for number, (tool, arguments) in enumerate(calls):
         talk.user()
@@ -47,23 +47,23 @@ def test_a_result_is_superseded_by_what_repeats_it(calls, expected):
         idents[talk.result(f"text {number}", tool, str(number))] = str(number)
         talk.assistant()
 
-    assert {old: idents[new] for old, new in newer(talk).items()} == expected
+    assert {old: idents[new] for old, new in superseding_results(talk).items()} == expected
 
 
 def test_equal_results_are_superseded_by_the_newest():
-    """Whatever the calls were."""
+    """Their calls may differ."""
     talk = Conversation()
     for number in range(3):
         talk.call("exec", {"command": str(number)}, str(number))
-        last = talk.result("the same", "exec", str(number))
+        newest = talk.result("the same", "exec", str(number))
         talk.assistant()
 
-    assert newer(talk)["1"] == last
-    assert newer(talk).keys() == {"0", "1"}
+    assert superseding_results(talk)["1"] == newest
+    assert superseding_results(talk).keys() == {"0", "1"}
 
 
-def test_results_with_other_images_are_not_equal():
-    """Each image of pi has the same text beside it; the same image and text are equal."""
+def test_results_with_different_images_are_not_equal():
+    """The text beside each image of pi is the same."""
     talk = Conversation()
     for number, data in enumerate("ABA"):
         talk.call("read", {"path": f"/w/{number}.png"}, str(number))
@@ -73,11 +73,11 @@ def test_results_with_other_images_are_not_equal():
         )
         talk.assistant()
 
-    assert newer(talk) == {"0": last}
+    assert superseding_results(talk) == {"0": last}
 
 
-def test_a_failed_result_supersedes_only_its_arguments():
-    """The last result that is of use stays."""
+def test_failed_result_is_superseded_only_in_its_call():
+    """The last successful result stays, while the arguments of the failed call are superseded."""
     talk = Conversation()
     for number in range(2):
         call = talk.call("exec", {"command": "ls"}, str(number))
@@ -85,11 +85,11 @@ def test_a_failed_result_supersedes_only_its_arguments():
         talk.assistant()
     talk.lines[-2]["message"]["isError"] = True
 
-    assert found(talk) == {(call, "tool_call", "1"): failed}
+    assert superseding(talk) == {(call, "tool_call", "1"): failed}
 
 
-def test_claude_code_names_its_files_otherwise():
-    """`file_path` and its own tools are known."""
+def test_claude_code_read_is_superseded_by_an_edit():
+    """Claude Code's tools and its `file_path` are known."""
     talk = ClaudeConversation()
     for number, tool in enumerate(("Read", "Edit")):
         talk.user()
@@ -97,37 +97,37 @@ def test_claude_code_names_its_files_otherwise():
         last = talk.result(f"text {number}", f"toolu_{number}")
         talk.assistant()
 
-    assert newer(talk, "claude-code") == {"toolu_0": last}
+    assert superseding_results(talk, "claude-code") == {"toolu_0": last}
 
 
-def attached(talk, text, **said):
-    file = {"filePath": "/w/a", "content": text, "numLines": 9, "totalLines": 9, **said}
+def attached(talk, text, **fields):
+    file = {"filePath": "/w/a", "content": text, "numLines": 9, "totalLines": 9, **fields}
     return talk.entry(
         "attachment", attachment={"type": "file", "filename": "/w/a", "content": {"file": file}},
         rendered=[{"content": f"<system-reminder>{text}</system-reminder>"}],
     )  # fmt: skip
 
 
-def test_an_attached_file_is_superseded_as_a_read_is():
-    """By a later attachment or read of the whole file; a part of it supersedes nothing."""
+def test_attached_file_is_superseded_by_the_whole_file():
+    """A later attachment or read of a part supersedes nothing."""
     talk = ClaudeConversation()
-    first, second = attached(talk, "old"), attached(talk, "new")
+    oldest, middle = attached(talk, "old"), attached(talk, "new")
     part = attached(talk, "some", numLines=3)
     talk.call("toolu_1", "Read", {"file_path": "/w/a"})
-    last = talk.result("newest", "toolu_1")
+    result = talk.result("newest", "toolu_1")
 
-    assert found(talk, "claude-code") == {
-        (first, "tool_result", None): second,
-        (second, "tool_result", None): last,
-        (part, "tool_result", None): last,
+    assert superseding(talk, "claude-code") == {
+        (oldest, "tool_result", None): middle,
+        (middle, "tool_result", None): result,
+        (part, "tool_result", None): result,
     }
 
 
-def test_a_reminder_is_superseded_by_the_same_text():
-    """Text that differs supersedes nothing."""
+def test_reminder_is_superseded_by_the_same_text():
+    """A reminder with other text supersedes nothing."""
     talk = ClaudeConversation()
     first = talk.user("remember this", isMeta=True)
     talk.user("remember that", isMeta=True)
     second = talk.user("remember this", isMeta=True)
 
-    assert found(talk, "claude-code") == {(first, "system", None): second}
+    assert superseding(talk, "claude-code") == {(first, "system", None): second}

@@ -1,4 +1,4 @@
-"""What a rewrite has to free."""
+"""The least saving of a rewrite, `min_reclaim`."""
 
 import pytest
 
@@ -22,13 +22,13 @@ from brainsurgeon.model.rules import Rules
         (Rules((), min_reclaim=1.0), 99, 100, False),
     ],
 )
-def test_a_rewrite_has_to_pay(rules, gain, size, pays):
-    """A file is rewritten when it shrinks by at least the share or the bytes asked for."""
+def test_rewrite_pays_from_its_min_reclaim_on(rules, gain, size, pays):
+    """`min_reclaim` is a share of the file, or a number of bytes; the default asks for 1 %."""
     assert rules.pays(Plan((removal(gain, 0),)), size) is pays
 
 
 def removal(size, tokens):
-    """Give the removal of a value of this many bytes, of which a request carried the tokens."""
+    """Return the removal of a value of `size` bytes and `tokens` tokens."""
     return Removal(
         0, size, b"", "e", "e", ("x",), "tool_result", None, size, block=False, forced=False,
         reason="", tokens=tokens,
@@ -47,8 +47,8 @@ def removal(size, tokens):
         ([removal(3_000, 999), removal(900, 0)], 100_000, False),
     ],
 )
-def test_live_values_are_compared_with_the_last_prompt(removals, load, pays):
-    """A share is one of the last prompt for what is sent, of the file for the rest."""
+def test_min_reclaim_of_live_values_is_a_share_of_the_prompt(removals, load, pays):
+    """Values that are never sent are compared with the size of the file."""
     plan = Plan(tuple(removals), load=load)
 
     assert Rules(()).pays(plan, 100_000) is pays

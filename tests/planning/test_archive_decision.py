@@ -1,7 +1,4 @@
-"""Which finished turns are archived into their last answer.
-
-Every row of the decision, first match wins.
-"""
+"""The decision whether a finished turn is archived: the first condition that holds."""
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +15,7 @@ LARGE = Turn(
 SMALL = replace(LARGE, size=replace(LARGE.size, tokens=8000, calls=4))
 
 
-def verdict(turn, rules=ON, *, cut_short=False, **changed):
+def verdict_on(turn, rules=ON, *, cut_short=False, **changed):
     closing = turn.closing._replace(step=replace(turn.closing.step, cut_short=cut_short))
     values = {"closing": closing}
     for name, part in (("size", turn.size), ("stays", Stays())):
@@ -27,18 +24,18 @@ def verdict(turn, rules=ON, *, cut_short=False, **changed):
     return decide(replace(turn, **values | changed), rules)
 
 
-def test_nothing_archives_while_it_is_off():
-    """Without `archive.enabled` every turn stays, however large."""
-    said = verdict(LARGE, ArchiveRules())
+def test_no_turn_is_archived_while_archive_is_disabled():
+    """A large turn stays, too, without `archive.enabled`."""
+    verdict = verdict_on(LARGE, ArchiveRules())
 
-    assert (said.archived, said.reason) == (False, "off")
+    assert (verdict.archived, verdict.reason) == (False, "off")
 
 
-def test_what_is_asked_for_archives_while_it_is_off():
-    """The switch speaks of what happens by itself: what somebody asks for archives."""
-    said = verdict(SMALL, ArchiveRules(), asked=True)
+def test_requested_turn_is_archived_while_archive_is_disabled():
+    """`archive.enabled` applies only to archiving without a request."""
+    verdict = verdict_on(SMALL, ArchiveRules(), asked=True)
 
-    assert (said.archived, said.reason) == (True, "asked for")
+    assert (verdict.archived, verdict.reason) == (True, "asked for")
 
 
 @pytest.mark.parametrize(
@@ -56,23 +53,32 @@ def test_what_is_asked_for_archives_while_it_is_off():
         ({"depth": 3}, "depth 3"),
     ],
 )  # fmt: skip
-def test_a_turn_stays_for_the_first_reason_that_holds(changed, reason):
-    """Each condition keeps a turn that is large enough, asked for or not, and says why."""
-    assert verdict(LARGE, **changed).reason == reason
-    assert not verdict(LARGE, **changed).archived
-    assert verdict(LARGE, asked=True, cut_short=True, **changed).reason == reason
+def test_each_condition_keeps_a_large_turn(changed, reason):
+    """It does so even for a turn that is requested or was cut short."""
+    assert verdict_on(LARGE, **changed).reason == reason
+    assert not verdict_on(LARGE, **changed).archived
+    assert verdict_on(LARGE, asked=True, cut_short=True, **changed).reason == reason
 
 
-def test_an_earlier_condition_is_said_before_a_later_one():
-    """Of several reasons the first of the table is given."""
+def test_first_condition_of_a_turn_gives_the_reason():
+    """Of several conditions that hold, the first of the table is reported."""
     rows = [
         {"unformed": "none"}, {"after": 0}, {"open": "it is"}, {"dead": "gone"}, {"held": "pinned"},
         {"referred": "l"}, {"middle": 0}, {"depth": 3},
     ]  # fmt: skip
-    said = ["format", "recent", "open turn", "never sent", "pinned", "referred", "no gain", "depth"]
-    for first, reason in enumerate(said):
+    reasons = [
+        "format",
+        "recent",
+        "open turn",
+        "never sent",
+        "pinned",
+        "referred",
+        "no gain",
+        "depth",
+    ]
+    for first, reason in enumerate(reasons):
         together = {key: value for row in rows[first:] for key, value in row.items()}
-        assert verdict(LARGE, **together).reason.startswith(reason)
+        assert verdict_on(LARGE, **together).reason.startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -89,19 +95,19 @@ def test_an_earlier_condition_is_said_before_a_later_one():
     ],
     ids=lambda changed: " ".join(f"{key} {value}" for key, value in changed.items()),
 )
-def test_a_turn_archives_from_its_borders_on(stays, archives):
-    """More tokens, as many calls, cut short, old enough, asked for, worth it, not too deep."""
-    assert not verdict(SMALL, **stays).archived
-    assert verdict(SMALL, **archives).archived
+def test_turn_is_archived_beyond_each_threshold(stays, archives):
+    """The thresholds are tokens, calls, recency, gain and depth; a request needs none of them."""
+    assert not verdict_on(SMALL, **stays).archived
+    assert verdict_on(SMALL, **archives).archived
 
 
-def test_only_what_holds_a_turn_ends_by_time():
-    """A protection says until when it lasts; no other reason ends by itself."""
-    assert verdict(LARGE, held="restored 5 s ago: m", until=7.0).until == 7.0
-    assert verdict(LARGE, open="it is", held="restored 5 s ago: m", until=7.0).until == 7.0
-    assert verdict(LARGE, until=None).until is None
+def test_only_a_protection_gives_a_time():
+    """No other reason to keep a turn ends by itself."""
+    assert verdict_on(LARGE, held="restored 5 s ago: m", until=7.0).until == 7.0
+    assert verdict_on(LARGE, open="it is", held="restored 5 s ago: m", until=7.0).until == 7.0
+    assert verdict_on(LARGE, until=None).until is None
 
 
-def test_a_third_of_the_characters_are_tokens():
-    """A character counts 0.33 tokens."""
+def test_a_character_counts_a_third_of_a_token():
+    """24,245 characters count 8,001 tokens."""
     assert Sent(24_245).tokens() == 8001
