@@ -90,7 +90,7 @@ def test_a_sound_world_is_found_sound_and_left_as_it_is(pruned, doctor):
     assert fitting(
         findings, "2 placeholders stand in live files, 2 lead to a value, 0 to a tombstone"
     )
-    assert fitting(findings, "2 stored values have their digest")
+    assert fitting(findings, "2 stored values match their digest")
     assert fitting(findings, "leases work")
     assert everything(pruned) == before
 

@@ -602,7 +602,7 @@ def test_the_put_back_of_another_entry_is_not_taken_for_this_one(world, conversa
     world.restore(second)
     path.write_bytes(path.read_bytes().replace(f"[[extracted-{first}]]".encode(), b"else"))
     close_turn(path, conversation, clock)
-    with pytest.raises(ChangedError, match="no longer stands") as told:
+    with pytest.raises(ChangedError, match="no longer there") as told:
         world.restore(first)
 
     assert told.value.exit_code == 3

@@ -147,7 +147,7 @@ def test_everything_put_back_brings_the_signatures_that_fit(world, talk):
     assert "stays extracted" in lenient.note
     (pristine,) = world.restore_all(pristine=True)
     assert path.read_bytes() == original
-    assert "the file has it nevertheless" in pristine.note
+    assert "it is restored nevertheless" in pristine.note
     assert not pristine.missed
 
 

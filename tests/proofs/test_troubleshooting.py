@@ -82,8 +82,8 @@ def think(one, model="claude-fable-5-1"):
 @row("prompt is too long")
 @pytest.mark.parametrize("error", TOO_LONG)
 def test_a_session_that_is_too_long_is_relieved(world, cli, error):
-    """`relieve` makes it fit; in an open turn it is noted, and the next scan does it."""
-    advice("prompt is too long", "`brainsurgeon relieve SESSION`", "noted", "the next scan")
+    """`relieve` makes it fit; in an open turn it is recorded, and the next scan does it."""
+    advice("prompt is too long", "`brainsurgeon relieve SESSION`", "recorded", "the next scan")
     one = full(error)
     world.put("s.jsonl", one.bytes())
     assert "it fits" in shown(cli("relieve", "main/s"))
@@ -91,7 +91,7 @@ def test_a_session_that_is_too_long_is_relieved(world, cli, error):
     one = full(error)
     one.user("more")
     path = world.put("t.jsonl", one.bytes(), age=5)
-    assert "noted" in shown(cli("relieve", "main/t"))
+    assert "recorded" in shown(cli("relieve", "main/t"))
     assert path.read_bytes() == one.bytes()
     one.assistant("yes")
     world.put("t.jsonl", one.bytes(), age=5)
@@ -304,7 +304,11 @@ def test_the_doctor_looks_at_what_the_table_says(world, cli):
     write_idle_session(world)
     shown(cli("scan", "--once"))
     told = shown(cli("doctor"))
-    for said in ("is this user's alone", "the database is sound", f"{world.root}: leases work"):
+    for said in (
+        "only this user has access",
+        "the database is sound",
+        f"{world.root}: leases work",
+    ):
         assert said in told
     (world.base / "config.toml").write_text("keep_recent = -1\n")
     assert "keep_recent" in shown(cli("doctor"), 2)

@@ -109,7 +109,7 @@ def _state_directory(settings: Settings) -> Iterator[Finding]:
             yield Finding("error", f"{path} is open to others ({mode:04o})",
                           f"chmod {wanted:o} {path}")  # fmt: skip
         else:
-            yield Finding("ok", f"{path} is this user's alone")
+            yield Finding("ok", f"{path}: only this user has access")
 
 
 def _disks(settings: Settings) -> Iterator[Finding]:
@@ -136,7 +136,7 @@ def _store(store: Store) -> Iterator[Finding]:
     if damaged:
         yield Finding("error", f"{len(damaged)} of {total} stored values are damaged", _FROM_BACKUP)
     else:
-        values = counted(total, "stored value has its", "stored values have their")
+        values = counted(total, "stored value matches its", "stored values match their")
         yield Finding("ok", f"the database is sound, {values} digest")
     for rewrite in store.journal.open_rewrites():
         if rewrite.stays:
@@ -299,7 +299,7 @@ def _left_in(settings: Settings, store: Store, session: Session) -> Placeholders
             seen = placeholders_of(settings, store, opened)
     except FileNotFoundError:
         return None
-    except RefusedError as why:  # it is there and no longer understood
+    except RefusedError as why:  # it is there, but its format is unknown now
         placed = record and store.placements.of_session(record.id)
         return _unsure(session.title, str(why)) if placed else None
     except (BlockingIOError, BusyError):

@@ -130,7 +130,9 @@ def restore(
     stands = any(value.id in placed for value in values)
     if not (how.pristine or others or stands) and is_there(file):
         why_busy = _not_idle(settings, store, file, now)
-        redacts = bool(why_busy) and not settings.keep_purge_control_calls  # its agent may call us
+        redacts = (
+            bool(why_busy) and not settings.keep_purge_control_calls
+        )  # its agent may be asking
         return replace(already, why_pending=why_busy, redacts=redacts)
     everything = _everything(settings, record, now, pristine=how.pristine)
     paths = tuple(value.path for value in values) if wanted else None
@@ -163,7 +165,7 @@ def restore(
         if is_there(current_state(file)):
             return replace(already, others=count, missed=not_done if others else ())
         reasons = [why for ident, why in plan.handled.missed if ident == named.entry_id]
-        reason = ", ".join(reasons) or "its placeholder no longer stands there"
+        reason = ", ".join(reasons) or "its placeholder is no longer there"
         raise ChangedError(
             f"{record.title} {named.entry_id}: {reason}; the entry was left as it is. "
             "`brainsurgeon show` still prints the value"
@@ -416,7 +418,7 @@ def _restore_session(
     note = ""
     if plan.handled.unfit:  # it was signed when placeholders preceded it
         entries = counted(len(plan.handled.unfit), "entry", "entries")
-        outcome = "the file has it nevertheless" if pristine else "it stays extracted"
+        outcome = "it is restored nevertheless" if pristine else "it stays extracted"
         note = f"signed thinking of {entries} no longer fits the preceding content: {outcome}"
     return reports.SessionRestore(
         title, "restored" if plan.edits else nothing, len(plan.restorations),

@@ -37,7 +37,7 @@ from brainsurgeon.store.expiry import Candidates, Sight
 # Seconds of pause after a page. SQLite does not wake processes that wait for a lock: they ask
 # again, at first within 25 ms, and then find the lock free.
 PAUSE = 0.026
-# Rows of a transaction that a pause follows; bytes that take as long as one row.
+# A pause follows a transaction of many rows. Deleting so many bytes takes as long as one row.
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
 _MANY_FILES = 1000  # files that are looked up together
 HIDDEN = "its agent keeps its sessions in a database that is below no root"

@@ -222,7 +222,7 @@ def replacement(done: reports.Replacement) -> str:
 def purge(done: reports.Purge) -> str:
     if done.removed:
         others = [name for name in done.left if name != "init.json"]
-        stays = f"; {safe(', '.join(others))} stays: not brainsurgeon's" if others else ""
+        stays = f"; not brainsurgeon's, so kept: {safe(', '.join(others))}" if others else ""
         if len(others) < len(done.left):
             stays += "; the changes by `init` stay: `brainsurgeon init --undo` undoes them"
         return f"{safe(done.directory)}: the store is gone{stays}"

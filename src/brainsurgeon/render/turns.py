@@ -212,7 +212,7 @@ def relief(done: reports.Relief, *, dry_run: bool) -> str:
     signatures = f", {counted(done.signatures, 'signature')} among them" if done.signatures else ""
     lines = [
         f"{name}: {would}{load}, step {after.step}: {fits}",
-        f"  {counted(done.values, 'value')} out, {sizes}{signatures}",
+        f"  {counted(done.values, 'value')} extracted, {sizes}{signatures}",
         *(_amount("went", amount) for amount in done.went[:MOST_ROWS]),
         *(_amount("stays", amount) for amount in done.stays[:MOST_ROWS]),
     ]

@@ -303,7 +303,7 @@ def apply(
             if isinstance(tried, _RowsAttempt):
                 results.append(tried.run())
             elif tried.result or len(files) == 1:
-                results.append(tried.result or BusyError("it was not begun; try again"))
+                results.append(tried.result or BusyError("its rewrite was not begun; try again"))
             else:
                 results += apply(store, [tried.change], clock)
         except Exception as error:  # noqa: BLE001  the others have their results
@@ -328,7 +328,7 @@ def _replace_files(store: Store, attempts: list[Attempt]) -> None:
         going = _lock(attempts)
         if going and _store_values(store, going, alone=len(attempts) == 1):
             _exchange(store, _write_new_files(store, going))
-    except BaseException:  # being stopped is one of these, and must leave nothing unfinished either
+    except BaseException:  # a command that is being stopped leaves nothing unfinished, either
         for attempt in attempts:
             attempt.resolve()
         finish_now(attempt.result for attempt in attempts if isinstance(attempt.result, Rewrite))

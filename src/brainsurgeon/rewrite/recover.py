@@ -33,7 +33,7 @@ _HURRY = 0.2  # seconds to wait for a writer of the old file when the program is
 _LATEST = 0.2  # seconds for which a rewrite that is due waits for others
 TOGETHER = 16  # sessions that share their commits
 UNFINISHED = (
-    "somebody has the old file open: it stays beside the session until a later command removes it"
+    "another process has the old file open: a later command removes it from beside the session"
 )
 
 
