@@ -1,8 +1,12 @@
-"""The program for one world."""
+"""The program for one world, in a pipe and on a terminal."""
+
+import os
+import pty
+import subprocess
 
 import pytest
 
-from building.processes import program_for
+from building.processes import PROGRAM, program_for
 
 
 @pytest.fixture
@@ -12,10 +16,39 @@ def cli(world):
 
 @pytest.fixture
 def session(world, conversation):
-    """Give the id of an old result in the idle, pruned session `main/s`."""
+    """Return the id of an extracted result in the idle session `main/s`."""
     ident = conversation.turn()
     conversation.turn("y" * 2000)
     world.put("s.jsonl", conversation.bytes())
 
     assert world.scan().values_extracted == 1
     return ident
+
+
+@pytest.fixture
+def run_on_terminal():
+    """Return a function that runs the program on a terminal and returns its output.
+
+    The function calls `watch` with the output so far, each time that there is more of it.
+    """
+
+    def run(*words, watch=lambda _: None, code=0, **environment):
+        ours, theirs = pty.openpty()
+        variables = {**os.environ, "TERM": "xterm", "COLUMNS": "80", **environment}
+        process = subprocess.Popen(
+            [*PROGRAM, *map(str, words)],
+            stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=variables,
+        )  # fmt: skip
+        os.close(theirs)
+        output = b""
+        try:
+            while chunk := os.read(ours, 65536):
+                output += chunk
+                watch(output)
+        except OSError:  # EIO: no process has the other end open any more
+            pass
+        os.close(ours)
+        assert process.wait() == code
+        return output.decode()
+
+    return run

@@ -1,4 +1,4 @@
-"""What a shell offers when it completes a line."""
+"""Shell completion."""
 
 import os
 import subprocess
@@ -8,12 +8,12 @@ from pathlib import Path
 PROGRAM = Path(sys.executable).parent / "brainsurgeon"
 
 
-def test_sessions_are_offered_by_name(world, session):
-    """Behind a command that takes a session, the names that begin as typed; never an error."""
+def test_completion_offers_sessions_by_name_prefix(world, session):
+    """Session arguments complete to matching names, and to nothing without a configuration."""
     config = world.config_file()
 
-    def offered(line, **environment):
-        done = subprocess.run(
+    def complete(line, **environment):
+        result = subprocess.run(
             [PROGRAM], capture_output=True, check=False, text=True, env={
                 **os.environ, "BRAINSURGEON_CONFIG": str(config),
                 "_BRAINSURGEON_COMPLETE": "complete_bash",
@@ -21,10 +21,10 @@ def test_sessions_are_offered_by_name(world, session):
                 "COMP_CWORD": str(len(line.split(" "))), **environment,
             },
         )  # fmt: skip
-        assert done.stderr == ""
-        return done.stdout.split()
+        assert result.stderr == ""
+        return result.stdout.split()
 
-    assert "scan" in offered("sc")
+    assert "scan" in complete("sc")
     for line in ("sessions ma", "relieve ma", "archive ma", "show ma", "restore --session ma"):
-        assert offered(line) == ["main/s"], line
-    assert offered("sessions ma", BRAINSURGEON_CONFIG="/nowhere") == []
+        assert complete(line) == ["main/s"], line
+    assert complete("sessions ma", BRAINSURGEON_CONFIG="/nowhere") == []

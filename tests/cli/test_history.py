@@ -1,4 +1,4 @@
-"""Runs, rollbacks and events, as they are printed."""
+"""`history`: its table of runs, its events and counts, and `restore --run`."""
 
 import json
 import signal
@@ -11,8 +11,8 @@ from building.world import sql
 
 
 @pytest.fixture
-def following(world, session):
-    """Start following what happens from the beginning; give what starts it with some words."""
+def follow(world, session):
+    """Yield a function that starts `history --follow` with further arguments."""
     started = []
 
     def start(*words):
@@ -24,34 +24,28 @@ def following(world, session):
         return started[-1]
 
     yield start
-    for one in started:
-        one.kill()
-        one.communicate()
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
-def test_passes_are_listed_with_what_they_did(world, cli, session):
-    """Number, command, sessions, values and about how many tokens, the newest last."""
+def test_history_lists_runs_with_their_totals(world, cli, session):
+    """Each run has a number, command, values and estimated tokens, newest last, in 80 columns."""
     cli("restore", session)
-    said = cli("history").stdout.decode()
+    output = cli("history").stdout.decode()
     [first, second] = json_output(cli("history", "--json"))["runs"]
 
-    assert "1 extracted" in said
-    assert "1 restored, 1 field" in said
-    assert "650" in said
-    assert "tokens: how many tokens the next requests save" in said
+    assert "1 extracted" in output
+    assert "1 restored, 1 field" in output
+    assert "650" in output
+    assert "tokens: how many tokens the next requests save" in output
+    assert max(map(len, output.splitlines())) <= 80
     assert (first["run_id"], first["command"], first["tokens"]) == (1, "scan", 653)
     assert (second["command"], second["values_restored"]) == ("restore", 1)
 
 
-def test_no_line_of_the_passes_is_too_wide(world, cli, session):
-    """Each line fits 80 columns."""
-    cli("restore", session)
-
-    assert max(map(len, cli("history").stdout.decode().splitlines())) <= 80
-
-
-def test_before_anything_was_done_nothing_is_listed(own_home, world, cli):
-    """Without a store there are no runs, no events and nothing to count."""
+def test_history_is_empty_before_the_first_run(own_home, world, cli):
+    """Without a store there are no runs, events or counts, and `restore --run` exits 3."""
     assert cli("history").stdout == b"no run has changed anything yet\n"
     assert json_output(cli("history", "--json"))["runs"] == []
     assert cli("history", "--events").stdout == b""
@@ -60,37 +54,36 @@ def test_before_anything_was_done_nothing_is_listed(own_home, world, cli):
     assert cli("restore", "--run", "1").returncode == 3
 
 
-def test_a_run_is_taken_back_by_its_number(world, cli, session, conversation):
-    """A second time there is nothing to do."""
+def test_restore_run_undoes_a_run_once(world, cli, session, conversation):
+    """`restore --run` restores the bytes from before the run; repeated, it has nothing to undo."""
     path = world.directory / "s.jsonl"
-    done = cli("restore", "--run", "1").stdout.decode()
+    result = cli("restore", "--run", "1").stdout.decode()
 
-    assert "main/s: rolled back, 1 value restored" in done
+    assert "main/s: rolled back, 1 value restored" in result
     assert path.read_bytes() == conversation.bytes()
     assert "nothing to undo" in cli("restore", "--run", "1").stdout.decode()
 
 
-def test_a_rollback_that_cannot_be_whole_ends_with_one(world, cli, session):
-    """What stays is named, and the exit code says so."""
-    sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
-               " expired_why = 'test'")  # fmt: skip
-    done = cli("restore", "--run", "1")
+def test_restore_run_exits_1_when_a_value_has_expired(world, cli, session):
+    """An incomplete rollback lists each value that was not restored, with the reason."""
+    sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0, expired_why = 'test'")
+    result = cli("restore", "--run", "1")
 
-    assert done.returncode == 1
-    assert f"not done: {session}: expired" in done.stdout.decode()
+    assert result.returncode == 1
+    assert f"not done: {session}: expired" in result.stdout.decode()
 
 
-def test_what_is_no_run_is_said_in_one_line(world, cli, session):
-    """A run that there is not ends with 3, a number that is none with 2."""
-    done = cli("restore", "--run", "99")
+def test_restore_run_refuses_an_unknown_run(world, cli, session):
+    """An unknown run exits 3 with one line of error, the number 0 exits 2."""
+    result = cli("restore", "--run", "99")
 
-    assert done.returncode == 3
-    assert "there is no run 99" in error_line(done)
+    assert result.returncode == 3
+    assert "there is no run 99" in error_line(result)
     assert cli("restore", "--run", "0").returncode == 2
 
 
-def test_events_are_lines(world, cli, session):
-    """Each event is a line with its id, kind, session and what it was about."""
+def test_history_prints_one_line_per_event(world, cli, session):
+    """Each line of `history --events` has the event's id, kind, session and facts."""
     [line] = cli("history", "--events").stdout.decode().splitlines()
     [event] = json_output(cli("history", "--events", "--json"))["events"]
 
@@ -99,11 +92,11 @@ def test_events_are_lines(world, cli, session):
     assert (event["event_id"], event["session"], event["facts"]["values"]) == (1, "main/s", 1)
 
 
-def test_counts_are_a_table(world, cli, session):
-    """By kind and tool, what went and what came back."""
-    said = cli("history", "--counts").stdout.decode()
+def test_history_counts_values_by_kind_and_tool(world, cli, session):
+    """`--counts` sums extracted and restored values by kind and tool, and excludes `--follow`."""
+    output = cli("history", "--counts").stdout.decode()
 
-    assert "tool_result  exec" in said
+    assert "tool_result  exec" in output
     assert json_output(cli("history", "--counts", "--json"))["counts"] == [
         {"kind": "tool_result", "tool": "exec", "values_extracted": 1, "chars": 2000,
          "values_restored": 0, "chars_restored": 0},
@@ -113,47 +106,45 @@ def test_counts_are_a_table(world, cli, session):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_following_ends_quietly_when_it_is_interrupted(following, number):
-    """What has happened was printed by then, a document a line, and nothing is said at the end."""
-    one = following("--since", "0", "--json")
-    first = json.loads(one.stdout.readline())
-    one.send_signal(number)
-    out, err = one.communicate(timeout=TIMEOUT)
+def test_follow_ends_silently_on_a_signal(follow, number):
+    """After SIGINT or SIGTERM `--follow` prints nothing beyond the events that it has printed."""
+    process = follow("--since", "0", "--json")
+    first = json.loads(process.stdout.readline())
+    process.send_signal(number)
+    out, err = process.communicate(timeout=TIMEOUT)
 
     assert (first["schema"], first["kind"]) == (1, "extraction")
     assert (out, err) == (b"", b"")
-    assert one.returncode == (0 if number == signal.SIGINT else 128 + number)
+    assert process.returncode == (0 if number == signal.SIGINT else 128 + number)
 
 
-def test_following_goes_on_with_what_happens(following, cli, session):
-    """What another process does is printed soon after."""
-    one = following("--since", "1", "--json")
+def test_follow_prints_events_of_other_processes(follow, cli, session):
+    """`--follow` prints an event that another process records after it started."""
+    process = follow("--since", "1", "--json")
     cli("restore", session)
 
-    assert json.loads(one.stdout.readline())["kind"] == "restoration"
+    assert json.loads(process.stdout.readline())["kind"] == "restoration"
 
 
-def test_following_ends_with_a_line_when_another_store_takes_the_place(
-    world, following, cli, session
-):  # fmt: skip
-    """Whoever follows is told to begin again, and a script sees the exit code."""
-    kept = world.base / "kept.db"
-    cli("store", "backup", str(kept))
-    one = following("--since", "0", "--json")
-    one.stdout.readline()
-    assert cli("store", "restore", str(kept), "--yes").returncode == 0
-    _, said = one.communicate(timeout=TIMEOUT)
+def test_follow_exits_6_when_the_store_is_replaced(world, follow, cli, session):
+    """A replaced store ends `--follow` with exit code 6 and one line that says to start again."""
+    backup = world.base / "backup.db"
+    cli("store", "backup", str(backup))
+    process = follow("--since", "0", "--json")
+    process.stdout.readline()
+    assert cli("store", "restore", str(backup), "--yes").returncode == 0
+    _, output = process.communicate(timeout=TIMEOUT)
 
-    assert said.decode().startswith("brainsurgeon: the store was replaced or removed; follow")
-    assert one.returncode == 6
+    assert output.decode().startswith("brainsurgeon: the store was replaced or removed; follow")
+    assert process.returncode == 6
 
 
-def test_following_ends_when_nobody_reads(following):
-    """Where the reader went away it ends by itself, although nothing happens any more."""
-    one = following("--since", "0")
-    one.stdout.readline()
-    one.stdout.close()
+def test_follow_ends_when_its_reader_is_gone(follow):
+    """`--follow` exits 0 once its output pipe is closed, even if no further event happens."""
+    process = follow("--since", "0")
+    process.stdout.readline()
+    process.stdout.close()
 
-    wait_until(lambda: one.poll() is not None)
-    assert one.returncode == 0
-    one.stdout = None
+    wait_until(lambda: process.poll() is not None)
+    assert process.returncode == 0
+    process.stdout = None

@@ -1,4 +1,4 @@
-"""The JSON of all commands: one name for one thing, of one sort, and every name explained."""
+"""JSON output of all commands: every name has one meaning and type, and is in the reference."""
 
 import re
 
@@ -9,34 +9,35 @@ from building.processes import json_output, run
 from building.turns import conversation_of_turns
 from building.world import TOP, append, sql
 
-# Tables whose keys are no names of ours: paths, reasons, roots, states.
-BY_DATA = {"content", "same_as", "sizes_bytes", "reasons", "held_back", "sessions_by_state"}
+# Objects whose keys are data: paths, reasons, roots, states.
+KEYED_BY_DATA = {"content", "same_as", "sizes_bytes", "reasons", "held_back", "sessions_by_state"}
 
 
-def names(value, found):
+def collect_types(value, types):
+    """Add the types of each name in a JSON document to `types`; int and float count as one."""
     for item in value if isinstance(value, list) else ():
-        names(item, found)
+        collect_types(item, types)
     for name, item in value.items() if isinstance(value, dict) else ():
-        sort = float if type(item) is int else type(item)
-        found.setdefault(name, set()).update({sort} - {type(None)})
-        if name not in BY_DATA:
-            names(item, found)
-    return found
+        kind = float if type(item) is int else type(item)
+        types.setdefault(name, set()).update({kind} - {type(None)})
+        if name not in KEYED_BY_DATA:
+            collect_types(item, types)
 
 
-_said = []
+@pytest.fixture(scope="module")
+def cached_documents():
+    return []
 
 
 @pytest.fixture
-def documents(world, conversation):
-    """Give what every command says as JSON, made once, for three tests look at it."""
-    if not _said:
-        _said.extend(_documents(world, conversation))
-    return _said
+def documents(cached_documents, world, conversation):
+    """Return the JSON documents of every command, in sessions with everything that may come up."""
+    if not cached_documents:
+        cached_documents.extend(run_every_command(world, conversation))
+    return cached_documents
 
 
-def _documents(world, conversation):
-    """Ask every command for JSON, in a session with everything that may come up."""
+def run_every_command(world, conversation):
     ident = conversation.turn()
     conversation.lines[-1]["message"]["usage"] = {"input": 9_000, "output": 20}
     twice = conversation.turn("d" * 900, details={"aggregated": "d" * 900})
@@ -46,14 +47,10 @@ def _documents(world, conversation):
     config = world.config_file()
     config.write_text(config.read_text() + f'[[roots]]\npath = "{world.base}/none"\n')
     call = lambda *words: run(*words, "--json", "--config", config)  # noqa: E731
-    said = [call("scan", "--once", "--dry-run"), call("scan", "--once"), call("sessions")]
-    sql(
-        world,
-        "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
-        " expired_why = 'test' WHERE entry_id = ?",
-        (lost,),
-    )
-    said += [
+    results = [call("scan", "--once", "--dry-run"), call("scan", "--once"), call("sessions")]
+    sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0, expired_why = 'test'"
+               " WHERE entry_id = ?", (lost,))  # fmt: skip
+    results += [
         call("sessions", "main/s", "--preview"), call("sessions", "main/s"), call("status"),
         call("doctor"), call("scan", "--retention", "--dry-run"),
         call("show", "main/s"), call("show", twice),
@@ -63,93 +60,87 @@ def _documents(world, conversation):
     ]  # fmt: skip
     conversation.user()
     append(path, [conversation.lines[-1]])
-    said += [
-        call("restore", twice), call("pin", twice), call("restore", "--all"),
-    ]  # fmt: skip
-    said.append(call("relieve", "main/s"))
+    results += [call("restore", twice), call("pin", twice), call("restore", "--all")]
+    results.append(call("relieve", "main/s"))
     world.put("t.jsonl", conversation.bytes())
-    said += [
+    results += [
         call("scan", "--once"), call("sessions", "main/"), call("restore", "--all"),
         run("sessions", "--json", BRAINSURGEON_KEEP_RECENT="many"),
         call("history"), call("restore", "--run", "1"),
     ]  # fmt: skip
     sql(world, "INSERT INTO requests (session_id, entry_id, action, asked_at, lapses_at)"
                " VALUES (1, 'e', 'restore', 1.0, 2.0)")  # fmt: skip
-    said += [call("scan", "--once"), call("history", "--events"), call("history", "--counts")]
-    kept = world.base / "kept.db"
-    said += [
-        call("store", "backup", kept), call("store", "purge", "--yes"),
-        call("store", "restore", kept, "--yes"),
+    results += [call("scan", "--once"), call("history", "--events"), call("history", "--counts")]
+    backup = world.base / "backup.db"
+    results += [
+        call("store", "backup", backup), call("store", "purge", "--yes"),
+        call("store", "restore", backup, "--yes"),
         call("status", "--format", "html", "--output", world.base / "report.html"),
     ]  # fmt: skip
     talk, ends = conversation_of_turns(4, session="44444444-0000-4000-8000-000000000001")
     world.put("u.jsonl", talk.bytes())
-    said += [
+    results += [
         call("archive", "main/u", "--dry-run"), call("archive", "main/u", "--turns", "1..1"),
         call("archive", "--list", "main/u"), call("show", ends[0][1], "--session", "main/u"),
         call("show", "main/u", "--search", "number 0"), call("evidence", "main/u"),
         call("archive", "main/u", "--turns", "2..9"),
     ]  # fmt: skip
-    config.write_text(config.read_text() + "[archive]\nenabled = true\n")
-    config.write_text(config.read_text() + "[signals]\nmax_turn_cost_usd = 0.5\n")
+    with open(config, "a") as file:
+        file.write("[archive]\nenabled = true\n[signals]\nmax_turn_cost_usd = 0.5\n")
     talk, _ = conversation_of_turns(4, session="55555555-0000-4000-8000-000000000001")
-    world.put("v.jsonl", talk.bytes())
     for _ in range(5):
         talk.call()
         talk.result("no")
     talk.lines[-2]["message"]["usage"] = {"input": 9_000, "cost": {"total": 0.5}}
     world.put("v.jsonl", talk.bytes())
-    said += [
-        call("scan", "--once", "--dry-run"),
-        call("scan", "--once"),
+    results += [
+        call("scan", "--once", "--dry-run"), call("scan", "--once"),
         call("events", "--kind", "signal"),
-    ]
+    ]  # fmt: skip
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')
-    said += [call("status"), call("config"), call("init", "--yes")]
-    return [json_output(one) for one in said]
+    results += [call("status"), call("config"), call("init", "--yes")]
+    return [json_output(result) for result in results]
 
 
-def test_every_document_has_the_number_of_its_schema(documents):
-    """Each is one table that begins with `schema`, errors too."""
-    assert {(next(iter(one)), one["schema"]) for one in documents} == {("schema", 1)}
+def test_every_document_begins_with_its_schema_number(documents):
+    """The first key of every document, errors included, is `schema`."""
+    assert {(next(iter(answer)), answer["schema"]) for answer in documents} == {("schema", 1)}
 
 
-def test_one_name_is_of_one_sort_everywhere(documents):
-    """What is a list in one answer is no number in another."""
-    found = {}
-    for one in documents:
-        names(one, found)
+def test_a_name_has_the_same_type_in_every_document(documents):
+    """A name that is a list in one document is not a number in another."""
+    types = {}
+    collect_types(documents, types)
 
-    assert {name: sorts for name, sorts in found.items() if len(sorts) > 1} == {
-        "extractable": {bool, float}  # which is what may be set
+    assert {name: kinds for name, kinds in types.items() if len(kinds) > 1} == {
+        "extractable": {bool, float}  # both may be set
     }
 
 
-def test_the_reference_explains_every_name(documents):
-    """The table of names in the reference has all that the commands say, and no other."""
+def test_the_json_reference_lists_every_name(documents):
+    """The reference explains each name that the commands print, and no other."""
     section = (TOP / "deploy" / "docs" / "json.md").read_text()
     explained = {
         name
         for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", row)
     }
-    found = {}
-    for one in documents:
-        names(one, found)
+    types = {}
+    collect_types(documents, types)
 
-    assert found.keys() - explained == set()
-    assert explained - found.keys() <= {"insertions_removed", "interrupted", "command"}
+    assert types.keys() - explained == set()
+    assert explained - types.keys() <= {"insertions_removed", "interrupted", "command"}
 
 
-def test_a_run_over_many_sessions_reports_and_records_each(world):
-    """Records are stored and outcomes packed by the thousand: none is lost between two of these."""
+def test_scan_reports_and_records_each_of_2100_sessions(world):
+    """Sessions are recorded and packed by the thousand; none is lost at a page boundary."""
     for number in range(2100):
         world.put(f"{number:04}.jsonl", b"no session\n")
     first, again = (
         json_output(run("scan", "--once", "--json", "--config", world.config_file())) for _ in "12"
     )
 
-    assert [one["session"] for one in first["sessions"]] == [f"main/{n:04}" for n in range(2100)]
-    assert {one["outcome"] for one in first["sessions"]} == {"skipped"}
+    assert [row["session"] for row in first["sessions"]] == [f"main/{n:04}" for n in range(2100)]
+    assert {row["outcome"] for row in first["sessions"]} == {"skipped"}
     assert (again["sessions"], again["files_unchanged"]) == ([], 2100)

@@ -1,4 +1,4 @@
-"""Streams that are closed, full, or whose reader goes away; and what may steer a terminal."""
+"""Output streams that are closed, full or without a reader, and control characters in output."""
 
 import os
 import re
@@ -18,8 +18,9 @@ LOOKS = ("sessions", "status", "doctor", "scan --once --dry-run", "scan --retent
 
 @pytest.fixture
 def shell(world):
-    """Give a shell in which $B is the program, its streams as buffered as people have them."""
+    """Return a function that runs a line of bash: $B is the program, $C its configuration."""
     config = world.config_file(keep_recent=0)
+    # As at a user's terminal: the tests themselves run unbuffered.
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
     def run(line):
@@ -33,72 +34,70 @@ def shell(world):
 
 
 @pytest.fixture
-def many(world):
+def many_sessions(world):
+    """Return one session with a value, beside 400 empty ones."""
     conversation = Conversation()
     conversation.turn("x" * 4000)
     for number in range(400):
-        world.put(f"{number:04d}-{'n' * 60}.jsonl", conversation.lines and b"")
+        world.put(f"{number:04d}-{'n' * 60}.jsonl", b"")
     return world.put("s.jsonl", conversation.bytes())
 
 
 @pytest.fixture
-def passing_log():
-    """Leave no log behind that would write to a stream of this test."""
+def reset_log():
+    """Reset the log, which would go on to write to a stream of this test."""
     yield
     structlog.reset_defaults()
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(shell, world, many):
-    """`sessions | head -1` ends with 0 and says nothing, whether it waits in a buffer or not."""
+def test_a_pipe_closed_by_its_reader_is_no_error(shell, world, many_sessions):
+    """`sessions | head -1` exits 0 and prints no error, with any amount of output buffered."""
     world.copy("pi", "large-session.derived-v3.jsonl", name="large.jsonl")
     for line in ("$B sessions $C", "$B status $C --json", "$B show main/large $C", "$B --help"):
-        done = shell(f"{line} | head -n 1; exit ${{PIPESTATUS[0]}}")
-        gone = shell(f"{line} | true; exit ${{PIPESTATUS[0]}}")
+        for reader in ("head -n 1", "true"):
+            result = shell(f"{line} | {reader}; exit ${{PIPESTATUS[0]}}")
 
-        assert (done.returncode, done.stderr) == (0, ""), line
-        assert (gone.returncode, gone.stderr) == (0, ""), line
+            assert (result.returncode, result.stderr) == (0, ""), (line, reader)
 
 
 @pytest.mark.parametrize("words", [*LOOKS, "status --json", "show main/s", "show main/s --json"])
-def test_a_full_output_is_one_line(shell, world, conversation, words):
-    """Where the output has no room, that is one line on standard error, and the exit code 1."""
+def test_a_full_output_device_exits_1_with_one_line(shell, world, conversation, words):
+    """Output that cannot be written exits 1 with one line on stderr."""
     conversation.turn("x" * 4000)
     world.put("s.jsonl", conversation.bytes())
-    done = shell(f"$B {words} $C > /dev/full")
+    result = shell(f"$B {words} $C > /dev/full")
 
-    assert done.returncode == 1
-    assert done.stderr == (
+    assert result.returncode == 1
+    assert result.stderr == (
         "brainsurgeon: standard output cannot be written: No space left on device\n"
     )
 
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "1>&- 2>&-", "0<&- 1>&- 2>&-", "2>/dev/full"])
-def test_closed_streams_do_not_stop_a_scan(shell, world, many, closed):
-    """What cannot be said is not said: the run is made, and its database is nobody's output."""
-    done = shell(f"$B scan --once $C {closed}")
-    sound = shell("$B doctor $C")
+def test_closed_streams_do_not_stop_a_scan(shell, world, many_sessions, closed):
+    """With closed streams a scan completes, and its database gets no stream's descriptor."""
+    result = shell(f"$B scan --once $C {closed}")
+    doctor = shell("$B doctor $C")
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert b"[[extracted-" in many.read_bytes()
-    assert sound.returncode == 0, sound.stdout
+    assert (result.returncode, result.stderr) == (0, "")
+    assert b"[[extracted-" in many_sessions.read_bytes()
+    assert doctor.returncode == 0, doctor.stdout
 
 
-def test_an_error_that_cannot_be_said_keeps_its_code(shell):
-    """Without any stream a command still ends with the code of what went wrong."""
+def test_an_error_that_cannot_be_printed_keeps_its_code(shell):
+    """A command without any usable stream still exits with the code of its error."""
     assert shell("$B show nothing $C 1>&- 2>&-").returncode == 3
     assert shell("$B show nothing $C 2>/dev/full").returncode == 3
 
 
 @pytest.mark.parametrize("style", ["console", "json"])
-def test_the_log_does_not_steer_a_terminal(world, conversation, capsys, passing_log, style):
-    """Escapes in directories, sessions, ids, keys and tools reach no stream as they are."""
+def test_the_log_contains_no_control_characters(world, conversation, capsys, reset_log, style):
+    """Control characters in directories, sessions, ids, keys and tools are escaped in the log."""
     hostile = "evil\x1b[31m\x07\r\x9b\u202e\nx"
     world.directory = world.root / hostile / "sessions"
     world.directory.mkdir(parents=True)
     conversation.turn("y" * 2000, hostile, ident=hostile, details={hostile: "z" * 2000})
     world.put(f"{hostile}.jsonl", conversation.bytes())
-    unreadable = world.put("torn.jsonl", b"")
-    unreadable.unlink()
     os.symlink("/nowhere", world.directory.parent / "link")
     settings = world.settings(
         keep_recent=0, log_level="debug", log_format=style,
@@ -106,15 +105,15 @@ def test_the_log_does_not_steer_a_terminal(world, conversation, capsys, passing_
     )  # fmt: skip
     log.set_up(settings)
     log.scanned(scan(settings, world.store, clock=world.clock))
-    said = capsys.readouterr()
+    output = capsys.readouterr()
 
-    assert "evil" in said.err
-    assert "extraction" in said.err
-    assert not CONTROL.search(said.out + said.err.replace("\x1b[0m", ""))
+    assert "evil" in output.err
+    assert "extraction" in output.err
+    assert not CONTROL.search(output.out + output.err.replace("\x1b[0m", ""))
 
 
-def test_no_command_steers_a_terminal(shell, world, conversation):
-    """The same for what commands print, whatever quotes the name: reasons and problems too."""
+def test_command_output_contains_no_control_characters(shell, world, conversation):
+    """Control characters are escaped in reasons and problems, too, that quote a name."""
     hostile = "evil\x1b[31m\x07\x9b\u202e"
     conversation.turn("x" * 4000, tool=hostile)
     world.directory = world.root / hostile / "sessions"
@@ -128,6 +127,6 @@ def test_no_command_steers_a_terminal(shell, world, conversation):
     )
     config.write_text(text)
     for words in (*LOOKS, "sessions s", "scan", "run --nonsense"):
-        done = shell(f"$B {words} $C")
+        result = shell(f"$B {words} $C")
 
-        assert not CONTROL.search(done.stdout + done.stderr), words
+        assert not CONTROL.search(result.stdout + result.stderr), words

@@ -1,4 +1,4 @@
-"""The table of archives on a terminal."""
+"""The table of archives on a terminal, and rounded estimates."""
 
 import os
 import pty
@@ -11,9 +11,6 @@ from brainsurgeon.model.text import about
 from brainsurgeon.model.turns import ArchiveRecord
 from brainsurgeon.render.turns import archives
 
-# An id of an entry as OpenClaw gives it, and one as Claude Code does.
-LONGEST = "b0dffe15", "64150131-b069-40b0-9636-06b9f3adc37a"
-
 
 @pytest.fixture
 def terminal(monkeypatch):
@@ -24,15 +21,17 @@ def terminal(monkeypatch):
     os.close(ours)
 
 
-@pytest.mark.parametrize("ident", LONGEST)
-def test_no_line_is_wider_than_a_terminal(terminal, ident):
-    """Names of sessions give way, then columns; the ids stay whole, since `show` wants them."""
-    made = ArchiveRecord(
+@pytest.mark.parametrize(
+    "ident", ["b0dffe15", "64150131-b069-40b0-9636-06b9f3adc37a"], ids=["OpenClaw", "Claude Code"]
+)
+def test_archives_table_fits_80_columns(terminal, ident):
+    """Session names are shortened, then columns dropped; ids stay complete for `show`."""
+    record = ArchiveRecord(
         ident, "p", 9, 108_032, 1_557, 1, None, 1_000, 1_000, 1_000, 1, 1, 1.0,
     )  # fmt: skip
-    listed = [StandingArchive("pi:--" + "a-long-name-" * 9, made)]
+    rows = [StandingArchive("pi:--" + "a-long-name-" * 9, record)]
     with redirect_stdout(terminal):
-        head, row = archives(listed, 86_400.0 * 20).splitlines()
+        head, row = archives(rows, 86_400.0 * 20).splitlines()
 
     assert max(len(head), len(row)) <= 80
     assert row.startswith(f"{ident}  pi:")
@@ -47,6 +46,6 @@ def test_no_line_is_wider_than_a_terminal(terminal, ident):
         (999_999, "1.0 million"), (1_033_463, "1.0 million"), (12_345_678, "12.3 million"),
     ],
 )  # fmt: skip
-def test_an_estimate_is_rounded(number, text):
-    """No more than two digits of it are shown, or a tenth of a million."""
+def test_estimates_are_rounded(number, text):
+    """An estimate shows two significant digits, or a tenth of a million."""
     assert about(number) == text

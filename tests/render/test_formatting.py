@@ -1,4 +1,4 @@
-"""Bars never hide what is more than nothing."""
+"""Bars of a share."""
 
 import pytest
 
@@ -9,6 +9,6 @@ from brainsurgeon.render.formatting import bar
     ("share", "drawn"),
     [(0, ""), (1e-9, "#"), (0.5, "####"), (0.55, "####"), (1, "########"), (7, "########")],
 )
-def test_a_bar_is_as_long_as_its_share(share, drawn):
-    """From nothing to the whole room and no further, in characters that every terminal has."""
+def test_bar_length_is_proportional_and_at_least_one(share, drawn):
+    """A share above zero draws at least one character, one above 1 the full width."""
     assert bar(share, 8) == drawn
