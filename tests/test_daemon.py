@@ -96,14 +96,14 @@ def test_it_prunes_what_an_agent_writes_and_leaves(world, daemon):
     path = world.directory / "s.jsonl"
     agent = OtherProcess(f"globals().update(path={str(path)!r})")
     try:
-        agent.start(f"with open(path, 'wb') as f: f.write({b''.join(map(dump, first))!r})")
-        agent.hear()
+        agent.execute(f"with open(path, 'wb') as f: f.write({b''.join(map(dump, first))!r})")
+        agent.receive()
         one.wait_for("scan_finished", files_deferred=1)
 
         assert path.read_bytes() == b"".join(map(dump, first))
 
-        agent.start(f"with open(path, 'ab') as f: f.write({dump(last)!r})")
-        agent.hear()
+        agent.execute(f"with open(path, 'ab') as f: f.write({dump(last)!r})")
+        agent.receive()
         one.wait_for("scan_finished", sessions_changed=1, values_extracted=1)
     finally:
         agent.kill()

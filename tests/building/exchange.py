@@ -114,7 +114,7 @@ class Race:
 
     def opens(self, process, descriptor, path, flags, *steps):
         """Send another process into an open that the lease on `descriptor` blocks."""
-        process.say(f"globals().update(fd=os.open({str(path)!r}, {flags}, 0o600))", *steps)
+        process.send(f"globals().update(fd=os.open({str(path)!r}, {flags}, 0o600))", *steps)
         wait_until(lambda: not leases.held(descriptor))
 
 

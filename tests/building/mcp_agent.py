@@ -20,7 +20,7 @@ class Agent:
     """A conversation in a file, and the tool that its agent calls through the SDK's client."""
 
     def __init__(self, world, agent="main", session=SESSION):
-        self.world, self.talk = world, Conversation(session)
+        self.world, self.conversation = world, Conversation(session)
         self.path = world.root / agent / "sessions" / f"{session}.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.scope = Scope(agent)
@@ -28,13 +28,13 @@ class Agent:
         self.written = b""
 
     def write(self, age=3600):
-        self.written = self.talk.bytes()
+        self.written = self.conversation.bytes()
         self.path.write_bytes(self.written)
         os.utime(self.path, (time.time() - age,) * 2)
         return self
 
     def append(self, *, since):
-        said = b"".join(dump(line) for line in self.talk.lines[since:])
+        said = b"".join(dump(line) for line in self.conversation.lines[since:])
         with open(self.path, "ab") as file:
             file.write(said)
         self.written += said
@@ -52,12 +52,12 @@ class Agent:
         (block,) = result.content
         return result.is_error, block.text
 
-    def told(self, **arguments):
+    def answer(self, **arguments):
         failed, text = self.call(**arguments)
         assert not failed, text
         return json.loads(text)
 
-    def refused(self, **arguments):
+    def error(self, **arguments):
         failed, text = self.call(**arguments)
         assert failed, text
         return text
@@ -66,9 +66,9 @@ class Agent:
 def agent_after_scan(world, agent="main", session=SESSION, text=VALUE):
     """Give an agent with a session of four turns, of which the older results were extracted."""
     one = Agent(world, agent, session)
-    one.talk.turn(text)
+    one.conversation.turn(text)
     for number in range(3):
-        one.talk.turn(f"result {number}: " + "y" * 900)
+        one.conversation.turn(f"result {number}: " + "y" * 900)
     one.write()
     world.scan()
     assert b"[[extracted-00000003" in one.path.read_bytes()
@@ -77,20 +77,20 @@ def agent_after_scan(world, agent="main", session=SESSION, text=VALUE):
 
 def append_open_call(agent, arguments, name="brainsurgeon__purge_control"):
     """Let the agent open a turn in which it makes this call; nobody has answered it yet."""
-    agent.talk.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
-    before = len(agent.talk.lines)
-    agent.talk.user("what did the first one say?", ident=f"ask{before}")
-    agent.talk.call(name, arguments, call=f"call_{before}", ident=f"call{before}")
+    agent.conversation.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
+    before = len(agent.conversation.lines)
+    agent.conversation.user("what did the first one say?", ident=f"ask{before}")
+    agent.conversation.call(name, arguments, call=f"call_{before}", ident=f"call{before}")
     agent.append(since=before)
     return before
 
 
 def append_answer(agent, before, text):
     """Let the host write the answer down and the agent end its turn, an hour ago."""
-    since = len(agent.talk.lines)
-    agent.talk.result(text, "brainsurgeon__purge_control", call=f"call_{before}",
+    since = len(agent.conversation.lines)
+    agent.conversation.result(text, "brainsurgeon__purge_control", call=f"call_{before}",
                       details={"mcpServer": "brainsurgeon"}, ident=f"answer{before}")  # fmt: skip
-    agent.talk.assistant("it said so", ident=f"end{before}")
+    agent.conversation.assistant("it said so", ident=f"end{before}")
     agent.append(since=since)
     os.utime(agent.path, (time.time() - 3600,) * 2)
 
@@ -104,12 +104,12 @@ def file_identity(path):
 def agent_with_two_values(world, again=VALUE):
     """Give an agent whose cut result has a second value, in its details."""
     agent = Agent(world)
-    agent.talk.user()
-    agent.talk.call()
-    agent.talk.result(VALUE, details={"aggregated": again})
-    agent.talk.assistant()
+    agent.conversation.user()
+    agent.conversation.call()
+    agent.conversation.result(VALUE, details={"aggregated": again})
+    agent.conversation.assistant()
     for _ in range(3):
-        agent.talk.turn("short")
+        agent.conversation.turn("short")
     agent.write()
     world.scan()
     return agent

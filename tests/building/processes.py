@@ -209,10 +209,9 @@ class NoAnswerError(AssertionError):
 
 
 class OtherProcess:
-    """A process of its own that evaluates what it is told: agent, intruder, or other command.
+    """A Python process that evaluates expressions: another agent, program or command.
 
-    `say` does not wait, so that it may be sent into a call that blocks; `hear` waits for the next
-    answer.
+    `send` does not wait, so that the process may block in a call; `receive` waits for one value.
     """
 
     def __init__(self, *preparations):
@@ -224,17 +223,17 @@ class OtherProcess:
         )
         self.pid = self.process.pid
         for expression in preparations:
-            self.ask(expression)
+            self.evaluate(expression)
 
-    def say(self, *expressions):
-        """Tell it to evaluate, one after the other, without waiting for the answers."""
+    def send(self, *expressions):
+        """Send expressions to evaluate in order, without waiting for their values."""
         for expression in expressions:
             self.process.stdin.write(expression.encode() + b"\n")
 
-    def hear(self, patience=TIMEOUT):
-        """Give the value of the oldest expression not yet heard of, or raise what it raised.
+    def receive(self, patience=TIMEOUT):
+        """Return the value of the oldest expression not yet received.
 
-        An error has the name of its class in the place of the file's.
+        Raises OSError for any exception in it, with the class name as the file name.
         """
         if not self.answers_within(patience):
             raise NoAnswerError
@@ -247,18 +246,18 @@ class OtherProcess:
         return value
 
     def answers_within(self, seconds):
-        """Tell whether an answer comes within some seconds."""
+        """Check whether a value arrives within some seconds."""
         return bool(select.select([self.process.stdout], [], [], seconds)[0])
 
-    def ask(self, expression):
-        self.say(expression)
-        return self.hear()
+    def evaluate(self, expression):
+        self.send(expression)
+        return self.receive()
 
-    def start(self, code):
-        self.say(f"exec({inspect.cleandoc(code)!r}, globals())")
+    def execute(self, code):
+        self.send(f"exec({inspect.cleandoc(code)!r}, globals())")
 
     def kill(self):
-        """Kill it the hard way; to do so twice is no error."""
+        """Kill the process; killing it twice is no error."""
         self.process.kill()
         self.process.communicate()
 

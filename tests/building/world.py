@@ -265,6 +265,11 @@ def sql(world, *statement):
         return database.execute(*statement).fetchall()
 
 
+def open_rewrites(world):
+    """Return the paths of the rewrites that the journal holds open."""
+    return [rewrite.path for rewrite in world.store.journal.open_rewrites()]
+
+
 def add_two_values(conversation):
     """Add a result with a text and details that are both long."""
     ident = conversation.turn(details={"aggregated": "a" * 3000, "content": "c" * 2500})

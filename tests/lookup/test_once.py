@@ -98,7 +98,7 @@ def test_the_tool_walks_once(world):
         {"action": "set_extractable", "entry": "00000003", "value": False},
     ):
         with Counted() as counted:
-            agent.told(session=SESSION, **call)
+            agent.answer(session=SESSION, **call)
         assert counted.listed == one_walk.listed, call
 
 

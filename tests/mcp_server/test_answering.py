@@ -26,7 +26,7 @@ def test_show_gives_the_value_and_touches_nothing(world):
     agent = agent_after_scan(world)
     before = file_identity(agent.path)
 
-    told = agent.told(action="show", entry="[[extracted-00000003]]", session=SESSION)
+    told = agent.answer(action="show", entry="[[extracted-00000003]]", session=SESSION)
 
     assert told == {
         "entry_id": "00000003", "session": f"main/{SESSION}",
@@ -40,7 +40,7 @@ def test_get_context_lists_what_is_extracted_and_what_is_next(world):
     agent = agent_after_scan(world)
     before = file_identity(agent.path)
 
-    told = agent.told(action="get_context", session=SESSION)
+    told = agent.answer(action="get_context", session=SESSION)
 
     assert told["session"] == f"main/{SESSION}"
     assert told["state"] == "idle"
@@ -63,10 +63,10 @@ def test_get_context_lists_what_is_extracted_and_what_is_next(world):
 def test_get_context_is_given_in_pages(world):
     """`limit` and `offset` page through the list, the newest first, and say where to go on."""
     agent = agent_after_scan(world)
-    whole = agent.told(action="get_context", session=SESSION)["extracted"]
+    whole = agent.answer(action="get_context", session=SESSION)["extracted"]
 
-    first = agent.told(action="get_context", session=SESSION, limit=2)
-    second = agent.told(action="get_context", session=SESSION, limit=2, offset=2)
+    first = agent.answer(action="get_context", session=SESSION, limit=2)
+    second = agent.answer(action="get_context", session=SESSION, limit=2, offset=2)
 
     assert first["next_offset"] == 2
     assert second["next_offset"] is None
@@ -80,11 +80,11 @@ def test_what_will_be_next_is_told(world):
     """What the next scan would take is listed with its reason before it goes."""
     agent = Agent(world)
     for number in range(3):
-        agent.talk.turn(f"{number}" + "z" * 900)
+        agent.conversation.turn(f"{number}" + "z" * 900)
     agent.write()
     world.scan(enabled=False)
 
-    told = agent.told(action="get_context", session=SESSION)
+    told = agent.answer(action="get_context", session=SESSION)
 
     assert told["extracted"] == []
     assert [one["entry_id"] for one in told["would_extract"]] == ["00000003", "00000007"]
@@ -100,7 +100,7 @@ def test_what_models_write_for_a_value_is_understood(world, given, meant):
     """Booleans and numbers are taken as such and as words; 0 is a number and no `false`."""
     agent = agent_after_scan(world)
 
-    told = agent.told(action="set_extractable", entry_id="0000000f", value=given, session=SESSION)
+    told = agent.answer(action="set_extractable", entry_id="0000000f", value=given, session=SESSION)
 
     assert told["extractable"] == meant
     assert type(told["extractable"]) is type(meant)
@@ -133,7 +133,7 @@ def test_wrong_arguments_are_told_and_change_nothing(world, arguments, words):
     agent.scope = Scope("main", SESSION)
     before = file_identity(agent.path)
 
-    assert words in agent.refused(**arguments)
+    assert words in agent.error(**arguments)
 
     assert file_identity(agent.path) == before
     assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
@@ -148,12 +148,12 @@ def test_wrong_arguments_are_told_and_change_nothing(world, arguments, words):
 )
 def test_a_wrong_argument_is_told_in_one_sentence(world, arguments, words):
     """The error names what the argument can be, and not also that it can be absent."""
-    assert Agent(world).refused(action="get_context", **arguments) == words
+    assert Agent(world).error(action="get_context", **arguments) == words
 
 
 def test_everything_that_is_wrong_is_told_at_once(world):
     """Two wrong arguments make one error that names both."""
-    told = Agent(world).refused(action="purge", limit="many")
+    told = Agent(world).error(action="purge", limit="many")
 
     assert "action" in told
     assert "limit" in told
@@ -166,7 +166,7 @@ def test_keys_come_as_a_list_or_with_commas(world, keys):
     """`keys` is a list or words with commas between; a whole path or a name in it will do."""
     agent = agent_after_scan(world)
 
-    told = agent.told(action="show", entry="00000003", keys=keys, session=SESSION)
+    told = agent.answer(action="show", entry="00000003", keys=keys, session=SESSION)
 
     assert list(told["content"]) == ["message.content.0.text"]
 
@@ -175,14 +175,14 @@ def test_another_name_of_restore_is_understood(world):
     """The action may be called `restore_remote`, too."""
     agent = agent_after_scan(world)
 
-    assert agent.told(action="restore_remote", entry="00000003", session=SESSION)["restored"]
+    assert agent.answer(action="restore_remote", entry="00000003", session=SESSION)["restored"]
 
 
 def test_arguments_given_as_nothing_are_not_given(world):
     """Hosts that name every argument may give null for what is not meant."""
     agent = agent_after_scan(world)
 
-    told = agent.told(
+    told = agent.answer(
         action="show", entry="00000003", entry_id=None, session=SESSION, keys=None, value=None,
         limit=None, offset=None,
     )  # fmt: skip
@@ -199,7 +199,7 @@ def test_a_bug_of_ours_is_told_without_what_it_was_about(world, monkeypatch):
 
     monkeypatch.setattr(formatting, "fitted", breaks)
 
-    words = agent.refused(action="show", entry="00000003", session=SESSION)
+    words = agent.error(action="show", entry="00000003", session=SESSION)
 
     assert words.startswith("unexpected: ValueError at test_answering.py:")
     assert VALUE[:20] not in words
@@ -213,7 +213,7 @@ def test_a_value_beyond_the_limit_comes_as_its_two_ends(world):
     agent = agent_after_scan(world)
     data = VALUE.encode()
 
-    told = agent.told(action="show", entry="00000003", session=SESSION, limit=101)
+    told = agent.answer(action="show", entry="00000003", session=SESSION, limit=101)
     ends = told["content"]["message.content.0.text"]
 
     start, end = ends["left_out"]
@@ -229,7 +229,7 @@ def test_pages_put_together_are_the_value(world, limit):
     agent = agent_after_scan(world, text="ä😀b" * 200)
     text, offset, pages = "", 0, 0
     while offset is not None:
-        told = agent.told(
+        told = agent.answer(
             action="show", entry="00000003", session=SESSION, limit=limit, offset=offset
         )
         page = told["content"]["message.content.0.text"]
@@ -248,7 +248,7 @@ def test_a_restore_in_pages_wants_one_value(world):
     agent = agent_with_two_values(world, VALUE + "more")
 
     before = file_identity(agent.path)
-    told = agent.refused(action="restore", entry="00000003", session=SESSION, offset=0)
+    told = agent.error(action="restore", entry="00000003", session=SESSION, offset=0)
 
     assert "message.details.aggregated" in told
     assert file_identity(agent.path) == before
@@ -261,9 +261,9 @@ def test_a_value_that_stands_twice_is_given_once(world):
     first, copy = "message.content.0.text", "message.details.aggregated"
     before = append_open_call(agent, {"action": "restore", "entry": "00000003"})
 
-    shown = agent.told(action="show", entry="00000003", session=SESSION)
-    paged = agent.told(action="show", entry="00000003", session=SESSION, offset=0, limit=10)
-    told = agent.told(action="restore", entry="00000003")
+    shown = agent.answer(action="show", entry="00000003", session=SESSION)
+    paged = agent.answer(action="show", entry="00000003", session=SESSION, offset=0, limit=10)
+    told = agent.answer(action="restore", entry="00000003")
 
     assert before
     assert shown["content"] == told["content"] == {first: VALUE}
@@ -277,7 +277,7 @@ def test_a_copy_that_is_asked_for_alone_is_the_value(world):
     """Named by its key, the second of two equal values is given in full."""
     agent = agent_with_two_values(world)
 
-    told = agent.told(action="show", entry="00000003", session=SESSION, keys="aggregated")
+    told = agent.answer(action="show", entry="00000003", session=SESSION, keys="aggregated")
 
     assert told["content"] == {"message.details.aggregated": VALUE}
     assert "same_as" not in told
@@ -286,18 +286,18 @@ def test_a_copy_that_is_asked_for_alone_is_the_value(world):
 def test_the_first_of_equal_values_is_the_one_that_the_model_had(world):
     """Where details stand before the content in a line, the content is what is given."""
     agent = Agent(world)
-    agent.talk.user()
-    agent.talk.call()
-    agent.talk.result(VALUE, details={"aggregated": VALUE})
-    message = agent.talk.lines[-1]["message"]
-    agent.talk.lines[-1]["message"] = {"details": message.pop("details"), **message}
-    agent.talk.assistant()
+    agent.conversation.user()
+    agent.conversation.call()
+    agent.conversation.result(VALUE, details={"aggregated": VALUE})
+    message = agent.conversation.lines[-1]["message"]
+    agent.conversation.lines[-1]["message"] = {"details": message.pop("details"), **message}
+    agent.conversation.assistant()
     for _ in range(3):
-        agent.talk.turn("short")
+        agent.conversation.turn("short")
     agent.write()
     world.scan()
 
-    told = agent.told(action="show", entry="00000003", session=SESSION)
+    told = agent.answer(action="show", entry="00000003", session=SESSION)
 
     assert told["content"] == {"message.content.0.text": VALUE}
     assert told["same_as"] == {"message.details.aggregated": "message.content.0.text"}
@@ -307,13 +307,15 @@ def test_half_a_character_survives_the_way(world):
     """A lone surrogate, which truncated output contains, arrives as what it is."""
     agent = Agent(world)
     value = "cut in two \ud83d" + "x" * 900
-    agent.talk.turn("PLACE")
+    agent.conversation.turn("PLACE")
     for _ in range(3):
-        agent.talk.turn("short")
-    agent.path.write_bytes(agent.talk.bytes().replace(b'"PLACE"', json.dumps(value).encode()))
+        agent.conversation.turn("short")
+    agent.path.write_bytes(
+        agent.conversation.bytes().replace(b'"PLACE"', json.dumps(value).encode())
+    )
     os.utime(agent.path, (time.time() - 3600,) * 2)
     world.scan()
 
-    told = agent.told(action="show", entry="00000003", session=SESSION)
+    told = agent.answer(action="show", entry="00000003", session=SESSION)
 
     assert told["content"] == {"message.content.0.text": value}

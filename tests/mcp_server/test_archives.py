@@ -14,7 +14,9 @@ def agent(world):
     """Give an agent whose first two of four turns are archived."""
     world.clock = Clock()
     one = Agent(world)
-    one.ends = [add_long_turn(one.talk, answer=f"Number {number} is done.") for number in range(4)]
+    one.ends = [
+        add_long_turn(one.conversation, answer=f"Number {number} is done.") for number in range(4)
+    ]
     one.write()
     report = world.scan(archive={"enabled": True})
     assert len(report.sessions[0].plan.archives) == 2
@@ -25,17 +27,17 @@ def test_show_gives_the_turn_and_the_list_of_its_calls(agent):
     """An archive's id leads to all of its turn, as the agent wrote it, and to its calls."""
     prompt, closing = agent.ends[0]
 
-    told = agent.told(action="show", entry=closing, session=SESSION)
+    told = agent.answer(action="show", entry=closing, session=SESSION)
 
     lines = [json.loads(line) for line in told["content"]["turn"].splitlines()]
-    assert lines == agent.talk.lines[1:13]
+    assert lines == agent.conversation.lines[1:13]
     assert (lines[0]["id"], lines[-1]["id"]) == (prompt, closing)
     assert [one.split(" [")[0] for one in told["index"]] == [f"{n}. exec" for n in range(1, 6)]
 
 
 def test_get_context_lists_archives_apart_from_values(agent):
     """Archives come newest first, and no part of one is told as an extracted value."""
-    told = agent.told(action="get_context", session=SESSION)
+    told = agent.answer(action="get_context", session=SESSION)
 
     assert [one["entry_id"] for one in told["archives"]] == [agent.ends[1][1], agent.ends[0][1]]
     assert {one["path"] for one in told["extracted"]} == {"message.content.0.text"}
@@ -44,8 +46,8 @@ def test_get_context_lists_archives_apart_from_values(agent):
 
 def test_search_finds_what_was_cut_out_and_what_stands(agent):
     """A text is found in held values and in the session, whatever its case."""
-    held = agent.told(action="search", text="X" * 50, session=SESSION)["hits"]
-    here = agent.told(action="search", text="NUMBER 3 IS", session=SESSION)["hits"]
+    held = agent.answer(action="search", text="X" * 50, session=SESSION)["hits"]
+    here = agent.answer(action="search", text="NUMBER 3 IS", session=SESSION)["hits"]
 
     assert {one["held"] for one in held} == {True, False}
     assert [(one["entry_id"], one["held"], one["offset"]) for one in here] == [
@@ -56,17 +58,17 @@ def test_search_finds_what_was_cut_out_and_what_stands(agent):
 def test_a_done_turn_is_archived_into_its_note_once_it_is_idle(world, agent):
     """What an agent says of a finished task is the outcome of its turn, small and new as it is."""
     call = {"action": "done", "note": "the small thing is done"}
-    agent.talk.user("a small thing")
-    agent.talk.call(call="small")
-    agent.talk.result("y" * 3000, call="small")
-    agent.talk.call("brainsurgeon__purge_control", call, call="done")
-    agent.append(since=len(agent.talk.lines) - 4)
+    agent.conversation.user("a small thing")
+    agent.conversation.call(call="small")
+    agent.conversation.result("y" * 3000, call="small")
+    agent.conversation.call("brainsurgeon__purge_control", call, call="done")
+    agent.append(since=len(agent.conversation.lines) - 4)
 
-    told = agent.told(**call, session=SESSION)
+    told = agent.answer(**call, session=SESSION)
     assert told["noted"] is True
-    agent.talk.result(json.dumps(told), "brainsurgeon__purge_control", call="done")
-    closing = agent.talk.assistant("There you are.")
-    agent.append(since=len(agent.talk.lines) - 2)
+    agent.conversation.result(json.dumps(told), "brainsurgeon__purge_control", call="done")
+    closing = agent.conversation.assistant("There you are.")
+    agent.append(since=len(agent.conversation.lines) - 2)
     world.scan()
 
     (text,) = text_blocks(agent.path.read_bytes(), closing)
@@ -78,4 +80,4 @@ def test_a_done_turn_is_archived_into_its_note_once_it_is_idle(world, agent):
 )
 def test_a_call_without_its_words_is_refused(agent, arguments, words):
     """`done` wants a note, and `search` a text."""
-    assert agent.refused(**arguments, session=SESSION).startswith(words)
+    assert agent.error(**arguments, session=SESSION).startswith(words)

@@ -65,7 +65,7 @@ def test_a_session_asks_for_the_evidence_of_its_sub_agent(agent):
 @pytest.mark.parametrize("given", [{}, {"session": OTHER}])
 def test_no_caller_that_is_unknown_is_told_to_name_a_session(agent, given):
     """A name would not say who calls: the error names the command instead."""
-    told = agent.refused(action="evidence", **given)
+    told = agent.error(action="evidence", **given)
 
     assert "unknown which session makes this call" in told
     assert "brainsurgeon evidence SESSION" in told
@@ -99,7 +99,7 @@ def test_no_other_session_gives_its_evidence(agent):
 def test_a_sub_agent_does_not_see_the_session_that_started_it(agent):
     """The right goes one way only."""
     child = Agent(agent.world, session=OTHER)
-    child.talk.lines = [json.loads(line) for line in child.path.read_bytes().splitlines()]
+    child.conversation.lines = [json.loads(line) for line in child.path.read_bytes().splitlines()]
 
     assert evidence(child, session=SESSION) == (True, NOT_HERE)
     assert not evidence(child)[0]

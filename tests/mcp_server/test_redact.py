@@ -67,7 +67,7 @@ def test_the_whole_circle_of_a_restore_by_the_tool(world):
 
     world.clock = time.time
     second = append_open_call(agent, CALL)
-    told = agent.told(**CALL)
+    told = agent.answer(**CALL)
     assert told["previous_restored_at"] == entries["00000003"]["_restored"]
     assert "_extractable: false" in told["suggestion"]
     append_answer(agent, second, json.dumps(told, ensure_ascii=False))
@@ -82,14 +82,14 @@ def test_asking_twice_in_a_turn_is_redacted_twice(world):
     agent = agent_after_scan(world)
     before = append_open_call(agent, {**CALL, "limit": 100})
     _, first = agent.call(**CALL, limit=100)
-    since = len(agent.talk.lines)
-    agent.talk.result(first, "purge_control", call=f"call_{before}", ident="answer1")
-    agent.talk.call("purge_control", {**CALL, "offset": 50}, call="again", ident="call2")
+    since = len(agent.conversation.lines)
+    agent.conversation.result(first, "purge_control", call=f"call_{before}", ident="answer1")
+    agent.conversation.call("purge_control", {**CALL, "offset": 50}, call="again", ident="call2")
     agent.append(since=since)
     _, second = agent.call(**CALL, offset=50)
-    since = len(agent.talk.lines)
-    agent.talk.result(second, "purge_control", call="again", ident="answer2")
-    agent.talk.assistant("thanks", ident="thanks")
+    since = len(agent.conversation.lines)
+    agent.conversation.result(second, "purge_control", call="again", ident="answer2")
+    agent.conversation.assistant("thanks", ident="thanks")
     agent.append(since=since)
     os.utime(agent.path, (time.time() - 3600,) * 2)
 
@@ -105,12 +105,13 @@ def test_a_foreign_tool_of_that_name_is_untouched(world):
     """A tool of somebody else that is called restore, with our arguments, keeps what it said."""
     agent = agent_after_scan(world)
     before = append_open_call(agent, CALL, name="restore")
-    agent.talk.result("restored from the backup tape " * 5, "restore", call=f"call_{before}",
-                      ident="foreign")  # fmt: skip
-    agent.talk.assistant("fine", ident="fine")
-    agent.append(since=len(agent.talk.lines) - 2)
+    agent.conversation.result(
+        "restored from the backup tape " * 5, "restore", call=f"call_{before}", ident="foreign"
+    )
+    agent.conversation.assistant("fine", ident="fine")
+    agent.append(since=len(agent.conversation.lines) - 2)
     os.utime(agent.path, (time.time() - 3600,) * 2)
-    agent.told(**CALL, session=SESSION)
+    agent.answer(**CALL, session=SESSION)
 
     world.scan()
 
@@ -128,10 +129,10 @@ def test_an_answer_is_found_inside_a_longer_output(world, form, before, after):
     asked = append_open_call(agent, command, name="exec")
     said = program_for(world)("restore", "00000003", *(["--json"] if form == "json" else []))
     output = before + said.stdout.decode().rstrip() + "\n" + after
-    since = len(agent.talk.lines)
-    agent.talk.result(output, "exec", call=f"call_{asked}", ident="answer",
+    since = len(agent.conversation.lines)
+    agent.conversation.result(output, "exec", call=f"call_{asked}", ident="answer",
                       details={"aggregated": output + "\n", "cwd": "/w"})  # fmt: skip
-    agent.talk.assistant("so it is", ident="end")
+    agent.conversation.assistant("so it is", ident="end")
     agent.append(since=since)
     os.utime(agent.path, (time.time() + 1,) * 2)
     world.clock = lambda: time.time() + 3600
@@ -191,8 +192,8 @@ def test_several_answers_in_one_output_are_each_shortened(world):
 def test_every_answer_has_an_id_of_its_own(world):
     """In text and in JSON, pending or not, an answer carries an id that no other has."""
     agent = agent_after_scan(world)
-    told = agent.told(**CALL, session=SESSION)
-    again = agent.told(action="restore", entry="00000007", session=SESSION)
+    told = agent.answer(**CALL, session=SESSION)
+    again = agent.answer(action="restore", entry="00000007", session=SESSION)
     said = program_for(world)("restore", "0000000b", "--session", f"main/{SESSION}").stdout.decode()
 
     ids = {told["answer_id"], again["answer_id"], *re.findall(r"answer ([0-9a-f]{16})", said)}
@@ -203,16 +204,16 @@ def test_every_answer_has_an_id_of_its_own(world):
 def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows):
     """A person's restore during a run is no call of the agent's: its request ends with the turn."""
     agent = agent_after_scan(world)
-    agent.talk.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
-    since = len(agent.talk.lines)
-    agent.talk.user("do something long")
+    agent.conversation.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
+    since = len(agent.conversation.lines)
+    agent.conversation.user("do something long")
     agent.append(since=since)
     if not turn_follows:
         os.utime(agent.path, (time.time() - 60,) * 2)
     program_for(world, abandoned_after_seconds=120)("restore", "00000003")
     assert [one[0] for one in open_requests(world)] == ["restore", "redact"]
     if turn_follows:
-        agent.talk.assistant("done")
+        agent.conversation.assistant("done")
         agent.append(since=since + 1)
         os.utime(agent.path, (time.time() + 1,) * 2)
 
@@ -254,7 +255,7 @@ def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
 def test_an_answer_about_what_stands_already_is_redacted_too(world):
     """Asked in a turn for what was restored long before, the call is shortened like any other."""
     agent = agent_after_scan(world)
-    agent.told(**CALL, session=SESSION)
+    agent.answer(**CALL, session=SESSION)
     world.clock = lambda: time.time() + 60
     world.scan()
     before = append_open_call(agent, CALL)
@@ -397,26 +398,26 @@ def test_ids_that_begin_alike_are_not_mixed_up(world):
     agent = Agent(world)
     ids = ["i" * 200 + end for end in "ab"]
     for ident in ids:
-        agent.talk.user()
-        agent.talk.call()
-        agent.talk.result(f"of {ident[-1]} " * 200, ident=ident)
-        agent.talk.assistant()
+        agent.conversation.user()
+        agent.conversation.call()
+        agent.conversation.result(f"of {ident[-1]} " * 200, ident=ident)
+        agent.conversation.assistant()
     for _ in range(2):
-        agent.talk.turn("short")
+        agent.conversation.turn("short")
     agent.write()
     world.scan()
     calls = [{"action": "restore", "entry": ident} for ident in ids]
     before = append_open_call(agent, calls[0])
-    agent.talk.lines[-1]["message"]["content"].append(
+    agent.conversation.lines[-1]["message"]["content"].append(
         {"type": "toolCall", "id": "second", "name": "x", "arguments": calls[1]}
     )
     said = agent.path.read_bytes().splitlines(keepends=True)[:-1]
-    agent.path.write_bytes(b"".join(said) + dump(agent.talk.lines[-1]))
+    agent.path.write_bytes(b"".join(said) + dump(agent.conversation.lines[-1]))
     texts = [agent.call(**call)[1] for call in calls]
-    since = len(agent.talk.lines)
-    agent.talk.result(texts[0], call=f"call_{before}", ident="r1")
-    agent.talk.result(texts[1], call="second", ident="r2")
-    agent.talk.assistant(ident="end")
+    since = len(agent.conversation.lines)
+    agent.conversation.result(texts[0], call=f"call_{before}", ident="r1")
+    agent.conversation.result(texts[1], call="second", ident="r2")
+    agent.conversation.assistant(ident="end")
     agent.append(since=since)
     os.utime(agent.path, (time.time() - 3600,) * 2)
 
@@ -432,17 +433,17 @@ def test_a_fork_sees_nothing_that_its_parent_said_later(world):
     parent = agent_after_scan(world)
     fork = Agent(world, session=OTHER)
     inherited = list(map(json.loads, parent.path.read_bytes().splitlines()))[:5]
-    fork.talk.lines = [{**inherited[0], "id": OTHER, "parentSession": str(parent.path)}]
-    fork.talk.lines += inherited[1:]
+    fork.conversation.lines = [{**inherited[0], "id": OTHER, "parentSession": str(parent.path)}]
+    fork.conversation.lines += inherited[1:]
     fork.write()
     world.scan()
     fork.scope = Scope("main", str(fork.path))
 
-    assert fork.told(action="show", entry="00000003")["content"] == {
+    assert fork.answer(action="show", entry="00000003")["content"] == {
         "message.content.0.text": VALUE
     }
     assert b"[[extracted-00000007]]" in parent.path.read_bytes()
-    assert fork.refused(action="show", entry="00000007") == NOT_HERE
+    assert fork.error(action="show", entry="00000007") == NOT_HERE
 
 
 def _expire_details(world):
@@ -458,7 +459,7 @@ def test_of_an_entry_what_is_left_is_shown_what_is_gone_named(world):
     agent = agent_with_two_values(world, VALUE + "more")
     _expire_details(world)
 
-    told = agent.told(action="show", entry="00000003", session=SESSION)
+    told = agent.answer(action="show", entry="00000003", session=SESSION)
 
     assert told["content"] == {"message.content.0.text": VALUE}
     assert told["missed"] == ["message.details.aggregated: expired"]
@@ -469,7 +470,7 @@ def test_the_values_end_the_answer_to_a_restore(world):
     agent = agent_with_two_values(world, VALUE + "more")
     _expire_details(world)
 
-    told = agent.told(action="restore", entry="00000003", session=SESSION)
+    told = agent.answer(action="restore", entry="00000003", session=SESSION)
 
     assert list(told)[-2:] == ["missed", "content"]
 
@@ -479,12 +480,12 @@ def test_a_pin_where_the_file_is_gone_says_so(world):
     agent = agent_after_scan(world)
     agent.path.unlink()
 
-    words = agent.refused(action="set_extractable", entry="00000003", value=False, session=SESSION)
+    words = agent.error(action="set_extractable", entry="00000003", value=False, session=SESSION)
 
     assert "its file is gone" in words
     assert "the action `show`" in words
     assert "brainsurgeon show" not in words
-    assert agent.told(action="show", entry="00000003", session=SESSION)
+    assert agent.answer(action="show", entry="00000003", session=SESSION)
 
 
 def test_errors_speak_of_actions_and_arguments(world):
@@ -494,9 +495,9 @@ def test_errors_speak_of_actions_and_arguments(world):
     agent.path.write_bytes(agent.path.read_bytes().replace(placeholder, other))
     os.utime(agent.path, (time.time() - 3600,) * 2)
 
-    changed = agent.refused(**CALL, session=SESSION)
+    changed = agent.error(**CALL, session=SESSION)
     agent_after_scan(world, "main", OTHER)
-    twice = agent.refused(action="show", entry="00000003")
+    twice = agent.error(action="show", entry="00000003")
 
     assert "the action `show` still" in changed
     assert "give `session`" in twice
@@ -510,7 +511,7 @@ def test_an_entry_may_be_pasted_with_what_stood_around_it(world, named):
     """Spaces, back quotes and quotes around an id or a placeholder do not matter."""
     agent = agent_after_scan(world)
 
-    told = agent.told(action="show", entry=named, entry_id=named, session=SESSION)
+    told = agent.answer(action="show", entry=named, entry_id=named, session=SESSION)
 
     assert told["entry_id"] == "00000003"
 
@@ -526,8 +527,8 @@ def test_a_migrated_agent_still_gets_its_values(world):
     connection.close()
     agent.path.unlink()
 
-    listed = agent.told(action="get_context", session=SESSION)
-    shown = agent.told(action="show", entry="00000003", session=SESSION)
+    listed = agent.answer(action="get_context", session=SESSION)
+    shown = agent.answer(action="show", entry="00000003", session=SESSION)
 
     assert listed["state"] == "its file is gone"
     assert listed["extracted_total"] == 3

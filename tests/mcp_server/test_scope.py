@@ -24,30 +24,30 @@ def test_unknown_foreign_and_expired_are_one_answer(world):
     """An id of nobody, of another agent and of an expired value, and unknown sessions: one text."""
     agent = agent_after_scan(world)
     foreign = Agent(world, "other", OTHER)
-    foreign.talk.turn("short")
+    foreign.conversation.turn("short")
     for number in range(8):
-        foreign.talk.turn(f"secret of the other {number} " * 50)
+        foreign.conversation.turn(f"secret of the other {number} " * 50)
     foreign.write()
     world.scan()
     foreign_only = "0000001f"
     assert f"[[extracted-{foreign_only}]]".encode() in foreign.path.read_bytes()
     before = foreign.path.read_bytes()
     answers = {
-        agent.refused(action="show", entry="ffffffff", session=SESSION),
-        agent.refused(action="show", entry=foreign_only, session=SESSION),
-        agent.refused(action="restore", entry=foreign_only, session=SESSION),
-        agent.refused(action="set_extractable", entry=foreign_only, value=True, session=SESSION),
-        agent.refused(action="show", entry="00000003", session=OTHER),
-        agent.refused(action="show", entry="00000003", session=f"other/{OTHER}"),
-        agent.refused(action="show", entry="00000003", session=str(foreign.path)),
-        agent.refused(action="get_context", session="nobody"),
-        agent.refused(action="get_context", session=OTHER),
-        agent.refused(action="set_extractable", entry="ffffffff", value=False, session=SESSION),
-        agent.refused(action="set_extractable", entry="00000003", value=False, session=OTHER),
+        agent.error(action="show", entry="ffffffff", session=SESSION),
+        agent.error(action="show", entry=foreign_only, session=SESSION),
+        agent.error(action="restore", entry=foreign_only, session=SESSION),
+        agent.error(action="set_extractable", entry=foreign_only, value=True, session=SESSION),
+        agent.error(action="show", entry="00000003", session=OTHER),
+        agent.error(action="show", entry="00000003", session=f"other/{OTHER}"),
+        agent.error(action="show", entry="00000003", session=str(foreign.path)),
+        agent.error(action="get_context", session="nobody"),
+        agent.error(action="get_context", session=OTHER),
+        agent.error(action="set_extractable", entry="ffffffff", value=False, session=SESSION),
+        agent.error(action="set_extractable", entry="00000003", value=False, session=OTHER),
     }
     expired(world, agent)
     for action in ("show", "restore"):
-        answers.add(agent.refused(action=action, entry="00000003", session=SESSION))
+        answers.add(agent.error(action=action, entry="00000003", session=SESSION))
 
     assert answers == {NOT_HERE}
     assert foreign.path.read_bytes() == before
@@ -60,11 +60,11 @@ def test_two_agents_never_see_each_other(world):
     two = agent_after_scan(world, "other", OTHER, text="of the second " * 100)
 
     for agent, own, foreign in ((one, SESSION, OTHER), (two, OTHER, SESSION)):
-        told = agent.told(action="show", entry="00000003", session=own)
+        told = agent.answer(action="show", entry="00000003", session=own)
         assert ("first" in str(told)) == (agent is one)
-        assert own in agent.told(action="show", entry="00000003")["session"]
-        assert foreign not in str(agent.told(action="get_context"))
-        assert foreign not in str(agent.told(action="get_context", session=own))
+        assert own in agent.answer(action="show", entry="00000003")["session"]
+        assert foreign not in str(agent.answer(action="get_context"))
+        assert foreign not in str(agent.answer(action="get_context", session=own))
 
 
 def test_whatever_an_agent_asks_for_it_gets_no_value_of_another(world):
@@ -72,7 +72,7 @@ def test_whatever_an_agent_asks_for_it_gets_no_value_of_another(world):
     agent = agent_after_scan(world)
     foreign = Agent(world, "other", OTHER)
     for number in range(8):
-        foreign.talk.turn(f"secret of the other {number} " * 50)
+        foreign.conversation.turn(f"secret of the other {number} " * 50)
     foreign.write()
     world.scan()
     ids = [f"{number:08x}" for number in range(3, 37, 2)]
@@ -114,16 +114,16 @@ def test_one_agent_name_below_two_roots_is_never_mixed(world):
     two = Agent(world, session=OTHER)
     two.path = elsewhere / "main" / "sessions" / f"{OTHER}.jsonl"
     two.path.parent.mkdir(parents=True)
-    two.talk.turn("of the second " * 100)
-    two.talk.turn()
+    two.conversation.turn("of the second " * 100)
+    two.conversation.turn()
     two.write()
     world.scan(roots=roots)
     one.settings = {"roots": roots}
 
-    assert one.refused(action="show", entry="00000003", session=SESSION) == NOT_HERE
+    assert one.error(action="show", entry="00000003", session=SESSION) == NOT_HERE
     one.scope = Scope(str(world.root / "main"))
-    assert "first" in str(one.told(action="show", entry="00000003", session=SESSION))
-    assert one.refused(action="show", entry="00000003", session=OTHER) == NOT_HERE
+    assert "first" in str(one.answer(action="show", entry="00000003", session=SESSION))
+    assert one.error(action="show", entry="00000003", session=OTHER) == NOT_HERE
 
 
 def test_a_server_for_one_session_gives_only_that(world):
@@ -132,9 +132,9 @@ def test_a_server_for_one_session_gives_only_that(world):
     two = agent_after_scan(world, "main", OTHER, text="of the second " * 100)
     two.scope = Scope("main", str(two.path))
 
-    assert "second" in str(two.told(action="show", entry="00000003"))
-    assert "second" in str(two.told(action="show", entry="00000003", session=OTHER[:4]))
-    assert two.refused(action="show", entry="00000003", session=SESSION) == NOT_HERE
+    assert "second" in str(two.answer(action="show", entry="00000003"))
+    assert "second" in str(two.answer(action="show", entry="00000003", session=OTHER[:4]))
+    assert two.error(action="show", entry="00000003", session=SESSION) == NOT_HERE
 
 
 def test_the_session_is_the_one_whose_open_turn_holds_the_call(world):
@@ -143,10 +143,10 @@ def test_the_session_is_the_one_whose_open_turn_holds_the_call(world):
     two = agent_after_scan(world, "main", OTHER, text="of the second " * 100)
     call = {"action": "show", "entry": "00000003"}
 
-    assert SESSION in two.refused(**call)
+    assert SESSION in two.error(**call)
     append_open_call(two, call)
 
-    assert "second" in str(two.told(**call))
+    assert "second" in str(two.answer(**call))
 
 
 def test_where_no_session_can_be_told_candidates_are_listed(world):
@@ -157,7 +157,7 @@ def test_where_no_session_can_be_told_candidates_are_listed(world):
     for agent in (one, two):
         append_open_call(agent, call)
 
-    words = one.refused(**call)
+    words = one.error(**call)
 
     assert f"main/{SESSION}" in words
     assert f"main/{OTHER}" in words
@@ -168,27 +168,27 @@ def test_an_entry_of_one_session_needs_no_name_of_it(world):
     """Without an open turn the one session that holds the entry is meant, of whatever action."""
     one = agent_after_scan(world, "main", SESSION)
     two = Agent(world, "main", OTHER)
-    two.talk.user(ident="only-here")
-    two.talk.turn("short")
+    two.conversation.user(ident="only-here")
+    two.conversation.turn("short")
     two.write()
     world.scan()
 
-    assert SESSION in one.told(action="show", entry="00000003")["session"]
-    assert OTHER in one.told(action="set_extractable", entry="only-here", value=False)["session"]
-    assert one.told(action="restore", entry="[[extracted-00000003]]")["restored"]
-    assert one.refused(action="show", entry="ffffffff") == NOT_HERE
-    assert one.refused(action="set_extractable", entry="ffffffff", value=False) == NOT_HERE
+    assert SESSION in one.answer(action="show", entry="00000003")["session"]
+    assert OTHER in one.answer(action="set_extractable", entry="only-here", value=False)["session"]
+    assert one.answer(action="restore", entry="[[extracted-00000003]]")["restored"]
+    assert one.error(action="show", entry="ffffffff") == NOT_HERE
+    assert one.error(action="set_extractable", entry="ffffffff", value=False) == NOT_HERE
 
 
 def test_the_only_session_is_looked_at_without_being_named(world):
     """`get_context` and `search` take the only one there is; `done` closes no turn on a guess."""
     agent = agent_after_scan(world)
 
-    assert agent.told(action="get_context")["session"] == f"main/{SESSION}"
-    assert agent.told(action="search", text="first")["hits"]
-    assert SESSION in agent.refused(action="done", note="all of it")
+    assert agent.answer(action="get_context")["session"] == f"main/{SESSION}"
+    assert agent.answer(action="search", text="first")["hits"]
+    assert SESSION in agent.error(action="done", note="all of it")
     agent_after_scan(world, "main", OTHER)
-    assert OTHER in agent.refused(action="get_context")
+    assert OTHER in agent.error(action="get_context")
 
 
 def test_a_session_without_the_entry_means_the_one_that_has_it(world):
@@ -197,13 +197,13 @@ def test_a_session_without_the_entry_means_the_one_that_has_it(world):
     agent_after_scan(world, "other", text="of the other " * 100)
     anew = Agent(world, "main", OTHER)
     anew.scope = Scope()
-    anew.talk.user(ident="a-question")
-    anew.talk.assistant(ident="an-answer")
+    anew.conversation.user(ident="a-question")
+    anew.conversation.assistant(ident="an-answer")
     anew.write()
     for action in ("show", "restore"):
         call = {"action": action, "entry": "[[extracted-00000003]]"}
         append_open_call(anew, call)
-        told = anew.told(**call)
+        told = anew.answer(**call)
 
         assert told["session"] == f"main/{SESSION}"
         assert "the first result" in str(told)
@@ -214,11 +214,11 @@ def test_only_those_that_hold_the_entry_are_candidates(world):
     for session in (SESSION, OTHER):
         agent = agent_after_scan(world, "main", session)
     third = Agent(world, "main", "33333333-0000-4000-8000-000000000003")
-    third.talk.turn("short")
+    third.conversation.turn("short")
     third.write()
     world.scan()
 
-    words = agent.refused(action="show", entry="00000003")
+    words = agent.error(action="show", entry="00000003")
 
     assert SESSION in words
     assert OTHER in words

@@ -8,12 +8,12 @@ import pytest
 from brainsurgeon.errors import BusyError, StoppedError
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.rewrite.recover import TOGETHER, waiting
+from brainsurgeon.rewrite.recover import TOGETHER
 from brainsurgeon.sessions import exchange, leases
 from brainsurgeon.store import Store
 from brainsurgeon.store.extractions import Blobs
 from building.processes import wait_until
-from building.world import LONG_AGO, Conversation, fork, sql
+from building.world import LONG_AGO, Conversation, fork, open_rewrites, sql
 
 # Of a commit: the journal twice, the directory twice, the database.
 SYNCS = 5
@@ -66,7 +66,7 @@ def test_a_session_costs_few_syncs_where_many_are_cut(world, paths, costs):
     assert report.sessions_changed == len(paths)
     assert syncs <= MOST * len(paths)
     assert world.leftovers() == []
-    assert waiting(world.store) == []
+    assert open_rewrites(world) == []
 
 
 def test_sessions_are_told_in_the_order_of_the_walk(world, paths):
@@ -86,13 +86,13 @@ def test_one_that_is_held_open_leaves_the_others_alone(
     before = paths[3].read_bytes()
     if meanwhile:
         monkeypatch.setattr(exchange, "check_closed", lambda _: None)
-    other_process.ask(f"globals().update(fd=os.open({str(paths[3])!r}, os.O_RDONLY))")
+    other_process.evaluate(f"globals().update(fd=os.open({str(paths[3])!r}, os.O_RDONLY))")
     report = world.scan(keep_recent=0)
 
     assert outcomes(report).pop(paths[3].name) == "deferred"
     assert report.sessions_changed == len(paths) - 1
     assert paths[3].read_bytes() == before
-    assert waiting(world.store) == []
+    assert open_rewrites(world) == []
 
 
 def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, other_process, monkeypatch):
@@ -109,7 +109,7 @@ def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, other_process, 
         if other == paths[2].name and not opening:  # a look into the file would break the lease
             opening.append(other)
             held = leased[-1]
-            other_process.say(
+            other_process.send(
                 f"globals().update(fd=os.open({str(paths[2])!r}, os.O_WRONLY | os.O_APPEND))",
                 f"os.write(fd, {late!r})", "os.close(fd)",
             )  # fmt: skip
@@ -142,7 +142,7 @@ def test_what_goes_wrong_with_one_is_not_the_others(world, paths, monkeypatch):
     assert outcomes(report).pop(paths[0].name) == "deferred"
     assert report.sessions_changed == len(paths) - 1
     assert PLACEHOLDER not in paths[0].read_bytes()
-    assert waiting(world.store) == []
+    assert open_rewrites(world) == []
 
 
 def test_a_session_that_another_of_us_holds_is_waited_for_alone(world, paths, monkeypatch):
@@ -180,7 +180,7 @@ def test_a_run_that_is_stopped_leaves_what_waits_as_it_was(world, paths):
     assert report.stopped
     assert [path.read_bytes() for path in paths] == before
     assert world.leftovers() == []
-    assert waiting(world.store) == []
+    assert open_rewrites(world) == []
 
 
 def test_a_fork_is_changed_with_its_session_whose_value_is_cut_anew(world):

@@ -12,7 +12,6 @@ import time
 import pytest
 
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.recover import waiting
 from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from brainsurgeon.sessions.retire import FilePair
@@ -33,7 +32,7 @@ from building.exchange import (
     retire_old_file,
 )
 from building.processes import wait_until
-from building.world import write_two_turns
+from building.world import open_rewrites, write_two_turns
 
 NEXT = b'{"id":5,"next":true}\n'
 # The whole history as an agent writes it from memory, of another length than ours.
@@ -87,7 +86,7 @@ def test_a_line_survives_a_failure_on_the_way_back(
     with pytest.raises(OSError, match=r"I/O|full"):
         replace(session)
     for _ in range(3):
-        second_process.hear()
+        second_process.receive()
 
     assert NEXT in everything(path)
 
@@ -117,8 +116,8 @@ def test_a_line_survives_an_interrupt_on_the_way_back(
     monkeypatch.setattr(leases, "exchange", exchanging)
     with pytest.raises(KeyboardInterrupt):
         replace(session)
-    second_process.hear()
-    second_process.ask(SAY_NEXT)
+    second_process.receive()
+    second_process.evaluate(SAY_NEXT)
 
     assert NEXT in everything(path)
 
@@ -171,10 +170,10 @@ def test_a_history_in_the_new_file_wins_though_the_old_grew(
         certain = wait(descriptor, deadline)
         if race.exchanges == 2:
             monkeypatch.setattr(retire, "_wait_until_closed", wait)
-            other_process.hear()
+            other_process.receive()
             time.sleep(0.02)
-            other_process.ask(SAY_NEXT)
-            other_process.ask("os.close(fd)")
+            other_process.evaluate(SAY_NEXT)
+            other_process.evaluate("os.close(fd)")
         return certain
 
     monkeypatch.setattr(retire, "_wait_until_closed", waiting_once)
@@ -190,7 +189,7 @@ def test_who_had_found_the_new_file_when_it_went_is_waited_for(
 ):
     """An opener between looking the name up and opening writes into a file that is kept."""
     race.before = lambda: race.opens(other_process, session.descriptor, path, APPEND)
-    race.after = lambda: second_process.ask(
+    race.after = lambda: second_process.evaluate(
         f"globals().update(found=os.open({str(path)!r}, os.O_PATH))"
     )
     swap = leases.exchange
@@ -198,7 +197,7 @@ def test_who_had_found_the_new_file_when_it_went_is_waited_for(
     def exchanging(*both):
         swap(*both)
         if race.exchanges == 2:
-            second_process.say(
+            second_process.send(
                 "(time.sleep(0.003), globals().update(fd=os.open(f'/proc/self/fd/{found}',"
                 f" os.O_WRONLY | os.O_APPEND)), {SAY_NEXT}, os.close(fd))"
             )
@@ -214,7 +213,7 @@ def test_who_had_found_the_new_file_when_it_went_is_waited_for(
     monkeypatch.setattr(leases, "exchange", exchanging)
     with pytest.raises(RefusedError):
         replace(session)
-    second_process.hear()
+    second_process.receive()
 
     assert NEXT in everything(path)
 
@@ -275,13 +274,13 @@ def test_a_writer_in_its_open_at_the_last_look_is_waited_for(
     """Somebody whom our own lease keeps from writing is seen before the old file goes."""
     done = replace(session)
     old = str(path.with_name(TEMPORARY))
-    other_process.ask(f"globals().update(found=os.open({old!r}, os.O_PATH))")
+    other_process.evaluate(f"globals().update(found=os.open({old!r}, os.O_PATH))")
     tail_of = retire.tail_of
 
     def looking(*arguments):
         found = tail_of(*arguments)
         monkeypatch.setattr(retire, "tail_of", tail_of)
-        other_process.say(
+        other_process.send(
             "(globals().update(fd=os.open(f'/proc/self/fd/{found}', os.O_WRONLY | os.O_APPEND)),"
             f" {SAY_NEXT}, os.close(fd))"
         )
@@ -290,7 +289,7 @@ def test_a_writer_in_its_open_at_the_last_look_is_waited_for(
 
     monkeypatch.setattr(retire, "tail_of", looking)
     retire_old_file(session, done, patience=2)
-    other_process.hear()
+    other_process.receive()
 
     assert NEXT in path.read_bytes()
 
@@ -318,7 +317,7 @@ def test_a_line_moved_by_half_is_taken_back(
         replace(session, filled=lambda _, both: ends.append(both))
     monkeypatch.setattr(retire, "write", write)
     for _ in range(4):
-        second_process.hear()
+        second_process.receive()
     retire.retire(
         FilePair(session.directory, NAME, TEMPORARY, ends[0]), deadline=time.monotonic() + 1,
         leased=session.descriptor,
@@ -340,7 +339,7 @@ def test_recovery_keeps_what_was_written_anew_after_a_crash(world, path, then):
         append_bytes(path, NEXT)
     recover.recover(world.store)
 
-    assert waiting(world.store) == []
+    assert open_rewrites(world) == []
     assert directory_names(path) == [NAME]
     assert path.read_bytes() == ANEW + NEXT * (then == "appends")
 
@@ -358,7 +357,7 @@ def test_lines_of_a_session_that_is_gone_after_a_crash_are_kept(world, path):
     assert kept.read_bytes() == OLD + LATE
     kept.unlink()
     recover.recover(world.store)
-    assert waiting(world.store) == []
+    assert open_rewrites(world) == []
 
 
 def test_lines_written_while_a_file_is_displaced_follow_it(world, path):
@@ -407,4 +406,4 @@ def test_a_root_that_is_not_mounted_yet_keeps_its_open_rewrites(world, path):
     assert "left for the next run" in first[0].what
     assert path.read_bytes() == NEW + LATE
     assert directory_names(path) == [NAME]
-    assert waiting(world.store) == []
+    assert open_rewrites(world) == []

@@ -538,12 +538,12 @@ def has_everything(lines, *more):
 @pytest.fixture
 def everything(world):
     agent = Agent(world)
-    thinking(agent.talk, "a long thought " * 100)
-    agent.talk.turn("a value: " + "x" * 2000)
-    pinned = agent.talk.turn("a pinned value: " + "x" * 2000)
-    asked = agent.talk.turn("a value that is asked for: " + "x" * 2000)
+    thinking(agent.conversation, "a long thought " * 100)
+    agent.conversation.turn("a value: " + "x" * 2000)
+    pinned = agent.conversation.turn("a pinned value: " + "x" * 2000)
+    asked = agent.conversation.turn("a value that is asked for: " + "x" * 2000)
     for _ in range(3):
-        agent.talk.turn("short")
+        agent.conversation.turn("short")
     agent.write()
     assert pin(world, pinned, value=False).pending is False
     assert extract(world) == 3
@@ -553,11 +553,13 @@ def everything(world):
     note_answer(world.store, answer, text)
     append_answer(agent, before, text)
     world.scan(**SHORT)
-    prompt, _ = add_long_turn(agent.talk)
-    agent.append(since=next(n for n, one in enumerate(agent.talk.lines) if one.get("id") == prompt))
+    prompt, _ = add_long_turn(agent.conversation)
+    agent.append(
+        since=next(n for n, one in enumerate(agent.conversation.lines) if one.get("id") == prompt)
+    )
     for number in range(2):
-        agent.talk.turn(f"short {number}")
-    agent.append(since=len(agent.talk.lines) - 8)
+        agent.conversation.turn(f"short {number}")
+    agent.append(since=len(agent.conversation.lines) - 8)
     make_old(agent.path)
     world.scan(**SHORT, **EVERYTHING)
     has_everything(agent.path.read_bytes().splitlines(), b"[archived turn]")

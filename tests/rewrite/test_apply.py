@@ -6,12 +6,11 @@ import pytest
 
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.recover import waiting
 from brainsurgeon.sessions import exchange, retire
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from building.exchange import APPEND, LATE, directory_state, discovered
 from building.processes import wait_until
-from building.world import dump
+from building.world import dump, open_rewrites
 
 
 def idle_session(world, conversation, name="one.jsonl"):
@@ -55,7 +54,7 @@ def test_what_is_no_plain_file_is_never_opened(world, conversation, other_proces
     os.mkfifo(world.directory / "pipe.jsonl")
     (world.directory / "directory.jsonl").mkdir()
     pipe = str(world.directory / "pipe.jsonl")
-    other_process.say(f"os.open({pipe!r}, os.O_WRONLY)")
+    other_process.send(f"os.open({pipe!r}, os.O_WRONLY)")
     report = world.scan(keep_recent=0)
     opened = other_process.answers_within(0.1)
 
@@ -127,6 +126,6 @@ def test_an_error_after_the_exchange_leaves_nothing_beside(world, conversation, 
     assert [one.outcome for one in report.sessions] == ["failed"]
     assert b"[[extracted-" in path.read_bytes()
     assert world.leftovers() == []
-    assert waiting(world.store) == []
+    assert open_rewrites(world) == []
     world.restore_all(pristine=True)
     assert path.read_bytes() == conversation.bytes()

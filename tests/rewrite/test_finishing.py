@@ -2,9 +2,8 @@
 
 import os
 
-from brainsurgeon.rewrite.recover import waiting
 from brainsurgeon.sessions import retire
-from building.world import Conversation
+from building.world import Conversation, open_rewrites
 
 
 def put(world, *numbers):
@@ -23,14 +22,14 @@ def test_an_old_file_that_stays_holds_up_no_other(world, monkeypatch, other_proc
     def retiring(place, **keywords):
         if place.name == "2.jsonl":
             late = os.path.join(world.directory, place.temporary)
-            other_process.ask(f"globals().update(fd=os.open({late!r}, os.O_WRONLY))")
+            other_process.evaluate(f"globals().update(fd=os.open({late!r}, os.O_WRONLY))")
         return finish(place, **keywords)
 
     monkeypatch.setattr(retire, "retire", retiring)
     report = world.scan(keep_recent=0)
     monkeypatch.setattr(retire, "retire", finish)
     left = world.leftovers()
-    other_process.ask("os.close(fd)")
+    other_process.evaluate("os.close(fd)")
     again = world.scan(keep_recent=0)
 
     assert report.sessions_changed == 3
@@ -59,11 +58,11 @@ def test_a_removal_that_is_not_durable_stays_in_the_journal(world, monkeypatch):
     monkeypatch.setattr(os, "unlink", removing)
     monkeypatch.setattr(os, "fsync", failing)
     report = world.scan(keep_recent=0)
-    named = waiting(world.store)
+    named = open_rewrites(world)
     monkeypatch.setattr(os, "fsync", fsync)
     world.scan(keep_recent=0)
 
     assert report.sessions_changed == 2
     assert len(named) == len(report.interrupted) == 2
-    assert waiting(world.store) == []
+    assert open_rewrites(world) == []
     assert world.leftovers() == []

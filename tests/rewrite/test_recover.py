@@ -6,7 +6,6 @@ import os
 import pytest
 
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.recover import waiting
 from brainsurgeon.sessions.reading import open_session
 from building.exchange import (
     APPEND,
@@ -20,6 +19,7 @@ from building.exchange import (
     discovered,
     replace,
 )
+from building.world import open_rewrites
 
 
 def test_recovery_never_takes_a_half_written_file_for_a_session(world, path):
@@ -30,7 +30,7 @@ def test_recovery_never_takes_a_half_written_file_for_a_session(world, path):
 
     assert path.read_bytes() == OLD
     assert directory_names(path) == [NAME]
-    assert waiting(world.store) == []
+    assert open_rewrites(world) == []
 
 
 @pytest.mark.parametrize("kept_open", [False, True])
@@ -41,19 +41,19 @@ def test_recovery_moves_over_what_came_after_the_exchange(world, path, other_pro
         update = functools.partial(world.store.journal.update, entry)
         replace(session, filled=lambda inode, ends: update(new_inode=inode, ends=ends))
     late = str(path.with_name(TEMPORARY))
-    other_process.ask(f"globals().update(fd=os.open({late!r}, {APPEND}))")
-    other_process.ask(f"os.write(fd, {LATE!r})")
+    other_process.evaluate(f"globals().update(fd=os.open({late!r}, {APPEND}))")
+    other_process.evaluate(f"os.write(fd, {LATE!r})")
     if not kept_open:
-        other_process.ask("os.close(fd)")
+        other_process.evaluate("os.close(fd)")
     recover_quickly(world)
-    first = directory_names(path), waiting(world.store)
+    first = directory_names(path), open_rewrites(world)
     other_process.kill()
     recover.recover(world.store)
 
     assert first == (([TEMPORARY, NAME], [str(path)]) if kept_open else ([NAME], []))
     assert path.read_bytes() == NEW + LATE
     assert directory_names(path) == [NAME]
-    assert waiting(world.store) == []
+    assert open_rewrites(world) == []
 
 
 def recover_quickly(world):
@@ -82,5 +82,5 @@ def test_recovery_that_fails_does_not_stop_the_run(world, conversation, path, mo
     report = world.scan(keep_recent=0)
 
     assert report.sessions_changed == 1
-    assert waiting(world.store) == [str(path)]
+    assert open_rewrites(world) == [str(path)]
     assert path.read_bytes() == OLD

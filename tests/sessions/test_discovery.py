@@ -282,8 +282,8 @@ def ordinary():
         "globals().update(walk=__import__('brainsurgeon.sessions.discovery', fromlist=['x']))"
     )
     if os.geteuid() == 0:
-        other_process.ask(f"os.setgid({NOBODY})")
-        other_process.ask(f"os.setuid({NOBODY})")
+        other_process.evaluate(f"os.setgid({NOBODY})")
+        other_process.evaluate(f"os.setuid({NOBODY})")
     yield other_process
     other_process.kill()
 
@@ -297,7 +297,7 @@ def test_unreadable_directory_is_reported_and_stops_nothing(open_place, ordinary
     if os.geteuid() == 0:
         os.chown(open_place / "b", NOBODY, NOBODY)
     (open_place / "b").chmod(mode)
-    listed = ordinary.ask(
+    listed = ordinary.evaluate(
         f"[(type(one).__name__, one.path, getattr(one, 'why', ''))"
         f" for one in walk.discover([walk.Root({str(open_place)!r})])]"
     )

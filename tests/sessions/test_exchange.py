@@ -80,7 +80,7 @@ def hear_all(*puppets):
     """Wait until each process has opened, written and closed its file."""
     for _ in range(3):
         for other_process in puppets:
-            other_process.hear()
+            other_process.receive()
 
 
 def rewrite(path, data):
@@ -148,7 +148,7 @@ def test_session_changed_while_the_new_file_is_written_is_kept(session, path, ch
 def test_session_open_in_another_process_is_not_replaced(session, path, other_process, flags):
     """A session that another process has open, even for reading only, is not replaced."""
     before = directory_state(path)
-    other_process.ask(f"os.open({str(path)!r}, {flags})")
+    other_process.evaluate(f"os.open({str(path)!r}, {flags})")
 
     with pytest.raises(RefusedError, match="somebody has the file open"):
         replace(session)
@@ -181,8 +181,8 @@ def test_opener_before_the_exchange_gets_the_unchanged_file(session, path, other
 
     with pytest.raises(RefusedError, match="somebody is opening the file"):
         replace(session, signs=Signs(gate))
-    other_process.hear()
-    other_process.hear()
+    other_process.receive()
+    other_process.receive()
 
     assert race.exchanges == 0
     assert path.read_bytes() == OLD + LATE
@@ -217,10 +217,10 @@ def test_order_is_kept_if_the_leases_were_taken_away(
         leases.drop(race.leased[0])
         monkeypatch.setattr(exchange, "TRUSTED", 0.0)
         time.sleep(0.02)  # the clock of files is a coarse one
-        second_process.ask(f"globals().update(fd=os.open({str(path)!r}, {APPEND}))")
-        second_process.ask("os.write(fd, b'{}\\n')")
+        second_process.evaluate(f"globals().update(fd=os.open({str(path)!r}, {APPEND}))")
+        second_process.evaluate("os.write(fd, b'{}\\n')")
         if not stays_open:
-            second_process.ask("os.close(fd)")
+            second_process.evaluate("os.close(fd)")
         return only_grew(*arguments)
 
     monkeypatch.setattr(retire, "only_grew", after_losing_the_lease)
@@ -230,7 +230,7 @@ def test_order_is_kept_if_the_leases_were_taken_away(
             retire_old_file(session, exchanged)
         assert path.read_bytes() == NEW + b"{}\n"
         assert path.with_name(TEMPORARY).read_bytes() == OLD + LATE
-        second_process.ask("os.close(fd)")
+        second_process.evaluate("os.close(fd)")
     retire_old_file(session, exchanged)
 
     assert path.read_bytes() == OLD + LATE + b"{}\n"
@@ -256,8 +256,8 @@ def test_late_reader_changes_nothing(session, path, other_process, late, long_cl
     """A reader that opened the old file late reads the old content."""
     late("os.read(fd, 100000)", CLOSE, flags="os.O_RDONLY")
     exchanged = replace(session)
-    other_process.hear()
-    content = other_process.hear()
+    other_process.receive()
+    content = other_process.receive()
     retire_old_file(session, exchanged)
 
     assert content == OLD
@@ -269,16 +269,18 @@ def test_late_reader_does_not_shorten_the_wait_for_a_writer(
     session, path, other_process, second_process, race, long_closing_wait, monkeypatch
 ):
     """The line of a writer that opens the old file after a reader did is moved, too."""
-    second_process.ask(f"globals().update(unopened=os.open({str(path)!r}, os.O_PATH))")
+    second_process.evaluate(f"globals().update(unopened=os.open({str(path)!r}, os.O_PATH))")
     monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 10.0)
     sleep = time.sleep
 
     def following(_):
         monkeypatch.setattr(time, "sleep", sleep)
-        other_process.hear()
-        second_process.ask(f"globals().update(fd=os.open(f'/proc/self/fd/{{unopened}}', {APPEND}))")
-        second_process.ask(f"os.write(fd, {LATE!r})")
-        second_process.ask("os.close(fd)")
+        other_process.receive()
+        second_process.evaluate(
+            f"globals().update(fd=os.open(f'/proc/self/fd/{{unopened}}', {APPEND}))"
+        )
+        second_process.evaluate(f"os.write(fd, {LATE!r})")
+        second_process.evaluate("os.close(fd)")
         monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 0.0)
 
     race.before = lambda: race.opens(other_process, session.descriptor, path, "os.O_RDONLY")
@@ -341,9 +343,9 @@ def test_opener_that_keeps_the_old_file_open_gets_it_back(
     inode = path.stat().st_ino
     with pytest.raises(RefusedError, match="somebody keeps the file open"):
         replace(session)
-    other_process.hear()
-    other_process.hear()
-    other_process.ask("os.write(fd, b'{\"id\":5}\\n')")
+    other_process.receive()
+    other_process.receive()
+    other_process.evaluate("os.write(fd, b'{\"id\":5}\\n')")
 
     assert race.exchanges == 2
     assert path.stat().st_ino == inode
@@ -459,7 +461,7 @@ def test_refused_session_does_not_stop_its_neighbour(session, path, other_proces
     """A session that another process has open stays; the one beside it is replaced."""
     beside = path.with_name("beside.jsonl")
     beside.write_bytes(OLD)
-    other_process.ask(f"os.open({str(path)!r}, os.O_RDONLY)")
+    other_process.evaluate(f"os.open({str(path)!r}, os.O_RDONLY)")
 
     with open_session(file_beside(path, beside)) as other:
         new = prepare_both(session, other, Signs())

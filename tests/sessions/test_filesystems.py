@@ -47,10 +47,12 @@ def path(world, conversation, other_side):
 def test_lease_on_fuse_is_granted_while_the_file_is_written(path, other_side, other_process):
     """The lease is granted and held while a process writes the file behind FUSE."""
     behind = other_side / "main" / "sessions" / path.name
-    other_process.ask(f"globals().update(fd=os.open({str(behind)!r}, os.O_WRONLY | os.O_APPEND))")
+    other_process.evaluate(
+        f"globals().update(fd=os.open({str(behind)!r}, os.O_WRONLY | os.O_APPEND))"
+    )
     descriptor = os.open(path, os.O_RDONLY)
     granted = leases.take(descriptor)
-    other_process.ask("os.write(fd, b'{}\\n')")
+    other_process.evaluate("os.write(fd, b'{}\\n')")
     held = leases.held(descriptor)
     os.close(descriptor)
 

@@ -52,9 +52,9 @@ def test_lease_is_refused_while_another_process_has_the_file_open(
     other_process, path, descriptor, flags
 ):
     """A lease is refused while the file is open with any flags, and granted after."""
-    other = other_process.ask(f"os.open({path!r}, {flags})")
+    other = other_process.evaluate(f"os.open({path!r}, {flags})")
     refused = leases.take(descriptor)
-    other_process.ask(f"os.close({other})")
+    other_process.evaluate(f"os.close({other})")
 
     assert refused is False
     assert leases.take(descriptor) is True
@@ -62,11 +62,11 @@ def test_lease_is_refused_while_another_process_has_the_file_open(
 
 def test_lease_is_refused_while_another_process_maps_the_file(other_process, path, descriptor):
     """A mapping refuses the lease even after its descriptor is closed."""
-    other = other_process.ask(f"os.open({path!r}, os.O_RDWR)")
-    other_process.ask(f"globals().update(mapped=mmap.mmap({other}, 4))")
-    other_process.ask(f"os.close({other})")
+    other = other_process.evaluate(f"os.open({path!r}, os.O_RDWR)")
+    other_process.evaluate(f"globals().update(mapped=mmap.mmap({other}, 4))")
+    other_process.evaluate(f"os.close({other})")
     refused = leases.take(descriptor)
-    other_process.ask("mapped.close()")
+    other_process.evaluate("mapped.close()")
 
     assert refused is False
     assert leases.take(descriptor) is True
@@ -88,12 +88,12 @@ def test_lease_is_refused_while_this_process_has_a_second_descriptor(path, descr
 def test_opener_blocks_until_the_lease_is_dropped(other_process, path, descriptor, flags):
     """An opener breaks the lease, waits without an error or effect, and returns after the drop."""
     leases.take(descriptor)
-    other_process.say(f"os.open({path!r}, {flags})")
+    other_process.send(f"os.open({path!r}, {flags})")
     wait_until(lambda: not leases.held(descriptor))
     blocked = not other_process.answers_within(0.1)
     size_while_waiting = os.fstat(descriptor).st_size
     leases.drop(descriptor)
-    opened = other_process.hear()
+    opened = other_process.receive()
 
     assert blocked
     assert size_while_waiting == 4
@@ -103,12 +103,12 @@ def test_opener_blocks_until_the_lease_is_dropped(other_process, path, descripto
 def test_waiting_opener_refuses_a_new_lease(other_process, path, descriptor):
     """A waiting open counts at once, so no lease is granted between the drop and its return."""
     leases.take(descriptor)
-    other_process.say(f"os.open({path!r}, os.O_WRONLY | os.O_APPEND)")
+    other_process.send(f"os.open({path!r}, os.O_WRONLY | os.O_APPEND)")
     wait_until(lambda: not leases.held(descriptor))
     leases.drop(descriptor)
     again = leases.take(descriptor)
-    other = other_process.hear()
-    other_process.ask(f"os.close({other})")
+    other = other_process.receive()
+    other_process.evaluate(f"os.close({other})")
 
     assert again is False
     assert leases.take(descriptor) is True
@@ -119,7 +119,7 @@ def test_non_blocking_open_of_a_leased_file_fails(other_process, path, descripto
     leases.take(descriptor)
 
     with pytest.raises(BlockingIOError):
-        other_process.ask(f"os.open({path!r}, os.O_RDONLY | os.O_NONBLOCK)")
+        other_process.evaluate(f"os.open({path!r}, os.O_RDONLY | os.O_NONBLOCK)")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_non_blocking_open_of_a_leased_file_fails(other_process, path, descripto
 def test_lease_blocks_no_other_call_than_open(other_process, path, descriptor, call):
     """Names and attributes change under a lease, which is why they are compared under it."""
     leases.take(descriptor)
-    other_process.ask(call.format(path=path))
+    other_process.evaluate(call.format(path=path))
 
     assert leases.held(descriptor)
 
@@ -145,13 +145,13 @@ def test_lease_follows_a_renamed_file(other_process, path, descriptor):
     """A lease belongs to the inode: an opener of the new name waits as well."""
     leases.take(descriptor)
     os.rename(path, path + ".moved")
-    other_process.say(f"os.open({path + '.moved'!r}, os.O_RDONLY)")
+    other_process.send(f"os.open({path + '.moved'!r}, os.O_RDONLY)")
     wait_until(lambda: not leases.held(descriptor))
     blocked = not other_process.answers_within(0.05)
     leases.drop(descriptor)
 
     assert blocked
-    assert other_process.hear() > 2
+    assert other_process.receive() > 2
 
 
 HOLD = (
@@ -163,12 +163,12 @@ HOLD = (
 def test_holder_survives_when_its_lease_is_broken(other_process, path):
     """The signal asked for a broken lease is ignored by default."""
     holder = OtherProcess(*(step.format(path=path) for step in HOLD))
-    holder.ask("leases.take(fd)")
-    other_process.say(f"os.open({path!r}, os.O_RDONLY)")
-    wait_until(lambda: holder.ask("leases.held(fd)") is False)
-    number = holder.ask("fcntl.fcntl(fd, fcntl.F_GETSIG)")
-    holder.ask("leases.drop(fd)")
-    opened = other_process.hear()
+    holder.evaluate("leases.take(fd)")
+    other_process.send(f"os.open({path!r}, os.O_RDONLY)")
+    wait_until(lambda: holder.evaluate("leases.held(fd)") is False)
+    number = holder.evaluate("fcntl.fcntl(fd, fcntl.F_GETSIG)")
+    holder.evaluate("leases.drop(fd)")
+    opened = other_process.receive()
     holder.kill()
 
     assert number == signal.SIGURG
@@ -178,8 +178,8 @@ def test_holder_survives_when_its_lease_is_broken(other_process, path):
 def test_default_signal_of_a_broken_lease_kills_the_holder(other_process, path):
     """Without F_SETSIG the kernel sends SIGIO, which kills."""
     holder = OtherProcess(*(step.format(path=path) for step in HOLD))
-    holder.ask("fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)")
-    other_process.ask(f"os.open({path!r}, os.O_RDONLY)")
+    holder.evaluate("fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)")
+    other_process.evaluate(f"os.open({path!r}, os.O_RDONLY)")
     died_of = -holder.process.wait(20)
     holder.kill()
 
@@ -189,14 +189,14 @@ def test_default_signal_of_a_broken_lease_kills_the_holder(other_process, path):
 def test_opener_goes_on_when_the_holder_is_killed(other_process, path):
     """Killing the holder of a lease lets a waiting opener through at once."""
     holder = OtherProcess(*(step.format(path=path) for step in HOLD))
-    holder.ask("leases.take(fd)")
-    other_process.say(f"os.open({path!r}, os.O_RDONLY)")
-    wait_until(lambda: holder.ask("leases.held(fd)") is False)
+    holder.evaluate("leases.take(fd)")
+    other_process.send(f"os.open({path!r}, os.O_RDONLY)")
+    wait_until(lambda: holder.evaluate("leases.held(fd)") is False)
     blocked = not other_process.answers_within(0.05)
     holder.kill()
 
     assert blocked
-    assert other_process.hear() > 2
+    assert other_process.receive() > 2
 
 
 # Only root can be two users at once; what the owner is told is proven for everybody.
@@ -206,7 +206,7 @@ def test_lease_on_the_file_of_another_user_is_unsupported(path):
     os.chmod(path, 0o666)
     other = OtherProcess(*(step.format(path=path) for step in HOLD), "os.setuid(65534)")
     with pytest.raises(OSError, match="denied") as refused:
-        other.ask("leases.take(fd)")
+        other.evaluate("leases.take(fd)")
     other.kill()
 
     assert refused.value.errno == errno.EACCES

@@ -27,14 +27,16 @@ from building.processes import wait_until
 def test_line_in_the_old_file_after_the_leases_is_kept_in_order(session, path, other_process):
     """The late line was written first, so the old file gets its name back, with both lines."""
     exchanged = replace(session)
-    other_process.ask(f"globals().update(fd=os.open({str(path.with_name(TEMPORARY))!r}, {APPEND}))")
-    other_process.ask(f"os.write(fd, {LATE!r})")
+    other_process.evaluate(
+        f"globals().update(fd=os.open({str(path.with_name(TEMPORARY))!r}, {APPEND}))"
+    )
+    other_process.evaluate(f"os.write(fd, {LATE!r})")
     time.sleep(0.02)  # the clock of files is a coarse one
     append_bytes(path, b"{}\n")
     with pytest.raises(StaysError):
         retire_old_file(session, exchanged, patience=0.05)
     old_file = path.with_name(TEMPORARY).read_bytes()
-    other_process.ask("os.close(fd)")
+    other_process.evaluate("os.close(fd)")
     saved = retire_old_file(session, exchanged)
 
     assert old_file == OLD + LATE
@@ -127,14 +129,14 @@ def test_order_is_kept_while_the_old_file_gets_its_name_back(
         steps += [f"os.write(fd, {line!r})", "os.close(fd)"]
 
     def exchanging(pair):
-        other_process.say(*steps)
+        other_process.send(*steps)
         wait_until(lambda: not leases.held(race.leased[-2]))
         exchange_names(pair)
 
     monkeypatch.setattr(FilePair, "exchange_names", exchanging)
     retire_old_file(session, exchanged, patience=20)
     for _ in steps:
-        other_process.hear()
+        other_process.receive()
 
     assert path.read_bytes() == OLD + LATE + NEXT + MORE[0] + MORE[1]
     assert directory_names(path) == [NAME]

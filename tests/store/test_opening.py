@@ -319,17 +319,17 @@ def test_many_first_openings_at_once_make_one_store(directory):
     """Processes that all find no store agree on one."""
     several = [OtherProcess(OPEN_STORE[0]) for _ in range(4)]
     for one in several:
-        one.say(OPEN_STORE[1].format(directory=directory), "str(store._connection)")
+        one.send(OPEN_STORE[1].format(directory=directory), "str(store._connection)")
     for one in several:
-        one.hear()
-        one.hear()
+        one.receive()
+        one.receive()
     for number, one in enumerate(several):
-        one.start(f"""
+        one.execute(f"""
             with store.transaction():
                 store._connection.execute("INSERT INTO meta VALUES ('key{number}', 'value')")
         """)
     for one in several:
-        one.hear()
+        one.receive()
         one.kill()
     with closing(open_store(directory)) as store:
         assert count_rows(store, "meta") == 4

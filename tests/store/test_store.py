@@ -43,10 +43,10 @@ def test_a_store_that_somebody_writes_to_for_long_is_busy(directory, monkeypatch
     monkeypatch.setattr(database, "PATIENCE", 0.05)
     store = open_store(directory)
     other = OtherProcess(*(step.format(directory=directory) for step in OPEN_STORE))
-    other.ask("str(store._connection.execute('BEGIN IMMEDIATE'))")
+    other.evaluate("str(store._connection.execute('BEGIN IMMEDIATE'))")
     with pytest.raises(BusyError) as busy, store.transaction():
         pass
-    other.ask("str(store._connection.execute('COMMIT'))")
+    other.evaluate("str(store._connection.execute('COMMIT'))")
     with store.transaction():
         store._connection.execute("INSERT INTO meta VALUES ('a', 'b')")
     other.kill()
@@ -60,7 +60,7 @@ def test_two_processes_write_at_once(store, neighbour):
     """Transactions of two processes wait for each other; none is lost, torn or refused."""
     rounds = 40
     store_session(store, session="x")
-    neighbour.start(f"""
+    neighbour.execute(f"""
         for number in range({rounds}):
             with store.transaction():
                 store._connection.execute(
@@ -74,7 +74,7 @@ def test_two_processes_write_at_once(store, neighbour):
                 "INSERT INTO meta VALUES (?, ?)", (f"ours{number}", "x" * 5000)
             )
             store._connection.execute("UPDATE sessions SET name = name || 'o'")
-    neighbour.hear(60)
+    neighbour.receive(60)
     (name,) = store._connection.execute("SELECT name FROM sessions").fetchone()
 
     assert count_rows(store, "meta") == 2 * rounds
