@@ -1,4 +1,4 @@
-"""What Claude Code's user reads at the end of a turn and at the start of a session."""
+"""The hook of Claude Code: its advice at the end of a turn and at the start of a session."""
 
 import json
 import os
@@ -19,8 +19,8 @@ WORLD = ClaudeWorld
 SMALL = {"windows": {"*": 4000}}
 
 
-def put(world, *, compactions=0):
-    """Write a session of eight turns whose last line is not written yet; give its path."""
+def write_session(world, *, compactions=0):
+    """Write a session of eight turns without the last line and return its path."""
     conversation = ClaudeConversation()
     for _ in range(compactions):
         conversation.turn("z" * 10_000)
@@ -32,62 +32,61 @@ def put(world, *, compactions=0):
     return world.put(f"{conversation.lines[0]['sessionId']}.jsonl", conversation.bytes())
 
 
-def told(world, path, *, resumed=False, **settings):
-    return advice(
-        world.settings(**settings), world.store, str(path), time.time(), resumed=resumed
-    )  # fmt: skip
+def advice_for(world, path, *, resumed=False, **settings):
+    settings = world.settings(**settings)
+    return advice(settings, world.store, str(path), time.time(), resumed=resumed)
 
 
-def test_a_full_context_is_told_with_what_a_scan_would_leave(world):
-    """The line has both shares; after the scan only who still has the old values is told."""
-    path = put(world)
-    line = told(world, path, **SMALL)
+def test_hook_reports_a_full_context_and_the_share_after_a_scan(world):
+    """The advice names the load now and after a scan; then a resumed session gets none."""
+    path = write_session(world)
+    line = advice_for(world, path, **SMALL)
 
     assert line == (
         "context 134 % full; `/exit`, and after the next scan `claude --continue` starts with 21 %"
         " (brainsurgeon)"
     )
     world.scan(**SMALL, abandoned_after_seconds=0)
-    assert "context 126 % full" in told(world, path, **SMALL)
-    assert told(world, path, resumed=True, **SMALL) is None
+    assert "context 126 % full" in advice_for(world, path, **SMALL)
+    assert advice_for(world, path, resumed=True, **SMALL) is None
 
 
-def test_what_precedes_a_compaction_is_not_counted(world):
-    """The next request does not contain it."""
-    line = told(world, put(world), **SMALL)
+def test_hook_ignores_messages_before_a_compaction(world):
+    """Messages before a compaction do not count, since the next request does not contain them."""
+    line = advice_for(world, write_session(world), **SMALL)
 
-    assert told(world, put(world, compactions=2), **SMALL) == line
+    assert advice_for(world, write_session(world, compactions=2), **SMALL) == line
 
 
 @pytest.mark.parametrize("settings", [{}, {**SMALL, "enabled": False}])
-def test_nobody_is_told_what_does_not_help(world, settings):
-    """There is room enough, or nothing would be extracted."""
-    assert told(world, put(world), **settings) is None
+def test_hook_prints_nothing_when_a_scan_would_not_help(world, settings):
+    """There is no advice if the context is not full or extraction is disabled."""
+    assert advice_for(world, write_session(world), **settings) is None
 
 
-def test_a_session_that_is_not_ours_is_left_alone(world, tmp_path):
-    """It lies below no root, or is gone."""
-    assert told(world, tmp_path / "s.jsonl", **SMALL) is None
-    assert told(world, world.project / "s.jsonl", **SMALL) is None
+def test_hook_ignores_a_session_outside_the_roots_or_missing(world, tmp_path):
+    """There is no advice for a file outside the roots or a file that does not exist."""
+    assert advice_for(world, tmp_path / "s.jsonl", **SMALL) is None
+    assert advice_for(world, world.project / "s.jsonl", **SMALL) is None
 
 
 @pytest.mark.parametrize("event", [b"", b"{", b"{}", json.dumps({"transcript_path": 3}).encode()])
-def test_a_hook_never_fails_a_turn(world, event):
-    """Whatever it is given, it ends with 0 and says nothing."""
-    done = subprocess.run([*PROGRAM, "hook"], input=event, capture_output=True, check=False)
+def test_hook_exits_0_for_an_invalid_event(world, event):
+    """An empty, malformed or incomplete event yields no output and exit status 0."""
+    process = subprocess.run([*PROGRAM, "hook"], input=event, capture_output=True, check=False)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (process.returncode, process.stdout, process.stderr) == (0, b"", b"")
 
 
-def test_a_hook_does_not_wait_for_a_store_in_use(world):
-    """While another process writes to the store, it ends long before a reader gives up."""
-    event = json.dumps({"transcript_path": str(put(world))}).encode()
+def test_hook_does_not_wait_for_a_locked_store(world):
+    """If another process writes to the store, the hook ends in less time than a reader waits."""
+    event = json.dumps({"transcript_path": str(write_session(world))}).encode()
     directory = world.store.directory
     with closing(sqlite3.connect(database_path(directory), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        done = subprocess.run(
+        process = subprocess.run(
             [*PROGRAM, "hook"], input=event, capture_output=True, check=False, timeout=PATIENCE,
             env={**os.environ, "BRAINSURGEON_STATE_DIR": directory},
         )  # fmt: skip
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (process.returncode, process.stdout, process.stderr) == (0, b"", b"")

@@ -1,4 +1,4 @@
-"""The figures: true to the store, of the right form, and written whole."""
+"""The metrics: the counts in the store, in the Prometheus text format, written atomically."""
 
 import os
 import re
@@ -18,71 +18,71 @@ SAMPLE = re.compile(
 HEAD = re.compile(r"# (HELP|TYPE) (brainsurgeon_[a-z_]+) (.+)")
 
 
-def parsed(text):
-    """Read the text format strictly: help, type, samples of each measure, in one block each."""
+def parse(text):
+    """Parse the Prometheus text format strictly: one block of help, type and samples per metric."""
     assert text.endswith("\n")
     lines = text[:-1].split("\n")
-    found, kinds, now = {}, {}, None
+    samples, kinds, current = {}, {}, None
     for line in lines:
         if head := HEAD.fullmatch(line):
-            what, name, said = head.groups()
-            if what == "HELP":
+            field, name, value = head.groups()
+            if field == "HELP":
                 assert name not in kinds
-                now = name
+                current = name
             else:
-                assert name == now
-                assert said in ("counter", "gauge")
-                kinds[name] = said
+                assert name == current
+                assert value in ("counter", "gauge")
+                kinds[name] = value
             continue
         name, _, label, number = SAMPLE.fullmatch(line).groups()
-        assert name == now
+        assert name == current
         assert name in kinds
-        assert (name, label) not in found
-        found[name, label] = float(number)
+        assert (name, label) not in samples
+        samples[name, label] = float(number)
     assert all(name.endswith("_total") == (kind == "counter") for name, kind in kinds.items())
-    return found
+    return samples
 
 
-def test_the_figures_are_those_of_the_store(world, pruned):
-    """What stands extracted, what ever was, and the sessions by outcome."""
+def test_metrics_are_the_counts_of_the_store(world, pruned):
+    """Metrics count values, extractions, sessions and bytes, and give the time of the last run."""
     world.scan()
     world.restore(pruned)
-    found = parsed(render(metrics(world.settings(), world.store)))
+    samples = parse(render(metrics(world.settings(), world.store)))
 
-    assert found["brainsurgeon_extractions_total", None] == 1
-    assert found["brainsurgeon_extracted_values", None] == 0
-    assert found["brainsurgeon_store_bytes", None] == world.store.size
-    assert found["brainsurgeon_last_run_timestamp_seconds", None] == world.clock()
-    assert sum(number for (name, _), number in found.items()
+    assert samples["brainsurgeon_extractions_total", None] == 1
+    assert samples["brainsurgeon_extracted_values", None] == 0
+    assert samples["brainsurgeon_store_bytes", None] == world.store.size
+    assert samples["brainsurgeon_last_run_timestamp_seconds", None] == world.clock()
+    assert sum(number for (name, _), number in samples.items()
                if name == "brainsurgeon_sessions") == 1  # fmt: skip
 
 
-def test_before_the_first_run_there_are_figures_too(world):
-    """Without a store it tells that extraction is on, and of roots and databases."""
-    found = parsed(render(metrics(world.settings(), world.no_store)))
+def test_metrics_before_the_first_run(world):
+    """Without a store there are four metrics, one of which says that extraction is enabled."""
+    samples = parse(render(metrics(world.settings(), world.no_store)))
 
-    assert found["brainsurgeon_enabled", None] == 1
-    assert len(found) == 4
+    assert samples["brainsurgeon_enabled", None] == 1
+    assert len(samples) == 4
 
 
-def test_a_file_of_figures_is_whole_and_readable_by_all(world, pruned):
-    """`--output` leaves one file that others may read, and nothing beside it."""
+def test_metrics_output_file_has_mode_644_and_no_temporary_file(world, pruned):
+    """`--output` leaves one file with mode 644 that holds what `status` prints without it."""
     world.close()
-    place = world.base / "figures" / "brainsurgeon.prom"
-    place.parent.mkdir()
+    path = world.base / "figures" / "brainsurgeon.prom"
+    path.parent.mkdir()
     program = program_for(world)
-    done = program("status", "--format", "prometheus", "--output", place)
+    process = program("status", "--format", "prometheus", "--output", path)
     printed = program("status", "--format", "prometheus").stdout.decode()
 
-    assert done.returncode == 0
-    assert place.read_text() == printed
-    assert parsed(printed)["brainsurgeon_extracted_values", None] == 1
-    assert stat.S_IMODE(place.stat().st_mode) == 0o644
-    assert os.listdir(place.parent) == ["brainsurgeon.prom"]
+    assert process.returncode == 0
+    assert path.read_text() == printed
+    assert parse(printed)["brainsurgeon_extracted_values", None] == 1
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert os.listdir(path.parent) == ["brainsurgeon.prom"]
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path):
-    """Where figures cannot go that is one line, and a link there is replaced, not followed."""
+def test_metrics_output_reports_a_bad_path_and_replaces_a_link(tmp_path):
+    """A path in a missing directory is an error; a symbolic link is replaced, not followed."""
     with pytest.raises(UsageError, match="cannot be written"):
         write_whole(str(tmp_path / "nowhere" / "a"), "", READABLE)
     (tmp_path / "mine").write_text("mine")

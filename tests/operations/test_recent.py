@@ -1,12 +1,12 @@
-"""What is recent: messages, tokens, and results that a later one supersedes."""
+"""Recent values: the windows in messages and tokens, and results superseded by a later call."""
 
 import pytest
 
 from building.world import entry_text
 
 
-def repeated(world, conversation):
-    """Write a session that makes the same call three times; give the three results."""
+def write_repeated_calls(world, conversation):
+    """Write a session that makes the same call three times and return the ids of the results."""
     results = []
     for number in range(3):
         conversation.user()
@@ -17,23 +17,21 @@ def repeated(world, conversation):
     return results
 
 
-def test_superseded_results_go_although_they_are_recent(world, conversation, path):
-    """The newest stays, and the reason names it; without the key all of them stay."""
-    first, second, last = repeated(world, conversation)
+def test_superseded_results_are_extracted_although_recent(world, conversation, path):
+    """With `superseded`, all results of a repeated call but the newest are extracted."""
+    first, second, last = write_repeated_calls(world, conversation)
     assert world.scan(keep_recent=20, superseded=False).values_extracted == 0
 
     [session] = world.scan(keep_recent=20, superseded=True, dry_run=True).sessions
-    reasons = [removal.reason for removal in session.plan.removals]
-    assert [why.rpartition(", ")[2] for why in reasons] == [
-        f"superseded by {second}", f"superseded by {last}"
-    ]  # fmt: skip
+    reasons = [removal.reason.rpartition(", ")[2] for removal in session.plan.removals]
+    assert reasons == [f"superseded by {second}", f"superseded by {last}"]
     assert world.scan(keep_recent=20, superseded=True).values_extracted == 2
     assert entry_text(path, first) == f"[[extracted-{first}]]"
     assert entry_text(path, last) == "2" * 2000
 
 
-def test_a_superseded_result_stays_in_the_last_two_messages(world, conversation, path):
-    """The agent has just seen it; it goes with the next message."""
+def test_superseded_result_in_the_last_two_messages_is_kept(world, conversation, path):
+    """A superseded result is kept until two messages follow it."""
     conversation.user()
     for number in range(2):
         conversation.call(call=str(number))
@@ -47,8 +45,8 @@ def test_a_superseded_result_stays_in_the_last_two_messages(world, conversation,
     assert entry_text(path, first) == f"[[extracted-{first}]]"
 
 
-def test_arguments_of_a_failed_call_go_with_what_it_supersedes(world, conversation, path):
-    """They are extracted whatever the triggers; arguments of a call that succeeded stay."""
+def test_superseded_failed_call_has_its_arguments_extracted(world, conversation, path):
+    """With `superseded`, arguments of failed calls are extracted and those of other calls kept."""
     for number, fails in enumerate((True, False)):
         conversation.user()
         conversation.call(arguments={"command": "x" * 2000}, call=str(number))
@@ -69,9 +67,11 @@ def test_arguments_of_a_failed_call_go_with_what_it_supersedes(world, conversati
     ("tokens", "recent", "extracted"),
     [(0, 3, 2), (600, 3, 2), (700, 3, 1), (1400, 3, 0), (1, 20, 0)],
 )
-def test_the_larger_of_both_windows_holds(world, conversation, tokens, recent, extracted):
-    """A message is recent when fewer than `keep_recent_tokens` tokens follow it."""
-    repeated(world, conversation)  # 662 tokens a result, at 0.33 a character
+def test_message_is_recent_if_either_window_covers_it(
+    world, conversation, tokens, recent, extracted
+):
+    """A message is kept within `keep_recent` messages or `keep_recent_tokens` tokens of the end."""
+    write_repeated_calls(world, conversation)  # 662 tokens a result, at 0.33 a character
 
     settings = {"keep_recent": recent, "keep_recent_tokens": tokens}
     assert world.scan(**settings).values_extracted == extracted

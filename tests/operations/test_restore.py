@@ -1,4 +1,4 @@
-"""Values restored: at once, later, into forks and rewritten histories, and never by forgery."""
+"""restore: values in idle and busy sessions, in forks and rewritten histories, and forgeries."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ from brainsurgeon.errors import (
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations.show import show as operation
-from brainsurgeon.render.sessions import SUGGESTION, restored_json
+from brainsurgeon.render.sessions import SUGGESTION, restored, restored_json
 from building.version_diff import EMPTY_THINKING, replaced_values
 from building.world import (
     Conversation,
@@ -46,8 +46,8 @@ def show(world, reference, session=None):
 # --- idle -------------------------------------------------------------------------------------
 
 
-def test_an_idle_session_gets_its_value_and_a_mark_back(world, conversation, pruned, path, clock):
-    """The value stands where it stood, and `_restored` is the only other thing that changed."""
+def test_restore_in_an_idle_session_sets_restored(world, conversation, pruned, path, clock):
+    """The value is back in its place, and `_restored` is the only other change of the file."""
     answer = world.restore(pruned)
     stamp = iso(clock.now)
     line = raw_line(conversation.bytes(), pruned)
@@ -70,8 +70,8 @@ def test_an_idle_session_gets_its_value_and_a_mark_back(world, conversation, pru
     assert world.leftovers() == []
 
 
-def test_a_second_restore_tells_of_the_first_and_advises_a_pin(world, pruned, path, clock):
-    """The entry cut again after its protection keeps `_restored`; restoring it anew reports it."""
+def test_second_restore_reports_the_first_and_suggests_a_pin(world, pruned, path, clock):
+    """An entry extracted again keeps `_restored`; its next restore reports it and updates it."""
     first = iso(clock.now)
     world.restore(pruned)
     clock.now += 600
@@ -81,16 +81,19 @@ def test_a_second_restore_tells_of_the_first_and_advises_a_pin(world, pruned, pa
     assert entry_text(path, pruned) == f"[[extracted-{pruned}]]"
 
     clock.now += 60
-    answer = restored_json(world.restore(pruned))
+    result = world.restore(pruned)
+    answer = restored_json(result)
 
     assert answer["previous_restored_at"] == first
     assert answer["suggestion"] == SUGGESTION
+    assert "consider setting _extractable: false on the entry" in SUGGESTION
+    assert SUGGESTION in restored(result)
     assert read_entry(path, pruned)["_restored"] == answer["restored_at"] == iso(clock.now)
     assert path.read_bytes().count(b"_restored") == 1
 
 
-def test_a_whole_pasted_placeholder_names_the_entry(world, pruned, path):
-    """`[[extracted-<id>]]`, white space around it or not, will do wherever an entry is named."""
+def test_placeholder_text_is_accepted_as_an_entry_id(world, pruned, path):
+    """`[[extracted-<id>]]`, with white space around it or not, names an entry in every command."""
     pasted = f" [[extracted-{pruned}]]\n"
 
     assert show(world, pasted) == {PATH: "x" * 2000}
@@ -99,8 +102,8 @@ def test_a_whole_pasted_placeholder_names_the_entry(world, pruned, path):
     assert entry_text(path, pruned) == "x" * 2000
 
 
-def test_an_entry_with_a_hostile_id_has_two_names(world, conversation, path):
-    """An id that cannot stand in a placeholder names its entry, as does the safe one."""
+def test_entry_with_an_unsafe_id_is_named_by_either_id(world, conversation, path):
+    """An id that cannot be part of a placeholder names its entry, and so does its replacement."""
     hostile = "a]] ../x\n\x1b[31m"
     conversation.turn("x" * 2000, ident=hostile)
     conversation.turn()
@@ -128,13 +131,13 @@ def test_an_entry_with_a_hostile_id_has_two_names(world, conversation, path):
         ([], {PATH, "message.details.aggregated", "message.details.content"}),
     ],
 )
-def test_keys_narrow_a_restore(world, conversation, path, clock, keys, paths):
-    """A whole path, or any name in it, chooses the values; the others stay cut."""
+def test_restore_keys_select_the_values(world, conversation, path, clock, keys, paths):
+    """A whole path, or any name in it, selects values; the others remain extracted."""
     ident = add_two_values(conversation)
     world.put("s.jsonl", conversation.bytes())
     world.scan()
     answer = world.restore(ident, keys=keys)
-    placeholders = len(replaced_values(conversation.bytes(), strip(path)))
+    placeholders = len(replaced_values(conversation.bytes(), without_mark(path)))
 
     assert set(answer.sizes) == paths
     assert placeholders == 3 - len(paths)
@@ -142,15 +145,15 @@ def test_keys_narrow_a_restore(world, conversation, path, clock, keys, paths):
     assert world.scan().sessions_changed == 0
 
 
-def strip(path):
+def without_mark(path):
     return b"\n".join(
         line.split(b',"_restored"')[0] + b"}" if b',"_restored"' in line else line
         for line in path.read_bytes().split(b"\n")
     )
 
 
-def test_a_key_that_names_nothing_is_an_error(world, pruned, path):
-    """Only when no key matches a restore fails; it says which there are and changes nothing."""
+def test_restore_with_unknown_keys_fails_and_lists_the_paths(world, pruned, path):
+    """A restore whose keys all match nothing names the existing paths and changes nothing."""
     before = file_states(world.root)
     with pytest.raises(NotFoundError, match=PATH):
         world.restore(pruned, keys=["arguments", "0"])
@@ -158,8 +161,8 @@ def test_a_key_that_names_nothing_is_an_error(world, pruned, path):
     assert file_states(world.root) == before
 
 
-def test_what_a_run_puts_back_it_does_not_cut(world, conversation, path, clock):
-    """A forced entry that was asked for comes back in one run and goes again in the next."""
+def test_scan_does_not_extract_what_it_has_just_restored(world, conversation, path, clock):
+    """A forced entry is restored on request by one scan and extracted again by the next."""
     ident = conversation.turn("x" * 2000, _extractable=True)
     world.put("s.jsonl", conversation.bytes())
     world.scan()
@@ -179,8 +182,8 @@ def test_what_a_run_puts_back_it_does_not_cut(world, conversation, path, clock):
 # --- not idle ---------------------------------------------------------------------------------
 
 
-def test_of_a_busy_session_the_value_is_delivered(world, conversation, pruned, path, clock):
-    """In the middle of a turn the caller gets the values, the file nothing, the store a request."""
+def test_restore_in_an_open_turn_returns_the_values(world, conversation, pruned, path, clock):
+    """In an open turn the values are returned, no file changes and the request stays pending."""
     open_turn(path, conversation, clock)
     before = file_states(world.root, directories=True)
     answer = restored_json(world.restore(pruned))
@@ -203,10 +206,8 @@ def test_of_a_busy_session_the_value_is_delivered(world, conversation, pruned, p
     assert read_entry(path, pruned)["_restored"] == iso(clock.now)
 
 
-def test_a_request_that_was_carried_out_protects_from_that_moment(
-    world, conversation, pruned, path, clock
-):
-    """The protection begins with the put-back, not with the asking, and ends on time."""
+def test_protection_begins_when_a_request_is_carried_out(world, conversation, pruned, path, clock):
+    """The protection of a restored entry begins with the restore, not with the request."""
     open_turn(path, conversation, clock)
     world.restore(pruned)
     close_turn(path, conversation, clock)
@@ -227,16 +228,16 @@ def test_a_request_that_was_carried_out_protects_from_that_moment(
     ("protection", "waited", "lapsed"),
     [(600, 599, False), (600, 600, True), (30, 600, True), (1200, 1200, True)],
 )
-def test_a_put_back_lapses_when_no_idle_moment_comes_in_time(
+def test_restore_request_lapses_if_the_session_stays_busy(
     world, conversation, pruned, path, clock, protection, waited, lapsed
 ):
-    """After the larger of the protection and ten minutes the request is over, with its reason."""
+    """A request lapses after its protection or ten minutes, whichever is longer, with a reason."""
     settings = {"keep_after_restore_seconds": protection}
     open_turn(path, conversation, clock)
-    asked = clock.now
+    requested_at = clock.now
     world.restore(pruned, **settings)
     close_turn(path, conversation, clock)
-    clock.now = asked + waited
+    clock.now = requested_at + waited
     world.scan(**settings)
     reasons = [event.facts["reason"] for event in world.store.events.after(0, kinds=("lapse",))]
 
@@ -245,10 +246,8 @@ def test_a_put_back_lapses_when_no_idle_moment_comes_in_time(
     assert reasons == ["its session was not idle in time, or is excluded or gone"] * lapsed
 
 
-def test_asking_twice_while_the_turn_is_open_puts_back_once(
-    world, conversation, pruned, path, clock
-):
-    """Two asks for the same value are one put-back, and both are over then."""
+def test_two_requests_for_an_entry_are_one_restore(world, conversation, pruned, path, clock):
+    """Two requests for the same value are both closed by one restore."""
     open_turn(path, conversation, clock)
     for _ in range(2):
         assert restored_json(world.restore(pruned))["content"] == {PATH: "x" * 2000}
@@ -259,8 +258,8 @@ def test_asking_twice_while_the_turn_is_open_puts_back_once(
     assert path.read_bytes().count(b"_restored") == 1
 
 
-def test_a_pending_restore_of_some_keys_is_of_those_only(world, conversation, path, clock):
-    """The request remembers the keys that were asked for."""
+def test_pending_restore_is_limited_to_its_keys(world, conversation, path, clock):
+    """A scan restores only the keys that the pending request names."""
     ident = add_two_values(conversation)
     world.put("s.jsonl", conversation.bytes())
     world.scan()
@@ -274,8 +273,8 @@ def test_a_pending_restore_of_some_keys_is_of_those_only(world, conversation, pa
     assert entry_text(path, ident) == f"[[extracted-{ident}]]"
 
 
-def test_a_pending_pristine_restore_leaves_no_trace(world, conversation, pruned, path, clock):
-    """A request for the file as it was adds no mark, and the next scan does not cut at once."""
+def test_pending_pristine_restore_sets_no_field(world, conversation, pruned, path, clock):
+    """A pristine request restores the original bytes, and the next scan extracts nothing."""
     open_turn(path, conversation, clock)
     world.restore(pruned, pristine=True)
     close_turn(path, conversation, clock)
@@ -285,8 +284,8 @@ def test_a_pending_pristine_restore_leaves_no_trace(world, conversation, pruned,
     assert world.scan().values_extracted == 0
 
 
-def test_waiting_puts_back_as_soon_as_the_session_is_idle(world, pruned, path):
-    """`--wait` returns when the value stands in the file again, and says when that was."""
+def test_restore_wait_returns_once_the_session_is_idle(world, pruned, path):
+    """`--wait` returns when the value is back in the file, with the time of the restore."""
     world.clock = time.time
     path.touch()
     begun = time.monotonic()
@@ -298,8 +297,8 @@ def test_waiting_puts_back_as_soon_as_the_session_is_idle(world, pruned, path):
     assert read_entry(path, pruned)["_restored"] == iso(answer.at)
 
 
-def test_waiting_ends_when_the_turn_does(world, conversation, pruned, path):
-    """`--wait` outlasts an open turn of the agent."""
+def test_restore_wait_lasts_until_the_turn_ends(world, conversation, pruned, path):
+    """`--wait` waits for the end of an open turn and keeps the agent's last line."""
     world.clock = time.time
     conversation.user()
     append(path, conversation.lines[-1:])
@@ -316,23 +315,23 @@ def test_waiting_ends_when_the_turn_does(world, conversation, pruned, path):
 # --- naming --------------------------------------------------------------------------------------
 
 
-def test_an_entry_of_two_sessions_wants_its_session_named(world, conversation, pruned, path):
-    """The same id in two sessions lists both and changes neither; `--session` decides."""
+def test_restore_of_an_entry_in_two_sessions_is_ambiguous(world, conversation, pruned, path):
+    """An id in two sessions is refused with both sessions; `--session` selects one."""
     world.put("t.jsonl", conversation.bytes())
     world.scan()
     before = file_states(world.root)
-    with pytest.raises(AmbiguousError) as told:
+    with pytest.raises(AmbiguousError) as error:
         world.restore(pruned)
 
-    assert told.value.candidates == ("main/s", "main/t")
+    assert error.value.candidates == ("main/s", "main/t")
     assert file_states(world.root) == before
     assert world.restore(pruned, session="main/t").session == "main/t"
     assert entry_text(world.directory / "t.jsonl", pruned) == "x" * 2000
     assert entry_text(path, pruned) == f"[[extracted-{pruned}]]"
 
 
-def test_the_beginning_of_an_id_names_its_entry(world):
-    """A beginning that one entry has will do; one of several lists them and changes nothing."""
+def test_unique_prefix_of_an_id_names_its_entry(world):
+    """A unique prefix names an entry; an ambiguous one is refused with the matches."""
     for name, ids in {"s": ("abc1", "abd2", "x"), "t": ("abc9",)}.items():
         talk = Conversation(name)
         for ident in ids:
@@ -342,9 +341,9 @@ def test_the_beginning_of_an_id_names_its_entry(world):
         world.put(f"{name}.jsonl", talk.bytes())
     world.scan()
     before = file_states(world.root)
-    with pytest.raises(AmbiguousError) as told:
+    with pytest.raises(AmbiguousError) as error:
         world.restore("ab")
-    with pytest.raises(AmbiguousError) as of_one:
+    with pytest.raises(AmbiguousError) as session_error:
         show(world, "ab", "main/s")
     with pytest.raises(AmbiguousError):
         pin(world, "ab", False)
@@ -354,8 +353,8 @@ def test_the_beginning_of_an_id_names_its_entry(world):
         with pytest.raises(NotFoundError):
             world.restore(short)
 
-    assert told.value.candidates == ("abc1", "abc9", "abd2")
-    assert of_one.value.candidates == ("abc1", "abd2")
+    assert error.value.candidates == ("abc1", "abc9", "abd2")
+    assert session_error.value.candidates == ("abc1", "abd2")
     assert file_states(world.root) == before
     assert "of abc9" in show(world, "abc", "main/t")[PATH]
     assert world.restore("abd").entry_id == "abd2"
@@ -363,8 +362,8 @@ def test_the_beginning_of_an_id_names_its_entry(world):
     assert pin(world, "x", False).entry_id == "x"
 
 
-def test_the_id_of_an_entry_is_no_beginning_of_another(world):
-    """Where the entry itself stands with nothing extracted, none whose id is longer is meant."""
+def test_complete_id_is_not_taken_for_a_prefix(world):
+    """An id that belongs to an entry without extracted values names no longer id."""
     talk = Conversation()
     talk.user(ident="msg-1")
     talk.call()
@@ -380,8 +379,8 @@ def test_the_id_of_an_entry_is_no_beginning_of_another(world):
     assert pin(world, "msg-1", False).entry_id == "msg-1"
 
 
-def test_equal_sessions_of_two_agents_are_restored_one_by_one(world, conversation, pruned, path):
-    """They share placeholder and value, and each has a record and a file of its own."""
+def test_equal_sessions_share_a_value_and_restore_separately(world, conversation, pruned, path):
+    """Equal sessions of two agents share placeholder and blob; each restores its own file."""
     other = world.root / "other" / "sessions"
     other.mkdir(parents=True)
     twin = world.put("../../other/sessions/s.jsonl", conversation.bytes())
@@ -389,9 +388,9 @@ def test_equal_sessions_of_two_agents_are_restored_one_by_one(world, conversatio
 
     assert sql(world, "SELECT count(*) FROM blobs") == [(1,)]
     assert sql(world, "SELECT count(*), count(DISTINCT name) FROM extractions") == [(2, 1)]
-    with pytest.raises(AmbiguousError) as told:
+    with pytest.raises(AmbiguousError) as error:
         world.restore(pruned)
-    assert told.value.candidates == ("main/s", "other/s")
+    assert error.value.candidates == ("main/s", "other/s")
 
     world.restore(pruned, session="other/s")
 
@@ -400,8 +399,8 @@ def test_equal_sessions_of_two_agents_are_restored_one_by_one(world, conversatio
 
 
 @pytest.mark.parametrize("session", [None, "main/s"])
-def test_an_unknown_entry_is_an_error(world, pruned, session):
-    """Of an entry that nobody knows it is said where ids are, and nothing changes."""
+def test_restore_of_an_unknown_entry_is_an_error(world, pruned, session):
+    """The error names the command that lists the ids, and nothing changes."""
     before = file_states(world.root)
     with pytest.raises(NotFoundError, match=r"deadbeef.*; `brainsurgeon sessions SESSION`"):
         world.restore("deadbeef", session=session)
@@ -410,8 +409,8 @@ def test_an_unknown_entry_is_an_error(world, pruned, session):
 
 
 @pytest.mark.parametrize("scanned", [False, True])
-def test_a_fork_gets_the_values_of_its_parent(world, pruned, path, clock, scanned):
-    """Placeholders that a fork carried along are shown and restored there, and only there."""
+def test_fork_restores_the_values_of_its_parent(world, pruned, path, clock, scanned):
+    """Placeholders in a fork are shown and restored there, and the parent stays unchanged."""
     copy = fork(path, OTHER)
     clock.now = int(time.time()) + 1
     if scanned:
@@ -424,17 +423,19 @@ def test_a_fork_gets_the_values_of_its_parent(world, pruned, path, clock, scanne
     assert path.read_bytes() == before
 
 
-def test_what_cannot_be_given_is_not_asked_for(world, pruned, path, clock):
-    """A restore that names no value of the entry writes nothing, not even that there is a fork."""
+def test_failed_restore_in_a_fork_records_no_session(world, pruned, path, clock):
+    """A restore with unknown keys writes nothing to the store, not even the new fork."""
     fork(path, OTHER)
     with pytest.raises(NoSuchKeyError):
         world.restore(pruned, session=OTHER, keys=["nothing"])
 
-    assert [one.name for one in world.store.sessions.all()] == ["s"]
+    assert [session.name for session in world.store.sessions.all()] == ["s"]
 
 
-def test_a_fork_that_was_pinned_first_gets_its_values(world, conversation, pruned, path, clock):
-    """A field set in a fork before any scan saw it costs the fork nothing."""
+def test_fork_pinned_before_its_first_scan_restores_its_values(
+    world, conversation, pruned, path, clock
+):
+    """A pin in a fork that no scan has read records the fork, which can then be restored."""
     copy = fork(path, OTHER)
     clock.now = int(time.time()) + 1
     pin(world, conversation.last, 5, OTHER)
@@ -448,8 +449,8 @@ def test_a_fork_that_was_pinned_first_gets_its_values(world, conversation, prune
 # --- forgeries -----------------------------------------------------------------------------------
 
 
-def forged(conversation, placeholder, how):
-    """Add an entry in which somebody wrote a placeholder; give its id."""
+def forge(conversation, placeholder, how):
+    """Add an entry with a placeholder that the program did not write and return its id."""
     block = [{"type": "text", "text": placeholder}]
     if how == "typed by a user":
         ident = conversation.user(block)
@@ -473,11 +474,9 @@ def forged(conversation, placeholder, how):
         "within a sentence",
     ],
 )  # fmt: skip
-def test_a_placeholder_that_somebody_wrote_is_never_expanded(
-    world, conversation, pruned, path, clock, how
-):
-    """In another entry of the same session a placeholder from elsewhere stays as it is."""
-    ident = forged(conversation, f"[[extracted-{pruned}]]", how)
+def test_restore_leaves_a_forged_placeholder(world, conversation, pruned, path, clock, how):
+    """A placeholder copied into another entry of the session is not replaced."""
+    ident = forge(conversation, f"[[extracted-{pruned}]]", how)
     append(path, conversation.lines[9:])
     clock.now = int(time.time()) + 1
     forgery = raw_line(path.read_bytes(), ident)
@@ -487,10 +486,10 @@ def test_a_placeholder_that_somebody_wrote_is_never_expanded(
     assert raw_line(path.read_bytes(), ident) == forgery
 
 
-def test_a_placeholder_older_than_the_cut_is_never_expanded(world, conversation, path):
-    """A tool that printed the marker of an earlier entry word for word keeps its output."""
+def test_restore_leaves_a_placeholder_older_than_the_extraction(world, conversation, path):
+    """A tool result that already read like a placeholder before the first scan stays unchanged."""
     ident = conversation.turn()
-    forged(conversation, f"[[extracted-{ident}]]", "printed by a tool")
+    forge(conversation, f"[[extracted-{ident}]]", "printed by a tool")
     conversation.turn("short")
     original = conversation.bytes()
     world.put("s.jsonl", original)
@@ -504,7 +503,7 @@ def test_a_placeholder_older_than_the_cut_is_never_expanded(world, conversation,
 
 
 def with_new_ids(lines, prefix):
-    """Give entries as an agent writes its history anew: other ids and times, no fields of ours."""
+    """Return entries as an agent rewrites them: new ids and times, no fields of the program."""
     fresh = []
     for line in lines:
         known = {k: v for k, v in line.items() if not k.startswith("_")}
@@ -520,16 +519,14 @@ def entries(path):
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_of_two_messages_with_new_ids_the_first_is_the_recorded_one(
-    world, conversation, path, clock
-):
-    """A placeholder typed later stays, though its message reads like the extracted one."""
-    said = conversation.user("y" * 2000)
+def test_restore_after_new_ids_fills_the_first_match_only(world, conversation, path, clock):
+    """If ids changed, the first message with the placeholder is restored and a typed copy stays."""
+    extracted = conversation.user("y" * 2000)
     conversation.assistant()
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())
     world.scan(trigger_types=["user"])
-    typed = conversation.user(f"[[extracted-{said}]]")
+    typed = conversation.user(f"[[extracted-{extracted}]]")
     conversation.assistant()
     append(path, conversation.lines[-2:])
     header, *lines = entries(path)
@@ -537,24 +534,22 @@ def test_of_two_messages_with_new_ids_the_first_is_the_recorded_one(
     clock.now = int(time.time()) + 1
     world.restore_all(pristine=True)
 
-    said_now, typed_now = (
-        read_entry(path, "eeee" + ident[4:])["message"] for ident in (said, typed)
+    extracted_message, typed_message = (
+        read_entry(path, "eeee" + ident[4:])["message"] for ident in (extracted, typed)
     )
-    assert said_now["content"] == "y" * 2000
-    assert typed_now["content"] == f"[[extracted-{said}]]"
+    assert extracted_message["content"] == "y" * 2000
+    assert typed_message["content"] == f"[[extracted-{extracted}]]"
 
 
-def test_a_placeholder_that_a_user_typed_does_not_count_as_standing(
-    world, conversation, path, clock
-):
-    """Restored and then typed into another message, the value stands nowhere for retention."""
-    said = conversation.user("y" * 2000)
+def test_typed_placeholder_is_no_placement(world, conversation, path, clock):
+    """A placeholder typed by the user after a restore does not delay retention."""
+    extracted = conversation.user("y" * 2000)
     conversation.assistant()
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())
     world.scan(trigger_types=["user"])
-    world.restore(said)
-    conversation.user(f"[[extracted-{said}]]")
+    world.restore(extracted)
+    conversation.user(f"[[extracted-{extracted}]]")
     conversation.assistant()
     append(path, conversation.lines[-2:])
     clock.now = int(time.time()) + 10**6
@@ -564,10 +559,8 @@ def test_a_placeholder_that_a_user_typed_does_not_count_as_standing(
     assert sql(world, "SELECT unplaced_at IS NULL FROM extractions") == [(0,)]
 
 
-def test_a_placeholder_that_stands_twice_is_restored_twice(
-    world, conversation, pruned, path, clock
-):
-    """Where the agent branched, the placeholders of both branches come back."""
+def test_restore_fills_both_copies_of_a_branched_history(world, conversation, pruned, path, clock):
+    """If an agent copied entries to a branch with new ids, both placeholders are restored."""
     lines = entries(path)[1:]
     append(path, with_new_ids(lines, "eeee"))
     clock.now = int(time.time()) + 1
@@ -578,22 +571,24 @@ def test_a_placeholder_that_stands_twice_is_restored_twice(
     assert path.read_bytes().startswith(conversation.bytes())
 
 
-def test_an_original_that_is_back_is_not_touched(world, conversation, pruned, path, clock):
-    """Where the agent wrote the original back from memory, that is said and nothing changes."""
+def test_restore_of_a_value_the_agent_wrote_back_changes_nothing(
+    world, conversation, pruned, path, clock
+):
+    """If the agent wrote the original back, the restore reports that and changes no file."""
     path.write_bytes(conversation.bytes())
     clock.now = int(time.time()) + 1
     before = file_states(world.root)
-    told = restored_json(world.restore(pruned))
+    answer = restored_json(world.restore(pruned))
 
-    assert (told["restored"], told["already"], told["pending"]) == (True, True, False)
-    assert "previous_restored_at" not in told
+    assert (answer["restored"], answer["already"], answer["pending"]) == (True, True, False)
+    assert "previous_restored_at" not in answer
     assert file_states(world.root) == before
     assert show(world, pruned) == {PATH: "x" * 2000}
     assert world.scan().values_extracted == 1
 
 
-def test_the_put_back_of_another_entry_is_not_taken_for_this_one(world, conversation, path, clock):
-    """A placeholder that is gone is told though another request is carried out at once."""
+def test_restore_of_a_lost_placeholder_fails_beside_another(world, conversation, path, clock):
+    """A missing placeholder is an error even if another request is carried out meanwhile."""
     first, second = conversation.turn(), conversation.turn("y" * 2000)
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())
@@ -602,16 +597,16 @@ def test_the_put_back_of_another_entry_is_not_taken_for_this_one(world, conversa
     world.restore(second)
     path.write_bytes(path.read_bytes().replace(f"[[extracted-{first}]]".encode(), b"else"))
     close_turn(path, conversation, clock)
-    with pytest.raises(ChangedError, match="no longer there") as told:
+    with pytest.raises(ChangedError, match="no longer there") as error:
         world.restore(first)
 
-    assert told.value.exit_code == 3
+    assert error.value.exit_code == 3
     assert entry_text(path, second) == "y" * 2000
     assert "_restored" not in read_entry(path, first)
 
 
-def test_the_store_remembers_a_restore_that_the_file_lost(world, conversation, pruned, path, clock):
-    """The protection holds although the agent's rewrite dropped `_restored`."""
+def test_protection_survives_a_lost_restored_field(world, conversation, pruned, path, clock):
+    """A restored entry stays protected although the agent's rewrite dropped `_restored`."""
     world.restore(pruned)
     path.write_bytes(conversation.bytes())
     clock.now += 60
@@ -623,27 +618,27 @@ def test_the_store_remembers_a_restore_that_the_file_lost(world, conversation, p
 # --- expired and gone ----------------------------------------------------------------------------
 
 
-def test_a_value_outlives_its_session_file(world, pruned, path):
-    """With the file gone the value is still shown; a restore says that it has nowhere to go."""
+def test_value_is_shown_after_its_session_was_deleted(world, pruned, path):
+    """After a session is deleted `show` prints its values, and `restore` fails with exit code 3."""
     path.unlink()
 
     assert show(world, pruned) == {PATH: "x" * 2000}
     assert show(world, pruned, "main/s") == {PATH: "x" * 2000}
-    with pytest.raises(GoneError, match=r"gone.*`brainsurgeon show` prints them") as told:
+    with pytest.raises(GoneError, match=r"gone.*`brainsurgeon show` prints them") as error:
         world.restore(pruned)
-    assert told.value.exit_code == 3
+    assert error.value.exit_code == 3
     assert not path.exists()
-    assert [one.state for one in world.restore_all()] == ["gone"]
+    assert [outcome.state for outcome in world.restore_all()] == ["gone"]
 
 
 # --- whole blocks --------------------------------------------------------------------------------
 
 
-def blocks(conversation):
-    """Add an image of a user, one of a tool, and signed thinking of a turn that is over."""
+def add_blocks(conversation):
+    """Add two images and closed signed thinking; return the index of each block in its entry."""
     image = {"type": "image", "data": "iVBOR" * 400, "mimeType": "image/png"}
-    asked = conversation.user([{"type": "text", "text": "look"}, image])
-    thought = conversation.assistant(
+    prompt = conversation.user([{"type": "text", "text": "look"}, image])
+    thinking = conversation.assistant(
         [
             {"type": "thinking", "thinking": "t" * 900, "thinkingSignature": "S" * 300},
             {"type": "toolCall", "id": "call_1", "name": "shot", "arguments": {}},
@@ -651,7 +646,7 @@ def blocks(conversation):
         stop="toolUse",
         api="anthropic-messages",
     )
-    seen = conversation.result("short", tool="shot")
+    result = conversation.result("short", tool="shot")
     conversation.lines[-1]["message"]["content"].append(image)
     conversation.assistant()
     conversation.user()
@@ -659,46 +654,46 @@ def blocks(conversation):
         [{"type": "thinking", "thinking": "u" * 900, "thinkingSignature": "S" * 300}],
         api="anthropic-messages",
     )
-    return {asked: 1, thought: 0, seen: 1}
+    return {prompt: 1, thinking: 0, result: 1}
 
 
-def test_whole_blocks_go_and_come_back(world, conversation, path, clock):
-    """An image gives way to a text block, signed thinking to an empty one; both come back whole."""
-    places = blocks(conversation)
+def test_images_and_thinking_blocks_are_extracted_and_restored(world, conversation, path, clock):
+    """An image becomes a text block, signed thinking an empty block, and both are restored."""
+    places = add_blocks(conversation)
     original = conversation.bytes()
     world.put("s.jsonl", original)
     report = world.scan(keep_recent=0, trigger_types=list(KINDS))
-    cut = {
+    values = {
         placeholder: json.loads(token)
         for placeholder, token in replaced_values(original, path.read_bytes())
     }
 
     assert report.values_extracted == len(places)
     for ident, index in places.items():
-        whole = next(line for line in conversation.lines if line["id"] == ident)
-        thinks = whole["message"]["content"][index]["type"] == "thinking"
+        line = next(line for line in conversation.lines if line["id"] == ident)
+        thinks = line["message"]["content"][index]["type"] == "thinking"
         placeholder = (
             json.loads(EMPTY_THINKING)
             if thinks
             else {"type": "text", "text": f"[[extracted-{ident}]]"}
         )
         assert read_entry(path, ident)["message"]["content"][index] == placeholder
-        assert cut[placeholder.get("text", "")] == whole["message"]["content"][index]
-        assert show(world, ident) == {
-            f"message.content.{index}": whole["message"]["content"][index]
-        }
+        assert values[placeholder.get("text", "")] == line["message"]["content"][index]
+        assert show(world, ident) == {f"message.content.{index}": line["message"]["content"][index]}
     assert b"u" * 900 in path.read_bytes()
 
-    one = next(iter(places))
-    world.restore(one)
+    ident = next(iter(places))
+    world.restore(ident)
 
-    assert read_entry(path, one)["message"]["content"][1]["type"] == "image"
+    assert read_entry(path, ident)["message"]["content"][1]["type"] == "image"
     assert world.restore_all(pristine=True)[0].values == 2
     assert path.read_bytes() == original
 
 
-def test_restoring_what_is_back_says_since_when(world, conversation, pruned, path, clock):
-    """A second restore changes nothing and names the moment of the first, in a turn, too."""
+def test_restore_of_a_restored_value_names_the_earlier_time(
+    world, conversation, pruned, path, clock
+):
+    """A second restore, also in an open turn, changes nothing and names the time of the first."""
     world.restore(pruned)
     first = clock.now
     clock.now += 60
@@ -706,11 +701,11 @@ def test_restoring_what_is_back_says_since_when(world, conversation, pruned, pat
     open_turn(path, conversation, clock)
     in_turn = restored_json(world.restore(pruned))
 
-    for told in (again, in_turn):
-        assert (told["restored"], told["already"], told["pending"]) == (True, True, False)
-        assert told["restored_at"] == told["previous_restored_at"] == iso(first)
-        assert "_extractable: false" in told["suggestion"]
-        assert told["keys_restored"] == [PATH]
+    for answer in (again, in_turn):
+        assert (answer["restored"], answer["already"], answer["pending"]) == (True, True, False)
+        assert answer["restored_at"] == answer["previous_restored_at"] == iso(first)
+        assert "_extractable: false" in answer["suggestion"]
+        assert answer["keys_restored"] == [PATH]
     assert in_turn["content"] == {PATH: "x" * 2000}
     assert "content" not in again
     assert world.store.requests.count_open() == 0

@@ -1,4 +1,4 @@
-"""Everything restored, and what we inserted taken out again."""
+"""restore --all: values of all sessions, `--pristine`, and outcomes that are incomplete."""
 
 import os
 import time
@@ -32,8 +32,8 @@ from building.world import (
 OTHER = "22222222-0000-4000-8000-000000000002"
 
 
-def test_everything_but_the_expired_comes_back(world, conversation, path):
-    """`restore --all` restores what there is and names what is expired."""
+def test_restore_all_names_expired_values(world, conversation, path):
+    """`restore --all` restores every value that is left and lists the expired ones."""
     ident = add_two_values(conversation)
     world.put("s.jsonl", conversation.bytes())
     world.scan()
@@ -41,21 +41,19 @@ def test_everything_but_the_expired_comes_back(world, conversation, path):
         world,
         "UPDATE extractions SET blob_id = NULL, expired_at = 1.0 WHERE path LIKE '%aggregated%'",
     )
-    [done] = world.restore_all()
+    [outcome] = world.restore_all()
 
-    assert (done.state, done.values) == ("restored", 2)
-    assert done.missed == done.left == (f"{ident}: expired",)
-    assert done.unfinished
+    assert (outcome.state, outcome.values) == ("restored", 2)
+    assert outcome.missed == outcome.left == (f"{ident}: expired",)
+    assert outcome.unfinished
     assert read_entry(path, ident)["message"]["details"]["aggregated"] == f"[[extracted-{ident}]]"
 
 
 # --- pristine ------------------------------------------------------------------------------------
 
 
-def test_pristine_takes_recorded_insertions_out_and_names_them(
-    world, conversation, pruned, path, clock
-):
-    """Marks and pins of ours go with the placeholders, are named, and the file is as it was."""
+def test_pristine_removes_and_lists_the_inserted_fields(world, conversation, pruned, path, clock):
+    """Fields of restores and pins are removed with the placeholders and listed."""
     world.restore(pruned)
     clock.now += 600
     world.scan()
@@ -64,19 +62,21 @@ def test_pristine_takes_recorded_insertions_out_and_names_them(
 
     assert path.read_bytes().count(b"_extractable") == 2
 
-    [done] = world.restore_all(pristine=True)
+    [outcome] = world.restore_all(pristine=True)
 
     assert path.read_bytes() == conversation.bytes()
-    assert done.values == 1
-    assert sorted(done.insertions_removed) == sorted([
+    assert outcome.values == 1
+    assert sorted(outcome.insertions_removed) == sorted([
         f"_restored of {pruned}", f"_extractable of {pruned}",
         f"_extractable of {conversation.last}",
     ])  # fmt: skip
     assert sql(world, "SELECT count(*) FROM fields WHERE state = 'standing'") == [(0,)]
 
 
-def test_pristine_of_one_entry_leaves_the_others(world, conversation, pruned, path, clock):
-    """Only the entry that was named is as it was."""
+def test_pristine_restore_of_an_entry_keeps_fields_of_others(
+    world, conversation, pruned, path, clock
+):
+    """`restore ENTRY --pristine` makes that line original and keeps the pin of another entry."""
     world.restore(pruned)
     clock.now += 600
     world.scan()
@@ -88,8 +88,8 @@ def test_pristine_of_one_entry_leaves_the_others(world, conversation, pruned, pa
     assert read_entry(path, conversation.last)["_extractable"] is False
 
 
-def test_pristine_takes_the_mark_of_a_restored_entry_out(world, conversation, pruned, path):
-    """Where the value stands already, pristine still undoes the mark, and does not complain."""
+def test_pristine_removes_the_field_of_a_restored_entry(world, conversation, pruned, path):
+    """If the value is already back, `--pristine` still removes `_restored`."""
     world.restore(pruned)
     answer = world.restore(pruned, pristine=True)
 
@@ -97,8 +97,8 @@ def test_pristine_takes_the_mark_of_a_restored_entry_out(world, conversation, pr
     assert answer.insertions_removed == (f"_restored of {pruned}",)
 
 
-def test_pristine_gives_back_what_stood_in_our_field(world, conversation, path, clock):
-    """A field that we replaced, twice, gets the very bytes of its first owner back."""
+def test_pristine_restores_the_original_bytes_of_a_field(world, conversation, path, clock):
+    """An `_extractable` field replaced twice by pins gets the original bytes back."""
     ident = conversation.turn("x" * 2000, _extractable=4)
     conversation.turn("short")
     original = conversation.bytes().replace(b'"_extractable":4', b'"_extractable" : 4 ')
@@ -113,24 +113,24 @@ def test_pristine_gives_back_what_stood_in_our_field(world, conversation, path, 
     assert path.read_bytes() == original
 
 
-def test_an_insertion_that_was_changed_is_reported(world, conversation, pruned, path, clock):
-    """A mark that no longer stands as it was set stays, and is named; the values come back."""
+def test_pristine_keeps_and_reports_a_changed_field(world, conversation, pruned, path, clock):
+    """A field that no longer reads as it was set stays and is named; the values are restored."""
     world.restore(pruned)
     clock.now += 600
     world.scan()
     data = path.read_bytes().replace(b'"_restored":"', b'"_restored": "')
     path.write_bytes(data)
     clock.now = max(clock.now, int(time.time()) + 1)
-    [done] = world.restore_all(pristine=True)
+    [outcome] = world.restore_all(pristine=True)
 
     assert entry_text(path, pruned) == "x" * 2000
     assert b'"_restored": "' in path.read_bytes()
-    assert done.insertions_removed == ()
-    assert done.missed == (f"{pruned}: _restored no longer has the value that was set",)
+    assert outcome.insertions_removed == ()
+    assert outcome.missed == (f"{pruned}: _restored no longer has the value that was set",)
 
 
-def test_pristine_protects_from_the_next_scan(world, conversation, pruned, path, clock):
-    """What was just undone is not cut at once, though the file does not say that it was undone."""
+def test_pristine_restore_is_protected_without_a_field(world, conversation, pruned, path, clock):
+    """Values restored without `_restored` are still protected from the next scans."""
     world.restore_all(pristine=True)
 
     assert world.scan().values_extracted == 0
@@ -144,20 +144,22 @@ def test_pristine_protects_from_the_next_scan(world, conversation, pruned, path,
 # --- all -----------------------------------------------------------------------------------------
 
 
-def test_everything_is_restored_or_requested_for(world, conversation, pruned, path, clock):
-    """`restore --all` lists what it did with each session; a busy one gets its values later."""
+def test_restore_all_restores_idle_sessions_and_requests_busy_ones(
+    world, conversation, pruned, path, clock
+):
+    """Each session is restored, pending with its reason, or has nothing to undo."""
     busy = world.put("t.jsonl", conversation.bytes())
     untouched = Conversation(OTHER)
     untouched.turn("short")
     world.put("u.jsonl", untouched.bytes())
     world.scan()
     open_turn(busy, conversation, clock)
-    done = {one.session: one for one in world.restore_all()}
+    idle, pending = sorted(world.restore_all(), key=lambda outcome: outcome.session)[:2]
 
-    assert done["main/s"].state == "restored"
-    assert (done["main/s"].values, read_entry(path, pruned)["_restored"]) == (1, iso(clock.now))
-    assert done["main/t"].state == "pending"
-    assert "a user message" in done["main/t"].reason
+    assert (idle.session, idle.state, idle.values) == ("main/s", "restored", 1)
+    assert read_entry(path, pruned)["_restored"] == iso(clock.now)
+    assert (pending.session, pending.state) == ("main/t", "pending")
+    assert "a user message" in pending.reason
     assert entry_text(busy, pruned) == f"[[extracted-{pruned}]]"
     assert [one.state for one in world.restore_all("main/s")] == ["nothing to undo"]
     assert [one.state for one in world.restore_all("main/u")] == ["nothing to undo"]
@@ -170,7 +172,7 @@ def test_everything_is_restored_or_requested_for(world, conversation, pruned, pa
     assert entry_text(busy, pruned) == "x" * 2000
 
 
-# --- what is said when not all went well ---------------------------------------------------------
+# --- incomplete restores -------------------------------------------------------------------------
 
 
 NOT_YET = "an earlier rewrite of it is not finished yet"
@@ -178,7 +180,7 @@ NOT_YET = "an earlier rewrite of it is not finished yet"
 
 @pytest.fixture
 def old_file_kept_open(monkeypatch):
-    """Let somebody open the old file of every rewrite after the exchange, and go on writing."""
+    """Keep the old file of every rewrite open for writing; yield a function that closes them."""
     held, replace = [], exchange.replace
 
     def replaced(candidates):
@@ -191,16 +193,16 @@ def old_file_kept_open(monkeypatch):
     monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.1)
     monkeypatch.setattr(exchange, "replace", replaced)
 
-    def let_go():
+    def close():
         while held:
             os.close(held.pop())
 
-    yield let_go
-    let_go()
+    yield close
+    close()
 
 
-def test_an_old_file_that_stays_is_said_by_every_verb(world, pruned, old_file_kept_open):
-    """While somebody keeps the old file open it stays, all else waits, and every verb says so."""
+def test_commands_report_an_unfinished_rewrite(world, pruned, old_file_kept_open):
+    """While a process holds the old file open, every command reports an unfinished rewrite."""
     restored = world.restore(pruned)
     pinned = set_extractable(world.settings(), world.store, pruned, False, clock=world.clock)
     [undone] = world.restore_all(pristine=True)
@@ -217,29 +219,29 @@ def test_an_old_file_that_stays_is_said_by_every_verb(world, pruned, old_file_ke
     assert undone.state == "restored"
 
 
-def test_nothing_put_back_is_not_called_nothing_to_undo(world, pruned):
-    """A session whose only value is damaged in the store is told apart from an untouched one."""
+def test_restore_all_of_a_damaged_value_reports_nothing_restored(world, pruned):
+    """A session whose only value is damaged is not reported as having nothing to undo."""
     with world.store.transaction():
         world.store._connection.execute("UPDATE blobs SET data = zeroblob(length(data))")
 
-    [done] = world.restore_all()
+    [outcome] = world.restore_all()
 
-    assert done.state == "nothing restored"
-    assert done.missed == (f"{pruned}: damaged in the store",)
+    assert outcome.state == "nothing restored"
+    assert outcome.missed == (f"{pruned}: damaged in the store",)
 
 
-def test_a_link_in_the_place_of_a_session_is_not_called_gone(world, pruned, path):
-    """It is not followed, and the file that it leads to may contain placeholders."""
+def test_restore_all_fails_for_a_session_replaced_by_a_link(world, pruned, path):
+    """A symbolic link is not followed, and its session is reported as failed, not as gone."""
     path.rename(path.with_suffix(".away"))
     path.symlink_to(path.with_suffix(".away"))
-    [one] = world.restore_all()
+    [outcome] = world.restore_all()
 
-    assert (one.state, one.unfinished) == ("failed", True)
-    assert "symbolic link" in one.reason
+    assert (outcome.state, outcome.unfinished) == ("failed", True)
+    assert "symbolic link" in outcome.reason
 
 
-def test_it_waits_for_a_session_at_work(world, conversation, pruned, path, clock):
-    """With patience, a session whose turn ends meanwhile is restored, and its reason was named."""
+def test_restore_all_waits_for_a_busy_session(world, conversation, pruned, path, clock):
+    """With patience, a session whose turn ends is restored, and its reason was reported before."""
     open_turn(path, conversation, clock)
     reasons = []
 
@@ -247,7 +249,7 @@ def test_it_waits_for_a_session_at_work(world, conversation, pruned, path, clock
         reasons.extend(session.reason for session in pending)
         close_turn(path, conversation, clock)
 
-    [done] = restore_all(
+    [outcome] = restore_all(
         world.settings(),
         world.store,
         clock=clock,
@@ -255,20 +257,22 @@ def test_it_waits_for_a_session_at_work(world, conversation, pruned, path, clock
         watch=Watch(patience=60, waiting=waiting),
     )
 
-    assert (done.state, done.values, len(reasons)) == ("restored", 1, 1)
+    assert (outcome.state, outcome.values, len(reasons)) == ("restored", 1, 1)
     assert path.read_bytes() == conversation.bytes()
 
 
-def test_without_an_end_of_the_turn_waiting_ends(world, conversation, pruned, path, clock):
-    """After its patience it says what waits, and that this is not done."""
+def test_restore_all_reports_a_session_pending_after_its_patience(
+    world, conversation, pruned, path, clock
+):
+    """A session that stays busy is pending when the patience ends."""
     open_turn(path, conversation, clock)
-    [done] = restore_all(world.settings(), world.store, clock=clock, watch=Watch(patience=0.1))
+    [outcome] = restore_all(world.settings(), world.store, clock=clock, watch=Watch(patience=0.1))
 
-    assert (done.state, done.unfinished) == ("pending", True)
+    assert (outcome.state, outcome.unfinished) == ("pending", True)
 
 
-def test_what_will_be_too_large_is_named(world, conversation, path):
-    """A session that will not fit once all is back, as it is now, with or without a budget."""
+def test_sessions_too_full_after_a_restore_are_listed(world, conversation, path):
+    """Sessions that would exceed their window after `restore --all` are listed with their load."""
     for number in range(9):
         conversation.turn(f"{number}" + "x" * 6000)
     world.put(path.name, conversation.bytes())
@@ -277,8 +281,8 @@ def test_what_will_be_too_large_is_named(world, conversation, path):
 
     def overfull(window):
         settings = world.settings(windows={"*": window})
-        named = overfull_after(settings, world.store, world.clock())
-        return [(one.session, one.load) for one in named]
+        sessions = overfull_after(settings, world.store, world.clock())
+        return [(session.session, session.load) for session in sessions]
 
     assert overfull(whole - 100) == [("main/s", pytest.approx(whole, rel=0.02))]
     assert overfull(whole + 500) == []

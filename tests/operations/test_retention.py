@@ -1,4 +1,4 @@
-"""Runs of retention: what expires and when, what is held back, and that it is really gone."""
+"""Retention: what expires and when, what is held back, and how values are deleted."""
 
 import itertools
 import json
@@ -38,14 +38,12 @@ from building.world import Conversation, file_states
 
 HOUR = 3600.0
 DAY = 24 * HOUR
-# Ten of them.
-YEARS = 3653 * DAY
-# Sessions that stand beside.
-COMPANY = 4
+TEN_YEARS = 3653 * DAY
+OTHERS = 4
 
 
 class Clocks:
-    """The wall clock, and a boot clock that goes with it unless the wall clock jumps."""
+    """A wall clock, and a boot clock that runs with it except when the wall clock jumps."""
 
     def __init__(self):
         self.now = self.began = float(int(time.time()))
@@ -55,7 +53,7 @@ class Clocks:
         return self.now
 
     def boot(self):
-        """Tell the seconds since a boot a million seconds ago."""
+        """Return the seconds since a boot a million seconds before the test."""
         return 1e6 + self.now - self.began - self.jumped
 
     def later(self, seconds):
@@ -68,49 +66,51 @@ class Clocks:
 
 @pytest.fixture
 def clock(world, monkeypatch):
-    """Give the world clocks that go only when told."""
+    """Replace the clocks of the world and of the boot by clocks that stand still."""
     world.clock = Clocks()
     monkeypatch.setattr(clocks, "boot_clock", world.clock.boot)
     return world.clock
 
 
 @pytest.fixture
-def company(world):
-    for number in range(COMPANY):
-        put(world.directory, f"company{number}", Conversation())
+def other_sessions(world):
+    for number in range(OTHERS):
+        put(world.directory, f"other{number}", Conversation())
 
 
 _starts = itertools.count(0x1000, 0x1000)
 
 
-def talk(text="x" * 2000, **header):
-    """Make a conversation whose first tool result is old; ids stand in no other conversation."""
+def old_conversation(text="x" * 2000, **header):
+    """Return a conversation whose first tool result is old, with entry ids of its own."""
     start = next(_starts)
-    one = Conversation(**{"session": f"{start:08x}-0000-4000-8000-000000000001", **header})
-    one._ids = itertools.count(start)
-    one.turn(text)
-    one.turn("short")
-    return one
+    conversation = Conversation(**{"session": f"{start:08x}-0000-4000-8000-000000000001", **header})
+    conversation._ids = itertools.count(start)
+    conversation.turn(text)
+    conversation.turn("short")
+    return conversation
 
 
-def result_of(one):
-    return next(line["id"] for line in one.lines if line.get("message", {}).get("toolName"))
+def result_of(conversation):
+    return next(
+        line["id"] for line in conversation.lines if line.get("message", {}).get("toolName")
+    )
 
 
-def put(directory, name, one, age=3 * DAY):
+def put(directory, name, data, age=3 * DAY):
     path = directory / f"{name}.jsonl"
-    path.write_bytes(one if isinstance(one, bytes) else one.bytes())
+    path.write_bytes(data if isinstance(data, bytes) else data.bytes())
     os.utime(path, (time.time() - age,) * 2)
     return path
 
 
 def prune(world, name="s", text="x" * 2000, directory=None, **settings):
-    """Put a session and have its old result cut; give its file and the entry's id."""
-    one = talk(text)
-    path = put(directory or world.directory, name, one)
+    """Write a session, extract its old result, and return the file and the entry id."""
+    conversation = old_conversation(text)
+    path = put(directory or world.directory, name, conversation)
 
     assert world.scan(**settings).values_extracted == 1
-    return path, result_of(one)
+    return path, result_of(conversation)
 
 
 def run(world, dry_run=False, store=None, **settings):
@@ -119,23 +119,25 @@ def run(world, dry_run=False, store=None, **settings):
     )
 
 
-def done(report):
+def deletions(report):
     return report.values_deleted, report.reasons
 
 
-def ask(world, *statement):
+def query(world, *statement):
     return world.store._connection.execute(*statement).fetchall()
 
 
-def held(world):
-    return {row[0] for row in ask(world, "SELECT entry_id FROM extractions WHERE blob_id NOT NULL")}
+def held_entries(world):
+    return {
+        row[0] for row in query(world, "SELECT entry_id FROM extractions WHERE blob_id NOT NULL")
+    }
 
 
 NOTHING = (0, {})
 
 
-def live(world, days, **settings):
-    """Let days pass, with a scan and a retention run on each; give what the runs deleted."""
+def run_daily(world, days, **settings):
+    """Scan and run retention once a day, and return the number of deleted values."""
     deleted = 0
     for _ in range(days):
         world.clock.later(DAY)
@@ -147,114 +149,115 @@ def live(world, days, **settings):
 # --- what expires when ---------------------------------------------------------------------------
 
 
-def test_a_restored_value_is_kept_for_a_day(world, company, clock):
-    """What was restored everywhere goes `retention` after that, and leaves a tombstone."""
+def test_restored_value_expires_after_retention(world, other_sessions, clock):
+    """A value restored everywhere is deleted after `retention` and leaves a tombstone."""
     _path, ident = prune(world)
     run(world)
     clock.later(HOUR)
     world.restore(ident)
     clock.later(DAY - 1)
 
-    assert done(run(world)) == NOTHING
+    assert deletions(run(world)) == NOTHING
 
     clock.later(1)
     before = file_states(world.root)
     last = run(world)
 
-    assert (done(last), last.bytes_deleted, last.blobs_deleted) == ((1, {UNPLACED: 1}), 2002, 1)
-    assert held(world) == set()
-    assert ask(world, "SELECT expired_at, expired_why, blob_id FROM extractions") == [
+    assert (deletions(last), last.bytes_deleted, last.blobs_deleted) == (
+        (1, {UNPLACED: 1}),
+        2002,
+        1,
+    )
+    assert held_entries(world) == set()
+    assert query(world, "SELECT expired_at, expired_why, blob_id FROM extractions") == [
         (clock.now, UNPLACED, None)
     ]
-    assert ask(world, "SELECT count(*) FROM blobs") == [(0,)]
+    assert query(world, "SELECT count(*) FROM blobs") == [(0,)]
     assert file_states(world.root) == before
 
 
-def test_what_was_written_anew_counts_from_when_that_was_seen(world, company, clock):
-    """It counts from the scan that found the placeholder gone, not from when that happened."""
-    path = put(world.directory, "s", one := talk())
+def test_retention_counts_from_the_scan_that_missed_a_placeholder(world, other_sessions, clock):
+    """If the agent wrote a value back, retention begins when a scan sees that."""
+    path = put(world.directory, "s", conversation := old_conversation())
     world.scan()
     run(world)
-    path.write_bytes(one.bytes())
+    path.write_bytes(conversation.bytes())
     os.utime(path, (clock.now - 3 * DAY,) * 2)
     clock.later(20 * HOUR)
     world.scan(trigger_types=["thinking"])
     clock.later(20 * HOUR)
 
-    assert done(run(world)) == NOTHING
+    assert deletions(run(world)) == NOTHING
 
     clock.later(4 * HOUR)
 
-    assert done(run(world)) == (1, {UNPLACED: 1})
+    assert deletions(run(world)) == (1, {UNPLACED: 1})
 
 
-def test_a_session_that_is_gone_is_missed_for_a_month(world, company, clock):
-    """It counts from the first run that missed it, which is written once."""
+def test_values_of_a_deleted_session_expire_after_a_month(world, other_sessions, clock):
+    """The month begins with the first scan that misses the session."""
     path, ident = prune(world)
     run(world)
     path.unlink()
 
-    assert live(world, 30) == 0
+    assert run_daily(world, 30) == 0
     assert show(world.settings(), world.store, ident).content
 
     clock.later(DAY)
 
-    assert done(run(world)) == (1, {MISSING: 1})
+    assert deletions(run(world)) == (1, {MISSING: 1})
 
 
-def test_a_session_that_comes_back_is_missed_no_more(world, company, clock):
-    """Gone again, it has another month."""
+def test_session_that_returns_gets_another_month(world, other_sessions, clock):
+    """If a missing session returns and is deleted again, its values are held for another month."""
     path, _ = prune(world)
     run(world)
     away = path.rename(world.base / "away.jsonl")
-    live(world, 29)
+    run_daily(world, 29)
     away.rename(path)
     os.utime(path, (clock.now,) * 2)
-    live(world, 1)
+    run_daily(world, 1)
     path.rename(away)
 
-    assert live(world, 30) == 0
-    assert live(world, 1) == 1
+    assert run_daily(world, 30) == 0
+    assert run_daily(world, 1) == 1
 
 
-def test_an_entry_that_is_gone_is_missed_for_a_month(world, company, clock):
-    """An agent that took an entry out of its session may restore it."""
+def test_value_of_a_deleted_entry_expires_after_a_month(world, other_sessions, clock):
+    """A deleted entry counts as missing, not as restored, since the agent may bring it back."""
     path, _ident = prune(world)
     run(world)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(line for line in lines if b"[[extracted-" not in line))
     os.utime(path, (clock.now - 3 * DAY,) * 2)
 
-    assert live(world, 30) == 0
-    assert live(world, 1) == 1
+    assert run_daily(world, 30) == 0
+    assert run_daily(world, 1) == 1
 
 
-def came_from_extraction(world, path, ident, clock):
+def since_the_extraction(world, path, ident, clock):
     return clock.now
 
 
-def came_from_activity(world, path, ident, clock):
+def since_the_activity(world, path, ident, clock):
     clock.later(20 * DAY)
     os.utime(path, (clock.now, clock.now))
     return clock.now
 
 
-def came_from_a_restore(world, path, ident, clock):
-    """Restore the value twenty days later.
-
-    Then its agent writes the placeholder back from memory.
-    """
+def since_the_restore(world, path, ident, clock):
+    """Restore the value after 20 days, then write the placeholder back as agents do."""
     clock.later(20 * DAY)
-    cut, times = path.read_bytes(), path.stat()
+    data, times = path.read_bytes(), path.stat()
     world.restore(ident)
-    path.write_bytes(cut)
+    path.write_bytes(data)
     os.utime(path, (times.st_atime, times.st_mtime))
     return clock.now
 
 
-@pytest.mark.parametrize("since", [came_from_extraction, came_from_activity, came_from_a_restore])
-def test_a_standing_value_lives_a_month_in_silence(world, company, clock, since):
-    """It counts from the latest of its extraction, its restore, and its session's activity."""
+@pytest.mark.parametrize("since", [since_the_extraction, since_the_activity, since_the_restore])
+def test_value_expires_a_month_after_the_last_activity(world, other_sessions, clock, since):
+    """A value in place expires 30 days after its extraction, restore or session's last change."""
     path, ident = prune(world)
     moment = since(world, path, ident, clock)
     run(world)
@@ -262,16 +265,16 @@ def test_a_standing_value_lives_a_month_in_silence(world, company, clock, since)
         clock.now = moment + days * DAY
         world.scan()
 
-        assert done(run(world)) == NOTHING
+        assert deletions(run(world)) == NOTHING
 
     clock.now = moment + 30 * DAY - 1
 
-    assert done(run(world)) == NOTHING
+    assert deletions(run(world)) == NOTHING
 
     clock.later(1)
     before = file_states(world.root)
 
-    assert done(run(world)) == (1, {SILENT: 1})
+    assert deletions(run(world)) == (1, {SILENT: 1})
     assert file_states(world.root) == before
 
 
@@ -284,34 +287,34 @@ def test_a_standing_value_lives_a_month_in_silence(world, company, clock, since)
         ({}, {"stands", "lost", "restored"}),
     ],
 )
-def test_each_threshold_holds_for_its_own(world, company, clock, settings, goes):
-    """What stands or is out of sight never goes by the threshold for what was restored."""
+def test_retention_keys_apply_to_their_own_values(world, other_sessions, clock, settings, goes):
+    """`retention` applies to restored values, `retention_standing` to those in place or missing."""
     names = {prune(world)[1]: "stands"}
     path, ident = prune(world, "t")
     names[ident] = "lost"
     names[prune(world, "u", text="y" * 2000)[1]] = "restored"
     run(world, **settings)
     path.unlink()
-    world.restore(next(one for one, name in names.items() if name == "restored"))
+    world.restore(next(ident for ident, name in names.items() if name == "restored"))
     # Nothing is extracted anew meanwhile.
-    live(world, 32, trigger_types=["thinking"], **settings)
+    run_daily(world, 32, trigger_types=["thinking"], **settings)
 
-    assert {names[ident] for ident in names.keys() - held(world)} == goes
+    assert {names[ident] for ident in names.keys() - held_entries(world)} == goes
 
 
 @pytest.mark.parametrize("lost", ["24h", "7d", "never"])
-def test_a_day_for_what_stands_gives_the_plain_rule(world, company, clock, lost):
-    """With `retention_standing = "24h"` a value goes a day after it was extracted."""
+def test_retention_standing_of_24h_expires_a_value_after_a_day(world, other_sessions, clock, lost):
+    """With `retention_standing = "24h"` a value in place expires a day after its extraction."""
     settings = {"retention_standing": "24h", "retention": lost}
     _, ident = prune(world)
     run(world, **settings)
     clock.later(DAY - 1)
 
-    assert done(run(world, **settings)) == NOTHING
+    assert deletions(run(world, **settings)) == NOTHING
 
     clock.later(1)
 
-    assert done(run(world, **settings)) == (1, {SILENT: 1})
+    assert deletions(run(world, **settings)) == (1, {SILENT: 1})
     with pytest.raises(ExpiredError):
         world.restore(ident, **settings)
 
@@ -319,43 +322,45 @@ def test_a_day_for_what_stands_gives_the_plain_rule(world, company, clock, lost)
 # --- what is asked for ---------------------------------------------------------------------------
 
 
-def due(world, clock):
-    """Have a standing value that the next run would delete; give its session and entry."""
+def prune_due_value(world, clock):
+    """Write a session whose value the next run would delete; return its path and entry id."""
     path, ident = prune(world)
     clock.later(30 * DAY)
     world.scan()
 
-    assert done(run(world)) == NOTHING  # the first in two days
+    assert deletions(run(world)) == NOTHING  # the first in two days
 
     clock.later(60)
     return path, ident
 
 
 @pytest.mark.parametrize("everything", [False, True])
-def test_a_pending_request_holds_its_value(world, company, clock, everything):
-    """Asked for in the middle of a turn, alone or with all others, it is held until that ends."""
-    path, ident = due(world, clock)
+def test_pending_request_holds_its_value(world, other_sessions, clock, everything):
+    """A value is held while a request for it, or for its whole session, is pending."""
+    path, ident = prune_due_value(world, clock)
     os.utime(path, (clock.now - 40 * DAY,) * 2)
     busy = {"quiet_seconds": 10**9}
     if everything:
-        assert [one.state for one in world.restore_all(session="main/s", **busy)] == ["pending"]
+        assert [outcome.state for outcome in world.restore_all(session="main/s", **busy)] == [
+            "pending"
+        ]
     else:
         assert world.restore(ident, **busy).pending
 
-    assert done(run(world)) == NOTHING
-    assert held(world) == {ident}
+    assert deletions(run(world)) == NOTHING
+    assert held_entries(world) == {ident}
 
 
-def test_a_pending_request_holds_nothing_else(world, company, clock):
-    """Other values of the same session expire beside it."""
-    _path, _ident = due(world, clock)
+def test_pending_request_holds_no_other_value(world, other_sessions, clock):
+    """Values of other sessions expire although a request is pending."""
+    _path, _ident = prune_due_value(world, clock)
     other, there = prune(world, "t", text="y" * 2000)
     os.utime(other, (clock.now - 40 * DAY,) * 2)
-    ask(world, "UPDATE extractions SET extracted_at = 1")
+    query(world, "UPDATE extractions SET extracted_at = 1")
     assert world.restore(there, quiet_seconds=10**9).pending
 
-    assert done(run(world)) == (1, {SILENT: 1})
-    assert held(world) == {there}
+    assert deletions(run(world)) == (1, {SILENT: 1})
+    assert held_entries(world) == {there}
 
 
 def fork(world, path, clock):
@@ -370,43 +375,43 @@ def fork(world, path, clock):
     return forked
 
 
-def test_a_fork_holds_what_it_asks_for(world, company, clock):
-    """A value that was extracted from its parent is held for the fork that asked for it."""
-    path, ident = due(world, clock)
+def test_pending_request_of_a_fork_holds_the_parent_value(world, other_sessions, clock):
+    """A value extracted from the parent is held while its restore in a fork is pending."""
+    path, ident = prune_due_value(world, clock)
     forked = fork(world, path, clock)
     busy = {"quiet_seconds": 10**9}
 
     assert world.restore(ident, session=f"main/{forked.stem}", **busy).pending
-    assert done(run(world)) == NOTHING
+    assert deletions(run(world)) == NOTHING
     assert b"x" * 2000 in b"".join(cat(world.settings(), world.store, str(forked), clock()))
 
 
-def test_a_value_that_stands_in_a_fork_lives_as_long_as_that(world, company, clock):
-    """Its parent may be gone for a month; the fork in use holds the value."""
+def test_placeholder_in_an_active_fork_holds_the_parent_value(world, other_sessions, clock):
+    """A value is held while a fork with its placeholder is in use, though the parent is deleted."""
     path, ident = prune(world)
     run(world)
     forked = fork(world, path, clock)
     path.unlink()
     for _ in range(3):
-        assert live(world, 20) == 0
+        assert run_daily(world, 20) == 0
         os.utime(forked, (clock.now,) * 2)
-    assert held(world) == {ident}
+    assert held_entries(world) == {ident}
 
 
-def test_a_request_that_comes_during_the_run_is_respected(world, company, clock):
-    """What somebody asks for while the files are read is not deleted at the end of it."""
-    _, ident = due(world, clock)
+def test_retention_holds_a_value_requested_during_the_run(world, other_sessions, clock):
+    """A value requested while retention reads the files is not deleted."""
+    _, ident = prune_due_value(world, clock)
     busy = world.settings(quiet_seconds=10**9)
-    asked = []
+    answers = []
 
-    def ask_for_it():
-        asked.append(restore(busy, world.store, ident, clock=clock))
+    def request():
+        answers.append(restore(busy, world.store, ident, clock=clock))
 
-    check = once_files_are_read(COMPANY + 1, ask_for_it)
+    check = after_reading(OTHERS + 1, request)
     retention(world.settings(), world.store, clock=clock, check_stop=check)
 
-    assert [answer.pending for answer in asked] == [True]
-    assert held(world) == {ident}
+    assert [answer.pending for answer in answers] == [True]
+    assert held_entries(world) == {ident}
 
 
 # --- tombstones ----------------------------------------------------------------------------------
@@ -419,9 +424,9 @@ def command(world, *words, **settings):
     )  # fmt: skip
 
 
-def test_an_expired_value_shows_its_tombstone(world, company, clock):
-    """Restoring it says when it went, why and how big it was, and leaves the file alone."""
-    _, ident = due(world, clock)
+def test_restore_of_an_expired_value_prints_its_tombstone(world, other_sessions, clock):
+    """`restore` and `show` exit with 5 and print when and why the value expired, and its size."""
+    _, ident = prune_due_value(world, clock)
     run(world)
     before = file_states(world.root)
     with pytest.raises(ExpiredError) as caught:
@@ -438,8 +443,8 @@ def test_an_expired_value_shows_its_tombstone(world, company, clock):
 
         assert shown.returncode == 5
         assert shown.stdout == b""
-        told = iso(clock.now).replace("T", " ").replace("Z", " UTC")
-        assert f"{ident}: the value expired at {told}".encode() in shown.stderr
+        expired_at = iso(clock.now).replace("T", " ").replace("Z", " UTC")
+        assert f"{ident}: the value expired at {expired_at}".encode() in shown.stderr
         assert b"it was 2002 bytes" in shown.stderr
     answer = command(world, "restore", ident, "--json")
 
@@ -452,23 +457,23 @@ def test_an_expired_value_shows_its_tombstone(world, company, clock):
 
 
 @pytest.mark.parametrize("ending", ["reset.2026-11-21T10-00-00.000Z", "deleted.1763719200000"])
-def test_an_archive_counts_and_is_never_written(world, company, clock, ending):
-    """A placeholder in a session that its agent put away holds the value while that is young."""
+def test_rotated_session_holds_its_values_and_is_not_written(world, other_sessions, clock, ending):
+    """A session that its agent renamed holds values for a month after its last change."""
     path, ident = prune(world)
     run(world)
     archive = path.rename(f"{path}.{ending}")
-    live(world, 20)
+    run_daily(world, 20)
     os.utime(archive, (clock.now,) * 2)
     before = file_states(world.root)
 
-    assert live(world, 29) == 0
-    assert live(world, 2) == 1
+    assert run_daily(world, 29) == 0
+    assert run_daily(world, 2) == 1
     assert file_states(world.root) == before
     assert ident.encode() in archive.read_bytes()
 
 
-def test_a_placeholder_counts_wherever_it_stands(world, company, clock):
-    """Also in a session of another agent, which knows nothing of the value."""
+def test_placeholder_in_another_agents_session_holds_the_value(world, other_sessions, clock):
+    """A placeholder in a session of another agent holds the value while that session is active."""
     path, ident = prune(world)
     run(world)
     elsewhere = world.root / "other" / "sessions"
@@ -479,12 +484,12 @@ def test_a_placeholder_counts_wherever_it_stands(world, company, clock):
     copied = put(elsewhere, "s", stranger)
     os.utime(copied, (clock.now,) * 2)
 
-    assert live(world, 29, trigger_types=["thinking"]) == 0
-    assert live(world, 2, trigger_types=["thinking"]) == 1
+    assert run_daily(world, 29, trigger_types=["thinking"]) == 0
+    assert run_daily(world, 2, trigger_types=["thinking"]) == 1
 
 
-def test_the_same_entry_id_elsewhere_holds_nothing(world, company, clock):
-    """The placeholder of an equal entry of another agent says another number."""
+def test_equal_entry_id_of_another_agent_holds_no_value(world, other_sessions, clock):
+    """An equal entry id of another agent has a placeholder with a number and holds nothing."""
     _path, ident = prune(world)
     elsewhere = world.root / "other" / "sessions"
     elsewhere.mkdir(parents=True)
@@ -498,23 +503,23 @@ def test_the_same_entry_id_elsewhere_holds_nothing(world, company, clock):
     run(world)
     world.restore(ident, session="main/s")
 
-    assert live(world, 1, trigger_types=["thinking"]) == 1
-    assert len(held(world)) == 1
+    assert run_daily(world, 1, trigger_types=["thinking"]) == 1
+    assert len(held_entries(world)) == 1
 
 
 @pytest.mark.parametrize("before", [0, 1, 8, 20, 21, 140, 159, 160, 161])
 @pytest.mark.parametrize("ident", ["0000abcd", "~" + "f" * 128])
-def test_a_placeholder_is_seen_wherever_it_stands(world, before, ident):
-    """Also where it begins some bytes before the end of a chunk."""
+def test_placeholder_across_a_chunk_boundary_is_found(world, before, ident):
+    """A placeholder is found at any distance from the end of a chunk."""
     placeholder = f"[[extracted-{ident}]]"
     world.put("s.jsonl", b"x" * (CHUNK - before) + placeholder.encode() + b"x" * 300)
-    [found] = sessions_and_archives([Root(str(world.root))])
+    [file] = sessions_and_archives([Root(str(world.root))])
 
-    assert placeholders_in(found, carry_on) == {placeholder}
+    assert placeholders_in(file, carry_on) == {placeholder}
 
 
-def test_what_a_migrated_agent_has_never_expires_unseen(world, company, clock):
-    """Its files went away because of a database; while that cannot be read, nothing goes."""
+def test_retention_holds_values_beside_an_unreadable_database(world, other_sessions, clock):
+    """If an agent has an unreadable database, values of its deleted files are held."""
     path, ident = prune(world)
     run(world)
     path.unlink()
@@ -524,22 +529,22 @@ def test_what_a_migrated_agent_has_never_expires_unseen(world, company, clock):
         connection.execute("CREATE TABLE transcript_events (session TEXT)")
         connection.execute("INSERT INTO transcript_events VALUES ('s')")
 
-    assert live(world, 32) == 0
+    assert run_daily(world, 32) == 0
     assert "not the database of an OpenClaw agent" in run(world).held_back[str(world.root)]
-    assert held(world) == {ident}
+    assert held_entries(world) == {ident}
 
 
 # --- what is held back ---------------------------------------------------------------------------
 
 
 @pytest.fixture
-def two(world, clock):
-    """Give settings with two roots, each with five sessions and a value of one that is gone."""
-    return two_roots(world)
+def two_roots(world, clock):
+    """Return settings with two roots, each with the value of a session that a run has missed."""
+    return make_two_roots(world)
 
 
-def two_roots(world):
-    """Make two roots of five sessions, each with a value of a sixth that a run has missed."""
+def make_two_roots(world):
+    """Make two roots, each with a session and a value of a deleted one that a run has missed."""
     other = world.base / "other"
     settings = {"roots": [{"path": str(world.root)}, {"path": str(other)}]}
     for number, root in enumerate((world.root, other)):
@@ -551,38 +556,37 @@ def two_roots(world):
     return settings
 
 
-def waits(world, settings, why):
-    """Let a month pass; check that nothing of the first root was deleted, and what is said."""
+def run_for_a_month(world, settings, why):
+    """Run for a month, check the reason for the first root, and count the held values."""
     for _ in range(16):
         world.clock.later(2 * DAY)
         touch(world, settings)
         report = run(world, **settings)
     now = status(world.settings(**settings), world.store, world.clock())
-    [root] = [one for one in report.held_back if one == str(world.root)]
 
-    assert why in report.held_back[root]
+    assert why in report.held_back[str(world.root)]
     assert now.held_back == report.held_back
     return held_below(world)
 
 
 def touch(world, settings):
-    """Let something happen in the sessions that are there, so that these do not expire."""
+    """Touch the existing sessions, so that their values do not expire."""
     for root in settings["roots"]:
         for path in world.base.glob(f"{os.path.basename(root['path'])}/main/sessions/t.jsonl"):
             os.utime(path, (world.clock.now,) * 2)
 
 
 def held_below(world):
-    """Count the values that are held of each root, by its last name."""
-    rows = ask(
+    """Count the held values of each root by the root's name."""
+    rows = query(
         world, "SELECT s.root, count(*) FROM extractions e JOIN sessions s ON s.id = e.session_id"
         " WHERE e.blob_id NOT NULL GROUP BY 1",
     )  # fmt: skip
     return {os.path.basename(os.fsdecode(root)): number for root, number in rows}
 
 
-def goes_on(world, settings):
-    """Run again; check that nothing is held back any more."""
+def check_nothing_held_back(world, settings):
+    """Run retention again and check that nothing is held back."""
     world.clock.later(6 * HOUR)
     touch(world, settings)
     report = run(world, **settings)
@@ -595,43 +599,40 @@ def goes_on(world, settings):
 ALL_HELD = {"agents": 2, "other": 1}
 
 
-def test_a_missing_root_is_believed_in_no_run(world, two):
-    """Nothing below it is deleted while it cannot be found, the other root goes on."""
+@pytest.mark.parametrize(
+    ("replaced", "reason"),
+    [(False, "no such directory"), (True, operation._ANOTHER)],
+    ids=["missing", "replaced"],
+)
+def test_retention_holds_back_a_missing_or_replaced_root(world, two_roots, replaced, reason):
+    """While a root is missing, or an empty directory like a mount point, nothing of it expires."""
     away = world.root.rename(world.base / "away")
+    if replaced:
+        world.root.mkdir()
 
-    assert waits(world, two, "no such directory") == ALL_HELD
+    assert run_for_a_month(world, two_roots, reason) == ALL_HELD
 
+    if replaced:
+        world.root.rmdir()
     away.rename(world.root)
-    goes_on(world, two)
+    check_nothing_held_back(world, two_roots)
 
 
-def test_an_empty_directory_in_the_place_of_a_root_is_not_believed(world, two):
-    """The mount point of a disk that is not there is not the directory that it was."""
-    away = world.root.rename(world.base / "away")
-    world.root.mkdir()
-
-    assert waits(world, two, operation._ANOTHER) == ALL_HELD
-
-    world.root.rmdir()
-    away.rename(world.root)
-    goes_on(world, two)
-
-
-def test_a_root_that_was_emptied_is_believed(world, two):
-    """It is the directory that it was: what lay there expires a month after it was missed."""
+def test_retention_expires_values_of_an_emptied_root(world, two_roots):
+    """An emptied root is still the same directory, so its values expire after a month."""
     for path in world.directory.iterdir():
         path.unlink()
     for _ in range(17):
         world.clock.later(2 * DAY)
-        touch(world, two)
-        report = run(world, **two)
+        touch(world, two_roots)
+        report = run(world, **two_roots)
 
     assert (report.held_back, held_below(world)) == ({}, {"other": 1})
 
 
-def test_a_root_that_is_not_configured_any_more_is_missed(world, two):
-    """What was extracted below it is held for a month, while the directory is there."""
-    settings = {"roots": two["roots"][1:]}
+def test_values_of_a_removed_root_expire_after_a_month(world, two_roots):
+    """Values of a root that is no longer configured are held for a month."""
+    settings = {"roots": two_roots["roots"][1:]}
     for _ in range(15):
         world.clock.later(2 * DAY)
         touch(world, settings)
@@ -647,29 +648,29 @@ def test_a_root_that_is_not_configured_any_more_is_missed(world, two):
 
 @pytest.fixture
 def ordinary(unprivileged_world, monkeypatch):
-    """Give a world of an ordinary user with clocks that go only when told."""
+    """Return a world of an unprivileged user with clocks that stand still."""
     unprivileged_world.clock = Clocks()
     monkeypatch.setattr(clocks, "boot_clock", unprivileged_world.clock.boot)
     return unprivileged_world
 
 
 @pytest.mark.parametrize("place", ["", "main/sessions", "main/sessions/t.jsonl"])
-def test_nothing_expires_where_something_cannot_be_read(ordinary, place):
-    """A root, a directory or a single session that is shut: a placeholder might stand there."""
+def test_retention_holds_back_a_root_with_unreadable_parts(ordinary, place):
+    """An unreadable root, directory or session holds back its root: it may contain placeholders."""
     world = ordinary
-    settings = two_roots(world)
+    settings = make_two_roots(world)
     shut = world.root / place
     mode = shut.stat().st_mode
     shut.chmod(0)
     try:
-        assert waits(world, settings, "Permission denied") == ALL_HELD
+        assert run_for_a_month(world, settings, "Permission denied") == ALL_HELD
     finally:
         shut.chmod(mode)
-    goes_on(world, settings)
+    check_nothing_held_back(world, settings)
 
 
-def test_the_first_run_in_two_days_deletes_nothing(world, company, clock):
-    """Whoever was away for long finds everything as it was; the next run deletes."""
+def test_first_retention_in_two_days_deletes_nothing(world, other_sessions, clock):
+    """After a long pause the first run deletes nothing and the next one does."""
     prune(world)
     run(world)
     clock.later(40 * DAY)
@@ -680,29 +681,29 @@ def test_the_first_run_in_two_days_deletes_nothing(world, company, clock):
 
     clock.later(60)
 
-    assert done(run(world)) == (1, {SILENT: 1})
+    assert deletions(run(world)) == (1, {SILENT: 1})
 
 
-@pytest.mark.parametrize("years", [YEARS, -YEARS])
-def test_a_clock_that_moves_by_years_lets_nothing_go(world, company, clock, years):
-    """Neither the run after the jump nor the one after its end deletes; then all is as before."""
+@pytest.mark.parametrize("seconds", [TEN_YEARS, -TEN_YEARS], ids=["forward", "back"])
+def test_retention_deletes_nothing_after_a_clock_jump(world, other_sessions, clock, seconds):
+    """The runs after a jump of the clock, and after its end, delete nothing and miss no session."""
     prune(world)
     path, _ = prune(world, "t")
     run(world)
     path.unlink()
     clock.later(6 * HOUR)
-    clock.jump(years)
+    clock.jump(seconds)
     world.scan()
     report = run(world)
 
     assert report.values_deleted == 0
     assert report.held_back == {
-        str(world.root): f"the wall clock moved by {years / HOUR:+,.0f} hours"
+        str(world.root): f"the wall clock moved by {seconds / HOUR:+,.0f} hours"
     }
-    assert ask(world, "SELECT count(*) FROM sessions WHERE missed_at NOT NULL") == [(0,)]
+    assert query(world, "SELECT count(*) FROM sessions WHERE missed_at NOT NULL") == [(0,)]
 
     clock.later(6 * HOUR)
-    clock.jump(-years)
+    clock.jump(-seconds)
     world.scan()
 
     assert run(world).values_deleted == 0
@@ -711,35 +712,39 @@ def test_a_clock_that_moves_by_years_lets_nothing_go(world, company, clock, year
     calm = run(world)
 
     assert (calm.held_back, calm.values_deleted) == ({}, 0)
-    assert len(held(world)) == 2
+    assert len(held_entries(world)) == 2
 
 
-def test_a_clock_that_goes_back_across_a_reboot_is_not_believed(world, company, clock, monkeypatch):
-    """A machine without a clock of its own boots in another year."""
+def test_retention_is_held_back_if_a_reboot_set_the_clock_back(
+    world, other_sessions, clock, monkeypatch
+):
+    """A clock behind the last run is recognized although the boot clock restarted."""
     prune(world)
     run(world)
     monkeypatch.setattr(clocks, "boot_id", lambda: "another")
     monkeypatch.setattr(clocks, "boot_clock", lambda: 60.0)
-    clock.now -= YEARS
+    clock.now -= TEN_YEARS
 
     assert "across a reboot" in run(world).held_back[str(world.root)]
 
 
 def at(moment, monkeypatch, capsys, *words):
-    """Run a command in this process at a moment of the wall clock; the boot clock goes on."""
+    """Run a command in this process at a time of the wall clock; the boot clock is real."""
     monkeypatch.setattr(sys, "argv", ["brainsurgeon", *words, "--json"])
     with freeze_time(moment):
         code = cli._run()
     return code, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("years", [YEARS, -YEARS])
-def test_a_jump_is_seen_at_the_door(world, company, monkeypatch, capsys, years):
-    """`retention` beside a real boot clock refuses to delete in a year that cannot be."""
+@pytest.mark.parametrize("seconds", [TEN_YEARS, -TEN_YEARS], ids=["forward", "back"])
+def test_retention_command_detects_a_jump_of_the_clock(
+    world, other_sessions, monkeypatch, capsys, seconds
+):
+    """The command compares the wall clock with the real boot clock and deletes nothing."""
     _, ident = prune(world)
     config = ("--config", str(world.config_file()))
     now = iso(time.time())
-    then = iso(time.time() + years)
+    then = iso(time.time() + seconds)
 
     for _ in range(2):
         assert at(now, monkeypatch, capsys, "retention", *config)[0] == 0
@@ -754,59 +759,59 @@ def test_a_jump_is_seen_at_the_door(world, company, monkeypatch, capsys, years):
 # --- nothing but what it says --------------------------------------------------------------------
 
 
-def test_a_dry_run_writes_nothing_and_counts_the_same(world, company, clock):
-    """It foretells deletions, sizes, reasons and what is held back of the run that follows."""
+def test_retention_dry_run_reports_what_the_run_deletes(world, other_sessions, clock):
+    """A dry run writes nothing and reports the same counts, reasons and roots as the run."""
     prune(world)
     path, _ = prune(world, "t")
     run(world)
     path.unlink()
-    live(world, 29)
+    run_daily(world, 29)
     for hours in (12, 12, 24):
         clock.later(hours * HOUR)
         before = file_states(world.base, directories=True)
         with closing(open_to_read(str(world.state))) as reading:
-            foretold = run(world, dry_run=True, store=reading)
+            expected = run(world, dry_run=True, store=reading)
 
         assert file_states(world.base, directories=True) == before
 
         real = run(world)
-        said = {"dry_run": False, "blobs_deleted": real.blobs_deleted}
+        differing = {"dry_run": False, "blobs_deleted": real.blobs_deleted}
 
-        assert {**asdict(foretold), **said} == asdict(real)
-    assert held(world) == set()
+        assert {**asdict(expected), **differing} == asdict(real)
+    assert held_entries(world) == set()
 
 
-def test_a_dry_run_without_a_store_makes_none(world):
-    """There is nothing to release, and no state directory afterwards."""
+def test_retention_dry_run_creates_no_store(world):
+    """Without a store a dry run reports no values and creates no state directory."""
     shown = command(world, "scan", "--retention", "--dry-run", "--json")
 
     assert (shown.returncode, json.loads(shown.stdout)["values_held"]) == (0, 0)
     assert not world.state.exists()
 
 
-def test_a_run_that_is_stopped_changes_nothing(world, company, clock):
-    """Asked to stop while it reads, it leaves the values as they are, and the next run goes on."""
-    _, ident = due(world, clock)
+def test_stopped_retention_deletes_nothing(world, other_sessions, clock):
+    """A run stopped while it reads files deletes nothing, and the next run does."""
+    _, ident = prune_due_value(world, clock)
     calls = itertools.count()
 
     def stop():
-        if next(calls) >= COMPANY:
+        if next(calls) >= OTHERS:
             raise StoppedError
 
     report = retention(world.settings(), world.store, clock=clock, check_stop=stop)
 
-    assert (report.stopped, done(report)) == (True, NOTHING)
-    assert held(world) == {ident}
-    assert done(run(world)) == (1, {SILENT: 1})
+    assert (report.stopped, deletions(report)) == (True, NOTHING)
+    assert held_entries(world) == {ident}
+    assert deletions(run(world)) == (1, {SILENT: 1})
 
 
-def test_a_shared_value_stays_until_both_sessions_are_gone(world, company, clock):
-    """Equal values are stored once, and go with the last extraction that names them."""
+def test_shared_blob_is_deleted_with_its_last_value(world, other_sessions, clock):
+    """Equal values are stored once, and the blob is deleted with the last extraction of it."""
     _, ident = prune(world, "s")
     _, other = prune(world, "t")
     run(world)
 
-    assert ask(world, "SELECT count(*) FROM blobs") == [(1,)]
+    assert query(world, "SELECT count(*) FROM blobs") == [(1,)]
 
     world.restore(ident)
     clock.later(DAY)
@@ -826,33 +831,31 @@ def test_a_shared_value_stays_until_both_sessions_are_gone(world, company, clock
     assert (report.values_deleted, report.blobs_deleted) == (1, 1)
 
 
-def opened_meanwhile(world, path, monkeypatch):
-    """Do a run in which somebody opens a session between the first look and the exchange."""
+def scan_while_open(world, path, monkeypatch):
+    """Scan while the session is open, without the check that would defer it before the rewrite."""
     with open(path, "rb"), monkeypatch.context() as patch:
         patch.setattr(exchange, "check_closed", lambda _: None)
         return world.scan()
 
 
-def test_what_an_abandoned_rewrite_stored_goes_with_it(world, company, monkeypatch):
-    """A value that was stored and never extracted leaves nothing in the store."""
-    path = put(world.directory, "s", talk())
-    report = opened_meanwhile(world, path, monkeypatch)
+def test_abandoned_rewrite_leaves_no_blob(world, other_sessions, monkeypatch):
+    """A value stored for a rewrite that was given up leaves nothing in the store."""
+    path = put(world.directory, "s", old_conversation())
+    report = scan_while_open(world, path, monkeypatch)
 
     assert (report.values_extracted, report.files_deferred) == (0, 1)
-    assert ask(world, "SELECT count(*) FROM blobs") == [(0,)]
+    assert query(world, "SELECT count(*) FROM blobs") == [(0,)]
 
 
-def rewriting(world, other):
-    """Have another process of ours be in the middle of a rewrite; give how it ends."""
-    session = ask(world, "SELECT id, path FROM sessions ORDER BY id LIMIT 1")[0][0]
+def begin_rewrite(world, other):
+    """Begin a rewrite as another process and return a function that ends it."""
+    session = query(world, "SELECT id, path FROM sessions ORDER BY id LIMIT 1")[0][0]
     lock = other.lock(session)
     lock.__enter__()
-    [found] = [
-        found for found in sessions_and_archives([Root(str(world.root))])
-        if found.session == "company0"
-    ]  # fmt: skip
+    files = sessions_and_archives([Root(str(world.root))])
+    [file] = [file for file in files if file.session == "other0"]
     with other.transaction():
-        row = other.journal.begin(session, found, ".brainsurgeon-x", journal.Confirmation())
+        row = other.journal.begin(session, file, ".brainsurgeon-x", journal.Confirmation())
 
     def end():
         with other.transaction():
@@ -862,27 +865,27 @@ def rewriting(world, other):
     return end
 
 
-def test_a_rewrite_under_way_holds_back_its_own_session_alone(world, company, clock):
-    """It may be about to restored what expired; other sessions do not wait for it."""
+def test_rewrite_in_progress_holds_only_its_own_session(world, other_sessions, clock):
+    """Values of the session are held while a rewrite of it is in progress; others expire."""
     path, _ = prune(world)
     other, _there = prune(world, "t", text="y" * 2000)
     run(world)
-    for one in (path, other):
-        os.utime(one, (clock.now - 40 * DAY,) * 2)
-    ask(world, "UPDATE extractions SET extracted_at = 1")
+    for file in (path, other):
+        os.utime(file, (clock.now - 40 * DAY,) * 2)
+    query(world, "UPDATE extractions SET extracted_at = 1")
     clock.later(60)
     with closing(open_store(str(world.state))) as second:
-        end = rewriting(world, second)
+        end = begin_rewrite(world, second)
         report = run(world)
 
-        assert (done(report), report.held_back) == ((1, {SILENT: 1}), {})
-        assert len(held(world)) == 1
+        assert (deletions(report), report.held_back) == ((1, {SILENT: 1}), {})
+        assert len(held_entries(world)) == 1
 
         end()
-    assert done(run(world)) == (1, {SILENT: 1})
+    assert deletions(run(world)) == (1, {SILENT: 1})
 
 
-def once_files_are_read(sessions, act):
+def after_reading(sessions, act):
     calls = itertools.count(1)
 
     def check():
@@ -892,15 +895,15 @@ def once_files_are_read(sessions, act):
     return check
 
 
-def test_a_rewrite_that_begins_during_the_run_is_respected(world, company, clock):
-    """The journal is looked at again in the transaction that deletes."""
-    _, ident = due(world, clock)
+def test_retention_holds_a_session_whose_rewrite_begins_meanwhile(world, other_sessions, clock):
+    """The transaction that deletes checks the journal again."""
+    _, ident = prune_due_value(world, clock)
     with closing(open_store(str(world.state))) as other:
         ends = []
-        check = once_files_are_read(COMPANY + 1, lambda: ends.append(rewriting(world, other)))
+        check = after_reading(OTHERS + 1, lambda: ends.append(begin_rewrite(world, other)))
         retention(world.settings(), world.store, clock=clock, check_stop=check)
 
-        assert held(world) == {ident}
+        assert held_entries(world) == {ident}
 
         ends[0]()
 
@@ -913,22 +916,22 @@ CHANGES = ("UPDATE EXTRACTIONS", "DELETE FROM BLOBS", "UPDATE SESSIONS", "DELETE
 
 
 @pytest.fixture
-def full(world, clock, monkeypatch):
-    """Give a world with more than two pages of values whose placeholders stand nowhere any more."""
+def many_due_values(world, clock, monkeypatch):
+    """Return a world with more than two pages of values that are due."""
     monkeypatch.setattr(operation, "PAUSE", 0.0)
     put(world.directory, "s", Conversation())
     row = store_session(world.store, session="s", root=str(world.root))
     with world.store.transaction():
         for number in range(DUE):
             store_extraction(world.store, row, 0, removal(f"e{number}"), b"value %d" % number)
-        ask(world, "UPDATE extractions SET journal_id = NULL, unplaced_at = 1")
+        query(world, "UPDATE extractions SET journal_id = NULL, unplaced_at = 1")
     run(world)
     clock.later(60)
     return world
 
 
-def transactions(world, act):
-    """Count what each transaction changes while something is done."""
+def changes_per_transaction(world, act):
+    """Call a function and return the number of changes in each transaction."""
     changes = []
 
     def note(statement):
@@ -944,19 +947,21 @@ def transactions(world, act):
     return changes
 
 
-def test_no_transaction_is_longer_than_a_page(full):
-    """Deleting changes a bounded number of rows under one lock, whatever is due."""
+def test_retention_deletes_a_page_in_a_transaction(many_due_values):
+    """However many values are due, a transaction changes a bounded number of rows."""
     reports = []
-    deleting = transactions(full, lambda: reports.append(run(full)))
+    deleting = changes_per_transaction(
+        many_due_values, lambda: reports.append(run(many_due_values))
+    )
 
-    assert [one.values_deleted for one in reports] == [DUE]
+    assert [report.values_deleted for report in reports] == [DUE]
     assert 2 * DUE <= sum(deleting) <= 3 * DUE + 10
     assert max(deleting) <= 3 * PAGE  # a tombstone, a value, and columns of its entry each
 
 
-def test_others_can_write_between_two_pages(full):
-    """Whoever wants to write has a turn after each page, and what it writes is respected."""
-    with closing(open_store(str(full.state))) as other:
+def test_other_processes_write_between_retention_pages(many_due_values):
+    """Between two pages another process can write, and its requests hold their values."""
+    with closing(open_store(str(many_due_values.state))) as other:
         turns = []
 
         def write():
@@ -969,15 +974,15 @@ def test_others_can_write_between_two_pages(full):
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(operation, "give_way", write)
-            report = run(full)
+            report = run(many_due_values)
 
     assert len(turns) >= 2
     assert DUE - len(turns) <= report.values_deleted <= DUE - 2
-    assert count_rows(full.store, "blobs") == DUE - report.values_deleted
+    assert count_rows(many_due_values.store, "blobs") == DUE - report.values_deleted
 
 
-def test_a_run_that_is_killed_between_pages_did_nothing_wrong(full):
-    """Each page is whole: a value has its tombstone or its bytes, and the next does the rest."""
+def test_killed_retention_leaves_complete_pages(many_due_values):
+    """After a kill between pages each value has its bytes or a tombstone; the next run goes on."""
 
     class KilledError(Exception):
         """The end of the process."""
@@ -988,24 +993,24 @@ def test_a_run_that_is_killed_between_pages_did_nothing_wrong(full):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operation, "give_way", die)
         with pytest.raises(KilledError):
-            run(full)
+            run(many_due_values)
 
     states = "SELECT expired_at IS NULL, blob_id IS NULL, count(*) FROM extractions GROUP BY 1, 2"
-    assert ask(full, states) == [(0, 1, PAGE), (1, 0, DUE - PAGE)]
-    assert count_rows(full.store, "blobs") == DUE - PAGE
-    assert run(full).values_deleted == DUE - PAGE
+    assert query(many_due_values, states) == [(0, 1, PAGE), (1, 0, DUE - PAGE)]
+    assert count_rows(many_due_values.store, "blobs") == DUE - PAGE
+    assert run(many_due_values).values_deleted == DUE - PAGE
 
 
 # --- really gone ---------------------------------------------------------------------------------
 
 
-def test_afterwards_the_bytes_are_really_gone(world, company, clock):
-    """No piece of the value, as it was stored, stands in the database, and the file is smaller."""
+def test_retention_erases_the_bytes_from_the_database(world, other_sessions, clock):
+    """After expiry the database file is smaller and contains no piece of the stored value."""
     canary = secrets.token_hex(300_000)
     _, ident = prune(world, text=canary)
     prune(world, "t")
     database = world.state / "store.db"
-    [(stored,)] = ask(world, "SELECT data FROM blobs ORDER BY size DESC LIMIT 1")
+    [(stored,)] = query(world, "SELECT data FROM blobs ORDER BY size DESC LIMIT 1")
     pieces = [stored[start : start + 64] for start in range(0, len(stored) - 64, 4096)]
     before = database.read_bytes()
 
@@ -1023,4 +1028,4 @@ def test_afterwards_the_bytes_are_really_gone(world, company, clock):
     assert canary[1000:1100].encode() not in after
     assert len(after) < len(before) - len(stored) * 0.9
     assert sorted(os.listdir(world.state)) == ["last_run", "locks", "store.db"]
-    assert ask(world, "PRAGMA integrity_check") == [("ok",)]
+    assert query(world, "PRAGMA integrity_check") == [("ok",)]

@@ -1,4 +1,4 @@
-"""A run is taken back: what it cut and set goes back, and what cannot is named."""
+"""Rollback of a run: values and fields restored, and values that cannot be restored."""
 
 import pytest
 
@@ -18,42 +18,41 @@ def original(world, pruned, conversation):
     return conversation.bytes()
 
 
-def test_a_run_is_taken_back_to_the_byte(world, original, path):
-    """What a scan cut stands there again, with the file's times, and nothing of ours beside it."""
+def test_rollback_restores_every_byte_and_the_times(world, original, path):
+    """A rollback restores the bytes and times of the file and leaves no temporary file."""
     before = path.stat().st_mtime_ns
-    [one] = world.rollback(1).sessions
+    [outcome] = world.rollback(1).sessions
 
-    assert (one.state, one.values, one.missed) == ("rolled back", 1, ())
+    assert (outcome.state, outcome.values, outcome.missed) == ("rolled back", 1, ())
     assert path.read_bytes() == original
     assert path.stat().st_mtime_ns == before
     assert world.leftovers() == []
 
 
-def test_a_rollback_is_a_run_and_an_event(world, original):
-    """It has a number of its own and says which run it undid."""
-    made = world.rollback(1).made
+def test_rollback_is_recorded_as_a_run_and_an_event(world, original):
+    """Both name the run that was rolled back."""
+    number = world.rollback(1).made
 
-    assert world.store.runs.named(made).command == "rollback"
-    assert world.store.runs.named(made).facts == {"rolls_back": 1, "sessions": 1, "restored": 1}
-    [event] = [one for one in world.store.events.after(0) if one.kind == "rollback"]
-    assert (event.run_id, event.facts["rolls_back"], event.facts["values"]) == (made, 1, 1)
+    assert world.store.runs.named(number).command == "rollback"
+    assert world.store.runs.named(number).facts == {"rolls_back": 1, "sessions": 1, "restored": 1}
+    [event] = world.store.events.after(0, kinds=["rollback"])
+    assert (event.run_id, event.facts["rolls_back"], event.facts["values"]) == (number, 1, 1)
 
 
-def test_taking_a_run_back_twice_changes_nothing(world, original, path):
-    """The second time there is nothing to undo: no run, no event, the same file."""
+def test_second_rollback_changes_nothing(world, original, path):
+    """A second rollback of a run records no run and no event and leaves the file alone."""
     world.rollback(1)
     before = path.stat().st_ino, world.store.events.newest()
     again = world.rollback(1)
 
     assert (path.stat().st_ino, world.store.events.newest()) == before
     assert again.made is None
-    assert [(one.state, one.since) for one in again.sessions] == [
-        ("nothing to undo", {RESTORED_SINCE: 1})
-    ]
+    [outcome] = again.sessions
+    assert (outcome.state, outcome.since) == ("nothing to undo", {RESTORED_SINCE: 1})
 
 
-def test_the_next_scan_leaves_what_a_rollback_put_back(world, original, path, clock):
-    """It is protected as after any restore, and goes again when that time is over."""
+def test_rolled_back_values_are_protected(world, original, path, clock):
+    """Values of a rollback are protected for the same time as values of a restore."""
     world.rollback(1)
     clock.now += 60
     world.scan()
@@ -63,8 +62,8 @@ def test_the_next_scan_leaves_what_a_rollback_put_back(world, original, path, cl
     assert world.scan().values_extracted == 1
 
 
-def test_only_that_run_is_taken_back(world, conversation, clock):
-    """What another run cut stays cut, and goes back with that one."""
+def test_rollback_keeps_the_extractions_of_other_runs(world, conversation, clock):
+    """Of two runs in one session each rollback restores only its own values."""
     path = write_two_turns(world, conversation)
     world.scan(keep_recent=2)
     clock.now += 60
@@ -78,18 +77,18 @@ def test_only_that_run_is_taken_back(world, conversation, clock):
     assert path.read_bytes() == conversation.bytes()
 
 
-def test_a_field_is_taken_back_with_its_run(world, original, path, pruned):
-    """A pin goes with the run that set it; the value that another run cut stays cut."""
+def test_rollback_of_a_pin_removes_its_field_only(world, original, path, pruned):
+    """The field of the pin is removed and the value that another run extracted stays extracted."""
     before = path.read_bytes()
     pin(world, pruned, 7)
-    [one] = world.rollback(2).sessions
+    [outcome] = world.rollback(2).sessions
 
-    assert one.insertions_removed == (f"_extractable of {pruned}",)
+    assert outcome.insertions_removed == (f"_extractable of {pruned}",)
     assert path.read_bytes() == before
 
 
-def test_what_a_run_put_back_is_not_taken_away(world, original, path, pruned):
-    """Of a restore only the field goes: the value stays."""
+def test_rollback_of_a_restore_removes_its_field_only(world, original, path, pruned):
+    """The restored value stays in the file."""
     world.restore(pruned)
     world.rollback(2)
 
@@ -97,8 +96,8 @@ def test_what_a_run_put_back_is_not_taken_away(world, original, path, pruned):
 
 
 @pytest.fixture
-def shortened(world, pruned, path, conversation, clock):
-    """Let the agent restore an entry itself and a scan shorten its call and the answer."""
+def redacted(world, pruned, path, conversation, clock):
+    """Return the id of an answer to the agent's own restore call, which a scan has redacted."""
     open_turn(path, conversation, clock)
     conversation.call("purge_control", {"action": "restore", "entry": pruned, "x": 1}, "call_9")
     append(path, conversation.lines[-1:])
@@ -113,20 +112,20 @@ def shortened(world, pruned, path, conversation, clock):
     return answer.answer_id.encode()
 
 
-def test_the_agents_own_call_comes_back_with_its_run(world, path, shortened):
-    """What was shortened stands there as it was said."""
+def test_rollback_restores_redacted_calls(world, path, redacted):
+    """A rollback of a scan restores the agent's own restore call and the answer to it."""
     [scan] = world.store.runs.newest(1)
     assert scan.facts["redacted"] == 2
 
-    [one] = world.rollback(scan.id).sessions
-    assert one.values == scan.facts["redacted"] + scan.facts["extracted"]
-    assert shortened in path.read_bytes()
+    [outcome] = world.rollback(scan.id).sessions
+    assert outcome.values == scan.facts["redacted"] + scan.facts["extracted"]
+    assert redacted in path.read_bytes()
     assert b"_redacted" not in path.read_bytes()
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["its run", "everything"])
-def test_what_was_shortened_and_cannot_come_back_goes_on_saying_so(world, path, shortened, whole):
-    """The answer whose value expired keeps its field; that of the call goes with its value."""
+@pytest.mark.parametrize("everything", [False, True], ids=["its run", "everything"])
+def test_expired_redacted_answer_keeps_its_field(world, path, redacted, everything):
+    """The answer whose value expired keeps `_redacted`; the call is restored without it."""
     sql(
         world,
         "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
@@ -135,24 +134,24 @@ def test_what_was_shortened_and_cannot_come_back_goes_on_saying_so(world, path, 
     [scan] = world.store.runs.newest(1)
     assert path.read_bytes().count(b'"_redacted":true') == 2
 
-    [one] = world.restore_all(pristine=True) if whole else world.rollback(scan.id).sessions
+    [outcome] = world.restore_all(pristine=True) if everything else world.rollback(scan.id).sessions
 
     [left] = [line for line in path.read_bytes().splitlines() if b'"_redacted":true' in line]
     assert b'"toolResult"' in left
-    assert shortened not in left
-    assert any(missed.endswith("expired") for missed in one.missed)
+    assert redacted not in left
+    assert any(missed.endswith("expired") for missed in outcome.missed)
 
 
-def test_a_session_at_work_gets_its_values_when_it_is_idle(
+def test_rollback_of_a_busy_session_is_carried_out_by_a_scan(
     world, pruned, path, conversation, clock
 ):
-    """Until then it waits, is noted once, and says so; the next scan carries it out."""
+    """In an open turn a rollback is pending, with one request, until a scan after the turn."""
     open_turn(path, conversation, clock)
     before = path.read_bytes()
-    [one] = world.rollback(1).sessions
+    [outcome] = world.rollback(1).sessions
     [again] = world.rollback(1).sessions
 
-    assert (one.state, again.state) == ("pending", "pending")
+    assert (outcome.state, again.state) == ("pending", "pending")
     assert path.read_bytes() == before
     assert world.store.requests.count_open() == 1
     close_turn(path, conversation, clock)
@@ -160,13 +159,13 @@ def test_a_session_at_work_gets_its_values_when_it_is_idle(
     world.scan()
     assert world.store.requests.count_open() == 0
     assert entry_text(path, pruned) == "x" * 2000
-    told = [one.facts for one in world.store.events.after(0, kinds=["rollback"])]
-    assert [one.get("pending") for one in told] == [True, None]
-    assert [one["rolls_back"] for one in told] == [1, 1]
+    facts = [event.facts for event in world.store.events.after(0, kinds=["rollback"])]
+    assert [fact.get("pending") for fact in facts] == [True, None]
+    assert [fact["rolls_back"] for fact in facts] == [1, 1]
 
 
-def test_one_session_of_a_run_can_be_taken_back(world, original, path, conversation):
-    """The others stay as the run left them."""
+def test_rollback_can_be_limited_to_a_session(world, original, path, conversation):
+    """The other sessions of the run stay unchanged."""
     other = world.put("t.jsonl", conversation.bytes().replace(b"000000000001", b"000000000002"))
     world.rollback(1)
     sql(world, "DELETE FROM restores")
@@ -174,55 +173,57 @@ def test_one_session_of_a_run_can_be_taken_back(world, original, path, conversat
     before = other.read_bytes()
     number = world.store.runs.newest(1)[0].id
 
-    assert [one.session for one in world.rollback(number, ["main/s"]).sessions] == ["main/s"]
+    assert [outcome.session for outcome in world.rollback(number, ["main/s"]).sessions] == [
+        "main/s"
+    ]
     assert path.read_bytes() == original
     assert other.read_bytes() == before
 
 
-def test_what_was_put_back_since_is_counted(world, original, path, pruned):
-    """A value that somebody restored is not the rollback's to undo."""
+def test_rollback_counts_values_restored_since(world, original, path, pruned):
+    """A value restored since the run is not changed but counted."""
     world.restore(pruned, pristine=True)
-    [one] = world.rollback(1).sessions
+    [outcome] = world.rollback(1).sessions
 
-    assert (one.state, one.since) == ("nothing to undo", {RESTORED_SINCE: 1})
+    assert (outcome.state, outcome.since) == ("nothing to undo", {RESTORED_SINCE: 1})
 
 
-def test_what_the_agent_changed_since_is_counted(world, original, path, pruned):
-    """Where the placeholder stands no more, nothing is guessed."""
+def test_rollback_counts_values_changed_since(world, original, path, pruned):
+    """A value whose placeholder the agent has replaced is not changed but counted."""
     text = path.read_bytes().replace(b"[[extracted-" + pruned.encode() + b"]]", b"something else")
     path.write_bytes(text)
-    [one] = world.rollback(1).sessions
+    [outcome] = world.rollback(1).sessions
 
-    assert (one.state, one.since) == ("nothing to undo", {CHANGED_SINCE: 1})
+    assert (outcome.state, outcome.since) == ("nothing to undo", {CHANGED_SINCE: 1})
     assert path.read_bytes() == text
 
 
-def test_a_file_that_is_gone_is_named(world, original, path):
-    """Of a session that only the store knows there is nothing to take back."""
+def test_rollback_reports_a_deleted_session(world, original, path):
+    """A session whose file was deleted is reported as gone."""
     path.unlink()
 
-    assert [one.state for one in world.rollback(1).sessions] == ["gone"]
+    assert [outcome.state for outcome in world.rollback(1).sessions] == ["gone"]
 
 
-def test_a_file_that_cannot_be_looked_for_is_not_called_gone(world, original):
-    """Where its root is away, the session is unfinished: its placeholders may still be there."""
+def test_rollback_fails_for_a_session_in_a_missing_root(world, original):
+    """The session is reported as failed, not as gone: its file may still contain placeholders."""
     world.root.rename(world.base / "away")
-    [one] = world.rollback(1).sessions
+    [outcome] = world.rollback(1).sessions
 
-    assert (one.state, one.unfinished) == ("failed", True)
-    assert "may still contain placeholders" in one.reason
+    assert (outcome.state, outcome.unfinished) == ("failed", True)
+    assert "may still contain placeholders" in outcome.reason
 
 
-def test_a_run_that_is_none_is_not_found(world, original):
-    """Neither is a session in which the run did nothing."""
+def test_rollback_of_an_unknown_run_or_session_is_an_error(world, original):
+    """A run number that does not exist and a session outside the run are both not found."""
     with pytest.raises(NotFoundError, match="there is no run 77"):
         world.rollback(77)
     with pytest.raises(NotFoundError, match="no session is called"):
         world.rollback(1, ["main/other"])
 
 
-def test_retention_lets_a_rollback_be(world, original, path, clock, monkeypatch):
-    """What a rollback restored expires as anything that was restored, with its event."""
+def test_values_of_a_rollback_expire_like_restored_ones(world, original, path, clock, monkeypatch):
+    """Retention expires values that a rollback restored, with an event, and changes no session."""
     monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
     world.rollback(1)
     for _ in range(3):
@@ -236,31 +237,29 @@ def test_retention_lets_a_rollback_be(world, original, path, clock, monkeypatch)
     assert path.read_bytes() == original
 
 
-def test_a_run_that_archived_turns_is_taken_back(world):
-    """Links and texts go back to the byte, the archives say so, and the turns are told of."""
+def test_rollback_restores_archived_turns(world):
+    """Turns are restored byte for byte, and events and runs count the archives."""
     talk, _ = conversation_of_turns(4)
     path = world.put("s.jsonl", talk.bytes())
     world.scan(archive={"enabled": True})
-    made = world.store.runs.newest(1)[0]
-    world.rollback(made.id)
-    events = [one for one in world.store.events.after(0) if "archive" in one.kind]
+    run = world.store.runs.newest(1)[0]
+    world.rollback(run.id)
+    events = [event for event in world.store.events.after(0) if "archive" in event.kind]
     rows = sql(world, "SELECT run_id FROM archives")
 
     assert path.read_bytes() == talk.bytes()
-    assert (made.facts["archived"], made.facts.get("redacted")) == (2, None)
-    assert rows == [(made.id,)] * 2
-    assert [(one.kind, one.facts["archives"]) for one in events] == [
-        ("archive", 2),
-        ("unarchive", 2),
-    ]
+    assert (run.facts["archived"], run.facts.get("redacted")) == (2, None)
+    assert rows == [(run.id,)] * 2
+    assert [event.kind for event in events] == ["archive", "unarchive"]
+    assert [event.facts["archives"] for event in events] == [2, 2]
     assert events[0].facts["tokens_before"] > events[0].facts["tokens_after"]
     assert world.store.runs.newest(1)[0].facts["unarchived"] == 2
 
 
-def test_a_run_of_which_nothing_can_be_taken_back_is_let_go_of(
+def test_retention_deletes_runs_that_cannot_be_rolled_back(
     world, pruned, path, clock, monkeypatch
 ):  # fmt: skip
-    """Once its values expired and its events are old, retention releases it, and that is said."""
+    """A run is deleted once its values expired and its events are old; a rollback says so."""
     monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
     retention(world.settings(), world.store, clock=clock)
     path.unlink()
@@ -268,7 +267,7 @@ def test_a_run_of_which_nothing_can_be_taken_back_is_let_go_of(
         clock.now += 2 * DAY
         retention(world.settings(), world.store, clock=clock)
     world.scan()
-    assert [one.command for one in world.store.runs.newest(None)] == ["retention"]
+    assert [run.command for run in world.store.runs.newest(None)] == ["retention"]
     clock.now += 31 * DAY
     retention(world.settings(), world.store, clock=clock)
 
@@ -279,10 +278,8 @@ def test_a_run_of_which_nothing_can_be_taken_back_is_let_go_of(
         world.rollback(9)
 
 
-def test_a_run_whose_values_are_held_can_be_taken_back_after_years(
-    world, pruned, clock, monkeypatch
-):
-    """As long as a value is held, its run is."""
+def test_run_is_kept_as_long_as_its_values(world, pruned, clock, monkeypatch):
+    """A run whose values are stored can be rolled back after years, without its events."""
     monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
     for _ in range(3):
         clock.now += 365 * DAY
@@ -290,28 +287,28 @@ def test_a_run_whose_values_are_held_can_be_taken_back_after_years(
         retention(world.settings(retention_standing="never"), world.store, clock=clock)
 
     assert world.store.events.after(0) == []
-    [done] = world.rollback(1).sessions
-    assert done.values == 1
+    [outcome] = world.rollback(1).sessions
+    assert outcome.values == 1
 
 
-def test_a_rollback_counts_turns_apart_from_values(world):
-    """What it says agrees with its run: archived turns are no values, there and once more."""
+def test_rollback_counts_archived_turns_apart_from_values(world):
+    """The outcome, its run and a second rollback agree on the numbers of values and turns."""
     talk, _ = conversation_of_turns(4)
     world.put("s.jsonl", talk.bytes())
     world.scan(archive={"enabled": True})
-    [one] = world.rollback(1).sessions
+    [outcome] = world.rollback(1).sessions
     facts = world.store.runs.named(2).facts
     [again] = world.rollback(1).sessions
 
-    assert (one.values, one.turns) == (facts.get("restored", 0), facts["unarchived"])
-    assert again.since[f"archived turn, {RESTORED_SINCE}"] == one.turns
-    assert sum(again.since.values()) == one.values + one.turns
+    assert (outcome.values, outcome.turns) == (facts.get("restored", 0), facts["unarchived"])
+    assert again.since[f"archived turn, {RESTORED_SINCE}"] == outcome.turns
+    assert sum(again.since.values()) == outcome.values + outcome.turns
 
 
-def test_sessions_that_changed_places_are_taken_back_at_once(world):
-    """The first rollback finds each session by its own id, so that a second one finds nothing."""
+def test_rollback_finds_sessions_whose_files_were_exchanged(world):
+    """The first rollback finds a session by its own id, so that a second one finds nothing."""
     paths = [world.put(f"{name}.jsonl", with_own_id(name)) for name in ("one", "two")]
-    said = [path.read_bytes() for path in paths]
+    contents = [path.read_bytes() for path in paths]
     for path in paths:
         world.scan(only=[str(path)], named=True, keep_recent=0)
     between = paths[0].with_name("between")
@@ -320,6 +317,6 @@ def test_sessions_that_changed_places_are_taken_back_at_once(world):
     between.rename(paths[1])
     first, second = world.rollback(1), world.rollback(1)
 
-    assert [one.state for one in first.sessions] == ["rolled back"]
-    assert not any(one.state == "rolled back" for one in second.sessions)
-    assert paths[1].read_bytes() == said[0]
+    assert [outcome.state for outcome in first.sessions] == ["rolled back"]
+    assert not any(outcome.state == "rolled back" for outcome in second.sessions)
+    assert paths[1].read_bytes() == contents[0]

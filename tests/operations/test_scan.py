@@ -1,4 +1,4 @@
-"""One run over real sessions: what goes, what stays and why, and that nothing else moves."""
+"""scan: which values are extracted, kept or deferred and why, and that no other byte changes."""
 
 import itertools
 import json
@@ -13,7 +13,6 @@ from brainsurgeon.formats.openclaw import OpenClaw
 from brainsurgeon.model.entries import KINDS, unnumbered
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.status import status
 from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.runs import report_json
@@ -29,6 +28,7 @@ from building.world import (
     dump,
     entry_text,
     file_states,
+    kept_reasons,
     pin,
     read_entry,
     set_mtime,
@@ -55,8 +55,8 @@ def only(report):
     return report.sessions[0]
 
 
-def deferred(world, **settings):
-    """Scan, check that the one session was deferred and no file was touched, give the reason."""
+def scan_deferred(world, **settings):
+    """Scan, check that the session was deferred and no file changed, and return the reason."""
     before = file_states(world.root)
     report = world.scan(**settings)
 
@@ -74,15 +74,15 @@ def clock(world):
 
 @pytest.fixture
 def session(world, conversation):
-    """Give an idle session whose first tool result is old, and that result's id."""
+    """Write an idle session whose first tool result is old, and return the id of that result."""
     ident = conversation.turn()
     conversation.turn("y" * 2000)
     world.put("s.jsonl", conversation.bytes())
     return ident
 
 
-def test_a_large_session_shrinks_by_a_third_and_more(world):
-    """A real session of a megabyte loses at least 35 % where tool calls are triggers too."""
+def test_scan_shrinks_a_large_session_by_35_percent(world):
+    """A recorded session of 1 MB shrinks by 35 % or more if tool calls are triggers."""
     path = world.copy("pi", "large-session.derived-v3.jsonl")
     before = path.read_bytes()
     report = world.scan(trigger_types=["thinking", "tool_result", "tool_call"])
@@ -94,26 +94,26 @@ def test_a_large_session_shrinks_by_a_third_and_more(world):
     assert len(replaced_values(before, after)) == report.values_extracted
 
 
-def test_only_the_swapped_values_of_real_sessions_differ(world):
-    """Outside the swapped values every byte of every real session stays as its agent wrote it."""
+def test_scan_changes_only_the_extracted_values(world):
+    """Outside the extracted values every byte of the recorded sessions is unchanged."""
     copy_tree(SAMPLES / "openclaw", world.root)
     world.copy("pi", "large-session.v1.jsonl")
     before = {path: path.read_bytes() for path in world.root.rglob("*") if path.is_file()}
     report = world.scan()
-    swapped = {path: replaced_values(old, path.read_bytes()) for path, old in before.items()}
-    touched = {str(path) for path, cuts in swapped.items() if cuts}
+    extracted = {path: replaced_values(old, path.read_bytes()) for path, old in before.items()}
+    changed = {str(path) for path, values in extracted.items() if values}
 
-    assert sum(len(cuts) for cuts in swapped.values()) == report.values_extracted > 30
-    assert touched == {done.path for done in report.sessions if done.outcome == "changed"}
-    assert len(touched) == 4
-    assert not any("trajectory" in path or "v1" in path for path in touched)
-    for cuts in swapped.values():
-        for _, token in cuts:
+    assert sum(len(values) for values in extracted.values()) == report.values_extracted > 30
+    assert changed == {outcome.path for outcome in report.sessions if outcome.outcome == "changed"}
+    assert len(changed) == 4
+    assert not any("trajectory" in path or "v1" in path for path in changed)
+    for values in extracted.values():
+        for _, token in values:
             assert len(json.loads(token)) > 500
 
 
-def test_a_second_scan_writes_nothing(world):
-    """A second scan of an unchanged tree leaves every file as it is and says so."""
+def test_second_scan_of_an_unchanged_tree_writes_nothing(world):
+    """A second scan changes no file or directory and counts every file as unchanged."""
     copy_tree(SAMPLES / "openclaw", world.root)
     copy_tree(SAMPLES / "traps", world.root / "traps" / "sessions")
     world.copy("pi", "large-session.derived-v3.jsonl")
@@ -128,8 +128,8 @@ def test_a_second_scan_writes_nothing(world):
     assert (second.sessions_changed, second.values_extracted, second.sessions) == (0, 0, [])
 
 
-def test_pristine_gives_back_every_byte_and_nanosecond(world):
-    """What a scan took, `restore --all --pristine` gives back, with both times of each file."""
+def test_pristine_restore_after_a_scan_keeps_bytes_and_times(world):
+    """A scan and `restore --all --pristine` leave bytes, times, mode and owner as they were."""
     copy_tree(SAMPLES / "openclaw", world.root)
     world.copy("pi", "large-session.derived-v3.jsonl")
     paths = sorted(world.root.rglob("*.jsonl"))
@@ -142,54 +142,56 @@ def test_pristine_gives_back_every_byte_and_nanosecond(world):
     report = world.scan(trigger_types=list(KINDS), keep_recent=1)
     pruned = {path: path.stat() for path in paths}
     world.restore_all(pristine=True)
-    back = {path: path.stat() for path in paths}
+    restored = {path: path.stat() for path in paths}
 
     assert report.sessions_changed == 5
-    for path, then in stats.items():
-        for now in (pruned[path], back[path]):
-            assert (now.st_atime_ns, now.st_mtime_ns) == (then.st_atime_ns, then.st_mtime_ns)
-            assert (now.st_mode, now.st_uid, now.st_gid) == (then.st_mode, then.st_uid, then.st_gid)
+    for path, before in stats.items():
+        for after in (pruned[path], restored[path]):
+            for name in ("st_atime_ns", "st_mtime_ns", "st_mode", "st_uid", "st_gid"):
+                assert getattr(after, name) == getattr(before, name)
         assert path.read_bytes() == originals[path.name]
     assert world.leftovers() == []
 
 
 @pytest.mark.parametrize("settings", [{}, {"keep_recent": 0, "trigger_types": list(KINDS)}])
 @pytest.mark.parametrize("name", TRAPS)
-def test_a_trap_passes_a_scan_unharmed(world, name, settings):
-    """A file with a trap in it loses nothing but recorded values, and gets them all back."""
+def test_scan_of_a_difficult_session_is_reversible(world, name, settings):
+    """A scan of each difficult sample changes only recorded values, and a restore reverts it."""
     path = world.copy("traps", name)
     original = path.read_bytes()
     report = world.scan(**settings)
-    swapped = replaced_values(original, path.read_bytes())
+    extracted = replaced_values(original, path.read_bytes())
     world.restore_all(pristine=True)
 
     assert not report.failed
-    assert len(swapped) == report.values_extracted
+    assert len(extracted) == report.values_extracted
     assert path.read_bytes() == original
 
 
-def test_all_traps_together_run_a_scan_unharmed(world):
-    """One bad file never stops the rest: beside every trap the others are pruned and undone."""
+def test_scan_of_all_difficult_sessions_is_reversible(world):
+    """All difficult samples together are scanned without a failure and restored."""
     for name in TRAPS:
         world.copy("traps", name)
     report = world.scan(keep_recent=0)
     pruned = {name: (world.directory / name).read_bytes() for name in TRAPS}
     originals = {name: (SAMPLES / "traps" / name).read_bytes() for name in TRAPS}
-    swapped = sum(len(replaced_values(originals[name], pruned[name])) for name in TRAPS)
+    extracted = sum(len(replaced_values(originals[name], pruned[name])) for name in TRAPS)
     world.restore_all(pristine=True)
 
     assert (report.files_seen, report.files_failed) == (len(TRAPS), 0)
-    assert swapped == report.values_extracted >= 15
+    assert extracted == report.values_extracted >= 15
     for name, original in originals.items():
         assert (world.directory / name).read_bytes() == original, name
 
 
-def test_a_session_that_changed_too_recently_is_deferred(world, session, clock):
-    """A session is left alone until it has been silent for `quiet_seconds`, to the second."""
+def test_scan_defers_a_session_until_quiet_seconds_passed(world, session, clock):
+    """With `quiet_seconds = 30` a session is deferred until 30 s after its last change."""
     changed = set_mtime(world.directory / "s.jsonl", clock.now)
     clock.now = changed + 29
 
-    assert deferred(world, quiet_seconds=30) == "changed 29 s ago; it must be unchanged for 30 s"
+    assert (
+        scan_deferred(world, quiet_seconds=30) == "changed 29 s ago; it must be unchanged for 30 s"
+    )
 
     clock.now = changed + 30
 
@@ -206,10 +208,8 @@ def test_a_session_that_changed_too_recently_is_deferred(world, session, clock):
         ("torn", "the last line is torn"),
     ],
 )
-def test_an_open_turn_is_deferred_until_it_counts_as_abandoned(
-    world, conversation, clock, ending, why
-):
-    """An open turn defers the session; silent for `abandoned_after_seconds` it counts as closed."""
+def test_scan_defers_an_open_turn_until_it_is_abandoned(world, conversation, clock, ending, why):
+    """An open turn defers the session until it was silent for `abandoned_after_seconds`."""
     ident = conversation.turn()
     conversation.turn()
     if ending in ("call", "result"):
@@ -227,7 +227,7 @@ def test_an_open_turn_is_deferred_until_it_counts_as_abandoned(
     changed = set_mtime(path, clock.now)
     clock.now = changed + 3599
 
-    assert why in deferred(world)
+    assert why in scan_deferred(world)
 
     clock.now = changed + 3600
     report = world.scan()
@@ -237,8 +237,8 @@ def test_an_open_turn_is_deferred_until_it_counts_as_abandoned(
     assert path.read_bytes().endswith(data[-20:])
 
 
-def test_the_sessions_of_a_migrated_agent_are_left_alone(world, session):
-    """They stay as they are, with the reason; once the migration is undone, they are pruned."""
+def test_scan_skips_session_files_of_a_migrated_agent(world, session):
+    """Files of an agent with a database are skipped with the reason, until the database is gone."""
     path = world.root / "main" / "agent" / "openclaw-agent.sqlite"
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as database, database:
@@ -256,15 +256,15 @@ def test_the_sessions_of_a_migrated_agent_are_left_alone(world, session):
     assert world.scan().sessions_changed == 1
 
 
-def test_a_future_time_counts_from_when_it_was_first_seen(world, session, clock):
-    """A file that claims to be of tomorrow is idle once it was seen unchanged long enough."""
+def test_scan_counts_a_future_time_from_its_first_sight(world, session, clock):
+    """A file with a time in the future is idle `quiet_seconds` after a scan first saw it."""
     path = world.put("s.jsonl", (world.directory / "s.jsonl").read_bytes(), age=-86_400)
 
-    assert "changed 0 s ago" in deferred(world, quiet_seconds=30)
+    assert "changed 0 s ago" in scan_deferred(world, quiet_seconds=30)
 
     clock.now += 29
 
-    assert "changed 29 s ago" in deferred(world, quiet_seconds=30)
+    assert "changed 29 s ago" in scan_deferred(world, quiet_seconds=30)
 
     clock.now += 1
     mtime = path.stat().st_mtime_ns
@@ -274,36 +274,36 @@ def test_a_future_time_counts_from_when_it_was_first_seen(world, session, clock)
     assert path.stat().st_mtime_ns == mtime
 
 
-def test_a_session_that_somebody_leases_is_deferred(world, session):
-    """A file that another pruner is replacing at this moment is tried again at the next run."""
+def test_scan_defers_a_leased_session(world, session):
+    """A session on which another process holds a lease is scanned by the next run."""
     descriptor = os.open(world.directory / "s.jsonl", os.O_RDONLY)
     try:
         assert leases.take(descriptor)
 
-        assert deferred(world)
+        assert scan_deferred(world)
     finally:
         os.close(descriptor)
 
     assert world.scan().sessions_changed == 1
 
 
-@pytest.mark.parametrize("asked", ["restore", "pristine", "nothing"])
-def test_what_waits_for_an_open_session_costs_no_write(world, pruned, conversation, clock, asked):
-    """While somebody has it open, run after run writes nothing, beside it or in the store."""
+@pytest.mark.parametrize("pending", ["restore", "pristine", "nothing"])
+def test_scan_writes_nothing_while_a_session_is_open(world, pruned, conversation, clock, pending):
+    """While another process has the session open, scans write neither to files nor to the store."""
     path = world.directory / "s.jsonl"
     clock.now += 5
     conversation.turn("z" * 2000)  # something to cut in any case
-    world.put("s.jsonl", conversation.bytes() if asked == "nothing" else path.read_bytes())
+    world.put("s.jsonl", conversation.bytes() if pending == "nothing" else path.read_bytes())
     database = world.state / "store.db"
     with open(path, "rb"):
-        if asked != "nothing":
-            assert world.restore(pruned, pristine=asked == "pristine").pending
+        if pending != "nothing":
+            assert world.restore(pruned, pristine=pending == "pristine").pending
         clock.now += 5
-        assert deferred(world) == "somebody has the file open"
+        assert scan_deferred(world) == "somebody has the file open"
         before = file_states(world.root, directories=True), database.stat().st_mtime_ns
         for _ in range(3):
             clock.now += 5
-            assert deferred(world) == "somebody has the file open"
+            assert scan_deferred(world) == "somebody has the file open"
             assert (
                 file_states(world.root, directories=True),
                 database.stat().st_mtime_ns,
@@ -312,8 +312,8 @@ def test_what_waits_for_an_open_session_costs_no_write(world, pruned, conversati
     assert world.scan().sessions_changed == 1
 
 
-def test_requests_and_cuts_are_carried_out_in_one_rewrite(world, conversation, clock):
-    """A put-back, a pin and new cuts are one replacement of the file."""
+def test_scan_combines_requests_and_extractions_in_one_rewrite(world, conversation, clock):
+    """A restore, a pin and new extractions are written by one exchange of the file."""
     first, second, third = (conversation.turn(letter * 2000) for letter in "xyz")
     path = world.put("s.jsonl", conversation.bytes())
     world.scan()
@@ -325,12 +325,16 @@ def test_requests_and_cuts_are_carried_out_in_one_rewrite(world, conversation, c
     clock.now = time.time() + 1
     report = world.scan()
     fresh = path.read_bytes().split(b"\n")
-    changed = [json.loads(b)["id"] for a, b in zip(lines, fresh, strict=True) if a != b]
-    done = only(report)
+    changed = [
+        json.loads(after)["id"]
+        for before, after in zip(lines, fresh, strict=True)
+        if before != after
+    ]
+    outcome = only(report)
 
     assert pending == (True, True)
     assert path.stat().st_ino != inode
-    assert (len(done.made.restorations), len(done.made.extracted)) == (1, 1)
+    assert (len(outcome.made.restorations), len(outcome.made.extracted)) == (1, 1)
     assert changed == [first, second, third]
     assert entry_text(path, first) == "x" * 2000
     assert value_at(fresh[7], "_extractable") is False
@@ -338,11 +342,11 @@ def test_requests_and_cuts_are_carried_out_in_one_rewrite(world, conversation, c
 
 
 def reasons(report):
-    return {kept.reason: kept.values for kept in only(report).plan.kept}
+    return {group.reason: group.values for group in only(report).plan.kept}
 
 
-def test_a_session_with_too_little_to_gain_is_deferred(world, conversation):
-    """A rewrite that frees less than `min_reclaim` is not made, in share or in bytes."""
+def test_scan_defers_a_session_with_less_gain_than_min_reclaim(world, conversation):
+    """A rewrite that frees less than `min_reclaim`, in percent or bytes, is not made."""
     conversation.turn()
     for _ in range(40):
         conversation.turn("kept because it is short " * 15)
@@ -351,16 +355,16 @@ def test_a_session_with_too_little_to_gain_is_deferred(world, conversation):
     path = world.put("s.jsonl", conversation.bytes())
     gain = 2000 - len("[[extracted-00000003]]")
 
-    assert deferred(world, min_reclaim="99%") == f"too little to gain ({gain:,} bytes)"
-    assert deferred(world, min_reclaim=gain + 1) == f"too little to gain ({gain:,} bytes)"
+    assert scan_deferred(world, min_reclaim="99%") == f"too little to gain ({gain:,} bytes)"
+    assert scan_deferred(world, min_reclaim=gain + 1) == f"too little to gain ({gain:,} bytes)"
     assert gain / size < 0.1
     assert world.scan(min_reclaim=gain + 1).files_unchanged == 1
     assert world.scan(min_reclaim=gain).sessions_changed == 1
     assert path.stat().st_size == size - gain
 
 
-def test_what_is_forced_is_done_however_little_it_frees(world, conversation):
-    """A forced value goes although the rewrite frees nothing, whatever its kind or length."""
+def test_scan_extracts_a_forced_value_despite_min_reclaim(world, conversation):
+    """A forced value is extracted although the rewrite frees nothing."""
     conversation.turn()
     conversation.user("hi", _extractable=True)
     path = world.put("s.jsonl", conversation.bytes())
@@ -373,8 +377,8 @@ def test_what_is_forced_is_done_however_little_it_frees(world, conversation):
     assert entry["_extractable"] is True
 
 
-def test_entries_whose_ids_stand_twice_are_left_alone(world, conversation):
-    """Where readers would disagree on which entry an id names, neither goes, as is said."""
+def test_scan_skips_entries_with_duplicate_ids(world, conversation):
+    """Entries whose id occurs twice are kept with that reason."""
     conversation.turn("a" * 2000)
     for letter in "bc":
         conversation.turn(letter * 2000, ident="twice")
@@ -388,8 +392,8 @@ def test_entries_whose_ids_stand_twice_are_left_alone(world, conversation):
     assert reasons(report)["not extractable: its id occurs twice in the file"] == 2
 
 
-def test_smaller_sessions_are_left_alone(world, session):
-    """A session below `min_session_bytes` is skipped with the reason, untouched."""
+def test_scan_skips_a_session_below_min_session_bytes(world, session):
+    """A session smaller than `min_session_bytes` is skipped with the reason."""
     size = (world.directory / "s.jsonl").stat().st_size
     before = file_states(world.root)
     report = world.scan(min_session_bytes=size + 1)
@@ -403,8 +407,8 @@ def test_smaller_sessions_are_left_alone(world, session):
     "pattern",
     ["agent:main", "agent:m*", "session:s", "session:s*", "*/main/sessions/*", "*/s.jsonl"],
 )
-def test_an_excluded_session_is_left_alone(world, session, pattern):
-    """Globs of paths, agents and sessions in `exclude` keep what they name untouched."""
+def test_scan_skips_an_excluded_session(world, session, pattern):
+    """Patterns of paths, agents and sessions in `exclude` skip the session with the reason."""
     before = file_states(world.root)
     report = world.scan(exclude=[pattern])
 
@@ -413,8 +417,8 @@ def test_an_excluded_session_is_left_alone(world, session, pattern):
     assert world.scan(exclude=["agent:other", "session:t", "*/other/*"]).sessions_changed == 1
 
 
-def test_an_agent_in_another_layout_is_excluded_by_name(world, conversation):
-    """`agent:<format>:<directory>` names the agent of a session that stands elsewhere."""
+def test_scan_excludes_an_agent_in_another_layout_by_name(world, conversation):
+    """`agent:<format>:<directory>` names the agent of a session outside the usual layout."""
     conversation.turn()
     conversation.turn()
     (world.root / "logs").mkdir()
@@ -425,8 +429,8 @@ def test_an_agent_in_another_layout_is_excluded_by_name(world, conversation):
     assert path.read_bytes() == conversation.bytes()
 
 
-def test_a_run_over_one_session_leaves_the_others(world, session, conversation):
-    """Only the session that was named is looked at; the others are not even counted."""
+def test_scan_of_a_named_session_ignores_the_others(world, session, conversation):
+    """Only the named session is counted and changed."""
     other = world.put("t.jsonl", conversation.bytes())
     before = other.stat()
     report = world.scan(only={str(world.directory / "s.jsonl")})
@@ -436,8 +440,8 @@ def test_a_run_over_one_session_leaves_the_others(world, session, conversation):
     assert other.stat().st_ino == before.st_ino
 
 
-def test_disabled_changes_nothing(world, session):
-    """With `enabled = false` a scan looks and changes nothing."""
+def test_scan_with_enabled_false_changes_nothing(world, session):
+    """With `enabled = false` a scan reads sessions but changes none."""
     before = file_states(world.root)
     report = world.scan(enabled=False)
 
@@ -446,8 +450,8 @@ def test_disabled_changes_nothing(world, session):
     assert world.scan().sessions_changed == 1
 
 
-def test_an_unterminated_last_line_is_never_cut(world, conversation):
-    """The last line stays as it is while it has no newline, and goes once it has one."""
+def test_scan_keeps_an_unterminated_last_line(world, conversation):
+    """The last line is kept while it has no newline and extracted once it has one."""
     conversation.turn()
     conversation.assistant("z" * 2000)
     data = conversation.bytes().removesuffix(b"\n")
@@ -465,8 +469,8 @@ def test_an_unterminated_last_line_is_never_cut(world, conversation):
     assert b"z" * 2000 not in path.read_bytes()
 
 
-def test_other_rules_make_every_file_due_again(world, session):
-    """A file that did not change is looked at again as soon as a rule did."""
+def test_scan_reads_unchanged_files_again_under_other_rules(world, session):
+    """An unchanged file is read again once after each change of a rule."""
     rules = [
         {"min_value_length": 5000},
         {"min_value_length": 5000, "keep_recent": 4},
@@ -480,14 +484,14 @@ def test_other_rules_make_every_file_due_again(world, session):
     assert world.scan().sessions_changed == 1
 
 
-def test_the_end_of_a_protection_makes_an_unchanged_file_due(world, session, clock):
-    """A restored entry goes again when its protection ends, though its file did not change."""
+def test_scan_reads_an_unchanged_file_after_a_protection(world, session, clock):
+    """At the end of its protection an entry of an unchanged file is extracted again."""
     clock.now = int(clock.now)
     path = world.directory / "s.jsonl"
     world.scan()
     world.restore(session)
 
-    assert reasons_of_context(world)["restored 0 s ago"] == 1
+    assert kept_reasons(world)["restored 0 s ago"] == 1
     assert world.scan().sessions_changed == 0
 
     clock.now += 599
@@ -501,23 +505,18 @@ def test_the_end_of_a_protection_makes_an_unchanged_file_due(world, session, clo
     assert entry_text(path, session) == f"[[extracted-{session}]]"
 
 
-def reasons_of_context(world):
-    one = context(world.settings(), world.store, "main/s", world.clock())
-    return {kept.reason: kept.values for kept in one.plan.kept}
-
-
 def counters(report):
-    """Give what a dry run must foretell, session by session."""
-    said = report_json(report)
+    """Return the part of a report that a dry run must predict, sorted by path."""
+    counts = report_json(report)
     for key in ("duration_seconds", "dry_run", "bytes_stored", "values_restored"):
-        del said[key]
-    listed = sorted(said["sessions"], key=lambda one: one["path"])  # each has its own order
-    said["sessions"] = [{key: one[key] for key in SESSION_KEYS} for one in listed]
-    return said
+        del counts[key]
+    sessions = sorted(counts["sessions"], key=lambda session: session["path"])
+    counts["sessions"] = [{key: session[key] for key in SESSION_KEYS} for session in sessions]
+    return counts
 
 
-def test_a_dry_run_foretells_the_scan_that_follows(world, conversation, clock):
-    """Every counter of a dry run is that of the real scan after it, and nothing is written."""
+def test_scan_dry_run_predicts_the_next_scan(world, conversation, clock):
+    """A dry run writes nothing and has the same counts as the scan after it."""
     copy_tree(SAMPLES / "openclaw", world.root)
     for name in TRAPS:
         world.copy("traps", name)
@@ -534,7 +533,7 @@ def test_a_dry_run_foretells_the_scan_that_follows(world, conversation, clock):
     world.put("little.jsonl", little.bytes())
     settings = {"keep_recent": 1, "min_reclaim": "5%"}
     before = file_states(world.base, directories=True)
-    foretold = scan(world.settings(**settings), world.no_store, clock=clock, dry_run=True)
+    dry = scan(world.settings(**settings), world.no_store, clock=clock, dry_run=True)
     assert file_states(world.base, directories=True) == before
     assert not world.state.exists()
     real = world.scan(**settings)
@@ -543,46 +542,50 @@ def test_a_dry_run_foretells_the_scan_that_follows(world, conversation, clock):
     # is known only when its value is stored.
     names = [name for (name,) in sql(world, "SELECT name FROM extractions")]
     numbered = sum(len(name) - len(unnumbered(name)) for name in names)
-    expected, found = counters(foretold), counters(real)
-    assert 0 < numbered == found.pop("bytes_after") - expected.pop("bytes_after")
-    for one in (*expected["sessions"], *found["sessions"]):
-        one.pop("bytes_after")
-    assert expected == found
+    predicted, actual = counters(dry), counters(real)
+    assert 0 < numbered == actual.pop("bytes_after") - predicted.pop("bytes_after")
+    for counts in (*predicted["sessions"], *actual["sessions"]):
+        counts.pop("bytes_after")
+    assert predicted == actual
     assert real.sessions_changed > 10
     assert real.files_deferred == 2
-    assert (foretold.bytes_stored, real.bytes_stored > 0) == (0, True)
+    assert (dry.bytes_stored, real.bytes_stored > 0) == (0, True)
 
     world.restore(first, session="pinned")
     world.restore_all(session="main/crlf")
     settings["trigger_types"] = list(KINDS)
     clock.now += 700
     before = file_states(world.base, directories=True)
-    foretold = world.scan(dry_run=True, **settings)
+    dry = world.scan(dry_run=True, **settings)
     written = file_states(world.base, directories=True)
     real = world.scan(**settings)
 
     assert written == before
-    assert counters(foretold) == counters(real)
+    assert counters(dry) == counters(real)
     assert real.sessions_changed > 1
 
 
-def test_the_report_says_at_least_what_is_promised(world, session):
-    """The JSON of a scan has the promised counters, and the promised keys for each session."""
+def test_scan_json_has_the_documented_keys(world, session):
+    """The JSON report has the documented counters, and the documented keys for each session."""
     report = world.scan(keep_recent=0)
-    said = json.loads(as_json(report_json(report)))
+    document = json.loads(as_json(report_json(report)))
 
-    assert said.keys() >= COUNTERS
-    assert said["sessions"][0].keys() >= SESSION_KEYS
-    assert said["sessions"][0]["session"] == "main/s"
-    assert said["sessions"][0]["path"] == str(world.directory / "s.jsonl")
-    assert said["sessions"][0]["format"] == "openclaw"
-    assert (said["files_seen"], said["files_scanned"], said["values_extracted"]) == (1, 1, 2)
-    assert said["bytes_before"] - said["bytes_after"] == 2 * (2000 - 22)
+    assert document.keys() >= COUNTERS
+    assert document["sessions"][0].keys() >= SESSION_KEYS
+    assert document["sessions"][0]["session"] == "main/s"
+    assert document["sessions"][0]["path"] == str(world.directory / "s.jsonl")
+    assert document["sessions"][0]["format"] == "openclaw"
+    assert (document["files_seen"], document["files_scanned"], document["values_extracted"]) == (
+        1,
+        1,
+        2,
+    )
+    assert document["bytes_before"] - document["bytes_after"] == 2 * (2000 - 22)
 
 
 @pytest.fixture
-def elsewhere(world, conversation):
-    """Give a long session whose agent the layout of directories does not name, changed just now."""
+def unnamed_agent_session(world, conversation):
+    """Write a long session that changed just now and whose directory does not name its agent."""
     conversation.turn("x" * 4000)
     conversation.turn("y" * 4000)
     directory = world.root / "-home-me"
@@ -592,22 +595,22 @@ def elsewhere(world, conversation):
     return path
 
 
-def test_a_deferred_session_keeps_the_name_of_its_agent(world, elsewhere):
-    """A session that was first seen while it was busy is known by the same name ever after."""
-    world.clock = Clock(elsewhere.stat().st_mtime + 10)
+def test_deferred_session_keeps_its_agent_name(world, unnamed_agent_session):
+    """A session that was deferred when first seen keeps its name and agent in later scans."""
+    world.clock = Clock(unnamed_agent_session.stat().st_mtime + 10)
     first = only(world.scan(keep_recent=0, quiet_seconds=60))
     world.clock.now += 120
     second = only(world.scan(keep_recent=0, quiet_seconds=60))
 
     assert (first.outcome, second.outcome) == ("deferred", "changed")
     assert first.session == second.session == "pi:-home-me/s"
-    assert [one.agent for one in world.store.sessions.all()] == ["pi:-home-me"]
+    assert [session.agent for session in world.store.sessions.all()] == ["pi:-home-me"]
 
 
-def test_a_deferred_session_of_an_excluded_agent_stays_excluded(world, elsewhere):
-    """What keeps an agent's sessions out holds at the second look, too."""
-    world.clock = Clock(elsewhere.stat().st_mtime + 10)
-    before = elsewhere.read_bytes()
+def test_deferred_session_of_an_excluded_agent_is_skipped(world, unnamed_agent_session):
+    """An exclusion of the agent holds in the scan after the one that deferred the session."""
+    world.clock = Clock(unnamed_agent_session.stat().st_mtime + 10)
+    before = unnamed_agent_session.read_bytes()
     world.scan(quiet_seconds=60)
     world.clock.now += 120
     report = world.scan(keep_recent=0, quiet_seconds=60, exclude=["agent:openclaw:*"])
@@ -615,13 +618,13 @@ def test_a_deferred_session_of_an_excluded_agent_stays_excluded(world, elsewhere
     assert (only(report).outcome, only(report).reason) == (
         "skipped", "excluded by agent:openclaw:*",
     )  # fmt: skip
-    assert elsewhere.read_bytes() == before
+    assert unnamed_agent_session.read_bytes() == before
 
 
-def test_a_session_that_could_not_be_opened_to_name_its_agent_waits(world, elsewhere):
-    """Nothing is done, and nothing excluded is touched, while the agent of a file is not known."""
-    before = elsewhere.read_bytes()
-    descriptor = os.open(elsewhere, os.O_RDWR)
+def test_scan_defers_a_session_whose_agent_is_unknown(world, unnamed_agent_session):
+    """A session that cannot be opened to read its agent is deferred and not recorded."""
+    before = unnamed_agent_session.read_bytes()
+    descriptor = os.open(unnamed_agent_session, os.O_RDWR)
     assert leases.take(descriptor)
     settings = world.settings(keep_recent=0, exclude=["agent:openclaw:*"])
     report = scan(
@@ -635,13 +638,11 @@ def test_a_session_that_could_not_be_opened_to_name_its_agent_waits(world, elsew
         "deferred", "another process is replacing the file",
     )  # fmt: skip
     assert list(world.store.sessions.all()) == []
-    assert elsewhere.read_bytes() == before
+    assert unnamed_agent_session.read_bytes() == before
 
 
-def test_a_named_path_below_a_directory_that_cannot_be_read_is_a_problem(
-    unprivileged_world, conversation
-):
-    """Whoever scans one session is told when its directory cannot be opened."""
+def test_scan_of_a_path_in_an_unreadable_directory_fails(unprivileged_world, conversation):
+    """The report names the directory of the session and the error."""
     world = unprivileged_world
     path = world.put("s.jsonl", conversation.bytes())
     world.directory.chmod(0)
@@ -650,38 +651,34 @@ def test_a_named_path_below_a_directory_that_cannot_be_read_is_a_problem(
     finally:
         world.directory.chmod(0o700)
 
-    assert [(one.path, one.why) for one in report.problems] == [
+    assert [(problem.path, problem.why) for problem in report.problems] == [
         (str(world.directory), "Permission denied")
     ]
     assert report.failed
 
 
 @pytest.mark.parametrize(("at", "missing"), [("agents", 1), ("elsewhere", 0)])
-def test_a_named_path_below_a_root_that_is_gone_is_a_problem(world, at, missing):
-    """So it is told when the root of that session is gone, and not when another one is."""
+def test_scan_of_a_path_in_a_missing_root_is_a_problem(world, at, missing):
+    """A missing root is a problem if the named session is in it, and none otherwise."""
     world.root.rename(world.base / "moved")
     report = world.scan(only=[str(world.base / at / "main" / "sessions" / "s.jsonl")])
 
-    assert [one.why for one in report.problems] == ["no such directory"] * missing
+    assert [problem.why for problem in report.problems] == ["no such directory"] * missing
 
 
-def test_several_named_sessions_are_reported_in_the_order_of_their_paths(world, conversation):
-    """The report on a few sessions does not depend on how a set happens to be ordered."""
+def test_scan_reports_named_sessions_sorted_by_path(world, conversation):
+    """The order of the report does not depend on the order of a set."""
     conversation.turn("x" * 4000)
     conversation.turn("y" * 4000)
     paths = {str(world.put(f"{name}.jsonl", conversation.bytes())) for name in "dbaefc"}
     report = world.scan(keep_recent=0, only=paths)
 
-    assert [one.path for one in report.sessions] == sorted(paths)
+    assert [outcome.path for outcome in report.sessions] == sorted(paths)
 
 
-def test_an_entry_of_many_values_is_looked_through_once(world, conversation, monkeypatch):
-    """However many placeholders stand in an entry.
-
-    Again in a copy of it, its parts are listed once.
-
-    Time is no measure on a busy machine: how often the parts are asked for is.
-    """
+def test_scan_lists_the_parts_of_a_large_entry_once(world, conversation, monkeypatch):
+    """A scan lists the parts of an entry with many placeholders a bounded number of times."""
+    # The calls are counted, since the time would depend on the load of the machine.
     blocks = [{"type": "text", "text": f"{number:06d}" * 20} for number in range(300)]
     conversation.user()
     conversation.call()
@@ -689,7 +686,7 @@ def test_an_entry_of_many_values_is_looked_through_once(world, conversation, mon
     conversation.lines[-1]["message"]["content"] = blocks
     conversation.assistant()
     path = world.put("s.jsonl", conversation.bytes())
-    done = world.scan(keep_recent=0, min_value_length=100)
+    report = world.scan(keep_recent=0, min_value_length=100)
     copy = {**read_entry(path, ident), "id": "copy"}
     copy["message"]["toolCallId"] = "call_1"
     append(path, [copy, conversation.lines[-1]])
@@ -703,14 +700,12 @@ def test_an_entry_of_many_values_is_looked_through_once(world, conversation, mon
     monkeypatch.setattr(OpenClaw, "parts", counting)
     world.scan(dry_run=True, keep_recent=0, min_value_length=100)
 
-    assert done.values_extracted == 300
+    assert report.values_extracted == 300
     assert 300 < len(yielded) < 7 * 300
 
 
-def test_a_session_that_keeps_failing_is_tried_again_with_growing_pauses(
-    world, conversation, monkeypatch
-):
-    """The second try comes at once, the next ones after one, two, four minutes, at most an hour."""
+def test_scan_retries_a_failing_session_at_growing_intervals(world, conversation, monkeypatch):
+    """The second try is immediate; then the pauses double from one minute up to an hour."""
     world.clock = Clock(int(time.time()))
     conversation.turn("x" * 4000)
     path = world.put("s.jsonl", conversation.bytes())
@@ -720,21 +715,21 @@ def test_a_session_that_keeps_failing_is_tried_again_with_growing_pauses(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(exchange, "fill", failing)
-    begun, tried = world.clock.now, []
-    while world.clock.now < begun + 4 * 3600:
+    start, tries = world.clock.now, []
+    while world.clock.now < start + 4 * 3600:
         if world.scan(keep_recent=0).files_failed:
-            tried.append(world.clock.now - begun)
+            tries.append(world.clock.now - start)
         world.clock.now += 30
     listed = status(world.settings(), world.store, world.clock())
-    insisted = world.scan(keep_recent=0, only=[str(path)]).files_failed
+    named_failures = world.scan(keep_recent=0, only=[str(path)]).files_failed
     monkeypatch.setattr(exchange, "fill", fill)
     path.touch()
     world.clock.now = int(time.time()) + 5 * 3600
-    done = world.scan(keep_recent=0)
+    report = world.scan(keep_recent=0)
 
-    assert tried[:6] == [0, 30, 90, 210, 450, 930]
-    assert max(later - before for before, later in itertools.pairwise(tried)) == 3600
+    assert tries[:6] == [0, 30, 90, 210, 450, 930]
+    assert max(later - before for before, later in itertools.pairwise(tries)) == 3600
     assert listed.sessions_by_state == {"failed": 1}
     assert listed.reasons == {"Input/output error": 1}
-    assert insisted == 1
-    assert done.sessions_changed == 1
+    assert named_failures == 1
+    assert report.sessions_changed == 1

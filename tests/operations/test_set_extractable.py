@@ -1,4 +1,4 @@
-"""Entries pinned, forced, or given a window of their own."""
+"""set-extractable: entries that are pinned, forced, or given a number of messages of their own."""
 
 import json
 import time
@@ -23,15 +23,15 @@ from building.world import (
 
 @pytest.fixture
 def ident(world, conversation):
-    """Give the id of an old result, of which nothing was extracted yet."""
+    """Write a session and return the id of an old result that no scan has extracted yet."""
     ident = conversation.turn()
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())
     return ident
 
 
-def test_an_entry_with_a_hostile_id_is_pinned_by_it(world, conversation, path):
-    """An id that JSON writes with escapes names its entry before anything was extracted there."""
+def test_pin_of_an_entry_with_an_unsafe_id(world, conversation, path):
+    """An id that JSON escapes names its entry before any value of it was extracted."""
     hostile = "a]] ../x\n\x1b[31m"
     conversation.turn("x" * 2000, ident=hostile)
     conversation.turn()
@@ -42,8 +42,8 @@ def test_an_entry_with_a_hostile_id_is_pinned_by_it(world, conversation, path):
     assert world.scan().values_extracted == 0
 
 
-def test_the_store_remembers_a_pin_that_the_file_lost(world, conversation, ident, path, clock):
-    """A pin holds although the agent's rewrite dropped `_extractable`: the store's word counts."""
+def test_pin_survives_a_lost_extractable_field(world, conversation, ident, path, clock):
+    """The pin in the store holds although the agent's rewrite dropped `_extractable`."""
     pin(world, ident, False)
     path.write_bytes(conversation.bytes())
     clock.now = int(time.time()) + 60
@@ -51,8 +51,8 @@ def test_the_store_remembers_a_pin_that_the_file_lost(world, conversation, ident
     assert world.scan().values_extracted == 0
 
 
-def test_an_unpinned_entry_is_as_the_agent_wrote_it(world, conversation, ident, path, clock):
-    """The field leaves the file, byte for byte, and the rules decide again."""
+def test_unpin_restores_the_original_line(world, conversation, ident, path, clock):
+    """Removing a pin removes the field, byte for byte, and the rules apply again."""
     for value in (False, 7, True):
         pin(world, ident, value)
         assert read_entry(path, ident)["_extractable"] == value
@@ -66,8 +66,8 @@ def test_an_unpinned_entry_is_as_the_agent_wrote_it(world, conversation, ident, 
 # --- fields --------------------------------------------------------------------------------------
 
 
-def test_a_pin_of_an_idle_session_stands_at_once(world, conversation, ident, path, clock):
-    """`set-extractable false` writes the field and nothing else, and the next scan keeps."""
+def test_pin_in_an_idle_session_writes_the_field(world, conversation, ident, path, clock):
+    """The field is the only change of the file, and the next scan keeps the entry as pinned."""
     answer = pin(world, ident, False)
     line = raw_line(conversation.bytes(), ident)
 
@@ -79,8 +79,8 @@ def test_a_pin_of_an_idle_session_stands_at_once(world, conversation, ident, pat
     assert kept_reasons(world)["pinned"] == 1
 
 
-def test_a_pin_of_a_busy_session_binds_at_once(world, conversation, ident, path, clock):
-    """A pin noted in an open turn decides before it is written; the next rewrite writes it."""
+def test_pin_in_an_open_turn_applies_before_it_is_written(world, conversation, ident, path, clock):
+    """A pending pin keeps its entry at once, and the next rewrite writes the field."""
     open_turn(path, conversation, clock)
     before = file_states(world.root)
     answer = pin(world, ident, False)
@@ -98,8 +98,8 @@ def test_a_pin_of_a_busy_session_binds_at_once(world, conversation, ident, path,
     assert world.scan().files_unchanged == 1
 
 
-def test_the_last_word_on_an_entry_counts(world, conversation, ident, path, clock):
-    """A newer request replaces an older one that still waits."""
+def test_newer_pin_replaces_a_pending_one(world, conversation, ident, path, clock):
+    """Of two pending pins of an entry the newer one is written."""
     open_turn(path, conversation, clock)
     pin(world, ident, False)
     pin(world, ident, 1)
@@ -110,8 +110,8 @@ def test_the_last_word_on_an_entry_counts(world, conversation, ident, path, cloc
     assert read_entry(path, ident)["_extractable"] == 1
 
 
-def test_forcing_cuts_inside_the_protection(world, pruned, path, clock):
-    """`set-extractable true` a minute after a restore has the entry cut by the next scan."""
+def test_forced_entry_is_extracted_despite_its_protection(world, pruned, path, clock):
+    """`set-extractable true` a minute after a restore lets the next scan extract the entry."""
     world.restore(pruned)
     clock.now += 60
     pin(world, pruned, True)
@@ -121,9 +121,9 @@ def test_forcing_cuts_inside_the_protection(world, pruned, path, clock):
 
 
 @pytest.mark.parametrize("open_now", [False, True])
-def test_a_pin_of_what_is_extracted_says_that_it_is_out(world, pruned, path, conversation, clock,
+def test_pin_of_an_extracted_entry_suggests_a_restore(world, pruned, path, conversation, clock,
                                                         open_now):  # fmt: skip
-    """The answer counts the values that stay out, and names the call that restores them."""
+    """The answer counts the values that stay extracted and names the command that restores them."""
     if open_now:
         open_turn(path, conversation, clock)
     pinned = pin(world, pruned, False)
@@ -138,10 +138,8 @@ def test_a_pin_of_what_is_extracted_says_that_it_is_out(world, pruned, path, con
         assert pin(world, pruned, True).extracted == 0
 
 
-def test_a_field_that_cannot_be_set_is_not_called_set(world, conversation, path, clock):
-    """Where `_extractable` stands twice the entry is left alone, and nobody is told otherwise."""
-    ident = conversation.turn()
-    conversation.turn("short")
+def test_pin_fails_for_a_duplicate_extractable_field(world, conversation, ident, path):
+    """An entry with two `_extractable` fields is left alone, and the pin fails."""
     line = raw_line(conversation.bytes(), ident)
     twice = line[:-1] + b',"_extractable":1,"_extractable":1}'
     data = conversation.bytes().replace(line, twice)
@@ -152,8 +150,8 @@ def test_a_field_that_cannot_be_set_is_not_called_set(world, conversation, path,
     assert path.read_bytes() == data
 
 
-def test_an_entry_whose_id_stands_twice_is_not_called_pinned(world, conversation, path, clock):
-    """Where two entries could be meant neither is touched, and nobody is told otherwise."""
+def test_pin_fails_for_a_duplicate_id(world, conversation, path, clock):
+    """If two entries have the id, neither is changed and the pin fails."""
     conversation.turn()
     ident = conversation.user(ident="twice")
     conversation.user(ident="twice")
@@ -165,10 +163,8 @@ def test_an_entry_whose_id_stands_twice_is_not_called_pinned(world, conversation
     assert path.read_bytes() == conversation.bytes()
 
 
-def test_an_entry_with_two_marks_is_left_alone(world, conversation, path, clock):
-    """Where `_restored` stands twice nothing is restored, and the reason is given."""
-    ident = conversation.turn()
-    conversation.turn("short")
+def test_restore_fails_for_a_duplicate_restored_field(world, conversation, ident, path, clock):
+    """An entry with two `_restored` fields is extracted but not restored, with the reason."""
     line = raw_line(conversation.bytes(), ident)
     twice = b',"_restored":"2026-02-20T10:00:00Z"'
     data = conversation.bytes().replace(line, line[:-1] + twice + twice + b"}")
@@ -178,9 +174,9 @@ def test_an_entry_with_two_marks_is_left_alone(world, conversation, path, clock)
 
     with pytest.raises(ChangedError, match="duplicate key _restored"):
         world.restore(ident)
-    [done] = world.restore_all()
+    [outcome] = world.restore_all()
 
-    assert done.missed == (f"{ident}: duplicate key _restored",)
+    assert outcome.missed == (f"{ident}: duplicate key _restored",)
     assert file_states(world.root) == before
 
     world.restore_all(pristine=True)
@@ -188,8 +184,8 @@ def test_an_entry_with_two_marks_is_left_alone(world, conversation, path, clock)
     assert path.read_bytes() == data
 
 
-def test_entries_without_an_id_are_marked_one_by_one(world, path):
-    """Lines that are named by their places get the same mark in the same second, and lose it."""
+def test_entries_without_ids_have_separate_fields(world, path):
+    """Two entries named by their positions get a field each, and both fields are removed again."""
     lines = [
         {"type": "tool_result", "__id": "first", "output": "short"},
         {"type": "tool_result", "output": "x" * 2000},
@@ -199,18 +195,18 @@ def test_entries_without_an_id_are_marked_one_by_one(world, path):
     original = b"".join(map(dump, lines))
     world.put("s.jsonl", original)
     world.scan()
-    [marked] = world.restore_all()
+    [restored] = world.restore_all()
     [undone] = world.restore_all(pristine=True)
 
-    assert (marked.values, marked.missed) == (2, ())
+    assert (restored.values, restored.missed) == (2, ())
     assert path.read_bytes() == original
     assert (len(undone.insertions_removed), undone.missed) == (2, ())
     assert len(set(undone.insertions_removed)) == 2
     assert sql(world, "SELECT count(*) FROM fields WHERE state = 'standing'") == [(0,)]
 
 
-def test_an_entry_without_id_keeps_its_name_through_edits(world, path, clock):
-    """A line that is named by its place is pinned, marked and undone like any other."""
+def test_entry_without_an_id_keeps_its_name_through_edits(world, path, clock):
+    """An entry named by its position is pinned, restored and undone under the same name."""
     lines = [
         {"type": "tool_result", "__id": "first", "output": "short"},
         {"type": "tool_result", "output": "x" * 2000},
@@ -227,7 +223,7 @@ def test_an_entry_without_id_keeps_its_name_through_edits(world, path, clock):
     assert placeholder.startswith("[[extracted-L2-")
     assert world.scan().values_extracted == 0
 
-    [done] = world.restore_all(pristine=True)
+    [outcome] = world.restore_all(pristine=True)
 
     assert path.read_bytes() == original
-    assert len(done.insertions_removed) == 2
+    assert len(outcome.insertions_removed) == 2
