@@ -20,21 +20,6 @@ class StoppedError(Exception):
     """The program was asked to stop. Rewrites that had begun are finished or undone."""
 
 
-class NotIdleError(Exception):
-    """The session may not be touched now, but perhaps by a later run.
-
-    It may be idle at `until` (seconds since 1970) without any change. With `in_database`, runs look
-    again only then or after a database change; with `given_up`, no database change is expected.
-    """
-
-    def __init__(
-        self, reason: str, until: float | None = None, *, in_database: bool = False,
-        given_up: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(reason)
-        self.until, self.in_database, self.given_up = until, in_database or given_up, given_up
-
-
 class UsageError(BrainsurgeonError):
     """The arguments of a command do not fit together."""
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from brainsurgeon.errors import NotIdleError
 from brainsurgeon.hosts.openclaw_database import Presence, Schema, is_unchanged
+from brainsurgeon.model.sessions import NotIdleError
 
 # In OpenClaw a *window* is one stretch of a conversation. Its id stays; its key may change (a cron
 # run renames it while it works). A *node* is the record of a key. The columns were read and watched

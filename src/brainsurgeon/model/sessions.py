@@ -15,8 +15,6 @@ Place = tuple[int, int]
 
 
 class Fingerprint(Struct, frozen=True):
-    """The identity and state of a file, by `stat` alone."""
-
     device: int
     inode: int
     size: int
@@ -48,8 +46,6 @@ SeenRow = tuple[int, float | None, Judged]
 
 
 class Listing(NamedTuple):
-    """The names in a directory in the state `mark`; directories and symbolic links are separate."""
-
     mark: Fingerprint
     names: list[str]
     directories: list[str]
@@ -150,13 +146,26 @@ class Signs:
         self._seen: object = None
 
     def read(self) -> str | None:
-        """Return the sign that the agent is at work, or None; this may take long."""
         self._seen = self._stat()
         return self._busy()
 
     def changed(self) -> str | None:
-        """Return what changed since the signs were read, or None; this is fast."""
         return None if self._stat() == self._seen else f"{self._name} changed just now"
+
+
+class NotIdleError(Exception):
+    """The session may not be touched now, but perhaps by a later run.
+
+    It may be idle at `until` (seconds since 1970) without any change. With `in_database`, runs look
+    again only then or after a database change; with `given_up`, no database change is expected.
+    """
+
+    def __init__(
+        self, reason: str, until: float | None = None, *, in_database: bool = False,
+        given_up: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(reason)
+        self.until, self.in_database, self.given_up = until, in_database or given_up, given_up
 
 
 class Unreadable(Struct, frozen=True, rename={"why": "reason"}):
@@ -177,15 +186,14 @@ EDITED_AWAY = "taken out by a later edit of the context"
 class Survey(Struct, frozen=True):
     """The facts about the entries of a session that are known only after reading all of it.
 
-    The position of an entry is the number of messages after it. `positions` maps the offset of a
-    line to the position of its entry, if that is less than `window`; all others are OLD.
-    `open_turn` is the reason why the last turn is not closed, or None. `last_user` is the offset of
-    the prompt of the last turn, or of one before whose results got no answer. `dead_entries` maps
-    the offset of an entry that the next request will not contain to the reason (OFF_BRANCH,
-    BEFORE_COMPACTION and the like). All lines before the offset `dead_before` except a header at 0
-    are dead, too, for the reason `dead_why`. `quiet` is the number of seconds without a change
-    after which the file's end can be trusted. With `appends_anew`, the agent may write an entry
-    again under another id and keep the first one.
+    `positions` maps the offset of a line to the number of messages after its entry, if that is less
+    than `window`; all others are OLD. `open_turn` is the reason why the last turn is not closed, or
+    None. `last_user` is the offset of the prompt of the last turn, or of one before whose results
+    got no answer. `dead_entries` maps the offset of an entry that the next request will not contain
+    to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like). All lines before the offset
+    `dead_before` except a header at 0 are dead, too, for the reason `dead_why`. `quiet` is the
+    number of seconds without a change after which the file's end can be trusted. With
+    `appends_anew`, the agent may write an entry again under another id and keep the first one.
 
     `since` is the offset of the line that tells whether the last turn is closed. While `cursor` is
     the same, the branch and the dead entries before that line are the same. Both are None if a
@@ -248,6 +256,5 @@ class Resume(Struct, frozen=True):
     placeholders: bool
 
     def may_go_on(self, now: Fingerprint) -> bool:
-        """Check whether a file in this state may be the same one, unchanged or grown."""
         then = self.fingerprint
         return now == then or (now.place == then.place and now.size > then.size)

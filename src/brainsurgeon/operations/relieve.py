@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import asdict, replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import FailedError, NotIdleError
+from brainsurgeon.errors import FailedError
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup import sessions
 from brainsurgeon.model.entries import Part, placeholder_in, value_at
 from brainsurgeon.model.plans import Amounts
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import Relief
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.operations.sessions import not_idle
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
 from brainsurgeon.rewrite import inspect

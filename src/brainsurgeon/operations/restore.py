@@ -26,7 +26,6 @@ from brainsurgeon.errors import (
     FailedError,
     MovedError,
     NotFoundError,
-    NotIdleError,
     StoreFullError,
 )
 from brainsurgeon.formats.base import parsed_lines
@@ -54,7 +53,7 @@ from brainsurgeon.model import reports
 from brainsurgeon.model.entries import RESTORED, dotted, parse, value_at
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import EVERYTHING, Extraction, PrintedAnswer, Request, SessionRecord
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NO_RECORD
 from brainsurgeon.planning.signatures import UNFIT

@@ -15,7 +15,7 @@ from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.model.plans import Outcome, Result
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport, Watch
-from brainsurgeon.model.sessions import SessionFile, Unreadable
+from brainsurgeon.model.sessions import NotIdleError, SessionFile, Unreadable
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.rewrite import inspect, recover
@@ -36,7 +36,7 @@ from brainsurgeon.store.sessions import AGAIN, IN_MEMORY, WAITS
 def _error_result(error: Exception) -> tuple[Result, str] | None:
     """Return the outcome and its reason; None if the error does not concern one session only."""
     match error:
-        case errors.NotIdleError() | errors.BusyError():
+        case NotIdleError() | errors.BusyError():
             return "deferred", str(error)
         case RefusedError():
             return "skipped", str(error)
@@ -227,7 +227,7 @@ class _Scan:
         state = self._memory.state_of(file.path)
         form = state.format if state else None
         scanned = Scanned(_unchanged(file, form, result, reason), file.fingerprint, form)
-        if isinstance(error, errors.NotIdleError) and error.in_database:
+        if isinstance(error, NotIdleError) and error.in_database:
             return replace(scanned, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
             scanned = replace(scanned, due_at=self._memory.try_again_at(file, self._clock()))
@@ -255,7 +255,7 @@ class _Scan:
             quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
-                raise errors.NotIdleError(inspect.HELD)
+                raise NotIdleError(inspect.HELD)
             known = find_record(self._store, examined.session)
             record = note_record(store, examined.session) if known and store else known
             examined.check_turn()
@@ -310,7 +310,7 @@ class _Scan:
 
     def _result(self, planned: Planned, result: Rewrite | Exception) -> Scanned:
         if isinstance(result, RefusedError):  # the session itself was valid when it was planned
-            raise errors.NotIdleError(str(result)) from result
+            raise NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
         self._memory.resume_at(planned.file.path, begin_after_change(self._store, planned, result))

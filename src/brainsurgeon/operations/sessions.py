@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import BusyError, DamagedError, FailedError, NotIdleError
+from brainsurgeon.errors import BusyError, DamagedError, FailedError
 from brainsurgeon.formats import codex
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.entries import decode, owned
@@ -18,7 +18,7 @@ from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Extraction, FileState, Held, Records
 from brainsurgeon.model.reports import Context, SessionCosts, SessionSummary
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.budget import calibrate, measure_codex

@@ -10,6 +10,7 @@ from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, noted, 
 from brainsurgeon.model.entries import id_named, is_safe
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
+from brainsurgeon.model.sessions import NotIdleError
 from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED
@@ -68,7 +69,7 @@ def set_extractable(
     try:
         with store.runs.run("extract" if value is True else "pin", now):
             planned, rewrite = carry_out(settings, store, file, record, (), clock)
-    except errors.NotIdleError as why:
+    except NotIdleError as why:
         out = _extracted(store, record.id, ident, value)
         return FieldAnswer(ident, chosen.title, value, pending=True, reason=str(why), extracted=out)
     unfinished = rewrite is not None and not rewrite.finish()

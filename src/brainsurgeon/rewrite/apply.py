@@ -24,7 +24,6 @@ from brainsurgeon.errors import (
     FailedError,
     GoneError,
     MovedError,
-    NotIdleError,
     StoppedError,
     StoreFullError,
     StoreUnusableError,
@@ -35,7 +34,7 @@ from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.lookup.sessions import note_within
 from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal
 from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord
-from brainsurgeon.model.sessions import Resume, SessionFile
+from brainsurgeon.model.sessions import NotIdleError, Resume, SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.budget import count_savings

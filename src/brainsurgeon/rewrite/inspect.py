@@ -10,13 +10,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import NotIdleError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records, Request, SessionRecord
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.sessions import SessionFile, Survey
+from brainsurgeon.model.sessions import NotIdleError, SessionFile, Survey
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning import rules as idleness

@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from brainsurgeon.errors import BusyError, NotIdleError
+from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.openclaw import OpenClawRows, left_open
 from brainsurgeon.hosts import openclaw, openclaw_database, openclaw_gate, sqlite
@@ -25,7 +25,7 @@ from brainsurgeon.hosts.openclaw_database import Database, Payload, Presence, Sc
 from brainsurgeon.hosts.openclaw_gate import Gate, Window
 from brainsurgeon.hosts.sqlite import AgentDatabaseError, DatabaseState
 from brainsurgeon.model.entries import Line, parse
-from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
+from brainsurgeon.model.sessions import Fingerprint, NotIdleError, Root, SessionFile, Unreadable
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import CHUNK, LONGEST_LINE, Opened, RefusedError, carry_on
 
