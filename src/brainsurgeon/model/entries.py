@@ -68,8 +68,6 @@ class Line(Struct, frozen=True, gc=False):
 
 
 class Lines(Protocol):
-    """The lines of one file, readable from either end as often as needed."""
-
     def __iter__(self) -> Iterator[Line]: ...
 
     def backward(self) -> Iterator[Line]:
@@ -80,10 +78,10 @@ class Part(Struct, frozen=True):
     """One value inside an entry that could be extracted.
 
     With `block`, a text block replaces the whole object at `path` (an image or signed thinking):
-    the provider would refuse a placeholder inside it. `locked` is the reason why the value must
-    stay whatever the rules say, or None. A `dead` part is never sent to a model, even if its entry
-    is: only the agent's own screen shows it. `instead` is JSON that replaces signed thinking, since
-    a model would imitate a placeholder there.
+    the provider would refuse a placeholder inside it. A `locked` value stays for that reason,
+    whatever the rules say. A `dead` part is never sent to a model: only the agent's own screen
+    shows it. `instead` is JSON that replaces signed thinking: a model would imitate a placeholder
+    there.
     """
 
     path: KeyPath
@@ -115,12 +113,11 @@ LONGEST_PLACEHOLDER = len(PREFIX + "~" + SUFFIX) + 128 + len("~999999999")
 
 
 def is_safe(entry_id: str) -> bool:
-    """Check whether an id is URL-safe and short enough to be used in a placeholder unchanged."""
     return _REAL_ID.fullmatch(entry_id) is not None
 
 
 def placeholder_id(entry_id: str) -> str:
-    """Return the id for an entry's placeholder: its own, or a derived one that begins with `~`."""
+    """Return the entry's id if it is URL-safe and short, else a derived one, marked by a `~`."""
     if is_safe(entry_id):
         return entry_id
     return "~" + hashlib.blake2b(entry_id.encode(), digest_size=12).hexdigest()
@@ -132,7 +129,6 @@ def is_own_placeholder(value: object, entry_id: str) -> bool:
 
 
 def placeholder_token(placeholder: str, *, block: bool) -> bytes:
-    """Return the placeholder as JSON, a string or a whole text block."""
     token = json.dumps(placeholder)
     return (f'{{"type":"text","text":{token}}}' if block else token).encode()
 
@@ -162,7 +158,10 @@ _LONGEST_QUICK = 4 << 20
 
 
 def too_dense(raw: bytes) -> bool:
-    text = len(raw) * (1 + _width(raw))
+    width = 1  # bytes per character in the widest string (PEP 393)
+    if not raw.isascii() or b"\\u" in raw:
+        width = 4 if _FOUR_BYTES.search(raw) else 2 if _TWO_BYTES.search(raw) else 1
+    text = len(raw) * (1 + width)
     if text + sum(raw.count(mark) * cost for mark, cost in _COSTS.items()) <= HEAVIEST:
         return False
     for token in _TOKEN.finditer(raw):  # counts exactly: marks inside strings cost nothing
@@ -170,13 +169,6 @@ def too_dense(raw: bytes) -> bool:
         if text > HEAVIEST:
             return True
     return text > HEAVIEST
-
-
-def _width(raw: bytes) -> int:
-    """Return the bytes per character in the widest string of a line (PEP 393)."""
-    if raw.isascii() and b"\\u" not in raw:
-        return 1
-    return 4 if _FOUR_BYTES.search(raw) else 2 if _TWO_BYTES.search(raw) else 1
 
 
 def parse(raw: bytes) -> Entry | None:

@@ -32,15 +32,14 @@ How = Literal["extract", "redact", "empty", "archive"]
 
 
 class Removal(_Replacement, frozen=True):
-    """A value that is removed from its line, and the text that replaces it.
+    """A value that is removed from its line, and its replacement `new` (JSON).
 
-    `name` is the id in the placeholder; the store may add a number to it (`named`). `new` is the
-    new text as JSON: a placeholder, or a short text (`how` is `redact`), an empty block that is
-    never sent (`empty`), or the text or link of an archive (`archive`). With `block`, a text block
-    replaces a whole object. A `forced` removal is made even if it gains nothing. `anchor` is the id
-    of the value's tool call, `rest` a digest of the rest of the line, None if entry ids are random.
-    `takes_over` is the id of an earlier extraction at this place: its stored value stays the
-    original under the new archive. `tokens` is what the next request saves.
+    `new` is a placeholder with the id `name`, a short text (`how` is `redact`), an empty block that
+    is never sent (`empty`), or the text or link of an archive (`archive`). With `block`, a text
+    block replaces a whole object. A `forced` removal is made even if it gains nothing. `anchor` is
+    the id of the value's tool call, `rest` a digest of the rest of the line, None if entry ids are
+    random. `takes_over` is the id of an earlier extraction whose stored value stays the original.
+    `tokens` is what the next request saves.
     """
 
     name: str
@@ -77,18 +76,14 @@ class Removal(_Replacement, frozen=True):
 
     @property
     def replacement(self) -> bytes | None:
-        """The new text if it is no placeholder."""
         return None if self.how == "extract" else self.new
 
     @property
     def extracts(self) -> bool:
-        """Whether the value is extracted: neither redacted nor archived."""
         return self.how in ("extract", "empty")
 
 
 class Restoration(Struct, frozen=True):
-    """A placeholder to replace with its value. The value is read only when the line is written."""
-
     start: int
     end: int
     extraction_id: int
@@ -135,8 +130,6 @@ class Amount(Struct, frozen=True):
 
 
 class KeptPart(Amount, frozen=True):
-    """The values of one kind and tool that stay for one reason."""
-
     reason: str
 
 
@@ -154,16 +147,15 @@ class Amounts(defaultdict[tuple[Any, ...], list[int]]):
         return tuple(Amount(*key, *sums) for key, sums in self.ranked())
 
     def ranked(self) -> list[tuple[tuple[Any, ...], list[int]]]:
-        """Return keys with their sums, those with the most characters first."""
         return sorted(self.items(), key=lambda item: -item[1][1])
 
 
 class Sightings(Struct, frozen=True):
     """The extractions of a session, by id.
 
-    `here` are those in the session. Together they make each request `tokens` smaller. The others
-    were there in the last run: they are `gone` if their entries still exist, else `missing`.
-    `foreign` are the values that are a placeholder without a record.
+    Those `here` make each request `tokens` smaller. The others were there in the last run: they are
+    `gone` if their entries still exist, else `missing`. `foreign` are placeholders without a
+    record.
     """
 
     here: tuple[int, ...] = ()
@@ -177,10 +169,10 @@ class Handled(Struct, frozen=True):
     """The `requests` that a plan fulfils, and those that it cannot fulfil.
 
     `asked_until` is the id of the newest request that the plan takes into account. `unanswered` are
-    the requests to redact an answer that was not found in time: they end. `restored` are the
-    entries to remember as restored. `missed` has entry and reason of each request that cannot be
-    carried out, `left` those of each placeholder that stays though all were to be restored. `unfit`
-    are the entries whose signed thinking should be restored or removed, but cannot be.
+    requests to redact an answer that was not found in time. `restored` are entries to remember as
+    restored. `missed` has entry and reason of each request that cannot be carried out, `left` those
+    of each placeholder that stays though all were to be restored. `unfit` are entries whose signed
+    thinking should be restored or removed, but cannot be.
     """
 
     requests: tuple[int, ...] = ()
@@ -224,7 +216,6 @@ class Plan(Struct, frozen=True):
 
     @property
     def optional(self) -> tuple[Removal, ...]:
-        """The removals that were not requested and change what is sent."""
         return tuple(one for one in self.removals if one.tokens > 0 and not self.is_requested(one))
 
     def is_requested(self, edit: Edit) -> bool:
@@ -237,17 +228,11 @@ class Plan(Struct, frozen=True):
 
     @property
     def extracted(self) -> tuple[Removal, ...]:
-        """The removals that leave a placeholder or emptied thinking."""
         return tuple(removal for removal in self.removals if removal.extracts)
 
     @property
     def entries(self) -> int:
         return len({removal.entry_id for removal in self.extracted})
-
-    @property
-    def unsent_gain(self) -> int:
-        """The bytes saved by removing values that no request contains."""
-        return sum(removal.gain for removal in self.removals if not removal.tokens)
 
     @property
     def tokens(self) -> int:
@@ -281,7 +266,6 @@ class Plan(Struct, frozen=True):
 
     @property
     def forced(self) -> bool:
-        """Whether any edit must be made even if the plan gains nothing."""
         return any(
             not (isinstance(edit, Removal) and edit.extracts) or edit.forced for edit in self.edits
         )
@@ -322,5 +306,4 @@ class Outcome(Struct, frozen=True):
 
     @property
     def made(self) -> Plan:
-        """The plan that was carried out; an empty plan if nothing was changed."""
         return self.plan if self.plan and self.outcome == "changed" else Plan()

@@ -15,8 +15,8 @@ from brainsurgeon.model.turns import LINK, RATE, ArchiveRecord
 class SessionRecord(Struct, frozen=True):
     """A session in the catalogue; `identity` is the id in its file, if any.
 
-    It is `displaced` while another one has its path. `missed_at` is when a retention run first
-    found no file there.
+    It is `displaced` while another one has its path, `missed_at` is when its file was first
+    missing.
     """
 
     id: int
@@ -46,7 +46,7 @@ class Extraction(Struct, frozen=True):
     saved. `damaged` means that reading the stored value failed.
 
     `state` is `standing` if a session contained the placeholder when it was last read, `restored`
-    if none did. An `expired` extraction is a tombstone, and its `blob_id` is None.
+    if none did, `expired` if only this tombstone is left, without a `blob_id`.
     """
 
     id: int
@@ -88,7 +88,6 @@ class Extraction(Struct, frozen=True):
 
     @property
     def sent(self) -> str:
-        """The text that requests contain in place of the value."""
         return self.placeholder if self.archive_id is None else json.loads(self.replacement or '""')
 
     @property
@@ -98,7 +97,6 @@ class Extraction(Struct, frozen=True):
 
     @property
     def redacts(self) -> bool:
-        """Whether the value was part of a restore call that was shortened."""
         return self.replacement is not None and self.archive_id is None and self.kind != "thinking"
 
 
@@ -121,7 +119,7 @@ class FieldRecord(Struct, frozen=True):
 
 
 class PrintedAnswer(Struct, frozen=True):
-    """How to find the printed answer of a restore in the result of the agent's tool call.
+    """Finds the printed answer of a restore in the result of the agent's tool call.
 
     `ident` is the random id in the answer, `before` the number of characters before the id.
     """
@@ -137,7 +135,6 @@ class PrintedAnswer(Struct, frozen=True):
         return cls(ident, text.index(ident), len(text), _digest(text))
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the start and the end of each exact copy of this answer."""
         at = text.find(self.ident)
         while at != -1:
             start = at - self.before
@@ -216,7 +213,6 @@ class Records(Struct, frozen=True):
 
     @property
     def to_archive(self) -> dict[str, str | None]:
-        """The notes of the turns to archive, by prompt id."""
         return {
             request.entry_id: request.value
             for request in self.requests
@@ -225,7 +221,7 @@ class Records(Struct, frozen=True):
 
     @property
     def pins(self) -> dict[str, bool | int]:
-        """Our values of `_extractable` by entry. They stay valid if the agent drops the field."""
+        """Our values of `_extractable` by entry; they apply even if the agent dropped the field."""
         return {
             one.entry_id: json.loads(one.value)
             for one in self.fields

@@ -30,8 +30,8 @@ class DatabaseStatus(Struct, frozen=True):
 class ScanReport(Struct, rename={"problems": "unreadable"}):
     """What a run over the sessions did; in a dry run, what it would do.
 
-    `recovered` are rewrites that were interrupted and completed or undone first, `interrupted`
-    those still open. `databases` are set in a dry run, `homes` before the first run.
+    `recovered` are interrupted rewrites that it completed or undid first, `interrupted` those still
+    open. `databases` are set in a dry run, `homes` before the first run.
     """
 
     dry_run: bool
@@ -76,8 +76,6 @@ class ScanReport(Struct, rename={"problems": "unreadable"}):
 
 
 class Home(Struct, frozen=True):
-    """The directory with one agent's sessions of this user, with a note for the user."""
-
     agent: str
     path: str
     note: str = ""
@@ -150,7 +148,6 @@ class RestoreAnswer(Struct, frozen=True):
 
     @property
     def delivers(self) -> bool:
-        """Whether the answer contains the values: an agent at work needs them at once."""
         return self.pending or bool(self.why_pending) or self.to_agent
 
 
@@ -198,8 +195,6 @@ class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
 class OverfullSession(
     Struct, frozen=True, rename={"load": "load_tokens", "window": "window_tokens"}
 ):
-    """A session whose next request will exceed its window."""
-
     session: str
     load: int
     window: int
@@ -222,8 +217,6 @@ class SessionRollback(
 
 
 class RollbackReport(Struct, frozen=True):
-    """The rollback of the run `undone`; `made` is the new run, if any."""
-
     undone: Run
     made: int | None
     sessions: tuple[SessionRollback, ...]
@@ -324,8 +317,6 @@ class SessionCosts(Struct, frozen=True):
 
 
 class SessionEstimate(Struct, frozen=True):
-    """The recorded calls of a session under each of the `POLICIES`."""
-
     session: str
     path: str
     calls: int
@@ -401,8 +392,6 @@ class Tally(
     rename={"extracted": "values_extracted", "extracted_chars": "chars",
             "restored": "values_restored", "restored_chars": "chars_restored"},
 ):  # fmt: skip
-    """The extracted and restored values of one kind and tool, and their characters."""
-
     kind: str
     tool: str | None
     extracted: int
@@ -421,8 +410,6 @@ class ArchiveAnswer(Struct, frozen=True):
 
 
 class ArchivedTurn(Struct, frozen=True):
-    """An archived turn: its lines as the agent wrote them, and an `index` of its tool calls."""
-
     archive: ArchiveRecord
     session: str
     lines: tuple[bytes, ...]
@@ -436,8 +423,6 @@ LIMIT, LISTED = 65_536, 50
 
 
 class EvidenceReport(Struct, frozen=True, rename={"budget": "budget_bytes"}):
-    """The `index` of a session's tool calls, and at most `budget` bytes of their results."""
-
     session: str
     budget: int
     index: tuple[str, ...]
@@ -477,8 +462,6 @@ class SessionSummary(
     Struct, frozen=True,
     rename={"size": "size_bytes", "extracted": "values_extracted", "saved": "bytes_saved"},
 ):  # fmt: skip
-    """One session; `started_by` is the parent session of a sub-agent."""
-
     session: str
     path: str
     format: str | None
@@ -493,8 +476,6 @@ class SessionSummary(
 
 
 class Filling(Amount, frozen=True):
-    """Values of one kind and tool; the next request will contain `live_chars` of them."""
-
     live_chars: int
 
 
@@ -520,7 +501,7 @@ class Context(Struct, frozen=True):
 
     @property
     def filling(self) -> list[Filling]:
-        """The values in the session, those that the next request contains first."""
+        """The values in the session, those that are sent first."""
         sums = Amounts()
         for part in self.plan.kept:
             sums.add(part.kind, part.tool, values=part.values, chars=part.chars)
@@ -554,8 +535,6 @@ class Purge(Struct, frozen=True, rename={"directory": "store_path", "placeholder
 
 
 class Sum(Struct, frozen=True):
-    """A group of items: their number, and size and savings in bytes."""
-
     name: str
     number: int
     size: int
@@ -582,8 +561,7 @@ class Report(Struct, frozen=True):
     """The content of the HTML report.
 
     `days` has the number of each day since 1970, its values and their size. `unreached` files have
-    copies of values, but nothing is extracted from them. `sessions` are the largest ones,
-    those of the `estimate` the largest of them.
+    copies of values, but nothing is extracted from them.
     """
 
     made_at: float
@@ -624,8 +602,6 @@ class PlaceholdersLeft(Struct, frozen=True, rename={"note": "reason", "entries":
 
 
 class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
-    """One root; `sessions` is a count, `protocol` how files are replaced."""
-
     path: str
     sessions: int
     protocol: str
@@ -633,8 +609,6 @@ class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
 
 
 class Leaving(Struct, frozen=True):
-    """Values of missing sessions that expire within a week, the first at `expires_at`."""
-
     values: int
     expires_at: float
 
@@ -648,10 +622,9 @@ class Leaving(Struct, frozen=True):
 class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
     """The content of `status`.
 
-    `tokens_saved` is by how much the next requests are smaller, `saved_so_far` an estimate for past
-    calls. `models` is what the calls that scans read have cost. `failures` are failed sessions and
-    lapsed reliefs of the last day, or since the oldest of the `runs` if that is earlier. The newest
-    are last. `blocked` has, by path, why sessions have waited for over a day.
+    `saved_so_far` is an estimate for past calls, `models` the cost of the calls that scans read.
+    `failures` are failed sessions and lapsed reliefs of the last day, or since the oldest of the
+    `runs` if that is earlier. `blocked` has, by path, why sessions have waited for over a day.
     """
 
     enabled: bool
@@ -686,8 +659,6 @@ class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
 
 
 class Metric(Struct, frozen=True):
-    """One metric: name without prefix, help text, and value, or values by outcome."""
-
     name: str
     help_text: str
     value: float | dict[str, int]
@@ -701,8 +672,6 @@ Command = tuple[str, ...]
 
 
 class FileStep(Struct, frozen=True):
-    """Write a file; the commands `after` run after it was written or removed."""
-
     what: str
     path: str
     content: str
@@ -738,13 +707,10 @@ class Offer(Struct, frozen=True):
 
     @property
     def waiting(self) -> list[Step]:
-        """The steps that are not done yet and change no foreign file."""
         return [step for step in self.steps if step.state in ("new", "ours")]
 
 
 class Done(Struct, frozen=True):
-    """The result of doing or undoing a step. A step that failed or was refused is `left`."""
-
     what: str
     result: str
     left: bool = False

@@ -1,4 +1,4 @@
-"""The rules that a configuration sets: for extraction, for archives, for the context load."""
+"""The rules that a configuration sets: for extraction, archives and the context load."""
 
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -84,7 +84,7 @@ class Rules(Struct, frozen=True):
         if plan.load and plan.tokens > 0:
             if plan.tokens / plan.load >= self.min_reclaim:
                 return gain > 0
-            gain = plan.unsent_gain
+            gain = sum(removal.gain for removal in plan.removals if not removal.tokens)
         return gain > 0 and gain / size >= self.min_reclaim
 
     @property
@@ -96,17 +96,11 @@ class Rules(Struct, frozen=True):
 
     @property
     def window(self) -> int:
-        """The largest number of recent messages that any rule keeps."""
         kept = (rule.keep_recent for rule in self.rules)
         return max(self.keep_recent, self.max_messages, *kept)
 
 
 class ArchiveRules(Struct, frozen=True):
-    """The rules by which turns are archived.
-
-    `keep_recent` is in messages, `keep_turns` in live turns.
-    """
-
     enabled: bool = False
     token_threshold: int = 8000
     tool_call_threshold: int = 5
@@ -149,7 +143,7 @@ class Budget(Struct, frozen=True):
     def threshold_of(self, tier: Tier | None) -> float:
         """Return the share of the window above which a session is too full.
 
-        The user's value takes precedence. Otherwise the profile can only lower the tier's value.
+        The user's value comes first. Otherwise the profile can only lower the tier's value.
         """
         usual = THRESHOLDS[tier] if tier else self.of_profile or 0.75
         lower = min(usual, self.of_profile or usual)

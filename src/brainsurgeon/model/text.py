@@ -80,7 +80,7 @@ _CONTINUES, _CONTINUATION = 0xC0, 0x80
 
 
 def boundary(data: bytes, at: int, *, upwards: bool = False) -> int:
-    """Move an offset down, or up, to the nearest one at which a character starts."""
+    """Move an offset to the nearest one at which a character starts."""
     at = min(at, len(data))
     while 0 < at < len(data) and data[at] & _CONTINUES == _CONTINUATION:
         at += 1 if upwards else -1

@@ -39,7 +39,6 @@ class ToolCall(Struct, frozen=True):
 
 
 def files_in(arguments: Any) -> tuple[str, ...]:
-    """Return the files that arguments name, whatever the tool is called."""
     keys = ("path", "file_path", "filePath", "notebook_path")
     named = (arguments.get(key) for key in keys) if isinstance(arguments, dict) else ()
     return tuple(
@@ -124,8 +123,6 @@ class PlannedArchive(Archive, frozen=True):
 
 
 class ArchiveRecord(Archive, frozen=True):
-    """The store's record of an archive. Its extractions have its `id` as `archive_id`."""
-
     id: int
     session_id: int
     made_at: float
@@ -143,8 +140,6 @@ RATE = 0.33
 
 
 class Sent(Struct, frozen=True):
-    """The part of an entry that a request contains: characters and pictures."""
-
     chars: int = 0
     pictures: int = 0
 
@@ -186,8 +181,6 @@ class ModelCall(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True):
-    """The total usage of some calls of one model. If `priced`, the agent recorded their cost."""
-
     model: str
     priced: bool
     calls: int = 0
@@ -208,7 +201,7 @@ class Spent(Struct, frozen=True):
 class Compaction(Struct, frozen=True):
     """A compaction: later requests contain nothing from before.
 
-    `tokens` are those of the last call before it (prompt and answer), 0 if it was not read.
+    `tokens` are the prompt and answer of the last call before it, 0 if that was not read.
     """
 
     at: float | None = None
@@ -285,8 +278,6 @@ class Loads(
     rename={"sessions": "sessions_weighed", "load": "load_tokens", "window": "window_tokens",
             "too_full": "sessions_too_full"},
 ):  # fmt: skip
-    """The store's totals over all sessions: counts, and tokens."""
-
     sessions: int = 0
     load: int = 0
     window: int = 0
