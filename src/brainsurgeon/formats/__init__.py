@@ -1,7 +1,6 @@
 """Recognise the format of a file by its first lines, never by its directory alone.
 
-The adapters are asked in a fixed order. A file that none of them recognises is left alone, with a
-reason.
+A file that no adapter recognises is left alone, with a reason.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,8 +24,7 @@ UNKNOWN = "unknown"
 class Beginning(NamedTuple):
     """The facts in the first lines of a file.
 
-    Without a `form`, `reason` is why the file is left alone. `name` is the name of its format, also
-    if files of that format are only read.
+    Without a `form`, `reason` is why the file is left alone; its format may still have a `name`.
     """
 
     form: Format | None
@@ -38,10 +36,7 @@ class Beginning(NamedTuple):
 def recognise(
     head: Iterable[bytes], hint: str = "auto", known: Mapping[str, Format] = FORMATS
 ) -> Beginning:
-    """Recognise a file by its first lines; `known` are the supported formats.
-
-    A BOM before the first line is accepted, as in pi.
-    """
+    """Recognise a file by its first lines, with or without a BOM before them."""
     lines = [line for line in head if line.strip()]
     if not lines:
         return Beginning(None, "empty: no lines yet")

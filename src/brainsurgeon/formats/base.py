@@ -27,8 +27,6 @@ WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)
 
 
 class Answer(Struct, frozen=True):
-    """The text that a tool answered with, and the call it answers."""
-
     path: KeyPath
     text: str
     call_id: str | None
@@ -107,7 +105,6 @@ class Format(Protocol):
         return iter(())
 
     def answers(self, entry: Entry) -> Iterator[Answer]:
-        """Yield the texts of the tools' answers in the entry."""
         for call_id, path, content in self.results(entry):
             for part in content_parts(content, path, "tool_result", None):
                 text = value_at(entry, part.path)
@@ -134,8 +131,6 @@ class Format(Protocol):
 
 
 class ParsedLine(Struct, frozen=True):
-    """A line that is an entry, with the id of the entry."""
-
     offset: int
     raw: bytes
     entry: Entry
@@ -170,7 +165,6 @@ def is_made_up(entry_id: str) -> bool:
 def leaves(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int = 32
 ) -> Iterator[Part]:
-    """Yield every non-empty string inside `value` as a part."""
     if isinstance(value, str):
         if value:
             yield Part(path, kind, len(value), tool)
@@ -194,7 +188,6 @@ def image(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator
 def content_parts(
     content: object, path: KeyPath, kind: Kind, tool: str | None
 ) -> Iterator[Part]:  # fmt: skip
-    """Yield the texts and images of a content, which is a string or a list of blocks."""
     if isinstance(content, str):
         yield from leaves(content, path, kind, tool)
     for index, block in blocks_in(content):
@@ -245,14 +238,12 @@ def dict_or_empty(value: object) -> Entry:
 
 
 def blocks_in(content: object, *types: str) -> Iterator[tuple[int, Entry]]:
-    """Yield the blocks of a content with their indexes, all or those of some types."""
     for index, block in enumerate(content if isinstance(content, list) else []):
         if isinstance(block, dict) and (not types or block.get("type") in types):
             yield index, block
 
 
 def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[ToolCall]:
-    """Yield the calls in the blocks of type `kind`. Their arguments are at `key`."""
     for index, block in blocks_in(content, kind):
         yield ToolCall(
             str_or_none(block.get("id")), str_or_none(block.get("name")) or "tool",
@@ -269,7 +260,7 @@ def texts_in(content: Any) -> list[tuple[int | None, str]]:
 
 
 def last_text(content: Any, path: KeyPath) -> tuple[KeyPath | None, str]:
-    """Return the path and text of the last text in the content at `path`, or None and ""."""
+    """Return the path and the text of the last text in a content, or None and ""."""
     index, text = next(reversed(texts_in(content)), (None, ""))
     if not text:
         return None, ""

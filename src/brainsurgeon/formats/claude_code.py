@@ -53,8 +53,8 @@ BOUNDARY = "compact_boundary"
 class Node(Struct, frozen=True):
     """A line of the chain.
 
-    `kind` is the type, or BOUNDARY. `message` is the id of the API message of a reply. `asks` and
-    `answers` are the ids of tool calls. `side` means that the line is a sub-agent's.
+    `kind` is the type, or BOUNDARY. `message` is the id of a reply's API message. `asks` and
+    `answers` are ids of tool calls. `side` lines are a sub-agent's.
     """
 
     offset: int
@@ -125,7 +125,7 @@ def _named(entry: Entry, kind: str, key: str) -> tuple[str, ...]:
 class Chain:
     """All chained lines of one file, in file order, and which of them are live.
 
-    `leaf` is the uuid in the newest `last-prompt`, `metadata` the metadata of the last compaction.
+    `leaf` is the uuid in the newest `last-prompt`, `metadata` that of the last compaction.
     """
 
     def __init__(self, nodes: list[Node], leaf: str | None, metadata: Entry) -> None:
@@ -162,14 +162,13 @@ class Chain:
             at = above
 
     def _before(self, index: int, live: set[int], *, side: bool) -> int | None:
-        """Return the closest line before this index that may continue the chain, if any."""
         earlier = range(index - 1, -1, -1)
         return next((at for at in earlier if self._nodes[at].side == side and at not in live), None)
 
     def _segment(self, segment: object) -> set[int]:
-        """Return the lines of the segment that the last compaction preserved, if it is complete.
+        """Return the lines that the last compaction preserved between `headUuid` and `tailUuid`.
 
-        Releases before 2.1.112 name only its ends; the loader walks from the tail to the head.
+        Releases before 2.1.112 name only these ends; the loader walks from the tail to the head.
         """
         head, tail = (next(iter(_strings(segment, key)), "") for key in ("headUuid", "tailUuid"))
         walked: set[int] = set()
@@ -273,8 +272,7 @@ def is_prompt(entry: Entry) -> bool:
 def _open_turn(lines: Lines, *, separate: bool) -> tuple[str | None, float]:
     """Return why the last turn is open; or None, and after how many seconds of silence it is over.
 
-    Read from the last chained line backwards (seen with versions 2.0.64 to 2.1.330). Attachments,
-    progress, and notes that Claude Code adds itself are ignored.
+    Attachments, progress, and notes that Claude Code adds itself are ignored (2.0.64 to 2.1.330).
     """
     for line in lines.backward():
         entry = parse(line.raw) if line.raw else None
@@ -322,7 +320,6 @@ def _happened(entry: Entry) -> str | None:
 
 
 def _waiting(entry: Entry, before: int) -> int:
-    """Return the number of queued prompts after this entry."""
     queued = entry.get("type") == "queue-operation"
     changes = {"enqueue": 1, "dequeue": -1, "remove": -1, "popAll": -before}
     return max(0, before + changes.get(str(entry.get("operation")), 0)) if queued else before
@@ -358,8 +355,6 @@ NOTHING_SEEN = ClaudeSurvey(0, {}, None)
 
 
 class _Calls:
-    """The tool calls of a file: names of their tools, and calls whose results have to stay."""
-
     def __init__(self) -> None:
         self.tools: dict[str, str] = {}
         self.replaced: set[str] = set()
@@ -386,7 +381,6 @@ class _Calls:
 
     @property
     def cached(self) -> frozenset[str]:
-        """The newest reads and writes of the files in the read cache."""
         if self._version >= READ_CACHE_GONE:
             return frozenset()
         return frozenset(list(self._files.values())[-READ_CACHE:])
@@ -467,7 +461,6 @@ def _assistant(entry: Entry, survey: ClaudeSurvey, *, before_last_user: bool) ->
 
 
 def _thinking(entry: Entry) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
-    """Return what replaces thinking, and the path and characters of each block of it."""
     content = message_of(entry).get("content")
     alone = isinstance(content, list) and len(content) <= 1
     return NO_CONTENT if alone else LEFT_OUT, tuple(
@@ -559,7 +552,6 @@ def _is_rendered(messages: object) -> bool:
 def _within(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int = 32
 ) -> Iterator[Part]:
-    """Yield the strings inside a value, except those at keys that are never edited."""
     if isinstance(value, dict) and depth:
         for key, item in value.items():
             if key not in _WHOLE and not (isinstance(item, str) and NEVER.fullmatch(key)):
@@ -754,7 +746,6 @@ class ClaudeCode(Format):
         return entry.get("subtype") == BOUNDARY
 
     def switches(self, entry: Entry) -> bool:
-        """Check whether an entry is what Claude Code prints after `/model`."""
         content = entry.get("content", message_of(entry).get("content"))
         return str_or_empty(content).startswith("<local-command-stdout>Set model to ")
 

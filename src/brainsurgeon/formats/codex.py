@@ -24,7 +24,6 @@ ONLY_READ = (
 
 
 def agent(head: bytes) -> str | None:
-    """Return an agent name: the working directory, encoded as Claude Code does."""
     found = _WORKING_DIRECTORY.search(head)
     try:
         return f"{NAME}:{re.sub('[^A-Za-z0-9]', '-', json.loads(found[1]))}" if found else None
@@ -33,8 +32,6 @@ def agent(head: bytes) -> str | None:
 
 
 class Codex:
-    """The requests of Codex."""
-
     def sent(self, entry: Entry) -> Sent:
         payload = dict_or_empty(entry.get("payload"))
         if entry.get("type") == "compacted":

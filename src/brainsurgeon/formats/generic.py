@@ -1,7 +1,6 @@
-"""Generic entries: flat tool calls and results with an id of their own.
+"""Generic entries, such as `{"type": "tool_result", "__id": "msg-7", "output": "…"}`.
 
-For example `{"type": "tool_result", "__id": "msg-7", "output": "…"}`. For JSONL of agents without a
-format of their own.
+For JSONL of agents without a format of their own.
 """
 
 import hashlib
@@ -75,7 +74,6 @@ class Generic(base.Format):
         return _digest_of_unedited(entry)
 
     def survey(self, lines: Lines, window: int) -> Survey:
-        """Read from the end of the file; every entry that maps to a kind is a message."""
         positions: dict[int, int] = {}
         messages = 0
         judged: int | None = None
@@ -101,7 +99,7 @@ class Generic(base.Format):
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         """Return the entry's `__id` or `id`, or else an id made of its line number and a digest.
 
-        The digest covers only values that our edits never change, so the id stays the same.
+        The digest covers only values that our edits never change.
         """
         for key in ("__id", "id"):
             if entry.get(key) is not None:
@@ -152,7 +150,6 @@ class Generic(base.Format):
             yield _call(path, block, base.str_or_none(block.get("id")))
 
     def answers(self, entry: Entry) -> Iterator[base.Answer]:
-        """Yield the texts of a tool_result entry, else of the tool_result blocks in the entry."""
         if _kind(entry) == "tool_result":
             parts = [(_call_id(entry), part) for part in self.parts(entry, NO_SURVEY, None)]
         else:
@@ -183,7 +180,6 @@ class Generic(base.Format):
 
 
 def _unedited(value: Any, depth: int = 4) -> Any:
-    """Return the values of an entry that our edits never change, down to `depth` levels."""
     if isinstance(value, dict | list) and not depth:
         return None
     if isinstance(value, dict):

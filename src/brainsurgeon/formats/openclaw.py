@@ -89,7 +89,6 @@ class Branch:
 
     @property
     def lost(self) -> bool:
-        """Whether the next entry of the branch was not found yet."""
         return self._next is not None and not self.ended
 
     @property
@@ -138,8 +137,8 @@ class Branch:
 class Reach:
     """Finds how far back the next request reaches, by the entries of the branch, last first.
 
-    After a compaction it contains the entries from `firstKeptEntryId` on, after a reset nothing
-    older. A `context_edit` removes its target, or replaces it by a text of its own.
+    After a compaction it begins at `firstKeptEntryId`, after a reset at the reset. A `context_edit`
+    removes its target, or replaces it by a text of its own.
     """
 
     def __init__(self) -> None:
@@ -173,8 +172,8 @@ class Asking:
     """Finds the user message that began the last round, by the entries of the branch, last first.
 
     After results without an answer (it failed: too long, aborted) the user may have written again.
-    The provider joins that message with the results, so the round continues, and its thinking has
-    to be repeated. Then the round began with the user message before the results.
+    The provider joins that message with the results, so the round that began before them continues,
+    and its thinking has to be repeated.
     """
 
     def __init__(self) -> None:
@@ -276,7 +275,6 @@ def _thoughts(message: Entry) -> Thoughts | None:
 
 
 def is_hollow(block: object) -> bool:
-    """Check whether a block of thinking has a signature but no text."""
     block = dict_or_empty(block)
     return bool(
         not block.get("redacted")
@@ -325,8 +323,6 @@ _DETAILS: KeyPath = ("message", "details")
 
 
 class OpenClaw(Format):
-    """The dialect of OpenClaw and pi. Its ids are random."""
-
     name = "openclaw"
     version = 4
     # The session versions that are supported.
@@ -398,7 +394,6 @@ class OpenClaw(Format):
         )  # fmt: skip
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        """Return the entry's `id`; None for the header, whose id is the session's."""
         return None if entry.get("type") == "session" else usable_id(entry.get("id"))
 
     def counts(self, entry: Entry) -> bool:
@@ -426,7 +421,6 @@ class OpenClaw(Format):
             yield from content_parts(message.get("content"), _CONTENT, role, None)
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
-        """Return the id of the call that a toolResult answers, or of the toolCall around `path`."""
         if _role(entry) == "toolResult":
             return str_or_none(entry["message"].get("toolCallId"))
         block = dict_or_empty(value_at(entry, path[:3]))
@@ -567,11 +561,9 @@ class OpenClawRows(OpenClaw):
     archives: ArchiveForm | None = None  # the indexes contain user and assistant text
 
     def survey(self, lines: Lines, window: int) -> Survey:
-        """Survey the session like a file; OpenClaw may append the end of a branch again."""
         return replace(super().survey(lines, window), appends_anew=True)
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        """Yield the parts of an entry; those that would change an index are locked."""
         for part in super().parts(entry, survey, offset):
             # A text block in place of another block would add to the message's text.
             adds_text = part.block and part.kind != "tool_result"

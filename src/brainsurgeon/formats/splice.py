@@ -129,7 +129,6 @@ _Wanted = list[tuple["KeyPath", "KeyPath"]]
 
 
 def _walk(text: str, at: int, wanted: _Wanted, spans: dict[KeyPath, Span]) -> int:
-    """Walk the value at `at`, record the spans of the wanted values, and return its end."""
     deeper: dict[str | int, _Wanted] = {}
     for rest, path in wanted:
         if rest:
@@ -145,7 +144,6 @@ def _walk(text: str, at: int, wanted: _Wanted, spans: dict[KeyPath, Span]) -> in
 def _walk_members(
     text: str, at: int, deeper: dict[str | int, _Wanted], spans: dict[KeyPath, Span]
 ) -> int:
-    """Walk the members of the object or array at `at` and return its end."""
     close = "}" if text[at] == "{" else "]"
     at = _skip(text, at + 1)
     seen: set[str | int] = set()
@@ -172,9 +170,8 @@ _MARK = re.compile(rb'"\[\[place-([0-9]+)]]"')
 def places(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span]:
     """Find the spans of the values at some paths; `entry` is the parsed line.
 
-    Most lines are written compactly, every value in its usual spelling. If anything is unusual, the
-    whole line is walked (`locate`). Both give the same spans. Raise UntouchableError as `locate`
-    does.
+    If the line is not written as most agents do, it is walked as by `locate`: the spans are the
+    same.
     """
     return compact_spans(raw, entry, paths) or locate(raw, paths)
 
@@ -248,8 +245,8 @@ def take_out(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
 def take_out_marked(line: ParsedLine, name: str) -> list[FieldEdit]:
     """Remove `_restored` or `_redacted` if it is written exactly as we insert it.
 
-    Forks and copies carry these fields into files that have no records. A duplicate field was not
-    set by us: it stays, and the rest of the line may still be edited.
+    Forks and copies carry these fields into files that have no records. A duplicate field is not
+    ours: it stays, and the rest of the line may still be edited.
     """
     try:
         place = _member(line.raw, name)

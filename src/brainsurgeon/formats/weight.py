@@ -1,9 +1,8 @@
 """Sizes of entries in requests and usage of model calls, as far as all formats share them.
 
 Sources: the sessions under `tests/samples`, @earendil-works/pi-coding-agent 1.5.2
-(`dist/core/messages.js` decides what is sent), and the sources of the other modules in `formats`.
-The constant part of every request (system prompt, tools) is not in the entries. It is estimated
-from many calls.
+(`dist/core/messages.js` decides what is sent), and the sources of the other formats. What no entry
+contains (system prompt, tools) is estimated from many calls.
 """
 
 import json
@@ -128,7 +127,7 @@ def _block(block: Entry, depth: int) -> Sent:
 def tokens_off(form: Format, entry: Entry, path: KeyPath, new: bytes, rate: float) -> int:
     """Return how many tokens a request saves if the JSON `new` replaces the value at `path`.
 
-    The entry is part of the request. `rate` is the number of tokens per character.
+    `rate` is the number of tokens per character.
     """
     before, after = map(form.sent, _replaced(entry, path, decode(new)))
     return (before - after).tokens(rate)
@@ -137,8 +136,8 @@ def tokens_off(form: Format, entry: Entry, path: KeyPath, new: bytes, rate: floa
 def _replaced(value: Any, path: KeyPath, new: Any) -> tuple[Any, Any]:
     """Return a value before and after the change at `path`.
 
-    Lists on the path are reduced to the element on the path. Otherwise a line with 40,000 changed
-    blocks would be copied 40,000 times.
+    Lists on the path are reduced to one element: a line with 40,000 changed blocks would be copied
+    40,000 times.
     """
     if not path:
         return value, new

@@ -55,7 +55,7 @@ _WORTH = 0.5
 class Summary(Struct, frozen=True):
     """The summary of a turn, empty if the turn cannot be archived.
 
-    `failed` counts the failed calls. `digest` is the key of the summary in `Archiving`.
+    `digest` is the key of the summary in `Archiving`.
     """
 
     text: str = ""
@@ -178,7 +178,6 @@ class Calls(Struct):
         return None
 
     def summary(self, answer: str, note: str | None, digest: bytes = b"") -> Summary:
-        """Return the summary of the turn. The middle of a long outcome is left out."""
         files = sorted(self.files, key=lambda file: not self.files[file])
         failed = Counter(self.called[known] for known in self.failed & self.called.keys())
         outcome = shortened(as_bytes(note or outcome_in(answer)), _QUOTED).decode()
@@ -231,8 +230,8 @@ class Turn(Struct, eq=False):
     """A turn of a session, and everything that decides whether it is archived.
 
     `number` counts the live turns from 1, `after` the live turns that follow. `closing` is the last
-    reply, even if it does not close the turn. `position` is the number of messages after it.
-    `depth` is the nesting depth of the archive that the turn is now, 0 if it is none.
+    reply, even if it does not close the turn, `position` the number of messages after it. `depth`
+    is the nesting depth of the archive that the turn is now, 0 if it is none.
     """
 
     number: int
@@ -262,7 +261,7 @@ class Archiving(Struct, frozen=True):
     `asked` maps the prompt ids of requested turns to their notes, or to None. `summaries` maps
     digests of turns to summaries that the configured command wrote. `refused` are closing entries
     whose lines cannot be edited with certainty. With `most` above 0, the linked form archives
-    further turns until at most `most` live messages remain: the oldest first, whatever their size.
+    further turns, the oldest first, until at most `most` live messages remain.
     """
 
     rules: ArchiveRules
@@ -326,8 +325,6 @@ def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
 
 
 class Archival(Struct, frozen=True):
-    """The turns from a prompt to a closing entry that become one archive with a `text`."""
-
     archive: PlannedArchive
     text: str
     prompt: TurnEntry
@@ -365,7 +362,6 @@ class Archivals(Struct, frozen=True):
     most: int | None = None
 
     def farthest(self, offset: int) -> int:
-        """Return the largest position that the archives leave to the entry at an offset."""
         return OLD if self.most is None or offset in self.leaving else self.most - 1
 
     def at(self, offset: int, ident: str | None, *, hindered: bool) -> Archival | None:
@@ -387,8 +383,6 @@ def archive_turns(session: Snapshot, rules: Rules, archiving: Archiving) -> Arch
 
 
 class _Archiver:
-    """Gathers the turns of a session, oldest first, decides about them and groups them."""
-
     def __init__(self, session: Snapshot, rules: Rules, archiving: Archiving) -> None:
         self._session, self._archiving, self._rules = session, archiving, archiving.rules
         self._form, self._linked = session.form, session.form.archives == "linked"
@@ -463,7 +457,6 @@ class _Archiver:
             self._flaws.append((entry.number, f"it contains a {str(kind)[:_LONGEST_NAME]}"))
 
     def _check_ids(self) -> None:
-        """Find the ids that are unsure or referred to. Needs the whole file to be read before."""
         for number, known in enumerate(self._ids if self._linked else ()):
             self._flaws += [(number, _UNSURE)] if known in self._unsure else []
             self._named += ((number, *who) for who in self._names.get(known, ()))
@@ -629,9 +622,9 @@ class _Archiver:
     def _joined(self, chosen: list[Turn]) -> tuple[list[list[Turn]], int]:
         """Return the groups of turns that become one archive each, and the excess of messages.
 
-        Groups are made of the oldest turns until at most `most` messages remain. The excess is the
-        number of messages above `most` after that. Of more than FOLD_AFTER adjacent archives, the
-        older half is merged into one. `chosen` are the turns that are archived anyway.
+        The oldest turns are grouped until at most `most` messages remain; the excess is what then
+        still exceeds it. Of more than FOLD_AFTER adjacent archives, the older half is merged into
+        one. `chosen` are the turns that are archived anyway.
         """
         alone = {turn: _messages_between([turn]) for turn in chosen}
         excess = self._total.messages - self._archiving.most - sum(alone.values())
@@ -654,7 +647,6 @@ class _Archiver:
         return [group for group in groups if not group[-1].stays.barred], excess
 
     def _rows(self, turns: Iterable[Turn]) -> list[list[Turn]]:
-        """Return rows of adjacent turns that may become one archive."""
         rows: list[list[Turn]] = []
         for turn in turns:
             if rows and self._may_join(rows[-1][-1], turn):
@@ -698,7 +690,6 @@ def removals(
     parsed: ParsedLine, archival: Archival, form: Format, standing: Iterable[Extraction],
     rate: float,
 ) -> Iterator[Removal]:  # fmt: skip
-    """Draft the edits of an archive: the last text and, in the linked form, the parent id."""
     ident, rest, linked = parsed.ident or "", form.rest(parsed.entry), form.archives == "linked"
     before = {value.path: value for value in standing if value.archive_id is not None}
     prompt, closing = archival.prompt, archival.closing

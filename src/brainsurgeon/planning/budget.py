@@ -41,8 +41,6 @@ SLOWEST, FASTEST = 0.15, 0.8
 
 
 class Sample(Struct, frozen=True):
-    """One call: the size of the entries in its prompt, and the tokens of the prompt."""
-
     sent: Sent
     tokens: int
 
@@ -191,7 +189,6 @@ def rungs(steps: Rung) -> list[Rung]:
 
 
 def steps_to(highest: int, archives: ArchiveForm | None = "flat") -> Rung:
-    """Return the steps up to `highest` that sessions with this form of archives allow."""
     left_out = (3, 6) if archives is None else () if archives == "linked" else (3,)
     return tuple(step for step in LINKED if step <= highest and step not in left_out)
 
@@ -203,8 +200,8 @@ def only_requested(rules: Rules) -> Rules:
 def rules_at(taken: Rung, rules: Rules, giant: int, half: int) -> Rules:
     """Return the rules once these steps are taken.
 
-    `giant` is the length (characters) of a result too large at any position, `half` the number of
-    messages that the last step leaves alone.
+    `giant` is the length (characters) from which a result is too large at any position, `half` the
+    number of messages that the last step leaves alone.
     """
     for step in taken:
         match step:
@@ -228,7 +225,6 @@ def _capped(rules: Rules, bound: str, most: int) -> Rules:
 
 
 def archiving_at(taken: Rung, archiving: Archiving, half: int = 0) -> Archiving:
-    """Return the archive settings once these steps are taken; `half` as for `rules_at`."""
     rules, most = replace(archiving.rules, enabled=False), 0
     for step in taken:
         match step:

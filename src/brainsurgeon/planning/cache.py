@@ -33,9 +33,9 @@ TURNS = 50
 class Break(Struct, frozen=True):
     """The effect of a plan on the prompt cache, in tokens of the next request.
 
-    `saved` are the tokens that unrequested removals save. `behind` are the tokens that have to be
-    written to the cache again due to these removals: from the first removal, or from the end of the
-    cached prompt if that is earlier, to the first requested change.
+    `saved` are the tokens that unrequested removals save, `behind` those that these removals make
+    the provider write to the cache again: from the first removal, or from the end of the cached
+    prompt if that is earlier, to the first requested change.
     """
 
     saved: int = 0
@@ -45,9 +45,8 @@ class Break(Struct, frozen=True):
 class Cache(Struct, frozen=True):
     """The prompt cache of a session, by the usage of its live calls.
 
-    `warm_until` is when it expires, None if no call used a cache; it is never later than LONG_LIFE
-    after the session's last change. `calls` is the median number of model calls in a turn, `hour`
-    whether the cache was written for an hour.
+    `warm_until` is when it expires, None if no call used a cache. `calls` is the median number of
+    model calls in a turn, `hour` whether the cache was written for an hour.
     """
 
     warm_until: float | None = None
@@ -57,8 +56,6 @@ class Cache(Struct, frozen=True):
 
 
 class Usage:
-    """Collects the model calls of a session, turn by turn."""
-
     def __init__(self) -> None:
         self._last: ModelCall | None = None
         self._model: str | None = None
@@ -104,7 +101,6 @@ def read(
     lines: Iterable[Line], form: Format, survey: Survey, plan: Plan, records: Records,
     changed_at: float,
 ) -> tuple[Cache, Break]:  # fmt: skip
-    """Return the cache of a session and the effect of a plan."""
     usage, rate, behind = Usage(), records.rate, 0
     # Tokens in front of the change: all, and those that are not cached. The prompt of a call stays
     # cached if nothing was extracted from it later, or if the call reports no writes. A later call

@@ -27,7 +27,7 @@ def cost_of(call: ModelCall, configured: Prices) -> float | None:
 
 
 class RecordedCalls:
-    """The calls of sessions, read one after the other. Each API message counts once, by its id."""
+    """The calls of sessions. Each API message counts once, by its id."""
 
     def __init__(self) -> None:
         self._met: set[str | None] = set()
@@ -84,7 +84,6 @@ def named_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
 
 
 def counts(call: ModelCall) -> bool:
-    """Check whether a call was answered, and its usage recorded."""
     return call.dollars is not None or (call.tokens > 0 and call.complaint is None)
 
 
@@ -97,7 +96,6 @@ def spent_on(calls: Iterable[ModelCall]) -> list[Spent]:
 
 
 def costs_of(spent: Iterable[Spent], configured: Prices) -> tuple[ModelCost, ...]:
-    """Return the costs of calls by model, dearest first."""
     usages = (
         (one.calls, ModelCall(
             None, one.model or None, one.tokens, cached=one.cached, written=one.written,
@@ -134,7 +132,7 @@ def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
 def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCall | Compaction]:
     """Yield the calls in lines of a session, and where a new context began.
 
-    Ends after SILENT calls without usage: its agent records none.
+    Ends after SILENT calls without usage.
     """
     met, silent = set[str | None](), 0
     for parsed in parsed_lines(newest_first, form):
@@ -151,7 +149,6 @@ def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCa
 
 
 def load_of(lines: Lines, form: Format, survey: Survey) -> int:
-    """Return the tokens of the last live prompt and its answer, 0 if they were not recorded."""
     live = (line for line in lines.backward() if survey.dead(line.offset) is None)
     last = next(newest_calls(live, form), None)
     return last.tokens + last.output if isinstance(last, ModelCall) else 0

@@ -55,8 +55,6 @@ class WindowTooSmallError(Exception):
 
 
 class Judge:
-    """Decides about the parts of each entry, and counts those that stay or are never sent."""
-
     def __init__(self, session: Snapshot, rules: Rules, frontier: Frontier) -> None:
         self.due_at: float | None = None  # when a decision first changes by time alone
         self.protected: dict[str, float] = {}
@@ -94,8 +92,8 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        The paths in `taken` are texts of archives. After the archives of this plan, the entry's
-        position is at most `farthest`. If one of them is flat and contains it, it is `emptied`.
+        The texts of archives are `taken`. After the archives of this plan, the entry's position is
+        at most `farthest`. Flat archives contain the `emptied` entries.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         self.parts = parts = list(form.parts(parsed.entry, survey, parsed.offset))
@@ -173,7 +171,6 @@ class Judge:
         )  # fmt: skip
 
     def removals(self, parsed: ParsedLine, going: Going) -> Iterator[Removal]:
-        """Draft the removals of a line; a value whose removal saves nothing stays."""
         form, ident = self._session.form, parsed.ident or ""
         name, rest = placeholder_id(ident), form.rest(parsed.entry)
         places = splice.places(parsed.raw, parsed.entry, [part.path for part, _ in going])
@@ -195,8 +192,6 @@ class Judge:
 
 
 class FieldRequests:
-    """The fields that we set in one session, and the requests to set or undo such fields."""
-
     def __init__(self, session: Snapshot) -> None:
         self._own, self.sets, self._restores = session.records.own, session.sets, session.restores
         self._placed: dict[str, list[FieldRecord]] = defaultdict(list)

@@ -57,7 +57,6 @@ class Filled(Struct, frozen=True):
     gone: frozenset[KeyPath] = frozenset()
 
     def answer(self, form: Format, call_id: str | None) -> tuple[bytes, bool]:
-        """Return the text of the result of a call, and whether it is complete."""
         answers = [answer for answer in form.answers(self.entry) if answer.call_id == call_id]
         known = self.gone.isdisjoint(answer.path for answer in answers)
         return as_bytes("\n".join(answer.text for answer in answers)), known
@@ -90,10 +89,7 @@ def notice(value: Extraction) -> str:
 
 
 def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence]:
-    """Return the calls in `entries` (offset and entry), each with its result.
-
-    A result without a call there becomes one of an unknown call.
-    """
+    """Return the calls in `entries` (offset and entry), each with its result."""
     calls: list[Evidence] = []
     at: dict[str, int] = {}
     unnamed: deque[int] = deque()
@@ -124,10 +120,10 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
 
 
 def shares(sizes: Sequence[int], budget: int, around: Iterable[int] = repeat(0)) -> list[int]:
-    """Return how many bytes of a budget each text gets.
+    """Return how many bytes of a budget each text gets, `around` included if it gets any.
 
-    `around` has the further bytes that a text costs if it gets any. A text longer than an equal
-    share of the rest gets that share, but at least `LEAST` bytes as long as the budget has them.
+    A text longer than an equal share of the rest gets that share, but at least `LEAST` bytes as
+    long as the budget has them.
     """
     left, given = budget, []
     for index, (size, besides) in enumerate(zip(sizes, around, strict=False)):
@@ -159,8 +155,6 @@ def _marker(start: int, end: int) -> bytes:  # the bytes from `start` to before 
 
 
 class Occurrence(Struct, frozen=True):
-    """A string in a JSON document that is a placeholder, and whether its result failed."""
-
     path: KeyPath
     text: str
     failed: bool
@@ -194,7 +188,6 @@ def nearest(path: KeyPath, values: Sequence[Extraction]) -> Extraction:
 
 
 def by_priority(calls: Iterable[Evidence]) -> list[Evidence]:
-    """Return the calls with results: failed ones first, then newer, then larger ones."""
     with_result = (call for call in calls if call.result is not None and call.size)
     return sorted(
         with_result,
@@ -205,7 +198,6 @@ def by_priority(calls: Iterable[Evidence]) -> list[Evidence]:
 def evidence_text(
     calls: Iterable[Evidence], budget: int, text_of: Callable[[Evidence], bytes]
 ) -> bytes:
-    """Return the results of calls, each below its line of the index, in at most `budget` bytes."""
     waiting = by_priority(calls)
     heads = [f"{call.line}\n".encode() for call in waiting]
     given = shares([call.size for call in waiting], budget, [len(head) + 1 for head in heads])
@@ -216,7 +208,6 @@ def evidence_text(
 
 
 def index_lines(calls: Sequence[Evidence], budget: int) -> list[str]:
-    """Return the lines of the newest calls that fit in `budget` bytes, and how many are older."""
     left, lines = budget, []
     for call in reversed(calls):
         left -= len(call.line.encode()) + 1

@@ -69,9 +69,8 @@ _Places = dict[KeyPath, list[Extraction]]
 class Matcher:
     """Finds the recorded extractions in each entry.
 
-    `foreign` collects the values that are a placeholder without a record. `moved` maps extractions
-    that were found in an entry with another id to the recorded entry id. Whether the file contains
-    the recorded entry as well is known only at its end.
+    `foreign` collects placeholders without a record. `moved` maps extractions in an entry with
+    another id to the recorded id: only at its end is it known whether the file has that entry, too.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
@@ -92,7 +91,6 @@ class Matcher:
         return self._replaced.keys()
 
     def standing(self, parsed: ParsedLine) -> list[Extraction]:
-        """Return the recorded extractions in an entry, at most one for each path."""
         raw, entry, ident = parsed.raw, parsed.entry, parsed.ident
         replaced = self._replaced.get(ident or "", ())
         if not replaced and TEXTS.search(raw) is None:
@@ -164,7 +162,7 @@ class Matcher:
                 yield records[0].entry_id, SEVERAL
 
     def _archives_in(self, parsed: ParsedLine) -> Iterator[Extraction]:
-        """Yield the archives whose text is in an entry with a new id. The text has the old id."""
+        """Yield the archives whose text, which has the old id, is in an entry with a new one."""
         entry, ident = parsed.entry, parsed.ident
         for name in ARCHIVE.findall(parsed.raw):
             for value in self._named.get(name.decode(), ()):
@@ -246,8 +244,8 @@ _NO_TURN = "only its text was restored: the turn itself is not in this session"
 class Restores:
     """The requests to restore values of one session.
 
-    Requested values that cannot be restored are added to `missed`. `everything` is requested if a
-    request is for the whole session, `pristine` if that is to be as the agent wrote it.
+    Requested values that cannot be restored are added to `missed`. With `everything`, the whole
+    session is restored, with `pristine` exactly as the agent wrote it.
     """
 
     def __init__(self, session: Snapshot, missed: list[tuple[str, str]]) -> None:
@@ -273,7 +271,6 @@ class Restores:
     def back(
         self, standing: list[Extraction], unfit_of: Callable[[list[Extraction]], list[Extraction]]
     ) -> list[Extraction]:
-        """Return the values of an entry to restore; unless `pristine`, without the unfit ones."""
         back = [value for value in standing if self._wants(value)]
         unfit = unfit_of(back)
         if self.pristine:
@@ -318,8 +315,8 @@ class OwnCalls(Struct, frozen=True):
     """Our answers in a session, and the calls that they answer.
 
     `answers` maps ids of entries to the paths of our answers, with a shorter text as JSON and the
-    characters that it saves. `calls` maps ids of calls to the requested entries. `requests` are the
-    ids of the requests whose answer was found.
+    characters that it saves. `calls` maps ids of calls to the requested entries. `requests` are
+    those whose answer was found.
     """
 
     answers: dict[str, dict[KeyPath, tuple[bytes, int]]] = field(default_factory=dict)
@@ -335,8 +332,7 @@ class OwnCalls(Struct, frozen=True):
     def edits(self, parsed: ParsedLine, form: Format) -> Iterator[Edit]:
         """Yield the edits that shorten the calls and answers of our tool in an entry.
 
-        Our answer in a result becomes one short line. Arguments of our tool are reduced to action
-        and entry. Shell commands and arguments that the provider signed stay as they are.
+        Shell commands and arguments that the provider signed stay as they are.
         """
         ident, rest = parsed.ident or "", form.rest(parsed.entry)
         shorter: dict[KeyPath, tuple[Kind, bytes, int]] = {
@@ -422,8 +418,8 @@ def _shortened(
 def marks_in(lines: Iterable[Line], form: Format) -> tuple[set[str], set[str]]:
     """Return the names and the entry ids with which to look up the records of a session.
 
-    The names are those in placeholders and archives, and those that a placeholder in the same entry
-    would have. The entries have one of our fields.
+    The names are in placeholders and archives, or are those of placeholders in the same entry. The
+    entries have one of our fields.
     """
     names, entries = set[str](), set[str]()
     patterns = (TEXTS, _FIELDS, _EMPTIED)

@@ -102,7 +102,6 @@ class _Planner:
             self._judge.protect(verdict.closing_id, verdict.until)
 
     def run(self, shortest: int) -> Plan:
-        """Plan all lines, but those of at most `shortest` bytes only if they may concern us."""
         calls = self._frontier.calls
         for parsed in parsed_lines(self._frontier.follow(self._session), self._form):
             if calls is not None and (named := named_call(parsed.entry, self._form)):

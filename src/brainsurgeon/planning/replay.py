@@ -40,8 +40,6 @@ _CALLS = 8
 
 
 class Prompted(Struct, frozen=True):
-    """A user's prompt, with its time if that is known. `messages` are those before it."""
-
     at: float | None
     messages: int
 
@@ -55,8 +53,8 @@ class Fixed(Struct, frozen=True):
 class Value(Struct, frozen=True):
     """A value in message `number`, which the rules extract once `keep` messages follow.
 
-    `before` are the tokens of the prompt in front of it. It was in fact extracted at `taken_at`, if
-    that is not None. A `fresh` value is not extracted before the next prompt.
+    `before` are the tokens of the prompt in front of it. It was extracted at `taken_at`, if that is
+    not None. A `fresh` value is not extracted before the next prompt.
     """
 
     number: int
@@ -73,7 +71,6 @@ Event = Fixed | Prompted | Compaction | Value | ModelCall
 def history(
     lines: Lines, form: Format, survey: Survey, records: Records, rules: Rules
 ) -> list[Event]:
-    """Return the prompts, values and calls of a session, oldest first."""
     events: list[Event] = []
     matcher = Matcher(form, survey, records)
     messages, met = 0, set[str | None]()
@@ -190,12 +187,10 @@ class _Placed:
         self._sums[start:] = accumulate(tokens, initial=self._sums[start])
 
     def cut(self, tokens: int) -> None:
-        """Drop the values behind the end of a prompt."""
         number = bisect_left(self.values, tokens, key=_place)
         del self.values[number:], self._sums[number + 1 :]
 
     def in_front(self, tokens: int) -> int:
-        """Return the tokens of the values in front of a place in the prompt."""
         return self._sums[bisect_left(self.values, tokens, key=_place)]
 
     def in_front_without(self, tokens: int) -> int:
@@ -211,7 +206,7 @@ def _place(value: Value) -> int:
 
 
 def unpruned(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield the events as if nothing had been extracted, each value with the tokens before it."""
+    """Yield the events as if nothing had been extracted."""
     standing: list[tuple[float, int, Value]] = []
     gone, raw, broken = _Placed(), None, -1
     for number, event in enumerate(events):
@@ -305,7 +300,6 @@ class Replay:
         self._usage.called(call)
 
     def _read(self, call: ModelCall, cached: int) -> int:
-        """Return the tokens that a call reads from the cache; `cached` if no change prevents it."""
         start, end = self._changed
         if not start < cached < end:
             return cached
@@ -355,7 +349,6 @@ class Replay:
 
 
 def bill(calls: Sequence[ModelCall], price: Price, dollars: float | None) -> Bill:
-    """Add up the prompts of calls; `dollars` is the price of an input token, if it is known."""
     paid = sum(map(price.paid, calls))
     return Bill(
         sum(call.tokens for call in calls), sum(call.cached for call in calls), round(paid),

@@ -58,8 +58,8 @@ def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
 class Signature(Struct, frozen=True):
     """A signature in the session, and the removal that would remove it.
 
-    `stays` is why it cannot be removed, or None. A `live` one is in the next request. One that is
-    not `bound` stays valid whatever changes before it. A `hollow` one signs no text.
+    `stays` is why it cannot be removed, or None. A `live` one is in the next request. Only a
+    `bound` one becomes invalid by changes before it. A `hollow` one signs no text.
     """
 
     removal: Removal
@@ -84,8 +84,6 @@ class Signatures(Struct):
 
 
 class SignatureVerdict(Struct, frozen=True):
-    """The signatures to remove, why nothing may be changed, entries with unfit signatures."""
-
     leave: tuple[Removal, ...] = ()
     blocked: str | None = None
     unfit: tuple[str, ...] = ()
@@ -96,8 +94,8 @@ def judge(
 ) -> SignatureVerdict:
     """Decide which signatures of a session are removed, given all planned edits.
 
-    `pristine` restores everything as it was, even if signatures become invalid. If the agent
-    `remembers` (see `Habits`), the signatures after values that were extracted are doubtful.
+    `pristine` restores everything, even if signatures become invalid. If the agent `remembers` (see
+    `Habits`), the signatures after values that were extracted are doubtful.
     """
     if not signatures.standing:
         return SignatureVerdict(unfit=tuple(dict.fromkeys(signatures.unfit)))

@@ -150,5 +150,4 @@ class Frontier:
         return min(first)
 
     def wait(self) -> None:
-        """Note that the line may still change."""
         self._open = self._open or self._at

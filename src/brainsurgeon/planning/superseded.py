@@ -78,7 +78,6 @@ def _failed(parsed: ParsedLine, form: Format) -> set[str | None]:
 def _texts(
     parsed: ParsedLine, form: Format, survey: Survey, failed: Container[str | None]
 ) -> dict[Values, str]:
-    """Return the texts of successful results and reminders in an entry, digests of images."""
     texts: dict[Values, str] = defaultdict(str)
     for part in form.parts(parsed.entry, survey, parsed.offset):
         call_id, value = form.anchor(parsed.entry, part.path), value_at(parsed.entry, part.path)
