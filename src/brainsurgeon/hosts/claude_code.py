@@ -1,8 +1,7 @@
 """Claude Code's session files, and the records of the processes that work on them.
 
-Seen with versions 2.0.76 to 2.1.330 on Linux. A home is `$CLAUDE_CONFIG_DIR`, else `~/.claude`. Its
-sessions are `projects/<project>/<session>.jsonl`, and those of sub-agents
-`projects/<project>/<session>/subagents/<name>.jsonl`; no other file there is a session.
+Seen with versions 2.0.76 to 2.1.330 on Linux. Sessions are `projects/<project>/<session>.jsonl` in
+a home, those of sub-agents `projects/<project>/<session>/subagents/<name>.jsonl`.
 
 A process records itself as `busy` from a prompt to its answer and while sub-agents work in the
 background. It never reads its session again: a rewrite while a process is idle does no harm, but
@@ -148,8 +147,7 @@ def place(path: str) -> Place | None:
 def is_no_session(path: str, known_home: str) -> bool:
     """Check whether a file lies in a home of Claude Code without being a session there.
 
-    `known_home` is the real path of this user's home. Other homes are recognized by a directory
-    `projects/<project>/<session>/` in the path.
+    `known_home` is the real path of this user's home. Other homes are recognised by the path.
     """
     if place(path) is not None:
         return False
@@ -157,14 +155,11 @@ def is_no_session(path: str, known_home: str) -> bool:
 
 
 class SessionPresence(Struct, frozen=True):
-    """Why a session is busy, or which idle process has it in memory, by live-process records."""
-
     busy: str | None = None
     in_memory: str | None = None
 
 
 def signs(where: Place, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
-    """Return the signs of a busy session: live-process records, and sub-agents at work."""
     places = (
         os.path.join(where.home, RECORDS),
         os.path.join(where.directory, where.session, SUBAGENTS),

@@ -1,4 +1,4 @@
-"""The homes of this user's agents on this machine."""
+"""The homes of this user's agents."""
 
 import os
 from collections.abc import Collection, Iterable
@@ -10,7 +10,7 @@ from brainsurgeon.model.reports import Home
 
 
 def homes(named: Collection[str] = ()) -> list[Home]:
-    """Return the homes that exist, and those of the `named` agents even if they do not exist."""
+    """Return the homes that exist, and those of the `named` agents."""
     codex = os.path.join(home_paths.codex(), "sessions")
     places = (
         Home("OpenClaw", home_paths.openclaw_agents()),

@@ -81,8 +81,6 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def signs(directory: int, name: str, clock: Callable[[], float], abandoned_after: float) -> Signs:
-    """Return the signs of a busy session: its agent's lock and its entry in the registry."""
-
     def busy() -> str | None:
         now = clock()
         return (
@@ -170,7 +168,6 @@ def _marked_running(directory: int, name: str, now: float, abandoned_after: floa
 
 
 def _may_run(entry: dict[str, Any], name: str) -> bool:
-    """Check whether an entry marks this session as running; raise OSError if unclear."""
     status = entry.get("status")
     if status is not None and not isinstance(status, str):
         raise OSError(errno.EINVAL, "an odd status")

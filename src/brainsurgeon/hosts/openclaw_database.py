@@ -1,8 +1,8 @@
 """The databases with the sessions of OpenClaw's agents: places, layouts, processes, settings.
 
 The standard layout is `<state directory>/agents/<agent>/agent/openclaw-agent.sqlite`: a root is the
-directory `agents`. A database anywhere else (`session.store`) is neither read nor written:
-OpenClaw's behaviour with it was not tested.
+directory `agents`. A database anywhere else (`session.store`) is neither read nor written, since it
+was not tested.
 """
 
 import hashlib
@@ -182,7 +182,6 @@ class Payload(Struct, frozen=True, dict=True):
         return self.text is not None and self == plain(self.text, compressing=compressing)
 
     def event(self) -> bytes:
-        """Return the text. Raises UnreadableEventError."""
         return self._unpacked if self.text is None else self.text
 
     @cached_property
@@ -222,7 +221,6 @@ _SIZE = {False: "length(CAST(e.event_json AS BLOB))",
 
 
 def sizes(connection: sqlite3.Connection, schema: Schema, session: str) -> list[tuple[int, int]]:
-    """Return the sequence number and the size of the text (bytes) of each event of a session."""
     return connection.execute(
         f"SELECT e.seq, {_SIZE[schema.compressing]} FROM transcript_events e"  # noqa: S608
         " WHERE e.session_id = ? ORDER BY e.seq",
@@ -240,7 +238,6 @@ def totals(connection: sqlite3.Connection, schema: Schema) -> dict[str, int]:
 def payloads(
     connection: sqlite3.Connection, schema: Schema, session: str, first: int, last: int
 ) -> list[tuple[int, Payload]]:
-    """Return the events from sequence number `first` to `last` (included), in order."""
     rows = connection.execute(
         f"SELECT e.seq, {_EVENT[schema.compressing]} FROM transcript_events e"  # noqa: S608
         " WHERE e.session_id = ? AND e.seq BETWEEN ? AND ? ORDER BY e.seq",
@@ -279,7 +276,6 @@ class Database(Struct, frozen=True):
 
 
 def _state_directory(path: str) -> str:
-    """Return the state directory of the agent with this database."""
     return os.path.normpath(os.path.join(path, *[os.pardir] * 4))
 
 
@@ -325,7 +321,6 @@ def misplaced(path: str) -> str | None:
 
 
 def unwritable(path: str) -> str | None:
-    """Return why this user may not write a database, or None."""
     # This user would own its side files, and its agent could not open them.
     owner = os.stat(path, follow_symlinks=False).st_uid
     return None if os.geteuid() in (0, owner) else "the database belongs to another user"
@@ -356,7 +351,6 @@ class Presence(Struct, frozen=True):
 
 
 def registered(state_directory: str) -> list[tuple[str, str]] | None:
-    """Return the agent and path of each database in the state database, None if unknown."""
     with suppress(OSError, BusyError), _state(state_directory) as connection:
         rows = connection.execute("SELECT agent_id, path FROM agent_databases").fetchall()
         if all(isinstance(agent, str) and _is_path(path) for agent, path in rows):

@@ -106,7 +106,6 @@ def context_tokens(connection: sqlite3.Connection, session: str) -> int | None:
 
 
 def started_by(connection: sqlite3.Connection, key: str) -> list[str]:
-    """Return the ids of the sessions of sub-agents that the session with a key started."""
     spawned = f"coalesce(n.spawned_by, {_ENTRY.format('spawnedBy')})"
     rows = connection.execute(f"SELECT w.session_id{_FROM} WHERE {spawned} = ?", (key,))
     return [str(ident) for (ident,) in rows]
@@ -192,7 +191,6 @@ class Gate(Struct, frozen=True):
         raise NotIdleError(f"claimed by the run {window.writer[:8]}{stuck}")
 
     def is_killed(self, window: Window, now: float) -> bool:
-        """Check whether OpenClaw marked the newest run as killed, and its process is gone."""
         started = window.started_at
         gone = self.presence.nobody or (started is not None and self._opened_after(started, now))
         return gone and "killed" in window.statuses[:1]

@@ -29,7 +29,6 @@ def lives(pid: int, started: object = None) -> bool:
 
 
 def exists(pid: int) -> bool:
-    """Check whether any user has a process with this id."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -40,13 +39,11 @@ def exists(pid: int) -> bool:
 
 
 def start_of(pid: int) -> int | None:
-    """Return the start of a process (ticks since boot)."""
     fields = _status_of(pid)
     return int(fields[_START_FIELD]) if fields else None
 
 
 def ancestors() -> Iterator[int]:
-    """Yield this process, its parent, and so on, as far as they are known."""
     pid = os.getpid()
     for _ in range(_MOST_ANCESTORS):
         yield pid
@@ -143,7 +140,6 @@ def boot_clock() -> float:
 
 
 def boot_id() -> str:
-    """Return the kernel's id of this boot, "" if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:
             return handle.read().strip()

@@ -38,7 +38,6 @@ def server_options(agent: str) -> tuple[str, ...]:
 
 
 def openclaw_names() -> list[str]:
-    """Return the names of OpenClaw's agents, its default agent `main` first."""
     try:
         names = [item.name for item in os.scandir(home_paths.openclaw_agents()) if item.is_dir()]
     except OSError:

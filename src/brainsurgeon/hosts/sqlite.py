@@ -74,8 +74,6 @@ class _Cursor(sqlite3.Cursor):
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that raises AgentDatabaseError for every error of SQLite."""
-
     def execute(self, *arguments: Any) -> _Cursor:
         return self.cursor(_Cursor).execute(*arguments)
 
@@ -119,7 +117,6 @@ def held_open(path: str) -> bool:
 
 
 def mode_of(path: str) -> str | None:
-    """Return the mode in which this thread has the database open, or None."""
     thread, mode = _holders.get(path, (0, ""))
     return mode if thread == threading.get_ident() else None
 

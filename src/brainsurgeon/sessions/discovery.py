@@ -100,8 +100,7 @@ def discover(
 
     Files that `resting` knows to be unchanged and not due are left out, at the cost of one stat.
     `wanted` selects files by name. `format_of` helps to name the agent where the directory does not
-    show it. A symbolic link is not followed. It is reported as unreadable if a session was once at
-    its path or below it: then `recorded` returns true.
+    show it. A symbolic link is unreadable if a session was once `recorded` at its path or below it.
     """
     met: set[tuple[int, int]] = set()
     for root in roots:
@@ -142,7 +141,6 @@ def discover_at(
 
 
 def is_named(file: SessionFile) -> bool:
-    """Check whether the agent of a file is known, from its directory or its content."""
     nameless = file.agent.startswith(f"{formats.UNKNOWN}:")
     return not nameless or openclaw.owner(file.directory) is not None
 
@@ -162,7 +160,6 @@ class _Walk(Struct, frozen=True):
     def directory(
         self, path: str, above: int | None, depth: int
     ) -> Iterator[SessionFile | Unreadable]:
-        """Walk the root itself, or a directory in the open directory `above`."""
         is_root = above is None
         shown = self.root.path if is_root else path
         try:
@@ -192,7 +189,6 @@ class _Walk(Struct, frozen=True):
             os.close(descriptor)
 
     def _not_resting(self, path: str, descriptor: int, listed: list[str]) -> Iterable[str]:
-        """Return the names in a directory, without those of files that rest (see `Resting`)."""
         # An unchanged file costs a run only this: a look-up, one stat, a comparison.
         rows = self.resting.rows(path) if self.resting else None
         if self.resting is None or not rows:

@@ -63,8 +63,6 @@ Replacement = tuple[int, int, int]
 
 
 class Exchange(Struct, frozen=True):
-    """A replaced session file, and the state of the new one at the time `at` (monotonic)."""
-
     pair: FilePair
     fingerprint: Fingerprint
     at: float
@@ -113,7 +111,6 @@ class Successor(Struct):
         self.result = Exchange(self.pair, now, time.monotonic())
 
     def refused(self, why: Exception) -> None:
-        """Set the result, and remove the new file."""
         self.result = why
         try:
             _discard(self.session, self.temporary, self.descriptor)
@@ -150,7 +147,6 @@ class Successor(Struct):
                 self.drop_leases()
 
     def exchange_unleased(self, why: leases.LeaseUnsupportedError) -> None:
-        """Compare and exchange without a lease, below a root in which no other process writes."""
         session = self.session
         try:
             refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
@@ -182,8 +178,8 @@ class Successor(Struct):
         """Move the lines that a late opener appends to the old file; the new one is still leased.
 
         The opener has until `deadline` (monotonic) to close the file. If it did anything but
-        append, it has written a newer history. Then the old file gets its name back, and the new
-        one is removed. It stays for the next recovery if it is in use until `removal_deadline`.
+        append, it has written a newer history: the old file gets its name back. Then the new one is
+        removed, or stays for the next recovery if it is in use until `removal_deadline`.
         """
         old, new = self.session.descriptor, self.descriptor
         # Late readers, such as a pager, may keep the old file open; writers must close it.
@@ -218,7 +214,6 @@ class Successor(Struct):
         )
 
     def _same_outside(self) -> bool:
-        """Check whether both files are equal outside of the replaced places."""
         old, new = self.session.descriptor, self.descriptor
         old_at = new_at = 0
         whole = self.session.fingerprint.size
@@ -293,7 +288,6 @@ def _discard(session: OpenSession, temporary: str, new: int) -> None:
 def fill(
     session: OpenSession, new: int, splices: Iterable[Splice]
 ) -> tuple[list[Replacement], End]:
-    """Write and sync the new file. Returns the replaced places, and the end of the file."""
     done, replaced = 0, list[Replacement]()
     for start, end, token in splices:
         if start < done:
@@ -310,7 +304,6 @@ def fill(
 
 
 def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
-    """Copy unchanged bytes of the old file; holes stay holes."""
     if end - start > COPIED and not session.sparse and hasattr(os, "copy_file_range"):
         start = _copy_by_kernel(session, new, start, end)
     for chunk in read_range(session.descriptor, start, end):
@@ -327,7 +320,6 @@ def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
 
 
 def _copy_by_kernel(session: OpenSession, new: int, start: int, end: int) -> int:
-    """Copy as many of the bytes as the kernel can, and return where it stopped."""
     # The kernel copies only to files without O_APPEND. No other process writes to the new file
     # yet, so that the offset is its end.
     flags = fcntl.fcntl(new, fcntl.F_GETFL)
@@ -455,7 +447,6 @@ def new_temporary_name() -> str:
 
 
 def leases_work(directory: str) -> bool:
-    """Check whether leases work in a directory, by taking one on a temporary file."""
     path = os.path.join(directory, new_temporary_name())
     descriptor = os.open(path, _TEMPORARY, 0o600)
     try:

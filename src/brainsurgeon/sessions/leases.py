@@ -32,7 +32,6 @@ class LeaseUnsupportedError(OSError):
 
 
 def take(descriptor: int) -> bool:
-    """Acquire a write lease; return False if another process has the file open."""
     return _take(descriptor, fcntl.F_WRLCK)
 
 
@@ -60,7 +59,6 @@ def no_writers(descriptor: int) -> bool:
 
 
 def supported(descriptor: int) -> bool:
-    """Check whether leases are granted here, by taking a read lease for an instant."""
     try:
         taken = _take(descriptor, fcntl.F_RDLCK)
     except OSError:
@@ -168,8 +166,6 @@ class _Mount(Struct, frozen=True):
 
 
 class _MountCache(Struct):
-    """The mounted places and the mount points, read at the time `at` (monotonic seconds)."""
-
     at: float = float("-inf")
     places: frozenset[_Place] = frozenset()
 
@@ -226,5 +222,4 @@ def _parsed(lines: bytes) -> dict[bytes, _Mount]:
 
 
 def _unescaped(path: bytes) -> bytes:
-    """Undo the kernel's escapes of white space and backslashes in a path."""
     return re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), path)

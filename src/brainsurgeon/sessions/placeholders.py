@@ -43,7 +43,6 @@ def entries_with_placeholders(file: SessionFile) -> Iterator[str]:
 
 
 def with_own_placeholders(lines: Iterable[Line], form: Format) -> Iterator[str]:
-    """Yield the ids of the entries that contain a placeholder with their own id."""
     ours = (line for line in lines if line.raw and PLACEHOLDER_PREFIX in line.raw)
     for parsed in parsed_lines(ours, form):
         ident, parts = parsed.ident, form.parts(parsed.entry, NO_SURVEY, None)
@@ -74,7 +73,6 @@ def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[st
 
 
 def archived_placeholders(database: Database, check_stop: Callable[[], None]) -> Iterator[Sighting]:
-    """Yield the placeholders in archives of a database; raise OSError if one is unreadable."""
     with _as_os_errors(), open_database(database.path) as opened:
         for _, at, data in _archives(opened):
             check_stop()
@@ -105,7 +103,6 @@ def _in_lines(lines: RowLines) -> Iterator[str]:
 
 
 def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:
-    """Yield id, time and content of each archived session."""
     for table, at, inside in (
         ("session_transcript_archives", "created_at", "1"),
         ("session_transcript_cold_archives", "archived_at", "storage = 'sqlite'"),
@@ -128,7 +125,6 @@ def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:
 
 
 def _unpacked(packed: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the decompressed content of zstd frames. Raises ZstdError if one is damaged."""
     frame = zstandard.ZstdDecompressor().decompressobj()
     for chunk in packed:
         for at in range(0, len(chunk), _PACKED):

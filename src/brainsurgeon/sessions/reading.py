@@ -59,9 +59,8 @@ def refuse_if(reason: str | None) -> None:
 class Opened(ABC):
     """A session that is open for reading, in either medium: a file, or rows of a database.
 
-    `file` and `fingerprint` are its state when it was opened. `check_stop` is called at every read
-    and may raise StoppedError. `in_layout` is true if OpenClaw keeps it in its own directories or
-    database.
+    `check_stop` is called at every read and may raise StoppedError. `in_layout` is true if OpenClaw
+    keeps the session in its own directories or database.
     """
 
     file: SessionFile
@@ -104,8 +103,6 @@ class Opened(ABC):
 
 
 class OpenSession(Opened):
-    """A session file, open through one read-only descriptor, and its directory."""
-
     def __init__(
         self, file: SessionFile, descriptor: int, directory: int, check_stop: Callable[[], None]
     ) -> None:
@@ -121,11 +118,9 @@ class OpenSession(Opened):
         self.lines = self.lines_from(0, 1)
 
     def lines_from(self, offset: int, number: int) -> "FileLines":
-        """Return the lines from line `number` on, which begins at `offset`."""
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
 
     def mark(self, offset: int) -> bytes | None:
-        """Return the mark of a resume point, None if the file changed since it was opened."""
         return mark_if_unchanged(self.descriptor, offset, self.fingerprint)
 
     def continue_at(self, point: Resume) -> bool:
@@ -142,7 +137,6 @@ class OpenSession(Opened):
         return True
 
     def signs(self, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
-        """Return the signs, in other files, that the agent is at work on this session."""
         if self.place:
             return claude_code.signs(self.place, clock, quiet, abandoned_after)
         return openclaw.signs(self.directory, self.file.name, clock, abandoned_after)
@@ -168,7 +162,6 @@ class OpenSession(Opened):
         return attributes.lost(self.descriptor, self.directory)
 
     def differs(self) -> str | None:
-        """Return how the file changed since it was opened, or None."""
         try:
             status = os.stat(self.file.name, dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -195,7 +188,6 @@ def open_session(
 
 
 def contains_before(session: Opened, end: int, texts: Sequence[bytes]) -> bool:
-    """Check whether a session contains at least one of the texts before offset `end`."""
     longest, last = max(map(len, texts)), b""
     for piece in session.stream(0, end):
         edge = last + piece[:longest]
@@ -206,7 +198,6 @@ def contains_before(session: Opened, end: int, texts: Sequence[bytes]) -> bool:
 
 
 def open_below(root: str, directory: str) -> int:
-    """Open a directory below a root, component by component, following no link."""
     at = os.open(root, _DIRECTORY)
     for name in filter(None, directory[len(root) :].split("/")):
         try:
@@ -231,7 +222,6 @@ def plain_file(name: str, directory: int) -> Iterator[int]:
 
 
 def head(lines: Iterable[Line]) -> list[bytes]:
-    """Return the first lines, which show the format, except too long ones."""
     return [line.raw for line in islice(lines, formats.HEAD_LINES) if line.raw is not None]
 
 
@@ -262,8 +252,6 @@ def mark_if_unchanged(descriptor: int, offset: int, seen: Fingerprint) -> bytes 
 
 
 class FileLines:
-    """The lines of the first `size` bytes of an open file, from line `number` at `start` on."""
-
     def __init__(
         self, descriptor: int, size: int, check_stop: Callable[[], None] = carry_on,
         start: int = 0, number: int = 1,
@@ -290,7 +278,6 @@ class FileLines:
             yield Line(number, offset, None if lost else bytes(pending), terminated=False)
 
     def backward(self) -> Iterator[Line]:
-        """Yield the lines from the last to the first, all with the number 0."""
         pending, lost, first = b"", 0, True
         for end in range(self._size, self._start, -CHUNK):
             self._check()

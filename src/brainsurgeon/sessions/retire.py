@@ -34,7 +34,6 @@ _TO_WRITE = os.O_RDWR | os.O_APPEND | CAREFULLY
 
 
 def end_of(descriptor: int, size: int) -> End:
-    """Return the end of a file of this size: the size, and a digest of its last bytes."""
     last = os.pread(descriptor, min(size, MARK), max(0, size - MARK))
     return End(size, hashlib.blake2b(last, digest_size=16).digest())
 
@@ -44,7 +43,6 @@ def end_now(descriptor: int) -> End:
 
 
 def only_grew(descriptor: int, end: End) -> bool:
-    """Check whether a file is unchanged or was only appended to since it had this end."""
     return os.fstat(descriptor).st_size >= end.size and end_of(descriptor, end.size) == end
 
 
@@ -241,7 +239,6 @@ class _Merge(Struct):
             os.close(named)
 
     def move(self, named: int, late: bytes) -> None:
-        """Append late lines to a session that was not rewritten, or swap the two files back."""
         if not self.shared:  # a lease is useful, but not needed: try for a moment
             self._lease(named, time.monotonic() + 0.05)
         theirs = tail_of(named, self.ends[1])
@@ -279,8 +276,8 @@ class _Merge(Struct):
     def _turn(self, named: int, late: bytes, theirs_from: int) -> None:
         """Exchange the names back, and append the lines of the other file to the old one.
 
-        The bytes before `theirs_from` came from the old file. It stays leased until all lines are
-        moved. Processes that open the other file meanwhile may add lines.
+        The bytes before `theirs_from` came from the old file, which stays leased until all lines
+        are moved. Processes that open the other file meanwhile may add lines.
         """
         if not self._lease(named, self.deadline):
             raise StaysError("another process has the session open and has appended lines to it")

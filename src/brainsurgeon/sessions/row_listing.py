@@ -35,8 +35,6 @@ UNTRIED = "SQLite's locks were not tried on this filesystem ({}), and its root i
 
 
 class RowPlace(NamedTuple):
-    """The number of an event in its session, and the offset and size of its line."""
-
     seq: int
     offset: int
     size: int
@@ -51,7 +49,6 @@ class RowIndex(list[RowPlace]):
             self.size += size + 1
 
     def at(self, offset: int) -> int:
-        """Return the index of the line that contains the byte at `offset`."""
         if not 0 <= offset < self.size:
             raise ValueError("no line has this offset")
         return bisect_right(self, offset, key=lambda place: place.offset) - 1
@@ -75,13 +72,11 @@ class RowLines:
             yield Line(number, place.offset, raw if len(raw) <= LONGEST_LINE else None)
 
     def backward(self) -> Iterator[Line]:
-        """Yield the lines from the last to the first, all with the number 0."""
         for run in self._runs(reversed(self.index)):
             for place, raw in reversed(self._texts(run[::-1])):
                 yield Line(0, place.offset, raw if len(raw) <= LONGEST_LINE else None)
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to `end`, newlines included; fewer if the lines end."""
         end = min(end, self.index.size)
         if start >= end:
             return b""
@@ -141,7 +136,6 @@ def _event(payload: Payload) -> bytes:
 
 
 def mark_of(state: DatabaseState) -> Fingerprint:
-    """Return the state of a database and its log as a fingerprint, which a scan can store."""
     main, log = state.main, state.log
     mark = int.from_bytes(_short_digest(repr((main.mtime_ns, log))), signed=True)
     newest = max(main.mtime_ns, log.mtime_ns if log else 0)
@@ -205,7 +199,6 @@ def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
 
 
 def open_database(path: str) -> AbstractContextManager[sqlite3.Connection]:
-    """Open an agent's database for reading. Raises BusyError if its agent prevents that."""
     return sqlite.reading(path, owned=not openclaw_database.presence(path).nobody)
 
 
@@ -222,7 +215,6 @@ def layout_of(database: Database) -> Schema:
 def list_rows_at(
     roots: Iterable[Root], path: str, own: Mapping[str, int] = MappingProxyType({})
 ) -> list[SessionFile]:
-    """Return the sessions of the database at a path, or the one session of that path."""
     return [
         item for item in list_rows(roots, own, only=path)
         if isinstance(item, SessionFile) and path in (item.path, item.directory)
@@ -276,8 +268,6 @@ def fingerprint(path: str, window: Window, size: int, own: int | None) -> Finger
 
 
 class OpenRows(Opened):
-    """A session in a database that is open for reading, and who uses the database."""
-
     in_layout = True
     known: ClassVar[dict[str, Format]] = {"openclaw": OpenClawRows()}
 
@@ -336,7 +326,6 @@ class OpenRows(Opened):
         )
 
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
-        """Raise NotIdleError while a turn is open or the agent may be at work."""
         # All signs are in the database. No turn counts as finished only because time passed.
         gate = Gate(quiet, self.presence, self.file.own_ms)
         gate.check(self.window, now)

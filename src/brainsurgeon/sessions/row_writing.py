@@ -53,8 +53,6 @@ _UPDATE = (
 
 
 class RowEdit(Struct, frozen=True):
-    """One row, the columns that it must still have, and its new columns."""
-
     seq: int
     before: Payload
     after: Payload
@@ -151,7 +149,6 @@ def _mark(connection: sqlite3.Connection, session: str, generation: str, now: in
 
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Turn an error of SQLite into one that a user can act on."""
     try:
         yield
     except AgentDatabaseError as error:
@@ -163,18 +160,14 @@ def _explained(path: str) -> Iterator[None]:
 
 
 class RowPlan(Struct, frozen=True):
-    """The edits of one row, in the order of their offsets among the lines."""
-
     place: RowPlace
     edits: tuple[Edit, ...]
 
     @property
     def weight(self) -> int:
-        """Bytes of the row before and after its edits."""
         return 2 * self.place.size - sum(edit.gain for edit in self.edits)
 
     def text_after(self, text: bytes, value_of: Callable[[int], bytes]) -> bytes:
-        """Return the row's edited text; `value_of` returns restored values."""
         pieces, done = [], 0
         for edit in self.edits:
             begin, stop = edit.start - self.place.offset, edit.end - self.place.offset
@@ -187,7 +180,6 @@ class RowPlan(Struct, frozen=True):
 
 
 def by_row(index: RowIndex, edits: Iterable[Edit]) -> list[RowPlan]:
-    """Group edits by row; each lies within one line."""
     rows: dict[RowPlace, list[Edit]] = {}
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
         place = index[index.at(edit.start)]
@@ -212,8 +204,6 @@ def rewritten(
 
 
 def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
-    """Yield the rows of each transaction, in the order of their commits."""
-
     # Values are extracted first, from the newest row to the oldest, and then restored, from the
     # oldest to the newest. So each commit leaves a history that the provider accepts, even if
     # thinking is signed together with everything before it: a signature is removed before anything
@@ -233,7 +223,7 @@ Digests = dict[int, str]
 def digests(path: str, session: str, seqs: Iterable[int]) -> Digests:
     """Return the current digests of some rows; deleted rows are left out.
 
-    Raises OSError if the database at `path` cannot be read.
+    Raises OSError if the database cannot be read.
     """
     current: Digests = {}
     try:

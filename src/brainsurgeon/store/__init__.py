@@ -53,7 +53,6 @@ class Store:
             raise database.explain(error, self.directory) from error
 
     def damage(self) -> str | None:
-        """Return "the database is damaged" if SQLite's quick check fails, else None."""
         try:
             with database.translated(self.directory):
                 problems = [row[0] for row in self._connection.execute("PRAGMA quick_check(5)")]
@@ -71,7 +70,6 @@ class Store:
             )
 
     def dangling(self) -> int:
-        """Return the number of references to missing rows."""
         return len(self._connection.execute("PRAGMA foreign_key_check").fetchall())
 
     @property
@@ -125,7 +123,6 @@ class Store:
 
 
 def open_store(directory: str) -> Store:
-    """Open the store for writing; create it if there is none."""
     locks = database.open_locks(directory, "locks")
     try:
         return Store(database.open_database(directory, locks), directory, locks)

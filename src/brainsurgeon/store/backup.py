@@ -49,7 +49,6 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
 
 
 def copy_backup(source: str, path: str) -> int:
-    """Copy a backup to a new file, check it, and return the number of its values."""
     if not os.path.isfile(source):
         raise UsageError(f"{source}: no such file; name another")
     try:
@@ -80,8 +79,7 @@ def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[N
 
     A value never changes and its row id is never reused, so values are copied a few at a time. All
     other tables are then read at one moment, inside `no_rewrites`, in about a second for a million
-    rows. Values added meanwhile are copied as well, and values deleted meanwhile are deleted from
-    the copy.
+    rows. Values added or deleted meanwhile are added to the copy or deleted from it.
     """
     refuse_without_room(os.path.dirname(path), os.stat(source).st_size)
     descriptor = database.create_file(path)
@@ -112,7 +110,6 @@ def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[N
 
 
 def _copy_values(copy: sqlite3.Connection) -> None:
-    """Copy the values that are newer than the newest value in the copy."""
     added = _TOGETHER
     while added == _TOGETHER:
         # As a subquery, this would make SQLite copy the values to a temporary file first.
@@ -124,10 +121,7 @@ def _copy_values(copy: sqlite3.Connection) -> None:
 
 
 def check_copy(path: str) -> int:
-    """Read a whole copy and return the number of its values.
-
-    Raises StoreUnusableError if it is damaged, not a store or of another version.
-    """
+    """Read a whole copy and return the number of its values. Raises StoreUnusableError."""
     with closing(database.connect(path, "ro")) as connection:
         database.refuse_unknown(connection, path)
         problem, values, damaged = None, 0, list[int]()
@@ -171,7 +165,6 @@ def refuse_without_room(directory: str, needed: int) -> None:
 
 @contextmanager
 def staging(directory: str) -> Iterator[str]:
-    """Create a temporary state directory inside the store's directory; delete it afterwards."""
     place = os.path.join(directory, f"new-{secrets.token_hex(8)}")
     os.mkdir(place, 0o700)
     try:

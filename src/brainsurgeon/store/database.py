@@ -58,14 +58,12 @@ def _may(path: str, how: int) -> bool:
 
 
 def _nearest(path: str) -> str:
-    """Return the path or the nearest directory above it that exists."""
     while not os.path.lexists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     return path
 
 
 def why_not_writable(directory: str) -> str | None:
-    """Return why this user can neither create nor write a state directory, or None."""
     above = _nearest(directory)
     if _may(above, os.W_OK | os.X_OK):
         return None
@@ -148,7 +146,6 @@ def read_database(directory: str) -> sqlite3.Connection | None:
 
 
 def empty_database() -> sqlite3.Connection:
-    """Return an empty database in memory, which cannot be written."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.executescript(f"{SCHEMA} PRAGMA query_only = ON;")
     return connection
@@ -221,7 +218,6 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
 
 
 def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
-    """Raise StoreUnusableError if a database is not a store, or of another version."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID:
         raise StoreUnusableError(
@@ -244,11 +240,11 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _refuse_foreign(path: str) -> None:
-    """Raise StoreUnusableError if a database is not a store, without changing it.
+    """Refuse a database that is not a store, without changing it.
 
     A normal connection would merge another program's write-ahead log into its database. If the file
-    cannot be read here, the normal connection reports why. Opening it without SQLite is unsafe:
-    closing it would release the locks of all connections of this process.
+    cannot be read here, the normal connection reports why. Opening it without SQLite would release
+    the locks of all connections of this process when it is closed.
     """
     uri = f"{address(path, 'ro')}&immutable=1"
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -289,7 +285,6 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
 
 
 def open_locks(directory: str, name: str) -> int:
-    """Open a lock file in the state directory; create file and directory if missing."""
     make_directory(directory)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -317,7 +312,6 @@ def hold_daemon_lock(directory: str) -> Iterator[None]:
 
 
 def daemon_holder(directory: str) -> int | None:
-    """Return the pid of the daemon that runs on a state directory, or None."""
     try:
         descriptor = os.open(os.path.join(directory, "daemon.lock"), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -348,7 +342,6 @@ def hold_store(directory: str) -> Iterator[None]:
 
 @contextmanager
 def hold_sessions(directory: str, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold the writer locks of all sessions; raise BusyError after `patience` seconds."""
     descriptor = open_locks(directory, "locks")
     try:
         busy = "another brainsurgeon is rewriting a session; try again"
@@ -413,7 +406,6 @@ class Table:
         return [row[0] for row in self._execute(statement, values)]
 
     def _records(self, kind: type[_Record], source: str, *values: object) -> list[_Record]:
-        """Return rows as records; `source` is the part of the statement after FROM."""
         statement = f"SELECT {', '.join(kind.__struct_fields__)} FROM {source}"  # noqa: S608
         return [kind(*row) for row in self._execute(statement, values)]
 
@@ -424,7 +416,6 @@ class Table:
                 yield msgspec.msgpack.decode(text, type=kind)
 
     def _insert(self, table: str, row: Mapping[str, object], on_conflict: str = "") -> int:
-        """Insert a row and return its id."""
         places = ", ".join("?" * len(row))
         cursor = self._execute(
             f"INSERT {on_conflict} INTO {table} ({', '.join(row)}) VALUES ({places})",  # noqa: S608
@@ -443,12 +434,10 @@ def unsigned(number: int) -> int:
 
 
 def path_text(name: str) -> str:
-    """Return the name of a file as text; bytes that are not UTF-8 are escaped."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def storable(text: str) -> str:
-    """Return a text with each lone surrogate replaced by a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 

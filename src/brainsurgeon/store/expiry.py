@@ -55,7 +55,6 @@ class Sight(NamedTuple):
 class Expiry(Table):
     @contextmanager
     def candidates(self) -> Iterator[Candidates]:
-        """Create temporary tables of the values that a retention run decides about."""
         drop = "DROP TABLE IF EXISTS temp.due; DROP TABLE IF EXISTS temp.sight;"
         self._connection.executescript(
             f"{drop} CREATE TEMP TABLE due (id INTEGER PRIMARY KEY, name TEXT);"
@@ -74,10 +73,10 @@ class Expiry(Table):
     def out_of_sight(
         self, missed_before: float, held_back: Iterable[str]
     ) -> tuple[int, float] | None:
-        """Count the stored values that went missing from all their sessions before a time.
+        """Return how many values went missing everywhere before a time, and when the first did.
 
-        Returns the count and the time when the first of them went missing; None if there are none.
-        Requested values are not counted, nor those with a session below a root in `held_back`.
+        None without any. Requested values are not counted, nor those with a session below a root in
+        `held_back`.
         """
         count, first = self._execute(
             "SELECT count(*), min(missed) FROM"  # noqa: S608
@@ -123,8 +122,6 @@ class Expiry(Table):
 
 
 class Candidates(Table):
-    """The values that a retention run decides about, in temporary tables."""
-
     def add_sessions(self, sights: Iterable[Sight]) -> None:
         self._executemany("INSERT INTO temp.sight VALUES (?, ?, ?, ?)", sights)
 
@@ -156,7 +153,7 @@ class Candidates(Table):
     def _take(self, statement: str, until: float) -> None:
         """Add values by the ids in a statement's last column, if extracted by the time `until`.
 
-        The statement is run in pages. Each page begins after the last row of the one before.
+        Each page of the statement begins after the last row of the one before.
         """
         last: tuple[float, int] = (-1, -1)
         while rows := self._execute(statement, (until, *last, _LOOK)).fetchall():
@@ -170,7 +167,6 @@ class Candidates(Table):
             last = rows[-1]
 
     def spare(self, names: Iterable[str]) -> None:
-        """Remove the values with the placeholder ids `names`, which were found in a file."""
         listed = list(names)
         for at in range(0, len(listed), PAGE):
             self._execute(
@@ -179,13 +175,11 @@ class Candidates(Table):
             )
 
     def hold_back(self, root: str) -> None:
-        """Mark the sessions below a root as not seen."""
         self._execute(
             "UPDATE temp.sight SET activity = NULL, missed_at = NULL WHERE root = ?", (root,)
         )
 
     def page(self, after: int) -> list[Held]:
-        """Return the next candidates after an id, without requested values and deleted ones."""
         page: list[Held] = []
         total = 0
         for row in self._execute(

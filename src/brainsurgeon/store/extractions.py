@@ -37,7 +37,6 @@ _decompressor = zstandard.ZstdDecompressor()
 
 
 def digest(value: bytes) -> bytes:
-    """Return the 32-byte digest that identifies a value."""
     return blake2b(value, digest_size=32).digest()
 
 
@@ -75,7 +74,6 @@ class Blobs(Table):
         return bytes(value)
 
     def release(self, ids: Iterable[int]) -> int:
-        """Delete values that no extraction refers to; return how many."""
         return self._executemany(
             "DELETE FROM blobs WHERE id = ? AND NOT EXISTS"
             " (SELECT 1 FROM extractions WHERE extractions.blob_id = blobs.id)",
@@ -115,7 +113,6 @@ class Blobs(Table):
         Facts(self._connection).put("checked", [after, damaged, until])
 
     def count_damaged(self) -> int:
-        """Return the number of values that the last checks found damaged or missing."""
         return len(self._checked()[1])
 
     def _checked(self) -> tuple[int, list[int], int]:
@@ -132,7 +129,6 @@ class Blobs(Table):
         return True
 
     def check_all(self) -> tuple[int, list[int]]:
-        """Read every value; return how many there are, and the rows of the damaged ones."""
         rows = self._execute("SELECT id, digest FROM blobs").fetchall()
         return len(rows), [ident for ident, key in rows if not self._is_sound(ident, key)]
 
@@ -159,18 +155,15 @@ class Extractions(Table):
         return self._extractions("e.session_id = ?", session_id)
 
     def held_in(self, session_id: int) -> list[Extraction]:
-        """Return the extractions with placeholders in a session as last read, oldest first."""
         return self._extractions(
             "e.id IN (SELECT extraction_id FROM placements WHERE session_id = ?)", session_id
         )
 
     def named(self, names: Iterable[str]) -> list[Extraction]:
-        """Return the extractions with these ids in their placeholders; oldest first."""
         listed = json.dumps(sorted(set(names)))
         return self._extractions("e.name IN (SELECT value FROM json_each(?))", listed)
 
     def gone(self, why: str) -> int:
-        """Return how many values are gone for one reason although their placeholders remain."""
         return int(self._first(
             "SELECT count(*) FROM extractions WHERE expired_why = ?"
             " AND EXISTS (SELECT 1 FROM placements WHERE extraction_id = extractions.id)", why,
@@ -195,7 +188,6 @@ class Extractions(Table):
         return [by_id[ident] for ident in sorted(by_id)]
 
     def entries_beginning(self, beginning: str) -> list[str]:
-        """Return the ids of the entries whose placeholders have an id that begins like this."""
         if not beginning or storable(beginning) != beginning:
             return []
         return self._column(
@@ -275,15 +267,13 @@ class Extractions(Table):
 
 class Fields(Table):
     def add(self, record: FieldRecord, journal_id: int) -> None:
-        """Record a field that a rewrite is about to set."""
         row = asdict(record) | {"id": None, "state": "pending", "journal_id": journal_id}
         self._insert("fields", row)
 
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
         """Return the fields set in a session, and all ever set on `entries` in any session.
 
-        Forks and copies carry fields along. If the session has a record of a field, the records of
-        other sessions are left out.
+        Forks and copies carry fields along. The session's own record of a field precedes others.
         """
         own = self.of_session(session_id) if session_id is not None else []
         known = {(one.entry_id, one.name) for one in own}
@@ -329,7 +319,6 @@ class Placeholders(Table):
         return _numbered(ident, number)
 
     def _known(self, ident: str, place: str, blob_id: int, digest: bytes) -> Iterator[str]:
-        """Yield the names that a value already has, usually one."""
         first = self._digest_of(ident, place)
         if first is None:
             return
@@ -379,7 +368,6 @@ class Placements(Table):
         )
 
     def sessions_of(self, extraction_ids: Iterable[int]) -> frozenset[int]:
-        """Return the ids of the sessions that contain any of these extractions."""
         return frozenset(self._column(
             "SELECT session_id FROM placements"
             " WHERE extraction_id IN (SELECT value FROM json_each(?))",
@@ -387,7 +375,6 @@ class Placements(Table):
         ))  # fmt: skip
 
     def of_run(self, run_id: int) -> Iterator[tuple[int, int]]:
-        """Yield the placements of a run's extractions, as ids of session and extraction."""
         return self._execute(
             "SELECT p.session_id, p.extraction_id FROM extractions e"
             " CROSS JOIN placements p ON p.extraction_id = e.id WHERE e.run_id = ?",
@@ -400,8 +387,8 @@ class Placements(Table):
     ) -> None:  # fmt: skip
         """Record which extractions a session that was just read contains.
 
-        `gone` are extractions whose entry was read and no longer contains them, `missed` are
-        extractions whose entry was not found.
+        `gone` extractions are no longer in their entry, the entries of `missed` ones were not
+        found.
         """
         if there := set(standing):  # often empty: a database is rewritten in many steps
             seen = "SELECT extraction_id FROM placements WHERE session_id = ? AND missed_at IS NULL"
@@ -447,7 +434,6 @@ class Archives(Table):
     def of_session(
         self, session_id: int, extractions: Iterable[Extraction] = ()
     ) -> list[ArchiveRecord]:
-        """Return the archives of a session, and the archives that `extractions` belong to."""
         named = {one.archive_id for one in extractions if one.archive_id is not None}
         return self._archives(
             "session_id = ? OR id IN (SELECT value FROM json_each(?))",
@@ -472,7 +458,6 @@ class Archives(Table):
         self, session_id: int, archives: Iterable[PlannedArchive], now: float,
         run_id: int | None = None,
     ) -> dict[str, int]:  # fmt: skip
-        """Record archives that a rewrite is about to make; return their ids by entry."""
         more = {"session_id": session_id, "run_id": run_id, "made_at": now}
         ids = {}
         for archive in archives:
@@ -483,7 +468,6 @@ class Archives(Table):
         return ids
 
     def summary(self, digest: bytes) -> str | None:
-        """Return the summary that a command wrote for the turn with this digest."""
         row = self._execute(
             "SELECT b.id, b.digest FROM summaries s JOIN blobs b ON b.id = s.blob_id"
             " WHERE s.digest = ?",
@@ -499,7 +483,6 @@ class Archives(Table):
         self._insert("summaries", {"digest": digest, "blob_id": blob}, "OR REPLACE")
 
     def of_rewrite(self, journal_id: int) -> list[int]:
-        """Return the ids of the archives that an unfinished rewrite makes."""
         return self._column(
             "SELECT DISTINCT archive_id FROM extractions"
             " WHERE journal_id = ? AND archive_id IS NOT NULL",
@@ -507,7 +490,7 @@ class Archives(Table):
         )
 
     def undone_by(self, restored: Sequence[int]) -> list[int]:
-        """Return the archives whose texts are among these restored values: they are undone."""
+        """Return the archives whose texts are among these restored values."""
         return self._column(
             "SELECT DISTINCT archive_id FROM extractions WHERE archive_id IS NOT NULL"
             " AND path != ? AND id IN (SELECT value FROM json_each(?))",

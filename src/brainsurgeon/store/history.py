@@ -1,7 +1,6 @@
 """Runs, events, totals and single facts.
 
-A run of a command gets its row in the first transaction that needs its number, so a run that
-changes nothing writes nothing.
+A run gets its row when its number is needed, so a run that changes nothing writes nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class Events(Table):
             self._signals.append(ident)
 
     def take_signals(self) -> list[Event]:
-        """Return the signals that this process recorded since they were last taken."""
         taken, self._signals = self._signals, []
         return [
             event for ident in taken
@@ -62,7 +60,6 @@ class Events(Table):
         ]  # fmt: skip
 
     def last_signal(self, session_id: int, **facts: str) -> Event | None:
-        """Return the newest signal about a session with these facts."""
         same = " AND json_extract(e.facts, ?) = ?" * len(facts)
         rows = self._execute(
             f"{_EVENT} WHERE e.kind = 'signal' AND e.session_id = ?{same}"
@@ -92,12 +89,10 @@ class Events(Table):
         return self._first("SELECT max(id) FROM events") or 0
 
     def before(self, moment: float) -> int:
-        """Return the id of the last event before a moment."""
         first = self._first("SELECT min(id) FROM events WHERE at >= ?", moment)
         return self.newest() if first is None else first - 1
 
     def old(self, now: float) -> list[int]:
-        """Return ids of some events that may be deleted, the oldest first."""
         return self._column(
             "SELECT id FROM events WHERE id <= ? OR at < ? ORDER BY id LIMIT ?",
             self.newest() - KEPT_ROWS, now - KEPT_SECONDS, _TOGETHER,
@@ -163,20 +158,17 @@ class Runs(Table):
         return next((_with_facts(Run, row) for row in rows), None)
 
     def newest(self, most: int | None) -> list[Run]:
-        """Return the newest runs, at most `most` (None: all), the newest last."""
         rows = self._execute(f"{_RUN} ORDER BY id DESC LIMIT coalesce(?, -1)", (most,))
         return [_with_facts(Run, row) for row in rows][::-1]
 
     @property
     def last(self) -> int:
-        """The highest run number ever used; 0 before the first run."""
         return self._first("SELECT seq FROM sqlite_sequence WHERE name = 'runs'") or 0
 
     def old(self, now: float) -> list[int]:
         """Return ids of some runs that may be deleted, the oldest first.
 
-        Such a run is older than KEPT_SECONDS and no event refers to it. It can no longer be
-        rolled back: it has no stored value, no field, no open request and no unfinished rewrite.
+        They can no longer be rolled back: nothing stored, requested or unfinished refers to them.
         """
         return self._column(
             "SELECT id FROM runs WHERE at < ? AND id NOT IN"  # noqa: S608
@@ -221,7 +213,6 @@ class Sums(Table):
         ).fetchall()
 
     def by_kind(self) -> list[tuple[str, str | None, int, int]]:
-        """Return the number and size of extracted values by kind and tool, largest first."""
         return self._execute(
             f"SELECT e.kind, e.tool, count(*), sum(e.size){_STANDING}"
             " GROUP BY e.kind, e.tool ORDER BY 4 DESC, 1, 2"
@@ -230,7 +221,7 @@ class Sums(Table):
     def standing(self) -> tuple[int, int, int, int]:
         """Return the number of extracted values, their size, the number of archives, and tokens.
 
-        The tokens are by how much the next requests of all sessions are shorter.
+        The next requests of all sessions are shorter by these tokens.
         """
         row: tuple[int, int, int, int] = self._execute(
             "SELECT count(*) - count(e.archive_id),"
@@ -257,8 +248,8 @@ class Sums(Table):
 class Facts(Table):
     """Single facts, as JSON, and the time of the last run over all sessions.
 
-    The time is the mtime of a file. The file is not synced, so that an idle daemon syncs nothing.
-    After a power cut, the time may be that of an earlier run.
+    The time is the mtime of a file, not synced, so that an idle daemon syncs nothing. After a power
+    cut, it may be that of an earlier run.
     """
 
     def __init__(self, connection: sqlite3.Connection, directory: str = "") -> None:

@@ -57,7 +57,6 @@ class Requests(Table):
         self._executemany("DELETE FROM requests WHERE id = ?", ((ident,) for ident in ids))
 
     def cancel(self, ids: Iterable[int], why: str, now: float, run_id: int | None) -> None:
-        """Cancel requests and record an event for each."""
         for ident in ids:
             rows = self._execute(
                 "DELETE FROM requests WHERE id = ? RETURNING session_id, entry_id, action", (ident,)
@@ -67,7 +66,6 @@ class Requests(Table):
                 Events(self._connection).add(now, "lapse", session, facts, run_id)
 
     def lapse(self, now: float, run_id: int | None = None) -> None:
-        """Cancel requests whose time is up."""
         late = self._column("SELECT id FROM requests WHERE lapses_at <= ?", now)
         why = "its session was not idle in time, or is excluded or gone"
         self.cancel(late, why, now, run_id)
@@ -83,7 +81,6 @@ class Requests(Table):
         self.cancel(missed, why, now, run_id)
 
     def newest(self, session_id: int) -> int:
-        """Return the id of the newest open request of a session; 0 if there is none."""
         return self._first("SELECT max(id) FROM requests WHERE session_id = ?", session_id) or 0
 
     def count_open(self) -> int:
@@ -112,7 +109,6 @@ class Journal(Table):
     def begin(
         self, session_id: int, file: SessionFile, temporary: str, confirmation: Confirmation
     ) -> int:
-        """Record that a file, in its current state, is about to be rewritten."""
         rewrite = OpenRewrite(
             0, session_id, file.root, file.directory, file.name, temporary, file.fingerprint.inode,
             confirmation,
@@ -120,7 +116,6 @@ class Journal(Table):
         return self._insert("journal", {"session_id": session_id, "rewrite": _as_json(rewrite)})
 
     def update(self, journal_id: int, **changes: Any) -> None:
-        """Change fields of an `OpenRewrite`."""
         changed = _as_json(replace(self.rewrite(journal_id), **changes))
         self._execute("UPDATE journal SET rewrite = ? WHERE id = ?", (changed, journal_id))
 
@@ -152,7 +147,6 @@ class Journal(Table):
         self.update(journal_id, confirmed=True)
 
     def _record_events(self, journal_id: int, session_id: int, note: Confirmation) -> None:
-        """Write the events of a rewrite that is being confirmed, and add it to its run's totals."""
         runs, archives = Runs(self._connection), Archives(self._connection)
         run = None if note.run_id is None else runs.named(note.run_id)
         run_id = run.id if run else None  # its row may be lost with a damaged store
@@ -215,7 +209,7 @@ class Journal(Table):
     def _facts(self, where: str, value: object) -> dict[str, Any]:
         """Return the counts of some extractions, in all and by kind and tool.
 
-        The parts of archives are not counted: archived turns are counted instead.
+        The parts of archives are not counted.
         """
         rows = self._execute(
             "SELECT kind, tool, count(*), sum(chars), sum(size) FROM extractions"  # noqa: S608
@@ -299,7 +293,6 @@ class Journal(Table):
         )
 
     def close(self, journal_id: int) -> None:
-        """Close a rewrite that has left no file beside the session."""
         self._execute("DELETE FROM journal WHERE id = ?", (journal_id,))
 
     def close_ended(self, before: float) -> None:

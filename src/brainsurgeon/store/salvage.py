@@ -1,9 +1,8 @@
 """Copy the readable rows of a damaged database into a new one.
 
 A scan of a damaged table may end early without an error, so every row id is looked up individually.
-A value is kept only if its digest is right; the record of a lost value stays as a tombstone. Lost
-rows that other rows refer to are re-created. Damaged pages of the schema are taken from an empty
-store.
+Only values with the right digest are kept; the records of others stay as tombstones. Lost rows that
+other rows refer to are re-created. Damaged pages of the schema are taken from an empty store.
 """
 
 import os
@@ -88,7 +87,6 @@ def highest_row_id(old: sqlite3.Connection, table: str, references: Iterable[_Ro
 
 
 def by_index(old: sqlite3.Connection, column: str) -> dict[int, bytes]:
-    """Return the values of a column of `sessions`, by row id, from both ends of its index."""
     values: dict[int, bytes] = {}
     for direction in ("ASC", "DESC"):
         query = (
@@ -102,7 +100,6 @@ def by_index(old: sqlite3.Connection, column: str) -> dict[int, bytes]:
 
 
 def sequences(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return the highest row ids ever used, by table; empty if they cannot be read."""
     try:
         rows = connection.execute(
             "SELECT name, seq FROM sqlite_sequence"
@@ -165,7 +162,6 @@ def _has_schema(path: str, names: set[_Row]) -> bool:
 
 
 def _mend_schema(path: str, target: str, empty: sqlite3.Connection) -> None:
-    """Copy a database and replace its schema pages with the schema pages of an empty store."""
     data = empty.serialize()
     roots = {row[0] for row in empty.execute("SELECT rootpage FROM sqlite_schema")}
     with open(create_file(target), "r+b") as mended, open(path, "rb") as damaged:
@@ -230,7 +226,6 @@ def _insert(
 
 
 def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
-    """Turn the records of damaged and missing values into tombstones; return how many."""
     for ident in Blobs(new).check_all()[1]:
         new.execute("DELETE FROM blobs WHERE id = ?", (ident,))
     lost = new.execute(

@@ -66,7 +66,6 @@ class FileMemory:
         return self._states[path]
 
     def rows(self, directory: str) -> Mapping[str, SeenRow]:
-        """Return the known files of a directory, by name, except those with pending requests."""
         rows = self._rows.get(directory, {})
         if directory not in self._awake:
             return rows
@@ -75,17 +74,14 @@ class FileMemory:
         }
 
     def record_resting(self, directory: str, names: list[str]) -> None:
-        """Record which files of a directory are unchanged and not due."""
         self._rested[directory] = names
         self.resting += len(names)
 
     def first_seen(self, file: SessionFile, now: float) -> float:
-        """Return the time when this state of the file was first seen; `now` for a new one."""
         state = self.state_of(file.path)
         return state.first_seen if state and state.fingerprint == file.fingerprint else now
 
     def format_of(self, path: str, fingerprint: Fingerprint) -> str | None:
-        """Return the known format of an unchanged file; None for others."""
         state = self._valid_state(path, fingerprint)
         if state is None or (state.format is None and state.outcome == FAILED):
             return None
@@ -102,7 +98,6 @@ class FileMemory:
         return file.path in self._waiting
 
     def unchanged(self, file: SessionFile, now: float) -> bool:
-        """Check whether a file need not be read: it is unchanged, and nothing in it is due."""
         path = file.path
         directory, _, name = path.rpartition("/")  # the id of a session may contain a slash
         self._met[directory].add(name)
@@ -146,12 +141,10 @@ class FileMemory:
             self._fresh.append((file.path, fresh))
 
     def rewritten(self, path: str, plan: Plan, now: float) -> None:
-        """Update the savings of a session after a rewrite."""
         if savings := self.savings.get(path):
             self.savings[path] = plan.saving(savings, now)
 
     def resume_at(self, path: str, resume: Resume | None) -> None:
-        """Store a file's resume point, with the states; None means the file's start."""
         self._resumes[path] = resume
 
     def idle(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
@@ -203,7 +196,6 @@ class FileMemory:
         return len(self._states) >= _MOST
 
     def clear(self) -> None:
-        """Remove the collected states from memory."""
         self._states, self._fresh, self._resumes, self.savings = {}, [], {}, {}
 
     def write_down(self, store: Store) -> None:

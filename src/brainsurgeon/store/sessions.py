@@ -85,7 +85,6 @@ class Sessions(Table):
         return {os.fsdecode(path): ident for path, ident in rows}
 
     def of_identity(self, identity: str) -> list[SessionRecord]:
-        """Return the sessions with this id, the newest first."""
         rows = self._execute(_SESSION + " WHERE identity = ? ORDER BY id DESC", (identity,))
         return [*map(_session, rows)]
 
@@ -99,7 +98,6 @@ class Sessions(Table):
         )
 
     def is_below(self, path: str) -> bool:
-        """Check whether a session was last seen at a path, or somewhere below it."""
         name = os.fsencode(path)
         statement = "SELECT id FROM sessions WHERE path = ? OR (path >= ? AND path < ?) LIMIT 1"
         return self._first(statement, name, name + b"/", name + b"0") is not None
@@ -125,7 +123,6 @@ class Calibrations(Table):
         return next(found, None)
 
     def of_agent(self, agent_directory: bytes, excluded: int | None) -> list[Calibration]:
-        """Return the calibrations of an agent's sessions by their own calls, except `excluded`."""
         known = self._decoded(
             Fullness, "fullness FROM calibration JOIN sessions ON id = session_id"
             " WHERE agent_directory = ? AND id IS NOT ? ORDER BY id", agent_directory, excluded,
@@ -147,8 +144,6 @@ class Calibrations(Table):
 
 
 class SavingsSoFar(Table):
-    """Savings in each session, computed from its recorded calls."""
-
     def of(self, session_id: int) -> Savings | None:
         found = self._decoded(Savings, "savings FROM savings WHERE session_id = ?", session_id)
         return next(found, None)
@@ -158,7 +153,6 @@ class SavingsSoFar(Table):
         self._insert("savings", row, "OR REPLACE")
 
     def total(self) -> Bill:
-        """Return the sums over all sessions; the dollars of models with known prices only."""
         known = list(self._decoded(Savings, "savings FROM savings"))
         dollars = [savings.dollars for savings in known if savings.dollars is not None]
         tokens, paid = (
@@ -185,7 +179,6 @@ class Spending(Table):
         return path in self._new or self._first(statement, os.fsencode(path)) is not None
 
     def add(self, path: str, ids: Collection[int], spent: Iterable[Spent]) -> None:
-        """Add the new calls of a session: their ids, and their sums."""
         if ids or not self.has_session(path):
             known, sums = self._new.setdefault(path, ([], []))
             known.extend(ids)
@@ -193,7 +186,6 @@ class Spending(Table):
             self._ids.update(ids)
 
     def flush(self) -> None:
-        """Store the new calls, inside the caller's transaction."""
         names = Spent.__struct_fields__
         sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in names[2:])
         for path, (ids, spent) in self._new.items():
@@ -236,7 +228,6 @@ class Rows(Table):
     """Data about sessions in databases: original columns of changed events, our last writes."""
 
     def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
-        """Store the columns that an agent wrote for an event whose text has this digest."""
         row = {"session_id": session_id, "entry_id": entry_id, "digest": digest}
         named = dict(zip(("packed", "size", "navigation"), columns, strict=True))
         self._insert("row_columns", row | named, "OR IGNORE")
@@ -260,7 +251,6 @@ class Rows(Table):
         return {os.fsdecode(path): noted for path, noted in rows}
 
     def unneeded(self) -> Iterator[list[tuple[int, str]]]:
-        """Yield pages of the entries that have columns but no stored value."""
         last: tuple[int, str] = (-1, "")
         while rows := self._execute(
             "SELECT session_id, entry_id, EXISTS (SELECT 1 FROM extractions e"
@@ -307,7 +297,7 @@ class FileStates(Table):
     """The last state of each file.
 
     `directories` has all rows by directory and name, once they were read. `listings` are the
-    directory listings that this process last read; they are not stored.
+    directory listings that this process last read.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -339,7 +329,6 @@ class FileStates(Table):
         self.directories.setdefault(directory, {})[name] = row
 
     def drop(self) -> None:
-        """Forget the rows that were read, so that they are read again."""
         self._version, self._judged, self.directories = None, {}, {}
 
     def all(self) -> dict[str, FileState]:
@@ -383,7 +372,6 @@ class FileStates(Table):
 
 class Resumes(Table):
     def at(self, path: str) -> Resume | None:
-        """Return where the next read of a file may begin; None means at its start."""
         found = self._decoded(Resume, "resume FROM resumes WHERE path = ?", os.fsencode(path))
         return next(found, None)
 
