@@ -6,10 +6,9 @@ import sys
 
 import pytest
 
-from brainsurgeon.errors import NotIdleError
 from brainsurgeon.hosts import openclaw_database, sqlite
 from brainsurgeon.hosts.openclaw_gate import windows
-from brainsurgeon.model.sessions import Root
+from brainsurgeon.model.sessions import NotIdleError, Root
 from brainsurgeon.sessions.reading import RefusedError, refuse_if
 from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
 from building.claw import (

@@ -164,7 +164,10 @@ class Journal(Table):
         restored = self._facts("id IN (SELECT value FROM json_each(?))", listed)
         archived = self._archive_facts(archives.of_rewrite(journal_id))
         unarchived = self._archive_facts(archives.undone_by(note.restored_ids))
-        fields = self._first("SELECT count(*) FROM fields WHERE journal_id = ?", journal_id)
+        fields = self._first(
+            "SELECT count(*) FROM fields WHERE session_id = ? AND journal_id = ?",
+            session_id, journal_id,
+        )  # fmt: skip
         known = self._first(
             "SELECT 1 FROM events WHERE run_id = ? AND session_id = ? LIMIT 1",
             run_id, session_id,
@@ -279,13 +282,15 @@ class Journal(Table):
 
     def _confirm_fields(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
         self._execute(
-            "DELETE FROM fields WHERE state != 'pending' AND session_id = ? AND (entry_id, name) IN"
-            " (SELECT entry_id, name FROM fields WHERE journal_id = ?)",
+            "DELETE FROM fields WHERE state != 'pending' AND session_id = ?1"
+            " AND (entry_id, name) IN"
+            " (SELECT entry_id, name FROM fields WHERE session_id = ?1 AND journal_id = ?2)",
             (session_id, journal_id),
         )
         self._execute(
-            "UPDATE fields SET state = 'standing', journal_id = NULL WHERE journal_id = ?",
-            (journal_id,),
+            "UPDATE fields SET state = 'standing', journal_id = NULL"
+            " WHERE session_id = ? AND journal_id = ?",
+            (session_id, journal_id),
         )
         self._executemany(
             "UPDATE fields SET state = 'undone' WHERE id = ? AND session_id = ?",
