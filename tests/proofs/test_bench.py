@@ -1,4 +1,4 @@
-"""The benchmark: what it would measure, and how it tells it."""
+"""The benchmark: its groups, its table, and its figures in README."""
 
 import importlib
 import json
@@ -20,34 +20,34 @@ def bench(*words):
     )  # fmt: skip
 
 
-def test_every_group_of_rows_can_be_measured():
-    """Each group that is named is a module with rows, and no other name is taken for one."""
+def test_each_benchmark_group_is_a_module_with_rows():
+    """`--help` names each group, and an unknown group is a usage error."""
     assert all(callable(importlib.import_module(f"bench.{name}").rows) for name in GROUPS)
     assert all(name in bench("--help").stdout for name in GROUPS)
     assert bench("no-such-group").returncode == 2
 
 
-def test_the_readme_quotes_what_the_samples_would_have_cost(capsys):
-    """The table in it is the one that `sh deploy/bench.sh money` prints."""
+def test_readme_shows_the_output_of_the_money_benchmark(capsys):
+    """The table in README is the one that `sh deploy/bench.sh money` prints."""
     show([], as_json=False)
     printed = capsys.readouterr().out.splitlines()[:5]
 
     assert "$ sh deploy/bench.sh money\n" + "\n".join(printed) in (TOP / "README.md").read_text()
 
 
-def test_a_row_says_how_many_times_its_limit_it_took(capsys):
-    """The table has work, figure, limit, ratio, memory and target; JSON has the same and more."""
+def test_benchmark_rows_show_the_ratio_to_their_limit(capsys):
+    """The table has work, figure, limit, ratio, memory and target; JSON adds the machine."""
     table = Table(as_json=False)
     table.add(ROW)
     cells = capsys.readouterr().out.splitlines()[2].split()
 
     assert cells == ["work", "3.00", "ms", "-", "a", "limit", "1.50", "ms", "2.00", "4", "MB", "1x"]
 
-    whole = Table(as_json=True)
-    whole.add(ROW)
-    whole.add(Row("more", 1.0))
-    whole.end({"processors": 2})
-    told = json.loads(capsys.readouterr().out)
+    table = Table(as_json=True)
+    table.add(ROW)
+    table.add(Row("more", 1.0))
+    table.end({"processors": 2})
+    report = json.loads(capsys.readouterr().out)
 
-    assert [one["ratio"] for one in told["rows"]] == [2.0, None]
-    assert told["machine"] == {"processors": 2}
+    assert [row["ratio"] for row in report["rows"]] == [2.0, None]
+    assert report["machine"] == {"processors": 2}

@@ -1,4 +1,4 @@
-"""The image and the compose file: clean by their linters, enough, and done where that can be."""
+"""The Dockerfile and the compose file: linted, complete, and the image built where possible."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from building.world import TOP
 BESIDE = Path(sys.executable).parent
 DOCKERFILE = TOP / "Dockerfile"
 COMPOSE = TOP / "deploy" / "compose.yaml"
-# What a base image brings along: of this machine, for reading.
+# Directories of this machine that stand in for a base image.
 BORROWED = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/dev", sys.base_prefix)
 NO_NETWORK = re.compile(r"name resolution|NewConnectionError|Network is unreachable|ProxyError")
 PIP = Path(os.path.expanduser("~")) / ".config" / "pip" / "pip.conf"
@@ -40,17 +40,17 @@ def services():
     ],
     ids=lambda words: words[0],
 )  # fmt: skip
-def test_a_linter_has_nothing_to_say(words):
-    """Each file is clean by the linter that there is for it."""
-    done = subprocess.run(
+def test_linters_accept_dockerfile_and_compose_file(words):
+    """hadolint, yamllint and check-jsonschema report nothing."""
+    process = subprocess.run(
         [BESIDE / words[0], *words[1:]], capture_output=True, text=True, check=False, timeout=60
     )
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
-def test_the_container_has_the_agents_uid_and_nothing_else(services):
-    """It runs as the owner of the sessions, offline, read-only, without capabilities."""
+def test_container_runs_as_the_agents_user_without_other_rights(services):
+    """It is offline, read-only, without capabilities, and built from the Dockerfile."""
     ours, agents = services["brainsurgeon"], services["openclaw"]
 
     assert ours["user"] == agents["user"] == "${AGENT_UID:-1000}:${AGENT_GID:-1000}"
@@ -61,13 +61,13 @@ def test_the_container_has_the_agents_uid_and_nothing_else(services):
     assert (TOP / "deploy" / ours["build"] / "Dockerfile").is_file()
 
 
-def test_it_sees_the_agents_processes_by_their_own_numbers(services):
-    """It shares the process namespace of the agent's container, whose locks name them."""
+def test_container_shares_the_agents_process_namespace(services):
+    """The agent's locks name its processes by the numbers of that namespace."""
     assert services["brainsurgeon"]["pid"] == "${AGENT_PID:-service:openclaw}"
 
 
-def test_what_the_container_is_told_lies_on_its_volumes(services):
-    """Sessions and state are places of the host, the sessions the same as the agent's."""
+def test_container_directories_lie_on_volumes(services):
+    """Sessions and state are directories of the host; the sessions are those of the agent."""
     ours, agents = services["brainsurgeon"], services["openclaw"]
     mounts = [volume.rpartition(":")[2] for volume in ours["volumes"]]
 
@@ -78,16 +78,13 @@ def test_what_the_container_is_told_lies_on_its_volumes(services):
         assert any(f"{place}/".startswith(f"{mount}/") for mount in mounts), place
 
 
-# --- the image -----------------------------------------------------------------------------------
-
-
 def instructions():
     text = re.sub(r"(?m)^#.*\n", "", DOCKERFILE.read_text()).replace("\\\n", " ")
     return [tuple(line.split(None, 1)) for line in text.splitlines() if line.strip()]
 
 
-def test_the_image_starts_the_daemon_as_an_ordinary_user():
-    """Its last words are those of the program, run by whoever the build was told."""
+def test_image_starts_the_daemon_as_the_user_of_the_build():
+    """Its health check is `brainsurgeon status --check`."""
     words = dict(instructions())
 
     assert words["USER"] == "${UID}"
@@ -98,54 +95,54 @@ def test_the_image_starts_the_daemon_as_an_ordinary_user():
 
 
 class Image:
-    """A root that is empty but for what a base image has, in which a stage is carried out."""
+    """A root directory with the content of a base image, in which a build stage is carried out."""
 
-    def __init__(self, place):
-        self.root = place
-        self.workdir, self.environment = (
-            "/",
-            {"PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin:/usr/sbin"},
-        )
-        for borrowed in (*BORROWED, "/proc", "/tmp"):
-            (place / borrowed.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    def __init__(self, root):
+        self.root, self.workdir = root, "/"
+        self.environment = {"PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin:/usr/sbin"}
+        for place in (*BORROWED, "/proc", "/tmp"):
+            (root / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
         if PIP.exists():
-            shutil.copy(PIP, place / "pip.conf")
+            shutil.copy(PIP, root / "pip.conf")
             self.environment["PIP_CONFIG_FILE"] = "/pip.conf"
 
     def run(self, command, uid=0, arguments=()):
         mounts = "".join(
-            f"mount --rbind {one} {self.root}{one}; " for one in BORROWED if os.path.exists(one)
-        )
-        inside = (
+            f"mount --rbind {place} {self.root}{place}; "
+            for place in BORROWED if os.path.exists(place)
+        )  # fmt: skip
+        script = (
             f"set -e; {mounts} mount -t proc proc {self.root}/proc;"
             f" exec chroot --userspec={uid}:{uid} --groups= {self.root}"
             f" /bin/sh -c {shlex.quote(f'cd {self.workdir}; {command}')}"
         )
-        passed = {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")
-                  or key.startswith("PIP_")}  # fmt: skip
+        inherited = {
+            key: value for key, value in os.environ.items()
+            if key.lower().endswith("_proxy") or key.startswith("PIP_")
+        }  # fmt: skip
         return subprocess.run(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", inside], text=True,
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", script], text=True,
             capture_output=True, check=False, timeout=600, stdin=subprocess.DEVNULL,
-            env={**passed, **self.environment, **dict(arguments)},
+            env={**inherited, **self.environment, **dict(arguments)},
         )  # fmt: skip
 
     def copy(self, words, stages):
         *sources, target = words.split()
-        above = TOP
+        context = TOP
         if sources[0].startswith("--from="):
-            above = stages[sources.pop(0).partition("=")[2]].root
+            context = stages[sources.pop(0).partition("=")[2]].root
+        directory = Path(f"{self.root}{os.path.join(self.workdir, target)}")
         for source in sources:
-            taken = above / source.lstrip("/")
-            place = Path(f"{self.root}{os.path.join(self.workdir, target)}")
-            if taken.is_dir():
-                shutil.copytree(taken, place, symlinks=True, dirs_exist_ok=True)
+            original = context / source.lstrip("/")
+            if original.is_dir():
+                shutil.copytree(original, directory, symlinks=True, dirs_exist_ok=True)
             else:
-                place.mkdir(parents=True, exist_ok=True)
-                shutil.copy(taken, place)
+                directory.mkdir(parents=True, exist_ok=True)
+                shutil.copy(original, directory)
 
 
 def build(base, **arguments):
-    """Carry out the Dockerfile, stage by stage; give the last one."""
+    """Carry out the Dockerfile and return the image of its last stage."""
     stages, image, known = {}, None, {}
     for name, words in instructions():
         if name == "FROM":
@@ -164,24 +161,21 @@ def build(base, **arguments):
         elif name == "COPY":
             image.copy(words, stages)
         elif name == "RUN":
-            done = image.run(words, arguments=known)
-            if NO_NETWORK.search(done.stderr):
+            process = image.run(words, arguments=known)
+            if NO_NETWORK.search(process.stderr):
                 pytest.skip("what brainsurgeon needs cannot be installed here")  # no network
-            assert done.returncode == 0, done.stderr
+            assert process.returncode == 0, process.stderr
     return image
 
 
-# Others have no way into a root of their own; the file itself is linted for everybody.
+# Only root can change the root directory of a process; the linters run for every user.
 @pytest.mark.long(proves=("cli", "daemon"))
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a root of its own")
-def test_the_image_can_be_built_and_runs(tmp_path):
-    """Its commands, in an empty root: installed by hash, without the server where it is not wanted.
-
-    The program then works as an ordinary user.
-    """
+def test_image_can_be_built_and_run_without_the_mcp_server(tmp_path):
+    """A scan and `status --check` work as an ordinary user; `mcp` names its missing extra."""
     probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
     if probe.returncode:
-        pytest.skip("mounting is not allowed here")  # so no image can have a root of its own
+        pytest.skip("mounting is not allowed here")  # building takes mounts
     image = build(tmp_path, MCP="")
     state = image.root / "state"
     (image.root / "openclaw" / "agents").mkdir(parents=True)
@@ -190,11 +184,11 @@ def test_the_image_can_be_built_and_runs(tmp_path):
         os.chown(path, UID, UID)
     image.environment |= {"OPENCLAW_STATE_DIR": "/openclaw", "BRAINSURGEON_STATE_DIR": "/state/b",
                           "HOME": "/nonexistent"}  # fmt: skip
-    passed = image.run("brainsurgeon scan --once --json", uid=UID)
+    scan = image.run("brainsurgeon scan --once --json", uid=UID)
     health = image.run("brainsurgeon status --check", uid=UID)
     server = image.run("brainsurgeon mcp", uid=UID)
 
-    assert passed.returncode == 0, passed.stderr
-    assert json.loads(passed.stdout)["files_failed"] == 0
+    assert scan.returncode == 0, scan.stderr
+    assert json.loads(scan.stdout)["files_failed"] == 0
     assert health.returncode == 0, health.stdout
     assert "needs its extra" in server.stderr

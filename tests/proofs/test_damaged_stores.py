@@ -1,4 +1,4 @@
-"""Stores are damaged at random, and what single look-ups can read of them is saved."""
+"""Salvage of randomly damaged stores."""
 
 import os
 import random
@@ -25,7 +25,7 @@ INSERT INTO extractions (session_id, entry_id, name, path, kind, block, chars, s
 
 @pytest.fixture(scope="module", params=["grown", "compacted"])
 def whole(request, tmp_path_factory):
-    """Make a store with 1,100 values of 40 sessions, as it grew or compacted; return its path."""
+    """Return the path of a store with 1,100 values of 40 sessions, as it grew or compacted."""
     directory = str(tmp_path_factory.mktemp("whole"))
     dice = random.Random(27)
     with open_store(directory) as store:
@@ -51,13 +51,13 @@ def whole(request, tmp_path_factory):
 
 
 def damage(whole, directory, dice, first):
-    """Copy a store and write 40 KB of random bytes over pages of the copy, from `first` on."""
+    """Return a copy of a store with DAMAGED pages overwritten, at page `first` or later."""
     directory.mkdir(mode=0o700)
     path = database_path(str(directory))
     shutil.copy(whole, path)
     pages = os.path.getsize(path) // PAGE
     with open(path, "r+b") as file:
-        if dice.random() < 0.5:  # in one piece, as by a stray write, or page by page
+        if dice.random() < 0.5:  # in one piece, as by a stray write, or scattered
             start = dice.randrange(first, pages - DAMAGED)
             numbers = range(start, start + DAMAGED)
         else:
@@ -84,12 +84,12 @@ def readable(path, whole):
     return values
 
 
-def saved_from(path, tmp_path):
+def salvage_values(path, tmp_path):
     """Salvage a store; return the values of the new one by name, each with the right digest."""
-    made = tmp_path / "made"
-    made.mkdir()
-    salvage(os.path.dirname(path), database_path(str(made)), 9.0)
-    with open_store(str(made)) as store:
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    salvage(os.path.dirname(path), database_path(str(fresh)), 9.0)
+    with open_store(str(fresh)) as store:
         assert store.damage() is None
         return {
             name: store.extractions.value(ident)
@@ -99,11 +99,12 @@ def saved_from(path, tmp_path):
         }
 
 
-def check(whole, tmp_path, seed, first):
+def check_salvage(whole, tmp_path, seed, first):
+    """Damage a store, and check that salvage saves every readable value and no wrong one."""
     dice = random.Random(seed)
     path = damage(whole, tmp_path / "damaged", dice, first)
     expected = readable(path, whole)
-    saved = saved_from(path, tmp_path)
+    saved = salvage_values(path, tmp_path)
     print(f"{seed}: {len(expected)} of {VALUES} can be looked up, {len(saved)} are saved")
     assert saved.items() >= expected.items()
     with closing(sqlite3.connect(whole)) as right:
@@ -113,33 +114,33 @@ def check(whole, tmp_path, seed, first):
             assert Blobs(right).get(blob, digest) == value
 
 
-# The first page of rows that no schema is on is the third one: here it stays whole.
+# Pages below 51 hold the schema and the roots of tables; the short form leaves them whole.
 @pytest.mark.parametrize("seed", range(5))
-def test_what_can_be_looked_up_is_saved(whole, tmp_path, seed):
+def test_salvage_saves_every_value_that_a_look_up_can_read(whole, tmp_path, seed):
     """Every value that a single look-up reads is in the new store, and none is wrong."""
-    check(whole, tmp_path, seed, 51)
+    check_salvage(whole, tmp_path, seed, 51)
 
 
 @pytest.mark.long(proves=["store"])
 @pytest.mark.parametrize("seed", range(5, 100))
-def test_what_can_be_looked_up_is_saved_from_many(whole, tmp_path, seed):
-    """The same for two hundred stores, with the short form, wherever the damage is."""
-    check(whole, tmp_path, seed, 2 if seed % 2 else 51)
+def test_salvage_saves_readable_values_wherever_the_damage_is(whole, tmp_path, seed):
+    """The same for 190 more stores, half of them with damage below page 51 as well."""
+    check_salvage(whole, tmp_path, seed, 2 if seed % 2 else 51)
 
 
 def schema_pages():
-    """Return the numbers of the pages of an empty store that contain its schema."""
+    """Return the page numbers of an empty store that hold its schema."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
         create_schema(empty)
         roots = {page for (page,) in empty.execute("SELECT rootpage FROM sqlite_schema")}
         [(pages,)] = empty.execute("PRAGMA page_count")
-    return sorted(set(range(1, pages + 1)) - roots - {2})  # the second one maps pointers
+    return sorted(set(range(1, pages + 1)) - roots - {2})  # page 2 maps pointers
 
 
-@pytest.mark.parametrize("zeros", [True, False])
+@pytest.mark.parametrize("zeros", [True, False], ids=["zeros", "random"])
 @pytest.mark.parametrize("number", schema_pages())
-def test_a_lost_page_of_the_schema_costs_nothing(whole, tmp_path, number, zeros):
-    """With any page of the schema gone, every value is saved."""
+def test_salvage_saves_all_values_if_a_schema_page_is_lost(whole, tmp_path, number, zeros):
+    """Any one page of the schema is overwritten with zeros or random bytes."""
     directory = tmp_path / "damaged"
     directory.mkdir(mode=0o700)
     path = database_path(str(directory))
@@ -148,4 +149,4 @@ def test_a_lost_page_of_the_schema_costs_nothing(whole, tmp_path, number, zeros)
         file.seek((number - 1) * PAGE)
         file.write(bytes(PAGE) if zeros else random.Random(number).randbytes(PAGE))
 
-    assert len(saved_from(path, tmp_path)) == VALUES
+    assert len(salvage_values(path, tmp_path)) == VALUES

@@ -1,9 +1,4 @@
-"""Whoever follows what happens misses nothing and sees nothing twice, whatever is killed.
-
-Real processes prune sessions and are killed in the middle, again and again, while another one
-follows. What it has printed in the end are the events of the store, and these tell of each value
-that was extracted, once.
-"""
+"""Events under kill -9: runs are killed at random while another process follows the events."""
 
 import collections
 import json
@@ -18,59 +13,60 @@ from building.world import Conversation, sql
 KILLS = 8
 
 
-def sessions(world, *, of):
-    for number in range(12):
-        talk = Conversation(f"{of:08}-0000-4000-8000-{number:012}")
+def put_sessions(world, number):
+    for session in range(12):
+        talk = Conversation(f"{number:08}-0000-4000-8000-{session:012}")
         for turn in range(4):
-            talk.turn(f"{of} {number} {turn} " + "x" * 3000)
-        world.put(f"{of}-{number}.jsonl", talk.bytes())
+            talk.turn(f"{number} {session} {turn} " + "x" * 3000)
+        world.put(f"{number}-{session}.jsonl", talk.bytes())
 
 
-def told(lines):
-    """Count the values that events tell of as cut, by run and session."""
+def count_extractions(events):
+    """Count the values that events report as extracted, by run and session."""
     values = collections.Counter()
-    for one in map(json.loads, lines):
-        if one["kind"] == "extraction":
-            values[one["run_id"], one["session"]] += one["facts"]["values"]
+    for event in events:
+        if event["kind"] == "extraction":
+            values[event["run_id"], event["session"]] += event["facts"]["values"]
     return values
 
 
-def test_nothing_is_missed_and_nothing_seen_twice_over_kill_9(world):
-    """Killed anywhere, runs leave events that tell of each cut once; a follower sees them all."""
+def test_follower_sees_each_event_once_though_runs_are_killed(world):
+    """Events report each extracted value once, and a follower prints every event of the store."""
     config = world.config_file(keep_recent=0)
     cli = program_for(world, keep_recent=0)
     cli("scan", "--once")
-    out = world.base / "followed"
+    output = world.base / "followed"
     dice = random.Random(4711)
-    with open(out, "wb") as writing:
+    with open(output, "wb") as stdout:
         follower = subprocess.Popen(
             [*INTERRUPTIBLE, *PROGRAM, "history", "--follow", "--since", "0", "--json",
              "--config", config],
-            stdout=writing, stderr=subprocess.PIPE,
+            stdout=stdout, stderr=subprocess.PIPE,
         )  # fmt: skip
         try:
-            for kill in range(KILLS):
-                sessions(world, of=kill)
-                one = subprocess.Popen([*PROGRAM, "scan", "--once", "--config", config],
-                                       stdout=subprocess.DEVNULL)  # fmt: skip
+            for number in range(KILLS):
+                put_sessions(world, number)
+                scan = subprocess.Popen([*PROGRAM, "scan", "--once", "--config", config],
+                                        stdout=subprocess.DEVNULL)  # fmt: skip
                 time.sleep(dice.uniform(0.3, 0.9))
-                one.kill()
-                one.wait()
+                scan.kill()
+                scan.wait()
             assert cli("scan", "--once").returncode == 0
             [(newest,)] = sql(world, "SELECT max(id) FROM events")
-            wait_until(lambda: f'"event_id": {newest},' in out.read_text())
+            wait_until(lambda: f'"event_id": {newest},' in output.read_text())
             assert follower.poll() is None
         finally:
             follower.send_signal(signal.SIGINT)
-            _, said = follower.communicate(timeout=30)
+            _, errors = follower.communicate(timeout=30)
 
-    lines = out.read_text().splitlines()
-    assert (follower.returncode, said) == (0, b"")
-    ids = [json.loads(line)["event_id"] for line in lines]
-    assert ids == [ident for (ident,) in sql(world, "SELECT id FROM events ORDER BY id")]
-    cut = sql(
+    assert (follower.returncode, errors) == (0, b"")
+    events = [json.loads(line) for line in output.read_text().splitlines()]
+    ids = [ident for (ident,) in sql(world, "SELECT id FROM events ORDER BY id")]
+    assert [event["event_id"] for event in events] == ids
+    extracted = sql(
         world, "SELECT e.run_id, s.agent || '/' || s.name, count(*) FROM extractions e"
         " JOIN sessions s ON s.id = e.session_id GROUP BY 1, 2",
     )  # fmt: skip
-    assert told(lines) == {(number, session): values for number, session, values in cut}
-    assert sum(told(lines).values()) == KILLS * 12 * 4
+    counts = count_extractions(events)
+    assert counts == {(run, session): values for run, session, values in extracted}
+    assert counts.total() == KILLS * 12 * 4
