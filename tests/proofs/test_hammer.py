@@ -1,10 +1,9 @@
-"""The hammer: agents write whole turns while runs without any quiet time cut and restored.
+"""Agents that write whole turns while runs extract and restore without any quiet time.
 
-Whatever the agents do to the session, no line of theirs is lost, doubled, torn or out of order,
-and once everything is restored the file is what they wrote. What a run has met (exchanges, races,
-lines moved over) is counted and printed: how much of it comes is the machine's affair, so a run
-goes on for a while to meet it, and never fails for not having met it. Each order of events is
-forced, one by one, in `test_races.py`. `HAMMER_SECONDS` is for how long the long form goes on.
+No line is lost, doubled, torn or reordered, and restoring everything gives back what the agents
+wrote. How often a run meets exchanges, races or late lines depends on the machine: these are
+counted and printed, a run goes on for a while to meet them, and never fails for want of them.
+`test_races.py` forces each order of events. `HAMMER_SECONDS` is the duration of the long form.
 """
 
 import collections
@@ -28,47 +27,43 @@ from proofs.agent_packages import node_binary
 
 PROGRAMS = {"py": "appender.py", "node": "appender.mjs", "pager": "pager.py"}
 LONG = float(os.environ.get("HAMMER_SECONDS", "600"))
-# Seconds: of a short run, of one that has not met enough yet, of one round of the long form.
+# Seconds: of a short run, of one that has not met its goals, of one round of the long form.
 LEAST, MOST, ROUND = 1.7, 8, 10
 HEADER = {"type": "session", "version": 3, "id": "hammered", "timestamp": "t", "cwd": "/w"}
-HELD = "somebody has the file open"
-ARCHIVES = {
-    "archive": {
-        "enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0,
-    },
-}  # fmt: skip
-GOOD = {"lost": 0, "doubled": 0, "torn": 0, "reordered": 0}
+HELD_OPEN = "somebody has the file open"
+ARCHIVE = {"enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0}
+NO_DIFFERENCES = {"lost": 0, "doubled": 0, "torn": 0, "reordered": 0}
 
 
 class Style(NamedTuple):
-    """How agents write, and what a run would like to meet before it ends."""
+    """How agents write, and the goals: how often a run should meet each event before it ends."""
 
     agents: tuple[str, ...]
     gap: float = 0
-    asked: dict[str, int] = {"exchanges": 5}  # noqa: RUF012  never changed
+    goals: dict[str, int] = {"exchanges": 5}  # noqa: RUF012  never changed
     history: str = "grows"
     look_back: float = 0.05
     archives: bool = False
 
     def __str__(self):
-        said = "+".join(self.agents) + (f", gap {self.gap}" if self.gap else "")
-        return said + (", turns are archived" if self.archives else "")
+        gap = f", gap {self.gap}" if self.gap else ""
+        return "+".join(self.agents) + gap + (", turns are archived" if self.archives else "")
 
 
-# What is written by path in bursts, by one descriptor, without a pause, by two, from memory.
+# Bursts by path, by one descriptor, without a pause, by two agents, whole files from memory.
 STYLES = (
     Style(("py path",)),
     Style(("py kept",)),
     Style(("py path",), 0.02, {"exchanges": 5, "races": 5}),
-    Style(("py storm-path",), asked={"deferrals": 20}),
-    Style(("py storm-kept",), asked={"deferrals": 20, HELD: 3}),
+    Style(("py storm-path",), goals={"deferrals": 20}),
+    Style(("py storm-kept",), goals={"deferrals": 20, HELD_OPEN: 3}),
     Style(("py path", "node path"), 0.02, {"exchanges": 5, "races": 5}),
     Style(("py rewrite",), history="truncated"),
     Style(("py rewrite",), 0.02, {"exchanges": 5, "races": 2, "rollbacks": 1}, "truncated"),
     Style(("py replace",), history="replaced"),
     Style(("py replace",), 0.02, {"exchanges": 5, "rollbacks": 1}, "replaced"),
-    Style(("py late",), asked={"exchanges": 5, "moved": 3}, look_back=0.2),
-    Style(("py path", "pager late"), asked={"exchanges": 3, "caught": 1}),
+    Style(("py late",), goals={"exchanges": 5, "moved": 3}, look_back=0.2),
+    Style(("py path", "pager late"), goals={"exchanges": 3, "caught": 1}),
     Style(("py rewrite", "pager late"), 0, {"exchanges": 3, "caught": 1}, "truncated"),
     Style(("py replace", "pager late"), 0, {"exchanges": 3, "caught": 1}, "replaced"),
     Style(("node path",)),
@@ -82,9 +77,8 @@ STYLES = (
 )
 
 
-def worker(name, *arguments):
-    with_python = (sys.executable, "-I", "-S")
-    program = with_python if name.endswith(".py") else (node_binary(),)
+def start_worker(name, *arguments):
+    program = (sys.executable, "-I", "-S") if name.endswith(".py") else (node_binary(),)
     return subprocess.Popen(
         [*program, str(WORKERS / name), *map(str, arguments)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -93,160 +87,166 @@ def worker(name, *arguments):
 
 def finish(process):
     process.stdin.close()
-    said = process.stdout.read()
+    report = process.stdout.read()
     assert process.wait(timeout=60) == 0
-    return json.loads(said)
+    return json.loads(report)
 
 
-def differences(histories, got):
-    """Count what is missing, doubled or torn, and what is out of order within one's history."""
-    wanted = collections.Counter(itertools.chain(*histories))
-    there = collections.Counter(got)
-    places = [{line: number for number, line in enumerate(lines)} for lines in histories]
-    kept = [[place[line] for line in got if line in place] for place in places]
+def differences(histories, lines):
+    """Count lines that are lost, doubled, torn, or out of order within their agent's history."""
+    expected = collections.Counter(itertools.chain(*histories))
+    actual = collections.Counter(lines)
+    places = [{line: number for number, line in enumerate(history)} for history in histories]
+    orders = [[place[line] for line in lines if line in place] for place in places]
     return {
-        "lost": sum((wanted - there).values()),
-        "doubled": sum(count - 1 for line, count in there.items() if line in wanted),
-        "torn": sum(count for line, count in there.items() if line not in wanted),
-        "reordered": sum(a > b for order in kept for a, b in itertools.pairwise(order)),
+        "lost": sum((expected - actual).values()),
+        "doubled": sum(count - 1 for line, count in actual.items() if line in expected),
+        "torn": sum(count for line, count in actual.items() if line not in expected),
+        "reordered": sum(a > b for order in orders for a, b in itertools.pairwise(order)),
     }
 
 
 class Gap:
-    """Pauses around each exchange, so that agents are caught there again and again; counts them."""
+    """Pauses around each exchange, so that agents often fall into it; counts what they meet."""
 
-    def __init__(self, patch, seconds, seen):
+    def __init__(self, patch, seconds, counts):
         self._leased = None
-        take, swap = leases.take, leases.exchange
-        successor, retired = exchange.Successor, retire.retire
-        back, moving = successor._exchange_back, successor.move_late_lines
-        awaiting = exchange.await_openers
-        going = []
+        take, exchange_names = leases.take, leases.exchange
+        successor, retire_old = exchange.Successor, retire.retire
+        exchange_back, move_late_lines = successor._exchange_back, successor.move_late_lines
+        await_openers = exchange.await_openers
+        going_back = []
 
-        def taking(descriptor):
+        def take_and_remember(descriptor):
             self._leased = descriptor
             return take(descriptor)
 
-        def exchanging(*names):
-            if not going:  # on the way back there is no time for the agent's next step
+        def pause_and_exchange(*names):
+            if not going_back:  # while an exchange is undone, a pause would let the agent go on
                 leased = self._leased
                 time.sleep(seconds)
-                seen["races"] += not leases.held(leased)
-            swap(*names)
+                counts["races"] += not leases.held(leased)
+            exchange_names(*names)
 
-        def catching(those):
+        def pause_and_await(openers):
             time.sleep(seconds / 4)
-            return awaiting(those)
+            return await_openers(openers)
 
-        def catching_one(*arguments):
-            seen["caught"] += 1
-            return moving(*arguments)
+        def count_and_move(*arguments):
+            counts["caught"] += 1
+            return move_late_lines(*arguments)
 
-        def going_back(*arguments):
-            seen["rollbacks"] += 1
-            seen["caught"] += 1
-            going.append(arguments)
+        def count_and_exchange_back(*arguments):
+            counts["rollbacks"] += 1
+            counts["caught"] += 1
+            going_back.append(arguments)
             try:
-                back(*arguments)
+                exchange_back(*arguments)
             finally:
-                going.pop()
+                going_back.pop()
 
-        def retiring(*arguments, **keywords):
-            moved = retired(*arguments, **keywords)
-            seen["moved"] += moved > 0
+        def count_and_retire(*arguments, **keywords):
+            moved = retire_old(*arguments, **keywords)
+            counts["moved"] += moved > 0
             return moved
 
-        patch.setattr(leases, "take", taking)
-        patch.setattr(leases, "exchange", exchanging)
-        patch.setattr(successor, "move_late_lines", catching_one)
-        patch.setattr(exchange, "await_openers", catching)
-        patch.setattr(successor, "_exchange_back", going_back)
-        patch.setattr(retire, "retire", retiring)
+        patch.setattr(leases, "take", take_and_remember)
+        patch.setattr(leases, "exchange", pause_and_exchange)
+        patch.setattr(successor, "move_late_lines", count_and_move)
+        patch.setattr(exchange, "await_openers", pause_and_await)
+        patch.setattr(successor, "_exchange_back", count_and_exchange_back)
+        patch.setattr(retire, "retire", count_and_retire)
 
 
-def work(world, style, seconds, session, agents, seen):
-    """Do run after run until the agents have ended: after some seconds, and enough was met."""
-    begun, names = time.monotonic(), {"changed": "exchanges", "deferred": "deferrals"}
+def run_until_agents_end(world, style, seconds, agents, counts):
+    """Scan and restore until the agents end; they are ended after `seconds` and all goals."""
+    start, names = time.monotonic(), {"changed": "exchanges", "deferred": "deferrals"}
+    settings = {"archive": ARCHIVE} if style.archives else {}
     while any(agent.poll() is None for agent in agents):
-        keys = ARCHIVES if style.archives else {}
-        report = world.scan(keep_recent=1, keep_after_restore_seconds=0, **keys)
-        seen["runs"] += 1
-        seen["values"] += report.values_extracted
-        for one in report.sessions:
-            seen[names.get(one.outcome, one.outcome)] += 1
-            seen[HELD] += one.reason == HELD
-            seen["archived"] += len(one.plan.archives) if one.outcome == "changed" else 0
-        if seen["runs"] % 8 == 0:
-            seen["restored"] += sum(one.values for one in world.restore_all(pristine=True))
-        took = time.monotonic() - begun
-        enough = all(seen[what] >= number for what, number in style.asked.items())
-        if took > max(MOST, seconds) or (took > seconds and enough):
+        report = world.scan(keep_recent=1, keep_after_restore_seconds=0, **settings)
+        counts["runs"] += 1
+        counts["values"] += report.values_extracted
+        for session in report.sessions:
+            counts[names.get(session.outcome, session.outcome)] += 1
+            counts[HELD_OPEN] += session.reason == HELD_OPEN
+            if session.outcome == "changed":
+                counts["archived"] += len(session.plan.archives)
+        if counts["runs"] % 8 == 0:
+            results = world.restore_all(pristine=True)
+            counts["restored"] += sum(result.values for result in results)
+        duration = time.monotonic() - start
+        if duration > max(MOST, seconds) or (duration > seconds and not unmet(style, counts)):
             for agent in agents:
                 agent.stdin.close()
         time.sleep(0.005)
-    seen["seconds"] += time.monotonic() - begun
+    counts["seconds"] += time.monotonic() - start
+
+
+def unmet(style, counts):
+    return [event for event, number in style.goals.items() if counts[event] < number]
 
 
 def hammer(world, monkeypatch, style, seconds):
-    """Let agents write while runs rewrite, restore everything, and give what was seen."""
-    seen = collections.Counter()
+    """Rewrite while agents write, restore everything, check the result, and return counts."""
+    counts = collections.Counter()
     session = world.put("hammered.jsonl", dump(HEADER))
     references = [world.base / f"reference.{number}" for number in range(len(style.agents))]
     for reference in references:
         reference.write_bytes(dump(HEADER) if reference is references[0] else b"")
-    with monkeypatch.context() as patch, contextlib.ExitStack() as running:
+    with monkeypatch.context() as patch, contextlib.ExitStack() as workers:
         patch.setattr(retire, "LOOK_BACK", style.look_back)
-        Gap(patch, style.gap, seen)
-        reader = running.enter_context(worker("reader.py", session, style.history))
+        Gap(patch, style.gap, counts)
+        reader = workers.enter_context(start_worker("reader.py", session, style.history))
         agents = [
-            running.enter_context(worker(PROGRAMS[kind], session, reference, how, number))
-            for number, (kind, how) in enumerate(map(str.split, style.agents))
-            for reference in references[number : number + 1]
+            workers.enter_context(start_worker(PROGRAMS[kind], session, reference, how, number))
+            for number, ((kind, how), reference) in enumerate(
+                zip(map(str.split, style.agents), references, strict=True)
+            )
         ]
-        work(world, style, seconds, session, agents, seen)
-        told, watched = [finish(agent) for agent in agents], finish(reader)
-    seen.update({key: sum(one[key] for one in told) for key in ("turns", "lines", "rewrites")})
-    seen["longest_ms"] = max(one["longest_ms"] for one in told)
-    seen["snapshots"] = watched["snapshots"]
+        run_until_agents_end(world, style, seconds, agents, counts)
+        reports, readings = [finish(agent) for agent in agents], finish(reader)
+    for key in ("turns", "lines", "rewrites"):
+        counts[key] = sum(report[key] for report in reports)
+    counts["longest_ms"] = max(report["longest_ms"] for report in reports)
+    counts["snapshots"] = readings["snapshots"]
     world.restore_all(pristine=True)
     until = time.monotonic() + TIMEOUT
-    while seen["placeholders"] < seen["turns"] and time.monotonic() < until:
+    while counts["placeholders"] < counts["turns"] and time.monotonic() < until:
         world.scan(keep_recent=0, keep_after_restore_seconds=0)
-        seen["placeholders"] = session.read_bytes().count(b"[[extracted-")
+        counts["placeholders"] = session.read_bytes().count(b"[[extracted-")
     recovered = recover.recover(world.store)
     world.restore_all(pristine=True)
-    got = session.read_bytes()
-    histories = [one.read_bytes().splitlines(keepends=True) for one in references]
-    wrong = differences(histories, got.splitlines(keepends=True))
-    figures = ", ".join(f"{count:.4g} {what}" for what, count in seen.items())
-    missed = [what for what, number in style.asked.items() if seen[what] < number]
-    print(f"{style}: {figures}, {wrong}, seldom met: {missed or 'nothing'}")
+    data = session.read_bytes()
+    histories = [reference.read_bytes().splitlines(keepends=True) for reference in references]
+    wrong = differences(histories, data.splitlines(keepends=True))
+    figures = ", ".join(f"{count:.4g} {event}" for event, count in counts.items())
+    print(f"{style}: {figures}, {wrong}, unmet goals: {unmet(style, counts) or 'none'}")
 
-    assert wrong == GOOD
-    assert len(got) == sum(one.stat().st_size for one in references)
-    assert watched["bad"] == []
-    assert seen["failed"] == 0
-    assert seen["placeholders"] >= seen["turns"]
+    assert wrong == NO_DIFFERENCES
+    assert len(data) == sum(reference.stat().st_size for reference in references)
+    assert readings["bad"] == []
+    assert counts["failed"] == 0
+    assert counts["placeholders"] >= counts["turns"]
     assert recovered == []
     assert world.leftovers() == []
-    return seen
+    return counts
 
 
 @pytest.mark.parametrize("style", STYLES, ids=str)
-def test_an_agent_at_work_loses_nothing(world, monkeypatch, style):
-    """No line is lost, doubled, torn or reordered by runs amid an agent's bursts."""
+def test_agents_that_write_during_scans_lose_no_line(world, monkeypatch, style):
+    """No line is lost, doubled, torn or reordered by runs within an agent's bursts."""
     hammer(world, monkeypatch, style, LEAST)
 
 
 @pytest.mark.long(proves=("sessions", "rewrite"))
 @pytest.mark.parametrize("style", STYLES, ids=str)
-def test_agents_at_work_for_minutes_lose_nothing(tmp_path, monkeypatch, style):
-    """Nor is one in minutes of that, round after round with a session and a store anew."""
+def test_agents_that_write_for_minutes_lose_no_line(tmp_path, monkeypatch, style):
+    """The same in many rounds, each with a new session and a new store."""
     total, until = collections.Counter(), time.monotonic() + LONG / len(STYLES)
     while total["rounds"] == 0 or time.monotonic() < until:
         seconds = max(LEAST, min(ROUND, until - time.monotonic()))
-        one = World(tmp_path / "round")
-        total.update(hammer(one, monkeypatch, style, seconds), rounds=1)
-        one.close()
-        shutil.rmtree(one.base)
+        world = World(tmp_path / "round")
+        total.update(hammer(world, monkeypatch, style, seconds), rounds=1)
+        world.close()
+        shutil.rmtree(world.base)
     print(f"{style}, in all: {dict(total)}")
