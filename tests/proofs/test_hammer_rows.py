@@ -1,4 +1,4 @@
-"""An agent that appends as fast as it can, and rows that are extracted beside it all the while."""
+"""Databases: an agent that appends rows as fast as it can while values of them are extracted."""
 
 import hashlib
 import json
@@ -20,43 +20,41 @@ from proofs.live.databases import Databases, Planned
 
 PROOF = pytest.mark.long(proves=("hosts", "sessions"))
 PAUSE = 0.004
-# To how many sessions OpenClaw's own code appends at once, and how many rows to each.
+# Sessions to which OpenClaw's own code appends at once, and rows to each.
 SESSIONS, ROWS = 3, 2500
 
 
 @pytest.mark.parametrize("rows", [600, pytest.param(8000, marks=PROOF)])
-def test_no_append_is_lost_beside_two_cutters(tmp_path, rows):
-    """Every row that was appended is there, as it was or with its original written down first.
+def test_no_appended_row_is_lost_while_two_processes_extract(tmp_path, rows):
+    """Every appended row is there, unchanged or with its original recorded beforehand.
 
-    The gate is left out, so that every transaction meets a session at work: what holds is that
-    each row is compared before it is written. Two processes cut the same rows at once.
+    Signs of the agent are ignored, so that every transaction meets a session at work: its only
+    safeguard is that each row is compared before it is written.
     """
     claw, report = hammer(tmp_path, rows, cutters=2)
 
     assert report["lost"] == report["changed"] == 0
-    assert report["placeholders"] > rows / 10
-    assert all(told["transactions"] > 3 for told in report["cutters"])
+    assert report["placeholder"] > rows / 10
+    assert all(cutter["transactions"] > 3 for cutter in report["cutters"])
     assert claw.sound() == []
-    print(json.dumps({**report, "cutters": [told["transactions"] for told in report["cutters"]]}))
+    transactions = [cutter["transactions"] for cutter in report["cutters"]]
+    print(json.dumps({**report, "cutters": transactions}))
 
 
 @PROOF
-def test_a_hundred_killed_cutters_lose_nothing(tmp_path):
-    """A cutter that is killed at any moment leaves rows that are as before or as after."""
+def test_a_hundred_killed_extractions_lose_no_row(tmp_path):
+    """A process killed at any moment leaves each row as before or as after."""
     claw, report = hammer(tmp_path, 6000, cutters=1, kills=100)
 
     assert report["lost"] == report["changed"] == 0
-    assert report["placeholders"] > 300
+    assert report["placeholder"] > 300
     assert claw.sound() == []
 
 
 @PROOF
-@pytest.mark.parametrize("release", [OPENCLAW_LATEST, OPENCLAW_FIRST], ids=lambda one: one[0])
-def test_no_append_of_openclaws_own_code_is_lost(tmp_path, start, release):
-    """What OpenClaw's own program appends stands beside two cutters, or its original was held.
-
-    It writes to several sessions at once, as its gateway does; both cutters go over all of them.
-    """
+@pytest.mark.parametrize("release", [OPENCLAW_LATEST, OPENCLAW_FIRST], ids=lambda names: names[0])
+def test_no_row_appended_by_openclaw_is_lost_during_extraction(tmp_path, start, release):
+    """OpenClaw's own code appends to three sessions while two processes extract from all."""
     sessions, originals = [str(uuid.uuid4()) for _ in range(SESSIONS)], tmp_path / "originals"
     originals.mkdir()
     with Planned() as model:
@@ -65,34 +63,34 @@ def test_no_append_of_openclaws_own_code_is_lost(tmp_path, start, release):
             claw.ask(session, local=True)
     keeper = plain_connection(claw.path)
     keeper.execute("SELECT * FROM schema_meta").fetchall()
-    cutting = [begun("claw_cutter.py", claw.path, originals, *sessions) for _ in range(2)]
+    cutters = [start_worker("claw_cutter.py", claw.path, originals, *sessions) for _ in range(2)]
     node, openclaw = claw.program[0], Path(claw.program[1]).parent
-    named = [word for session in sessions for word in (session, claw.key(session))]
-    words = [WORKERS / "claw_writer.mjs", openclaw, ROWS, *named]
-    done = subprocess.run(
+    names = [word for session in sessions for word in (session, claw.key(session))]
+    words = [WORKERS / "claw_writer.mjs", openclaw, ROWS, *names]
+    writer = subprocess.run(
         [node, "--no-warnings", *map(str, words)],
         env=claw.environment, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    appended = json.loads(done.stdout.splitlines()[-1])
-    said = [json.loads(one.communicate(input=".", timeout=300)[0]) for one in cutting]
+    assert writer.returncode == 0, writer.stderr[-2000:]
+    appended = json.loads(writer.stdout.splitlines()[-1])
+    reports = [stop_worker(cutter) for cutter in cutters]
     keeper.close()
 
     texts = {
         json.loads(text).get("id"): text for session in sessions for text in claw.texts(session)
     }
     counts = Counter(
-        _became(texts[ident], digest, originals) for ident, digest in appended["rows"].items()
+        _state(texts[ident], digest, originals) for ident, digest in appended["rows"].items()
         if ident in texts
     )  # fmt: skip
     print(
         f"{release[0]}: {len(appended['ids'])} rows appended to {SESSIONS} sessions in"
         f" {appended['seconds']:.0f} s, {len(appended['ids']) / appended['seconds']:.0f} a second,"
         f" {len(appended['errors'])} errors, longest wait {appended['longest']:.0f} ms; beside"
-        f" {sum(one['transactions'] for one in said)} transactions of"
-        f" {sum(one['cut'] for one in said)} rows, held"
-        f" {1000 * max(held for one in said for held in one['held']):.1f} ms at most;"
-        f" {dict(counts)}"
+        f" {sum(report['transactions'] for report in reports)} transactions of"
+        f" {sum(report['cut'] for report in reports)} rows, locked"
+        f" {1000 * max(seconds for report in reports for seconds in report['held']):.1f} ms at"
+        f" most; {dict(counts)}"
     )
     assert appended["errors"] == []
     assert set(appended["ids"]) <= texts.keys()
@@ -101,61 +99,60 @@ def test_no_append_of_openclaws_own_code_is_lost(tmp_path, start, release):
     assert claw.sound() == []
 
 
-def _became(text, digest, originals):
-    value = json.loads(text)["message"]["content"][0]["text"]
+def _state(text, digest, originals):
+    """Return whether OpenClaw's row is "whole", a "placeholder" for its value, or "changed"."""
+    row = json.loads(text)
+    value = row["message"]["content"][0].pop("text")
     if hashlib.sha256(value.encode()).hexdigest() == digest:
         return "whole"
-    held = originals / value.removeprefix("[[extracted-").removesuffix("]]")
-    if not held.exists():
+    recorded = originals / value.removeprefix("[[extracted-").removesuffix("]]")
+    if not recorded.exists():
         return "changed"
-    before, now = json.loads(held.read_bytes()), json.loads(text)
-    whole = before["message"]["content"][0].pop("text")
-    now["message"]["content"][0].pop("text")
-    same = before == now and hashlib.sha256(whole.encode()).hexdigest() == digest
+    original = json.loads(recorded.read_bytes())
+    value = original["message"]["content"][0].pop("text")
+    same = original == row and hashlib.sha256(value.encode()).hexdigest() == digest
     return "placeholder" if same else "changed"
 
 
 def hammer(base, rows, cutters, kills=0):
-    """Append and cut at once; give the database, and what became of every appended row."""
+    """Append and extract at once; return the database, and counts of appended rows by state."""
     claw, originals = Claw(base / "claw"), base / "originals"
     originals.mkdir()
-    keeper = plain_connection(claw.path)  # its gateway has the database open all the while
+    keeper = plain_connection(claw.path)  # as a gateway has the database open throughout
     keeper.execute("SELECT * FROM schema_meta").fetchall()
-    writer = begun("claw_appender.py", claw.path, GATEWAY, rows, PAUSE)
-    cutting = [begun("claw_cutter.py", claw.path, originals, GATEWAY) for _ in range(cutters)]
+    writer = start_worker("claw_appender.py", claw.path, GATEWAY, rows, PAUSE)
+    words = ("claw_cutter.py", claw.path, originals, GATEWAY)
+    workers = [start_worker(*words) for _ in range(cutters)]
     for number in range(kills):
         if writer.poll() is not None:
             break
-        at_work(originals, number % 4)
-        time.sleep(random.Random(number).random() / 50)  # a moment of its own, amid whatever it is
-        cutting[0].kill()
-        cutting[0].communicate()
-        cutting[0] = begun("claw_cutter.py", claw.path, originals, GATEWAY)
-    told, _ = writer.communicate(timeout=900)
+        wait_for_transactions(originals, number % 4)
+        time.sleep(random.Random(number).random() / 50)  # at a random moment of the next one
+        workers[0].kill()
+        workers[0].communicate()
+        workers[0] = start_worker(*words)
+    output, _ = writer.communicate(timeout=900)
     assert writer.returncode == 0
-    said = [json.loads(one.communicate(input=".", timeout=300)[0]) for one in cutting]
+    reports = [stop_worker(worker) for worker in workers]
     keeper.close()
-    appended = json.loads(told.splitlines()[-1])
-    return claw, {**judged(claw, appended["rows"], originals), "cutters": said,
+    appended = json.loads(output.splitlines()[-1])
+    return claw, {**count_states(claw, appended["rows"], originals), "cutters": reports,
                   "longest_wait": appended["longest"], "rows": rows}  # fmt: skip
 
 
-def at_work(originals, transactions):
-    """Wait until a cutter has cut so many times more.
+def wait_for_transactions(originals, count):
+    """Wait for `count` more commits of a worker, or 5 seconds if nothing is left to extract."""
+    log, end = Path(f"{originals}.done"), time.monotonic() + 5
 
-    For a few seconds, should all be extracted.
-    """
-    done, end = Path(f"{originals}.done"), time.monotonic() + 5
+    def committed():
+        return log.stat().st_size if log.exists() else 0
 
-    def so_far():
-        return done.stat().st_size if done.exists() else 0
-
-    wanted = so_far() + transactions
-    while so_far() < wanted and time.monotonic() < end:
+    goal = committed() + count
+    while committed() < goal and time.monotonic() < end:
         time.sleep(0.001)
 
 
-def begun(name, *words):
+def start_worker(name, *words):
     process = subprocess.Popen(
         [sys.executable, str(WORKERS / name), *map(str, words)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -164,30 +161,33 @@ def begun(name, *words):
     return process
 
 
-def judged(claw, appended, originals):
+def stop_worker(process):
+    return json.loads(process.communicate(input=".", timeout=300)[0])
+
+
+def count_states(claw, appended, originals):
     with closing(plain_connection(claw.path)) as agent:
         agent.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     texts = {json.loads(text)["id"]: text for text in claw.texts(GATEWAY)}
-    report = {"lost": 0, "changed": 0, "placeholders": 0, "whole": 0}
+    counts = dict.fromkeys(("lost", "changed", "placeholder", "whole"), 0)
     for ident, digest in appended.items():
         text = texts.get(ident)
         if text is None:
-            report["lost"] += 1
+            state = "lost"
         elif hashlib.sha256(text).hexdigest() == digest:
-            report["whole"] += 1
-        elif _is_cut(text, digest, originals):
-            report["placeholders"] += 1
+            state = "whole"
         else:
-            report["changed"] += 1
-    return report
+            state = "placeholder" if _is_extracted(text, digest, originals) else "changed"
+        counts[state] += 1
+    return counts
 
 
-def _is_cut(text, digest, originals):
-    """Tell whether a row differs from its original, which is held, in the one value only."""
-    place = originals / digest
-    if not place.exists():
+def _is_extracted(text, digest, originals):
+    """Check whether a row differs from its recorded original in the extracted value only."""
+    recorded = originals / digest
+    if not recorded.exists():
         return False
-    original, now = json.loads(place.read_bytes()), json.loads(text)
-    value = now["message"]["content"][0].pop("text")
+    original, row = json.loads(recorded.read_bytes()), json.loads(text)
+    value = row["message"]["content"][0].pop("text")
     original["message"]["content"][0].pop("text")
-    return value == f"[[extracted-{digest}]]" and original == now
+    return value == f"[[extracted-{digest}]]" and original == row

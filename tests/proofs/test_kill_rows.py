@@ -1,6 +1,6 @@
-"""A change of rows stopped between any two steps: killed, told no by the disk or by the agent.
+"""Databases: changes of rows stopped at each step, by a kill, a disk error or a lock of the agent.
 
-The trials are carried out by `workers/killing_rows.py`.
+`workers/killing_rows.py` carries out the trials.
 """
 
 import json
@@ -23,17 +23,17 @@ LEAST = {
     ("rollback", "kill"): 90, ("rollback", "eio"): 90, ("rollback", "enospc"): 90,
 }  # fmt: skip
 TRIALS = [
-    *(pytest.param(*one, "kinds") for one in (("scan", "kill"), ("rollback", "kill"))),
-    *(pytest.param(*one, "all", marks=PROOF) for one in LEAST),
+    *(pytest.param(*names, "kinds") for names in (("scan", "kill"), ("rollback", "kill"))),
+    *(pytest.param(*names, "all", marks=PROOF) for names in LEAST),
 ]
 
 
 @pytest.mark.parametrize(("scenario", "fault", "extent"), TRIALS)
-def test_nothing_is_lost_wherever_it_stops(tmp_path, scenario, fault, extent):
-    """Stopped at any change, each row is as before or as after, and everything can be undone.
+def test_a_stop_at_any_change_loses_no_row_and_no_value(tmp_path, scenario, fault, extent):
+    """Stopped before any change, each row is as before or as after, and everything can be undone.
 
-    After recovery every placeholder resolves, both databases are whole, the journal is empty and
-    nothing stands beside the agent's database; doing it again ends as if nothing had happened;
+    After recovery every placeholder resolves, both databases are sound, the journal is empty and no
+    file stays beside the agent's database; repeating the operation ends as if nothing had happened;
     undoing everything gives back the original columns.
     """
     report = json.loads(run_trial(WORKER, tmp_path, scenario, fault, extent).splitlines()[-1])

@@ -1,7 +1,7 @@
-"""Real processes, struck by strace at their n-th real system call: killed, or failed by the disk.
+"""Processes that strace kills, or fails with a disk error, at their n-th system call of a kind.
 
-Quiet, and with an agent that goes on appending. After each blow a fresh look recovers, finds every
-line and every value, nothing of ours beside the session, and undoing gives the original bytes.
+With and without an agent that keeps appending. After each fault a new process recovers and checks
+that every line and value is there and that undoing everything gives the original bytes.
 """
 
 import collections
@@ -30,19 +30,18 @@ from proofs.power import striking
 from proofs.power.tracing import why_not
 
 FAULTS = {"KILL": "signal=KILL", "EIO": "error=EIO", "ENOSPC": "error=ENOSPC"}
-# What is struck, and what had been done before.
+# Each operation, and the operations before it.
 VERBS = {"cut": (), "put-back": ("cut",), "pin": ("cut",), "let-go": ("cut", "undo")}
-PATIENCE = 60.0
+TIMEOUT = 60.0
 PLACEHOLDER = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 
-
-CANNOT = why_not()
-# Nothing else strikes at every call; the gate has strace, a newcomer need not.
-pytestmark = pytest.mark.skipif(CANNOT is not None, reason=str(CANNOT))
+OBSTACLE = why_not()
+# strace is needed to develop the rewrite, not to try the other tests.
+pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=str(OBSTACLE))
 
 
 class Striker:
-    """One strace over one process that forks for every operation."""
+    """A process that forks for every operation, and an strace that injects one kind of fault."""
 
     def __init__(self, base, fault):
         self.log = f"{base}/strace.{fault}"
@@ -59,9 +58,9 @@ class Striker:
         )  # fmt: skip
 
     def do(self, base, verb, kind="", number=0):
-        """Do one operation; give its pid and exit code."""
+        """Carry out one operation; return its pid and exit code."""
         self._process.stdin.write(json.dumps([base, verb, kind, number]).encode() + b"\n")
-        assert select.select([self._process.stdout], [], [], PATIENCE)[0], "nobody answers"
+        assert select.select([self._process.stdout], [], [], TIMEOUT)[0], "no answer"
         return json.loads(self._process.stdout.readline())
 
     def points(self, base, verb):
@@ -72,24 +71,24 @@ class Striker:
 
     def calls(self, pid):
         with open(self.log, encoding="utf-8", errors="replace") as lines:
-            made = [line.split(None, 1)[1] for line in lines if line.startswith(f"{pid} ")]
-        return collections.Counter(line.partition("(")[0] for line in made)
+            calls = [line.split(None, 1)[1] for line in lines if line.startswith(f"{pid} ")]
+        return collections.Counter(call.partition("(")[0] for call in calls)
 
     def close(self):
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(PATIENCE)
+        self._process.wait(TIMEOUT)
 
 
 class Agent(threading.Thread):
-    """Appends three lines in a burst, again and again, opening the session by its path."""
+    """An agent that appends bursts of three lines, opening the session by its path."""
 
     def __init__(self, path):
         super().__init__()
         self.path, self.sent, self._over = path, [], threading.Event()
 
     def run(self):
-        """Append until told to stop; a failed line is not sent."""
+        """Append until the block is left; a line whose file is missing does not count as sent."""
         while not self._over.is_set():
             line = b'{"type":"custom","id":"late%d","data":1}\n' % len(self.sent)
             with contextlib.suppress(FileNotFoundError):
@@ -105,11 +104,11 @@ class Agent(threading.Thread):
 
     def __exit__(self, *error):
         self._over.set()
-        self.join(PATIENCE)
+        self.join(TIMEOUT)
 
 
 class Ground:
-    """A world that can be restored to how it was before each blow."""
+    """A world that can be reset to its state before the operation."""
 
     def __init__(self, base, verb):
         self.base, self.template = f"{base}/world", f"{base}/template-{verb}"
@@ -124,8 +123,8 @@ class Ground:
         Path(self.session).write_bytes(self.original)
         self._age()
         open_store(f"{self.base}/state").close()
-        for before in VERBS[verb]:
-            operations.act(self.base, before)
+        for earlier in VERBS[verb]:
+            operations.act(self.base, earlier)
         os.rename(self.base, self.template)
 
     def _age(self):
@@ -136,7 +135,7 @@ class Ground:
         shutil.copytree(self.template, self.base)
 
     def problems(self, sent):
-        """Recover, and say what does not hold; `sent` are the lines that were appended."""
+        """Recover, undo everything, and yield each violation; `sent` are the appended lines."""
         late = b"".join(sent)
         store = open_store(f"{self.base}/state")
         try:
@@ -157,7 +156,7 @@ class Ground:
             if store._connection.execute(bare).fetchone()[0]:
                 yield "bytes went without a tombstone"
             settings = operations.settings_of(self.base)
-            for _ in range(2):  # a field that was asked for is set first
+            for _ in range(2):  # the first one may set a requested field
                 restore_all(settings, store, clock=time.time, pristine=True)
             if Path(self.session).read_bytes() != self.original + late:
                 yield "undoing everything does not give the original back"
@@ -176,31 +175,31 @@ def _resolves(store, placeholder):
 
 @pytest.fixture(scope="module")
 def place():
-    """Give a directory where syncing costs nothing: a killed process loses nothing."""
+    """Yield a directory in memory: a killed process loses nothing that it did not sync."""
     base = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     yield base
     shutil.rmtree(base)
 
 
-def strike(place, verb, fault, *, appending, wanted):
-    """Strike one operation at `wanted` of its calls, evenly spread (0: at all of them)."""
+def strike(place, verb, fault, *, appending, count):
+    """Inject the fault at `count` of an operation's calls, evenly spread (0: at all of them)."""
     ground, striker = Ground(place, verb), Striker(place, fault)
     outcomes, bad = collections.Counter(), []
     try:
         ground.reset()
         points = striker.points(ground.base, verb)
-        every = max(1, len(points) // wanted) if wanted else 1
-        for kind, number in points[len(fault) % every :: every]:
+        step = max(1, len(points) // count) if count else 1
+        for kind, number in points[len(fault) % step :: step]:
             ground.reset()
             agent = Agent(ground.session)
             with agent if appending else contextlib.nullcontext():
                 pid, code = striker.do(ground.base, verb, kind, number)
             assert code in (0, 3, -9), f"{kind} {number}: {code}"
             changed = bool(PLACEHOLDER.search(Path(ground.session).read_bytes()))
-            said = {0: "went on", 3: "raised", -9: "killed"}[code]
+            outcome = {0: "went on", 3: "raised", -9: "killed"}[code]
             if code == 0 and striker.calls(pid)[kind] < striking.STRIKE:
-                said = "over before"  # how often a lease is looked at depends on the time it takes
-            outcomes[f"{said}, {'with' if changed else 'without'} placeholders"] += 1
+                outcome = "over before"  # how often a lease is checked depends on the time it takes
+            outcomes[f"{outcome}, {'with' if changed else 'without'} placeholders"] += 1
             bad += [(kind, number, why) for why in ground.problems(agent.sent)]
     finally:
         striker.close()
@@ -214,29 +213,29 @@ def strike(place, verb, fault, *, appending, wanted):
 @pytest.mark.parametrize(
     ("verb", "fault"), [*((verb, "KILL") for verb in VERBS), ("cut", "EIO"), ("put-back", "ENOSPC")]
 )
-def test_struck_anywhere_nothing_is_lost(place, verb, fault):
-    """Killed or failed by the disk at a real system call, each operation leaves a sound whole."""
-    outcomes, bad = strike(place, verb, fault, appending=False, wanted=8)
+def test_faults_at_some_system_calls_lose_nothing(place, verb, fault):
+    """After a kill or a disk error at a real call, recovery and undoing give the original bytes."""
+    outcomes, bad = strike(place, verb, fault, appending=False, count=8)
     assert not bad
     assert outcomes.total() >= 8
     if fault == "KILL":
-        assert {one.partition(",")[0] for one in outcomes} <= {"killed", "over before"}
-        assert any(one.startswith("killed") for one in outcomes)
+        assert {outcome.partition(",")[0] for outcome in outcomes} <= {"killed", "over before"}
+        assert any(outcome.startswith("killed") for outcome in outcomes)
 
 
 @pytest.mark.parametrize("fault", ["KILL", "EIO"])
-def test_struck_beside_a_live_agent_no_line_is_lost(place, fault):
-    """The same while an agent appends: not a line of it is lost, doubled or moved."""
-    _, bad = strike(place, "cut", fault, appending=True, wanted=10)
+def test_faults_while_an_agent_appends_lose_no_line(place, fault):
+    """No line of the agent is lost, doubled, torn or moved."""
+    _, bad = strike(place, "cut", fault, appending=True, count=10)
     assert not bad
 
 
 @pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))
-@pytest.mark.parametrize("appending", [False, True])
+@pytest.mark.parametrize("appending", [False, True], ids=["quiet", "appending"])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("verb", VERBS)
-def test_struck_at_every_call_nothing_is_lost(place, verb, fault, appending):
-    """The same at every single call that changes something."""
-    outcomes, bad = strike(place, verb, fault, appending=appending, wanted=0)
+def test_faults_at_every_system_call_lose_nothing(place, verb, fault, appending):
+    """The same at every call that changes something, with and without an agent that appends."""
+    outcomes, bad = strike(place, verb, fault, appending=appending, count=0)
     assert not bad
     assert outcomes.total() > 20

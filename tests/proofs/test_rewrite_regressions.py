@@ -108,7 +108,7 @@ def check_undone(world, path, expected):
 
 @pytest.mark.parametrize("how", ["in place", "by rename"])
 @pytest.mark.parametrize("operation", ["extract", "restore"])
-def test_a_moved_late_line_comes_once_though_the_agent_rewrites_it(
+def test_a_moved_late_line_comes_once_if_the_agent_rewrites_it(
     world, conversation, monkeypatch, start_late_opener, how, operation
 ):
     """A line moved under the lease is not moved again if the agent's new history has it as well."""
