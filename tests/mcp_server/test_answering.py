@@ -1,4 +1,4 @@
-"""What each action of the tool answers, in pages where it is long."""
+"""The answers of the tool's actions, and the pages of long ones."""
 
 import json
 import os
@@ -18,34 +18,32 @@ from building.mcp_agent import (
     file_identity,
 )
 
-# --- the actions ---------------------------------------------------------------------------------
 
-
-def test_show_gives_the_value_and_touches_nothing(world):
-    """`show` answers with the value under its path; file and store stay as they are."""
+def test_show_returns_the_value_and_changes_nothing(world):
+    """`show` answers with the value under its path; the session and the store stay unchanged."""
     agent = agent_after_scan(world)
     before = file_identity(agent.path)
 
-    told = agent.answer(action="show", entry="[[extracted-00000003]]", session=SESSION)
+    answer = agent.answer(action="show", entry="[[extracted-00000003]]", session=SESSION)
 
-    assert told == {
+    assert answer == {
         "entry_id": "00000003", "session": f"main/{SESSION}",
         "content": {"message.content.0.text": VALUE},
     }  # fmt: skip
     assert file_identity(agent.path) == before
 
 
-def test_get_context_lists_what_is_extracted_and_what_is_next(world):
-    """`get_context` says id, kind, tool, path, size, age, expiry and beginning of each value."""
+def test_get_context_lists_the_extracted_values(world):
+    """Each value has its id, kind, tool, path, size, age, expiry and the start of its text."""
     agent = agent_after_scan(world)
     before = file_identity(agent.path)
 
-    told = agent.answer(action="get_context", session=SESSION)
+    answer = agent.answer(action="get_context", session=SESSION)
 
-    assert told["session"] == f"main/{SESSION}"
-    assert told["state"] == "idle"
-    assert told["extracted_total"] == len(told["extracted"]) == 3
-    oldest = told["extracted"][-1]
+    assert answer["session"] == f"main/{SESSION}"
+    assert answer["state"] == "idle"
+    assert answer["extracted_total"] == len(answer["extracted"]) == 3
+    oldest = answer["extracted"][-1]
     assert oldest["age_seconds"] < 600
     assert oldest["expires_at"] > oldest["extracted_at"]
     assert {key: oldest[key] for key in ("entry_id", "kind", "tool", "path")} == {
@@ -56,12 +54,12 @@ def test_get_context_lists_what_is_extracted_and_what_is_next(world):
     assert oldest["size_bytes"] == len(json.dumps(VALUE, ensure_ascii=False).encode())
     assert oldest["preview"].startswith("the first result: naïve 😀")
     assert len(oldest["preview"]) <= 80
-    assert told["would_extract"] == []
+    assert answer["would_extract"] == []
     assert file_identity(agent.path) == before
 
 
-def test_get_context_is_given_in_pages(world):
-    """`limit` and `offset` page through the list, the newest first, and say where to go on."""
+def test_get_context_is_paged_by_limit_and_offset(world):
+    """`limit` and `offset` page through the list, newest first; the answer has the next offset."""
     agent = agent_after_scan(world)
     whole = agent.answer(action="get_context", session=SESSION)["extracted"]
 
@@ -71,39 +69,39 @@ def test_get_context_is_given_in_pages(world):
     assert first["next_offset"] == 2
     assert second["next_offset"] is None
     assert first["extracted_total"] == 3
-    assert [one["entry_id"] for one in first["extracted"] + second["extracted"]] == [
-        one["entry_id"] for one in whole
-    ]
+    assert first["extracted"] + second["extracted"] == whole
 
 
-def test_what_will_be_next_is_told(world):
-    """What the next scan would take is listed with its reason before it goes."""
+def test_get_context_lists_what_the_next_scan_extracts(world):
+    """Values that the next scan would extract are listed with the reason and the gain."""
     agent = Agent(world)
     for number in range(3):
         agent.conversation.turn(f"{number}" + "z" * 900)
     agent.write()
     world.scan(enabled=False)
 
-    told = agent.answer(action="get_context", session=SESSION)
+    answer = agent.answer(action="get_context", session=SESSION)
 
-    assert told["extracted"] == []
-    assert [one["entry_id"] for one in told["would_extract"]] == ["00000003", "00000007"]
-    assert told["would_extract_total"] == 2
-    assert "tool_result" in told["would_extract"][0]["reason"]
-    assert told["gain_bytes"] > 1500
+    assert answer["extracted"] == []
+    assert [one["entry_id"] for one in answer["would_extract"]] == ["00000003", "00000007"]
+    assert answer["would_extract_total"] == 2
+    assert "tool_result" in answer["would_extract"][0]["reason"]
+    assert answer["gain_bytes"] > 1500
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"), [(True, True), ("false", False), ("7", 7), (0, 0), ("TRUE", True)]
+    ("value", "stored"), [(True, True), ("false", False), ("7", 7), (0, 0), ("TRUE", True)]
 )
-def test_what_models_write_for_a_value_is_understood(world, given, meant):
-    """Booleans and numbers are taken as such and as words; 0 is a number and no `false`."""
+def test_set_extractable_accepts_booleans_and_numbers_as_text(world, value, stored):
+    """`value` may be a boolean or a number, or either of them as text; 0 is a number."""
     agent = agent_after_scan(world)
 
-    told = agent.answer(action="set_extractable", entry_id="0000000f", value=given, session=SESSION)
+    answer = agent.answer(
+        action="set_extractable", entry_id="0000000f", value=value, session=SESSION
+    )
 
-    assert told["extractable"] == meant
-    assert type(told["extractable"]) is type(meant)
+    assert answer["extractable"] == stored
+    assert type(answer["extractable"]) is type(stored)
 
 
 @pytest.mark.parametrize(
@@ -127,8 +125,8 @@ def test_what_models_write_for_a_value_is_understood(world, given, meant):
         ({"action": "set_extractable", "entry": "00000003", "value": 2**53 + 1}, "too many"),
     ],
 )
-def test_wrong_arguments_are_told_and_change_nothing(world, arguments, words):
-    """What is wrong is named, as an error of the tool; session and store stay as they are."""
+def test_invalid_arguments_are_an_error_and_change_nothing(world, arguments, words):
+    """The error names the argument, and the session and the requests stay unchanged."""
     agent = agent_after_scan(world, session=SESSION)
     agent.scope = Scope("main", SESSION)
     before = file_identity(agent.path)
@@ -146,52 +144,52 @@ def test_wrong_arguments_are_told_and_change_nothing(world, arguments, words):
         ({"note": "x" * 9000}, "note: String should have at most 8000 characters"),
     ],
 )
-def test_a_wrong_argument_is_told_in_one_sentence(world, arguments, words):
-    """The error names what the argument can be, and not also that it can be absent."""
+def test_invalid_argument_is_described_in_one_sentence(world, arguments, words):
+    """The error says what the argument may be, without adding that it may be absent."""
     assert Agent(world).error(action="get_context", **arguments) == words
 
 
-def test_everything_that_is_wrong_is_told_at_once(world):
-    """Two wrong arguments make one error that names both."""
-    told = Agent(world).error(action="purge", limit="many")
+def test_two_invalid_arguments_are_in_one_error(world):
+    """A call with two invalid arguments is answered by one error that names both."""
+    error = Agent(world).error(action="purge", limit="many")
 
-    assert "action" in told
-    assert "limit" in told
+    assert "action" in error
+    assert "limit" in error
 
 
 @pytest.mark.parametrize(
     "keys", [["content"], "content", "content, nothing", ["message.content.0.text"]]
 )
-def test_keys_come_as_a_list_or_with_commas(world, keys):
-    """`keys` is a list or words with commas between; a whole path or a name in it will do."""
+def test_keys_are_a_list_or_text_with_commas(world, keys):
+    """`keys` may be a list or text with commas, of whole paths or names in them."""
     agent = agent_after_scan(world)
 
-    told = agent.answer(action="show", entry="00000003", keys=keys, session=SESSION)
+    answer = agent.answer(action="show", entry="00000003", keys=keys, session=SESSION)
 
-    assert list(told["content"]) == ["message.content.0.text"]
+    assert list(answer["content"]) == ["message.content.0.text"]
 
 
-def test_another_name_of_restore_is_understood(world):
-    """The action may be called `restore_remote`, too."""
+def test_restore_remote_is_an_alias_of_restore(world):
+    """The action `restore_remote` restores the entry."""
     agent = agent_after_scan(world)
 
     assert agent.answer(action="restore_remote", entry="00000003", session=SESSION)["restored"]
 
 
-def test_arguments_given_as_nothing_are_not_given(world):
-    """Hosts that name every argument may give null for what is not meant."""
+def test_null_arguments_count_as_absent(world):
+    """An argument that is null is ignored, since some hosts pass every argument."""
     agent = agent_after_scan(world)
 
-    told = agent.answer(
+    answer = agent.answer(
         action="show", entry="00000003", entry_id=None, session=SESSION, keys=None, value=None,
         limit=None, offset=None,
     )  # fmt: skip
 
-    assert told["content"] == {"message.content.0.text": VALUE}
+    assert answer["content"] == {"message.content.0.text": VALUE}
 
 
-def test_a_bug_of_ours_is_told_without_what_it_was_about(world, monkeypatch):
-    """An exception that nobody expected becomes an error of the tool that quotes nothing."""
+def test_unexpected_exception_is_an_error_without_content(world, monkeypatch):
+    """An unexpected exception is answered with its type and place and without its text."""
     agent = agent_after_scan(world)
 
     def breaks(*_):
@@ -208,13 +206,13 @@ def test_a_bug_of_ours_is_told_without_what_it_was_about(world, monkeypatch):
 # --- pages ---------------------------------------------------------------------------------------
 
 
-def test_a_value_beyond_the_limit_comes_as_its_two_ends(world):
-    """Head and tail are given with the range of bytes left out between them."""
+def test_value_above_the_limit_is_shortened_in_the_middle(world):
+    """The head and the tail are answered with the range of bytes left out."""
     agent = agent_after_scan(world)
     data = VALUE.encode()
 
-    told = agent.answer(action="show", entry="00000003", session=SESSION, limit=101)
-    ends = told["content"]["message.content.0.text"]
+    answer = agent.answer(action="show", entry="00000003", session=SESSION, limit=101)
+    ends = answer["content"]["message.content.0.text"]
 
     start, end = ends["left_out"]
     assert ends["head"].encode() == data[:start]
@@ -224,15 +222,15 @@ def test_a_value_beyond_the_limit_comes_as_its_two_ends(world):
 
 
 @pytest.mark.parametrize("limit", [1, 7, 500, 10**6])
-def test_pages_put_together_are_the_value(world, limit):
-    """`offset` and `limit` give every byte of a value exactly once, and no half characters."""
+def test_pages_of_a_value_join_to_the_value(world, limit):
+    """Pages by `offset` and `limit` contain every byte once and split no character."""
     agent = agent_after_scan(world, text="ä😀b" * 200)
     text, offset, pages = "", 0, 0
     while offset is not None:
-        told = agent.answer(
+        answer = agent.answer(
             action="show", entry="00000003", session=SESSION, limit=limit, offset=offset
         )
-        page = told["content"]["message.content.0.text"]
+        page = answer["content"]["message.content.0.text"]
         text += page["text"]
         assert page["range"][0] == offset
         assert page["next_offset"] is None or page["next_offset"] > offset
@@ -243,48 +241,48 @@ def test_pages_put_together_are_the_value(world, limit):
     assert text == "ä😀b" * 200 or (pages == 20 and ("ä😀b" * 200).startswith(text))
 
 
-def test_a_restore_in_pages_wants_one_value(world):
-    """An offset for several values at once is refused, and nothing is asked for."""
+def test_restore_with_an_offset_needs_a_single_value(world):
+    """An offset for several values is refused, and no request is recorded."""
     agent = agent_with_two_values(world, VALUE + "more")
 
     before = file_identity(agent.path)
-    told = agent.error(action="restore", entry="00000003", session=SESSION, offset=0)
+    error = agent.error(action="restore", entry="00000003", session=SESSION, offset=0)
 
-    assert "message.details.aggregated" in told
+    assert "message.details.aggregated" in error
     assert file_identity(agent.path) == before
     assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
-def test_a_value_that_stands_twice_is_given_once(world):
-    """Of two equal values of an entry one is given, and `same_as` says where the other stands."""
+def test_equal_values_of_an_entry_are_answered_once(world):
+    """Of two equal values one is answered, and `same_as` names the path of the other."""
     agent = agent_with_two_values(world)
     first, copy = "message.content.0.text", "message.details.aggregated"
     before = append_open_call(agent, {"action": "restore", "entry": "00000003"})
 
     shown = agent.answer(action="show", entry="00000003", session=SESSION)
     paged = agent.answer(action="show", entry="00000003", session=SESSION, offset=0, limit=10)
-    told = agent.answer(action="restore", entry="00000003")
+    answer = agent.answer(action="restore", entry="00000003")
 
     assert before
-    assert shown["content"] == told["content"] == {first: VALUE}
-    assert shown["same_as"] == told["same_as"] == {copy: first}
+    assert shown["content"] == answer["content"] == {first: VALUE}
+    assert shown["same_as"] == answer["same_as"] == {copy: first}
     assert paged["content"][first]["text"] == VALUE[:10]
-    assert told["keys_restored"] == [first, copy]
-    assert list(told["sizes_bytes"]) == [first, copy]
+    assert answer["keys_restored"] == [first, copy]
+    assert list(answer["sizes_bytes"]) == [first, copy]
 
 
-def test_a_copy_that_is_asked_for_alone_is_the_value(world):
-    """Named by its key, the second of two equal values is given in full."""
+def test_equal_value_named_by_its_key_is_answered_in_full(world):
+    """If `keys` names only the second of two equal values, it is answered in full."""
     agent = agent_with_two_values(world)
 
-    told = agent.answer(action="show", entry="00000003", session=SESSION, keys="aggregated")
+    answer = agent.answer(action="show", entry="00000003", session=SESSION, keys="aggregated")
 
-    assert told["content"] == {"message.details.aggregated": VALUE}
-    assert "same_as" not in told
+    assert answer["content"] == {"message.details.aggregated": VALUE}
+    assert "same_as" not in answer
 
 
-def test_the_first_of_equal_values_is_the_one_that_the_model_had(world):
-    """Where details stand before the content in a line, the content is what is given."""
+def test_content_is_answered_before_equal_details(world):
+    """Of equal values the content is answered, even if the details precede it in the line."""
     agent = Agent(world)
     agent.conversation.user()
     agent.conversation.call()
@@ -297,14 +295,14 @@ def test_the_first_of_equal_values_is_the_one_that_the_model_had(world):
     agent.write()
     world.scan()
 
-    told = agent.answer(action="show", entry="00000003", session=SESSION)
+    answer = agent.answer(action="show", entry="00000003", session=SESSION)
 
-    assert told["content"] == {"message.content.0.text": VALUE}
-    assert told["same_as"] == {"message.details.aggregated": "message.content.0.text"}
+    assert answer["content"] == {"message.content.0.text": VALUE}
+    assert answer["same_as"] == {"message.details.aggregated": "message.content.0.text"}
 
 
-def test_half_a_character_survives_the_way(world):
-    """A lone surrogate, which truncated output contains, arrives as what it is."""
+def test_lone_surrogate_is_answered_unchanged(world):
+    """A lone surrogate, as in truncated tool output, arrives unchanged."""
     agent = Agent(world)
     value = "cut in two \ud83d" + "x" * 900
     agent.conversation.turn("PLACE")
@@ -316,6 +314,6 @@ def test_half_a_character_survives_the_way(world):
     os.utime(agent.path, (time.time() - 3600,) * 2)
     world.scan()
 
-    told = agent.answer(action="show", entry="00000003", session=SESSION)
+    answer = agent.answer(action="show", entry="00000003", session=SESSION)
 
-    assert told["content"] == {"message.content.0.text": value}
+    assert answer["content"] == {"message.content.0.text": value}

@@ -1,4 +1,4 @@
-"""Archived turns, as the tool of an agent gives them."""
+"""Archived turns in the tool's answers."""
 
 import json
 
@@ -11,52 +11,54 @@ from building.world import Clock
 
 @pytest.fixture
 def agent(world):
-    """Give an agent whose first two of four turns are archived."""
+    """Return an agent with four turns, of which the first two are archived."""
     world.clock = Clock()
-    one = Agent(world)
-    one.ends = [
-        add_long_turn(one.conversation, answer=f"Number {number} is done.") for number in range(4)
+    agent = Agent(world)
+    agent.ends = [
+        add_long_turn(agent.conversation, answer=f"Number {number} is done.") for number in range(4)
     ]
-    one.write()
+    agent.write()
     report = world.scan(archive={"enabled": True})
     assert len(report.sessions[0].plan.archives) == 2
-    return one
+    return agent
 
 
-def test_show_gives_the_turn_and_the_list_of_its_calls(agent):
-    """An archive's id leads to all of its turn, as the agent wrote it, and to its calls."""
+def test_show_of_an_archive_returns_the_turn_and_its_calls(agent):
+    """The id of an archive leads to the original lines of its turn and an index of the calls."""
     prompt, closing = agent.ends[0]
 
-    told = agent.answer(action="show", entry=closing, session=SESSION)
+    answer = agent.answer(action="show", entry=closing, session=SESSION)
 
-    lines = [json.loads(line) for line in told["content"]["turn"].splitlines()]
+    lines = [json.loads(line) for line in answer["content"]["turn"].splitlines()]
     assert lines == agent.conversation.lines[1:13]
     assert (lines[0]["id"], lines[-1]["id"]) == (prompt, closing)
-    assert [one.split(" [")[0] for one in told["index"]] == [f"{n}. exec" for n in range(1, 6)]
+    assert [line.split(" [")[0] for line in answer["index"]] == [
+        f"{number}. exec" for number in range(1, 6)
+    ]
 
 
 def test_get_context_lists_archives_apart_from_values(agent):
-    """Archives come newest first, and no part of one is told as an extracted value."""
-    told = agent.answer(action="get_context", session=SESSION)
+    """Archives are listed newest first, and no part of one is listed as an extracted value."""
+    answer = agent.answer(action="get_context", session=SESSION)
 
-    assert [one["entry_id"] for one in told["archives"]] == [agent.ends[1][1], agent.ends[0][1]]
-    assert {one["path"] for one in told["extracted"]} == {"message.content.0.text"}
-    assert {one["kind"] for one in told["extracted"]} == {"tool_result"}
+    assert [item["entry_id"] for item in answer["archives"]] == [agent.ends[1][1], agent.ends[0][1]]
+    assert {item["path"] for item in answer["extracted"]} == {"message.content.0.text"}
+    assert {item["kind"] for item in answer["extracted"]} == {"tool_result"}
 
 
-def test_search_finds_what_was_cut_out_and_what_stands(agent):
-    """A text is found in held values and in the session, whatever its case."""
-    held = agent.answer(action="search", text="X" * 50, session=SESSION)["hits"]
-    here = agent.answer(action="search", text="NUMBER 3 IS", session=SESSION)["hits"]
+def test_search_finds_extracted_values_and_the_session_text(agent):
+    """A text is found in extracted values and in the session, in upper and lower case."""
+    extracted = agent.answer(action="search", text="X" * 50, session=SESSION)["hits"]
+    present = agent.answer(action="search", text="NUMBER 3 IS", session=SESSION)["hits"]
 
-    assert {one["held"] for one in held} == {True, False}
-    assert [(one["entry_id"], one["held"], one["offset"]) for one in here] == [
+    assert {hit["held"] for hit in extracted} == {True, False}
+    assert [(hit["entry_id"], hit["held"], hit["offset"]) for hit in present] == [
         (agent.ends[3][1], False, 0)
     ]
 
 
-def test_a_done_turn_is_archived_into_its_note_once_it_is_idle(world, agent):
-    """What an agent says of a finished task is the outcome of its turn, small and new as it is."""
+def test_done_archives_the_turn_with_its_note(world, agent):
+    """After `done` the next scan archives the turn, although small, with the note as outcome."""
     call = {"action": "done", "note": "the small thing is done"}
     agent.conversation.user("a small thing")
     agent.conversation.call(call="small")
@@ -64,9 +66,9 @@ def test_a_done_turn_is_archived_into_its_note_once_it_is_idle(world, agent):
     agent.conversation.call("brainsurgeon__purge_control", call, call="done")
     agent.append(since=len(agent.conversation.lines) - 4)
 
-    told = agent.answer(**call, session=SESSION)
-    assert told["noted"] is True
-    agent.conversation.result(json.dumps(told), "brainsurgeon__purge_control", call="done")
+    answer = agent.answer(**call, session=SESSION)
+    assert answer["noted"] is True
+    agent.conversation.result(json.dumps(answer), "brainsurgeon__purge_control", call="done")
     closing = agent.conversation.assistant("There you are.")
     agent.append(since=len(agent.conversation.lines) - 2)
     world.scan()
@@ -78,6 +80,6 @@ def test_a_done_turn_is_archived_into_its_note_once_it_is_idle(world, agent):
 @pytest.mark.parametrize(
     ("arguments", "words"), [({"action": "done"}, "note:"), ({"action": "search"}, "text:")]
 )
-def test_a_call_without_its_words_is_refused(agent, arguments, words):
-    """`done` wants a note, and `search` a text."""
+def test_done_without_a_note_and_search_without_a_text_fail(agent, arguments, words):
+    """The error names the argument that is missing."""
     assert agent.error(**arguments, session=SESSION).startswith(words)

@@ -1,4 +1,4 @@
-"""Restoring inside a turn of Claude Code: by the tool and by the shell, redacted after the turn."""
+"""Restore calls of Claude Code by the tool and the shell, and their redaction after the turn."""
 
 import json
 import os
@@ -32,8 +32,8 @@ TOOL = "mcp__brainsurgeon__purge_control"
 VALUE = "0 " + "naïve 😀 " * 300
 
 
-class Talk(ClaudeConversation):
-    """A session in a file, of which the older results are extracted, whose agent asks for one."""
+class PrunedSession(ClaudeConversation):
+    """A session file whose first result is extracted, and the restore call of its agent."""
 
     def __init__(self, world, session=SESSION):
         super().__init__(session)
@@ -56,16 +56,16 @@ class Talk(ClaudeConversation):
         self.written += fresh
         os.utime(self.path, (time.time() - age,) * 2)
 
-    def ask(self, tool, given):
-        """Open a turn in which the agent makes a call; nobody has answered it yet."""
+    def open_call(self, tool, arguments):
+        """Open a turn with a call that has no result yet, and return the call's uuid."""
         since = len(self.lines)
         self.user("what did the first one say?")
-        call = self.call("toolu_asked", tool, given)
+        call = self.call("toolu_asked", tool, arguments)
         self.append(*self.lines[since:])
         return call
 
-    def answer(self, content, shown):
-        """Write the answer down and end the turn, an hour ago."""
+    def close_call(self, content, shown):
+        """Append the result of the call and end the turn, an hour ago; return the uuid."""
         since = len(self.lines)
         result = self.result(content, "toolu_asked", shown)
         self.assistant()
@@ -85,97 +85,97 @@ def call(world, scope=None, **arguments):
     return block.text
 
 
-def check_redacted(talk, asked, result):
-    """Check that the value is back, and that call and answer are short and paired."""
-    said = read_entries(talk.path)
-    answer = said[result]["message"]["content"][0]
-    block = said[asked]["message"]["content"][0]
+def check_redacted(talk, call_uuid, result):
+    """Check that the value is restored and the call and its answer redacted; return the call."""
+    entries = read_entries(talk.path)
+    answer = entries[result]["message"]["content"][0]
+    block = entries[call_uuid]["message"]["content"][0]
 
     assert talk.content(talk.old) == VALUE
-    assert said[talk.old]["toolUseResult"]["stdout"] == VALUE
-    assert list(said[talk.old])[-1] == "_restored"
+    assert entries[talk.old]["toolUseResult"]["stdout"] == VALUE
+    assert list(entries[talk.old])[-1] == "_restored"
     assert answer["content"] == f"Restored {talk.old}." or (
         answer["content"] == [{"type": "text", "text": f"Restored {talk.old}."}]
     )
     assert answer["tool_use_id"] == block["id"] == "toolu_asked"
-    assert said[asked]["_redacted"] is said[result]["_redacted"] is True
-    for one in (asked, result):
-        assert VALUE not in json.dumps(said[one], ensure_ascii=False)
+    for uuid in (call_uuid, result):
+        assert entries[uuid]["_redacted"] is True
+        assert VALUE not in json.dumps(entries[uuid], ensure_ascii=False)
     return block
 
 
 @pytest.mark.parametrize("blocks", [True, False])
-def test_a_restore_by_the_tool_is_redacted_after_the_turn(world, blocks):
-    """The call keeps its id, its name and what it asked; both copies of the answer go."""
-    talk = Talk(world)
-    given = {"action": "restore", "entry": f"[[extracted-{talk.old}]]"}
-    asked = talk.ask(TOOL, given)
-    text = call(world, **given)
-    told = json.loads(text)
+def test_restore_by_the_tool_is_redacted_after_the_turn(world, blocks):
+    """The call keeps its id, name and entry; both copies of the answer are redacted."""
+    talk = PrunedSession(world)
+    arguments = {"action": "restore", "entry": f"[[extracted-{talk.old}]]"}
+    call_uuid = talk.open_call(TOOL, arguments)
+    text = call(world, **arguments)
+    answer = json.loads(text)
 
-    assert told["pending"] is True
-    assert list(told["content"]) == ["message.content.0.content"]
-    assert told["content"]["message.content.0.content"] == VALUE
+    assert answer["pending"] is True
+    assert list(answer["content"]) == ["message.content.0.content"]
+    assert answer["content"]["message.content.0.content"] == VALUE
     content = [{"type": "text", "text": text}]
-    result = talk.answer(content if blocks else text, content)
+    result = talk.close_call(content if blocks else text, content)
     world.scan()
-    block = check_redacted(talk, asked, result)
+    block = check_redacted(talk, call_uuid, result)
     assert block["name"] == TOOL
     assert block["input"] == {"action": "restore", "entry": talk.old}
     world.restore_all(pristine=True)
     assert talk.path.read_bytes() == talk.written
 
 
-def test_a_restore_by_the_shell_is_redacted_after_the_turn(world):
-    """The command stays as it was, and what it printed goes in both places."""
-    talk = Talk(world)
+def test_restore_by_the_shell_is_redacted_after_the_turn(world):
+    """The command stays, and its output is redacted in both places."""
+    talk = PrunedSession(world)
     command = {"command": f"brainsurgeon restore {talk.old} --json"}
-    asked = talk.ask("Bash", command)
+    call_uuid = talk.open_call("Bash", command)
     answer = world.restore(talk.old)
     text = json.dumps(sessions.restored_json(answer, content=True), ensure_ascii=False)
     note_answer(world.store, answer, text)
     shown = {"stdout": text + "\n", "stderr": "", "interrupted": False, "isImage": False}
-    result = talk.answer(text, shown)
+    result = talk.close_call(text, shown)
     world.scan()
 
-    block = check_redacted(talk, asked, result)
+    block = check_redacted(talk, call_uuid, result)
     assert block["input"] == command
     assert read_entries(talk.path)[result]["toolUseResult"]["stdout"] == f"Restored {talk.old}.\n"
     world.restore_all(pristine=True)
     assert talk.path.read_bytes() == talk.written
 
 
-def test_an_answer_saved_to_a_file_is_redacted_where_it_is_shown(world):
-    """Claude Code leaves a note with the beginning; the screen has more of it."""
-    talk = Talk(world)
-    given = {"action": "restore", "entry": talk.old}
-    asked = talk.ask(TOOL, given)
-    text = call(world, **given)
+def test_answer_saved_to_a_file_is_redacted(world):
+    """If Claude Code saved a long answer to a file, its preview and its copy are redacted."""
+    talk = PrunedSession(world)
+    arguments = {"action": "restore", "entry": talk.old}
+    call_uuid = talk.open_call(TOOL, arguments)
+    text = call(world, **arguments)
     note = ("<persisted-output>\nOutput too large (69.6KB). Full output saved to: /t/x.json\n\n"
             f"Preview (first 2KB):\n[\n  {{\n    {json.dumps({'text': text})[1:2000]}\n...\n"
             "</persisted-output>")  # fmt: skip
-    result = talk.answer(note, [{"type": "text", "text": text}])
+    result = talk.close_call(note, [{"type": "text", "text": text}])
     world.scan()
 
-    said = read_entries(talk.path)[result]
-    assert said["toolUseResult"] == [{"type": "text", "text": f"Restored {talk.old}."}]
-    assert VALUE[:40] not in json.dumps(said, ensure_ascii=False)
-    assert read_entries(talk.path)[asked]["_redacted"] is True
+    entry = read_entries(talk.path)[result]
+    assert entry["toolUseResult"] == [{"type": "text", "text": f"Restored {talk.old}."}]
+    assert VALUE[:40] not in json.dumps(entry, ensure_ascii=False)
+    assert read_entries(talk.path)[call_uuid]["_redacted"] is True
     assert talk.content(talk.old) == VALUE
     world.restore_all(pristine=True)
     assert talk.path.read_bytes() == talk.written
 
 
-def test_a_call_not_written_down_yet_is_known_by_its_process(world, monkeypatch):
-    """Claude Code writes a call down a moment after it was made; its record says who calls."""
-    talk = Talk(world)
+def test_unwritten_call_is_attributed_by_the_process_record(world, monkeypatch):
+    """Before the call is in a file, the record of the process names the calling session."""
+    talk = PrunedSession(world)
     copy = fork_claude_session(talk.path, OTHER)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world.home))
     world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")
     before = talk.path.read_bytes()
 
-    told = json.loads(call(world, action="restore", entry=talk.old))
-    assert OTHER in told["session"]
+    answer = json.loads(call(world, action="restore", entry=talk.old))
+    assert OTHER in answer["session"]
     assert world.restore(talk.old).session.endswith(OTHER)  # and so it is from its shell
     world.record(os.getpid(), session=OTHER, cwd="/w", status="idle")
     world.scan(named=True, only={str(copy)})
@@ -185,17 +185,17 @@ def test_a_call_not_written_down_yet_is_known_by_its_process(world, monkeypatch)
     assert talk.path.read_bytes() == before
 
 
-def test_a_call_that_is_written_down_late_is_waited_for(world, monkeypatch):
-    """Claude Code collects its lines: the fork that calls is meant, not the session it is of."""
-    talk = Talk(world)
+def test_server_waits_for_a_call_to_be_written(world, monkeypatch):
+    """Claude Code writes lines late: the call in a fork is attributed to the fork."""
+    talk = PrunedSession(world)
     before = talk.path.read_bytes()
     copy = fork_claude_session(talk.path, OTHER)
     os.utime(copy)
-    given = {"action": "restore", "entry": talk.old}
+    arguments = {"action": "restore", "entry": talk.old}
     late = ClaudeConversation(OTHER)
     late.last = json.loads(copy.read_bytes().splitlines()[-1])["uuid"]
     late.user("what did the first one say?")
-    late.call("toolu_asked", TOOL, given)
+    late.call("toolu_asked", TOOL, arguments)
 
     sleep = time.sleep
 
@@ -205,63 +205,64 @@ def test_a_call_that_is_written_down_late_is_waited_for(world, monkeypatch):
             file.write(late.bytes())
 
     monkeypatch.setattr(scope.time, "sleep", write)
-    told = json.loads(call(world, **given))
+    answer = json.loads(call(world, **arguments))
 
-    assert told["session"].endswith(OTHER)
+    assert answer["session"].endswith(OTHER)
     assert talk.path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    "given", [{"action": "show"}, {"action": "restore"}, {"action": "set_extractable", "value": 9}]
+    "arguments",
+    [{"action": "show"}, {"action": "restore"}, {"action": "set_extractable", "value": 9}],
 )
-def test_a_sub_agent_gets_what_its_session_holds(world, given):
-    """Where an entry stands in its parent and a fork of that, its parent is meant, and named."""
-    talk = Talk(world)
+def test_sub_agent_means_the_entry_of_its_parent(world, arguments):
+    """If an entry is in the parent of a sub-agent and in a fork, the parent's is meant."""
+    talk = PrunedSession(world)
     fork_claude_session(talk.path, OTHER)
     world.scan()
-    given = {**given, "entry": talk.old}
+    arguments = {**arguments, "entry": talk.old}
     side = ClaudeConversation(side=True)
     side.user("what did the first one say?")
-    side.call("toolu_asked", TOOL, given)
+    side.call("toolu_asked", TOOL, arguments)
     path = world.project / SESSION / "subagents" / "agent-a1.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(side.bytes())
 
-    assert json.loads(call(world, **given))["session"].endswith(SESSION)
+    assert json.loads(call(world, **arguments))["session"].endswith(SESSION)
 
 
-def test_a_shell_of_a_new_session_means_the_one_that_holds_it(world, monkeypatch):
-    """Its own lines only name the entry: the one session that holds it is meant."""
-    talk, anew = Talk(world), ClaudeConversation(OTHER)
-    anew.user("what did the first one say?")
-    anew.call(given={"command": f"brainsurgeon restore {talk.old}"})
-    world.put(f"{OTHER}.jsonl", anew.bytes(), age=1)
+def test_shell_of_a_new_session_restores_in_the_older_one(world, monkeypatch):
+    """If the calling session lacks the entry, the only session with it is meant."""
+    talk, fresh = PrunedSession(world), ClaudeConversation(OTHER)
+    fresh.user("what did the first one say?")
+    fresh.call(given={"command": f"brainsurgeon restore {talk.old}"})
+    world.put(f"{OTHER}.jsonl", fresh.bytes(), age=1)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world.home))
     world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")
 
     assert world.restore(talk.old).session.endswith(SESSION)
 
 
-def test_a_new_session_gets_what_an_older_one_and_its_fork_hold(world):
-    """After `/clear` the entry stands in no file of the caller; the newest copy is meant."""
-    talk, anew = Talk(world), ClaudeConversation("33333333-3333-4333-8333-333333333333")
+def test_new_session_gets_the_value_of_the_newest_copy(world):
+    """After `/clear` the entry is in no file of the caller: the newest copy is meant."""
+    talk, fresh = PrunedSession(world), ClaudeConversation("33333333-3333-4333-8333-333333333333")
     os.utime(fork_claude_session(talk.path, OTHER), (time.time() - 60,) * 2)
     os.utime(talk.path, (time.time() - 90,) * 2)
-    given = {"action": "show", "entry": talk.old}
-    anew.user("what did the first one say?")
-    anew.call("toolu_asked", TOOL, given)
-    world.put("33333333-3333-4333-8333-333333333333.jsonl", anew.bytes(), age=1)
+    arguments = {"action": "show", "entry": talk.old}
+    fresh.user("what did the first one say?")
+    fresh.call("toolu_asked", TOOL, arguments)
+    world.put("33333333-3333-4333-8333-333333333333.jsonl", fresh.bytes(), age=1)
 
-    told = json.loads(call(world, **given))
-    assert told["session"].endswith(OTHER)
-    assert VALUE in told["content"].values()
+    answer = json.loads(call(world, **arguments))
+    assert answer["session"].endswith(OTHER)
+    assert VALUE in answer["content"].values()
 
 
-def test_a_shell_of_claude_code_gets_the_restored_value(world):
-    """The session that asks may be another one, and its process never reads a file again."""
-    talk = Talk(world)
+def test_shell_of_claude_code_prints_the_restored_value(world):
+    """`brainsurgeon restore` in a session of Claude Code restores and prints the value at once."""
+    talk = PrunedSession(world)
     world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "brainsurgeon", "restore", talk.old],
         env={**os.environ, "CLAUDE_CONFIG_DIR": str(world.home),
              "BRAINSURGEON_ROOTS": json.dumps([{"path": str(world.root)}]),
@@ -269,22 +270,22 @@ def test_a_shell_of_claude_code_gets_the_restored_value(world):
         capture_output=True, check=True,
     )  # fmt: skip
 
-    assert VALUE in done.stdout.decode()
+    assert VALUE in process.stdout.decode()
     assert talk.content(talk.old) == VALUE
 
 
-def test_a_server_started_in_a_project_sees_that_project_alone(world, monkeypatch, tmp_path):
-    """`--agent .` means the project of the directory that the server is started in."""
-    talk = Talk(world)
+def test_agent_dot_limits_the_server_to_the_project(world, monkeypatch, tmp_path):
+    """`--agent .` limits the server to the project of its working directory."""
+    talk = PrunedSession(world)
     work = tmp_path / "work"
     work.mkdir()
-    project = world.root / "".join(c if c.isalnum() else "-" for c in str(work))
+    project = world.root / "".join(letter if letter.isalnum() else "-" for letter in str(work))
     copy = fork_claude_session(talk.path, OTHER, directory=project)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world.home))
     monkeypatch.chdir(work)
 
-    told = json.loads(call(world, Scope("."), action="get_context", session=OTHER))
-    assert told["session"].endswith(f"/{OTHER}")
+    answer = json.loads(call(world, Scope("."), action="get_context", session=OTHER))
+    assert answer["session"].endswith(f"/{OTHER}")
     assert copy.exists()
     with pytest.raises(AssertionError, match="Nothing is extracted"):
         call(world, Scope("."), action="get_context", session=SESSION)

@@ -1,4 +1,4 @@
-"""The action `evidence`: a session's own results, and those of its sub-agents."""
+"""The action `evidence`: tool results of the calling session and of its sub-agents."""
 
 import json
 import os
@@ -18,7 +18,7 @@ THIRD = "33333333-0000-4000-8000-000000000003"
 
 @pytest.fixture
 def agent(world):
-    """Return an agent whose pruned session started a sub-agent; there is a third session."""
+    """Return an agent with a pruned session, a sub-agent's session and an unrelated one."""
     agent = agent_after_scan(world)
     for session in (OTHER, THIRD):
         talk = Conversation(session)
@@ -35,15 +35,15 @@ def agent(world):
     return agent
 
 
-def evidence(agent, **given):
-    """Let the agent ask for evidence in an open turn; return whether it failed, and the text."""
-    call = {"action": "evidence", **given}
+def evidence(agent, **arguments):
+    """Ask for evidence in an open turn; return whether the call failed, and the text."""
+    call = {"action": "evidence", **arguments}
     append_open_call(agent, call)
     return agent.call(**call)
 
 
-def test_a_session_asks_for_its_own_evidence(agent):
-    """The values come back in full, with the index before them; nothing is named."""
+def test_evidence_of_the_calling_session_needs_no_name(agent):
+    """The results of the calling session are answered in full, after an index."""
     failed, text = evidence(agent)
 
     assert not failed
@@ -52,8 +52,8 @@ def test_a_session_asks_for_its_own_evidence(agent):
     assert text.endswith("\n--- end ---\n")
 
 
-def test_a_session_asks_for_the_evidence_of_its_sub_agent(agent):
-    """The sub-agent's session is named; the budget is kept."""
+def test_evidence_of_a_sub_agent_keeps_the_budget(agent):
+    """The named session of a sub-agent is answered within `budget` bytes."""
     failed, text = evidence(agent, session=OTHER, budget=6000)
     between = text.partition("--- evidence ---\n")[2].removesuffix("--- end ---\n")
 
@@ -62,26 +62,26 @@ def test_a_session_asks_for_the_evidence_of_its_sub_agent(agent):
     assert len(between.encode()) <= 6000
 
 
-@pytest.mark.parametrize("given", [{}, {"session": OTHER}])
-def test_no_caller_that_is_unknown_is_told_to_name_a_session(agent, given):
-    """A name would not say who calls: the error names the command instead."""
-    told = agent.error(action="evidence", **given)
+@pytest.mark.parametrize("arguments", [{}, {"session": OTHER}])
+def test_evidence_for_an_unknown_caller_is_refused(agent, arguments):
+    """The error names the command, since naming a session would not identify the caller."""
+    error = agent.error(action="evidence", **arguments)
 
-    assert "unknown which session makes this call" in told
-    assert "brainsurgeon evidence SESSION" in told
-    assert "give `session`" not in told
+    assert "unknown which session makes this call" in error
+    assert "brainsurgeon evidence SESSION" in error
+    assert "give `session`" not in error
 
 
-def test_a_name_that_openclaw_masks_in_the_session_is_recognised(agent):
-    """OpenClaw writes `session` with an ellipsis: such a call is recognised, another is not."""
+def test_evidence_recognizes_a_name_shortened_by_openclaw(agent):
+    """A call whose `session` OpenClaw wrote with an ellipsis is matched by the ends of the name."""
     append_open_call(agent, {"action": "evidence", "session": f"main/{OTHER[:1]}…{OTHER[-4:]}"})
 
     assert f"seen by {OTHER}" in agent.call(action="evidence", session=f"main/{OTHER}")[1]
     assert "which session" in agent.call(action="evidence", session=f"main/{THIRD}")[1]
 
 
-def test_a_name_that_openclaw_masks_as_a_whole_is_recognised(agent):
-    """2026.9.6 writes `***` where `tool_call` has the name; the names are checked as ever."""
+def test_evidence_recognizes_a_name_masked_by_openclaw(agent):
+    """A call whose `session` OpenClaw wrote as `***` is matched; the sub-agent is still checked."""
     inner = {"action": "evidence", "session": "***"}
     append_open_call(agent, {"id": "brainsurgeon__purge_control", "args": inner})
 
@@ -89,15 +89,15 @@ def test_a_name_that_openclaw_masks_as_a_whole_is_recognised(agent):
     assert evidence(agent, session=THIRD) == (True, NOT_HERE)
 
 
-def test_no_other_session_gives_its_evidence(agent):
-    """One that this session did not start does not exist for it, though the agent is the same."""
+def test_evidence_of_an_unrelated_session_is_refused(agent):
+    """A session that the caller did not start is refused by any name, in the same agent too."""
     assert evidence(agent, session=THIRD) == (True, NOT_HERE)
     assert evidence(agent, session=f"main/{THIRD}") == (True, NOT_HERE)
     assert evidence(agent, session=str(agent.world.directory / f"{THIRD}.jsonl"))[0]
 
 
-def test_a_sub_agent_does_not_see_the_session_that_started_it(agent):
-    """The right goes one way only."""
+def test_evidence_of_the_parent_session_is_refused(agent):
+    """A sub-agent gets evidence of its own session and not of the one that started it."""
     child = Agent(agent.world, session=OTHER)
     child.conversation.lines = [json.loads(line) for line in child.path.read_bytes().splitlines()]
 
@@ -105,8 +105,8 @@ def test_a_sub_agent_does_not_see_the_session_that_started_it(agent):
     assert not evidence(child)[0]
 
 
-def test_a_session_of_claude_code_sees_its_sub_agents(tmp_path):
-    """They lie in a directory of its own name; those of another session stay unseen."""
+def test_evidence_of_claude_code_sub_agents(tmp_path):
+    """Sub-agents in the session's directory are answered; those of another session are not."""
     world = ClaudeWorld(tmp_path)
     talks = {None: ClaudeConversation()}
     for session, name in ((CLAUDE, "agent-1"), (THIRD, "agent-2")):
@@ -118,10 +118,12 @@ def test_a_session_of_claude_code_sees_its_sub_agents(tmp_path):
         os.utime(directory / f"{name}.jsonl", (world.clock() - LONG_AGO,) * 2)
     talks[None].turn(VALUE)
 
-    def ask(**given):
-        call = {"action": "evidence", **given}
+    def ask(**arguments):
+        call = {"action": "evidence", **arguments}
         talks[None].user()
-        talks[None].call(f"toolu_{given.get('session')}", "mcp__brainsurgeon__purge_control", call)
+        talks[None].call(
+            f"toolu_{arguments.get('session')}", "mcp__brainsurgeon__purge_control", call
+        )
         (world.project / f"{CLAUDE}.jsonl").write_bytes(talks[None].bytes())
         return answer(world.settings(), Scope(str(world.project)), call, world.clock)
 
@@ -131,8 +133,8 @@ def test_a_session_of_claude_code_sees_its_sub_agents(tmp_path):
     world.close()
 
 
-def test_a_session_in_a_database_sees_its_sub_agents(tmp_path):
-    """The node of a session says who started it."""
+def test_evidence_of_sub_agents_in_a_database(tmp_path):
+    """In a database `spawned_by` of the session node decides."""
     world = ClawWorld(tmp_path)
     scope = Scope("main", GATEWAY)
     ((key,),) = world.claw.sql(

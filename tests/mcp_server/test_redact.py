@@ -1,4 +1,4 @@
-"""From the call that asks to the value restored and the call shortened."""
+"""Restore calls of an agent: the value is restored, and the call and its answer are redacted."""
 
 import json
 import os
@@ -22,29 +22,26 @@ from building.mcp_agent import (
     file_identity,
 )
 from building.processes import program_for
-from building.world import dump, sql
+from building.world import append, dump, sql
 
 CALL = {"action": "restore", "entry": "00000003"}
 
 
-# --- the whole circle ----------------------------------------------------------------------------
-
-
-def test_the_whole_circle_of_a_restore_by_the_tool(world):
-    """Removal, asked for in a turn, restored, its call redacted, cut again, undone to the byte."""
+def test_restore_call_is_carried_out_redacted_and_reversible(world):
+    """A restore call is pending, carried out, redacted, extracted again and fully undone."""
     agent = agent_after_scan(world)
     before = append_open_call(agent, CALL)
     untouched = file_identity(agent.path)
 
     failed, text = agent.call(**CALL)
 
-    told = json.loads(text)
+    answer = json.loads(text)
     assert not failed
     assert file_identity(agent.path) == untouched
-    assert told["restored"] is told["pending"] is told["redacted"] is True
-    assert told["content"] == {"message.content.0.text": VALUE}
-    assert told["keys_restored"] == ["message.content.0.text"]
-    assert "previous_restored_at" not in told
+    assert answer["restored"] is answer["pending"] is answer["redacted"] is True
+    assert answer["content"] == {"message.content.0.text": VALUE}
+    assert answer["keys_restored"] == ["message.content.0.text"]
+    assert "previous_restored_at" not in answer
     append_answer(agent, before, text)
     world.scan()
     entries = agent.entries()
@@ -67,18 +64,18 @@ def test_the_whole_circle_of_a_restore_by_the_tool(world):
 
     world.clock = time.time
     second = append_open_call(agent, CALL)
-    told = agent.answer(**CALL)
-    assert told["previous_restored_at"] == entries["00000003"]["_restored"]
-    assert "_extractable: false" in told["suggestion"]
-    append_answer(agent, second, json.dumps(told, ensure_ascii=False))
+    answer = agent.answer(**CALL)
+    assert answer["previous_restored_at"] == entries["00000003"]["_restored"]
+    assert "_extractable: false" in answer["suggestion"]
+    append_answer(agent, second, json.dumps(answer, ensure_ascii=False))
     world.scan(keep_recent=0)
     assert agent.entries()["00000003"]["message"]["content"][0]["text"] == VALUE
     world.restore_all(pristine=True)
     assert agent.path.read_bytes() == agent.written
 
 
-def test_asking_twice_in_a_turn_is_redacted_twice(world):
-    """Both answers of a value asked for in pages are shortened, and no request stays open."""
+def test_two_restore_calls_in_a_turn_are_both_redacted(world):
+    """Both answers with pages of a value are redacted, and no request stays open."""
     agent = agent_after_scan(world)
     before = append_open_call(agent, {**CALL, "limit": 100})
     _, first = agent.call(**CALL, limit=100)
@@ -101,8 +98,8 @@ def test_asking_twice_in_a_turn_is_redacted_twice(world):
     assert world.store.requests.count_open() == 0
 
 
-def test_a_foreign_tool_of_that_name_is_untouched(world):
-    """A tool of somebody else that is called restore, with our arguments, keeps what it said."""
+def test_call_of_another_tool_named_restore_is_not_redacted(world):
+    """The call of a tool named restore with the same arguments keeps its answer."""
     agent = agent_after_scan(world)
     before = append_open_call(agent, CALL, name="restore")
     agent.conversation.result(
@@ -122,15 +119,15 @@ def test_a_foreign_tool_of_that_name_is_untouched(world):
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("after", ["after", '\u2714 "all" \\ passed 😀\n' * 90])
 @pytest.mark.parametrize("before", ["x\n", '{"event": "😀", "level": "\\u00e9\t"}\n' * 9])
-def test_an_answer_is_found_inside_a_longer_output(world, form, before, after):
-    """What a shell printed around the answer stays, as does the command; the answer goes."""
+def test_answer_inside_a_longer_output_is_redacted(world, form, before, after):
+    """Only the answer is replaced: the command and what the shell printed around it stay."""
     agent = agent_after_scan(world)
     command = {"command": "echo x; brainsurgeon restore 00000003"}
-    asked = append_open_call(agent, command, name="exec")
-    said = program_for(world)("restore", "00000003", *(["--json"] if form == "json" else []))
-    output = before + said.stdout.decode().rstrip() + "\n" + after
+    position = append_open_call(agent, command, name="exec")
+    process = program_for(world)("restore", "00000003", *(["--json"] if form == "json" else []))
+    output = before + process.stdout.decode().rstrip() + "\n" + after
     since = len(agent.conversation.lines)
-    agent.conversation.result(output, "exec", call=f"call_{asked}", ident="answer",
+    agent.conversation.result(output, "exec", call=f"call_{position}", ident="answer",
                       details={"aggregated": output + "\n", "cwd": "/w"})  # fmt: skip
     agent.conversation.assistant("so it is", ident="end")
     agent.append(since=since)
@@ -141,23 +138,23 @@ def test_an_answer_is_found_inside_a_longer_output(world, form, before, after):
 
     entries = agent.entries()
     answer = entries["answer"]["message"]
-    assert entries[f"call{asked}"]["message"]["content"][0]["arguments"] == command
-    short = before + "Restored 00000003.\n" + after
-    assert answer["content"][0]["text"] == short
-    assert answer["details"] == {"aggregated": short + "\n", "cwd": "/w"}
+    assert entries[f"call{position}"]["message"]["content"][0]["arguments"] == command
+    redacted = before + "Restored 00000003.\n" + after
+    assert answer["content"][0]["text"] == redacted
+    assert answer["details"] == {"aggregated": redacted + "\n", "cwd": "/w"}
     assert open_requests(world) == []
     world.restore_all(pristine=True)
     assert agent.path.read_bytes() == agent.written
 
 
-def test_an_answer_that_does_not_stand_whole_is_left_alone(world):
-    """Where a host shortened what a shell printed, all of it stays, and the request ends."""
+def test_truncated_answer_is_not_redacted(world):
+    """If a host truncated the output of a shell, all of it stays and the request ends."""
     agent = agent_after_scan(world)
-    asked = append_open_call(
+    position = append_open_call(
         agent, {"command": "make test; brainsurgeon restore 00000003"}, name="exec"
     )
-    said = program_for(world)("restore", "00000003").stdout.decode()
-    append_answer(agent, asked, "a report\n" + said[:-200] + "[truncated]")
+    output = program_for(world)("restore", "00000003").stdout.decode()
+    append_answer(agent, position, "a report\n" + output[:-200] + "[truncated]")
     os.utime(agent.path, (time.time() + 1,) * 2)
     world.clock = lambda: time.time() + 60
     before = agent.entries()
@@ -166,43 +163,45 @@ def test_an_answer_that_does_not_stand_whole_is_left_alone(world):
 
     entries = agent.entries()
     assert entries["00000003"]["message"]["content"][0]["text"] == VALUE
-    for ident in (f"answer{asked}", f"call{asked}"):
+    for ident in (f"answer{position}", f"call{position}"):
         assert entries[ident] == before[ident]
     assert open_requests(world) == []
 
 
-def test_several_answers_in_one_output_are_each_shortened(world):
-    """A shell that asked twice in one call keeps what it printed between and around both."""
+def test_two_answers_in_one_output_are_both_redacted(world):
+    """What a shell printed around and between two answers stays."""
     agent = agent_after_scan(world)
-    asked = append_open_call(agent, {"command": "restore both"}, name="exec")
+    position = append_open_call(agent, {"command": "restore both"}, name="exec")
     first, second = (
         program_for(world)("restore", ident).stdout.decode() for ident in ("00000003", "00000007")
     )
-    append_answer(agent, asked, f"a\n{first}\nb\n{second}\nc")
+    append_answer(agent, position, f"a\n{first}\nb\n{second}\nc")
 
     world.scan()
 
-    answer = agent.entries()[f"answer{asked}"]["message"]["content"][0]["text"]
+    answer = agent.entries()[f"answer{position}"]["message"]["content"][0]["text"]
     assert answer.split() == ["a", "Restored", "00000003.", "b", "Restored", "00000007.", "c"]
     assert open_requests(world) == []
     world.restore_all(pristine=True)
     assert agent.path.read_bytes() == agent.written
 
 
-def test_every_answer_has_an_id_of_its_own(world):
-    """In text and in JSON, pending or not, an answer carries an id that no other has."""
+def test_each_answer_has_an_id_of_its_own(world):
+    """Answers of the tool and of the command, pending or not, have different ids."""
     agent = agent_after_scan(world)
-    told = agent.answer(**CALL, session=SESSION)
+    answer = agent.answer(**CALL, session=SESSION)
     again = agent.answer(action="restore", entry="00000007", session=SESSION)
-    said = program_for(world)("restore", "0000000b", "--session", f"main/{SESSION}").stdout.decode()
+    output = program_for(world)(
+        "restore", "0000000b", "--session", f"main/{SESSION}"
+    ).stdout.decode()
 
-    ids = {told["answer_id"], again["answer_id"], *re.findall(r"answer ([0-9a-f]{16})", said)}
+    ids = {answer["answer_id"], again["answer_id"], *re.findall(r"answer ([0-9a-f]{16})", output)}
     assert len(ids) == 3
 
 
 @pytest.mark.parametrize("turn_follows", [True, False])
-def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows):
-    """A person's restore during a run is no call of the agent's: its request ends with the turn."""
+def test_redaction_that_finds_no_call_lapses(world, turn_follows):
+    """A restore by a person during a turn is no call of the agent: its redaction lapses."""
     agent = agent_after_scan(world)
     agent.conversation.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
     since = len(agent.conversation.lines)
@@ -211,7 +210,7 @@ def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows
     if not turn_follows:
         os.utime(agent.path, (time.time() - 60,) * 2)
     program_for(world, abandoned_after_seconds=120)("restore", "00000003")
-    assert [one[0] for one in open_requests(world)] == ["restore", "redact"]
+    assert [request[0] for request in open_requests(world)] == ["restore", "redact"]
     if turn_follows:
         agent.conversation.assistant("done")
         agent.append(since=since + 1)
@@ -220,11 +219,11 @@ def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows
     for later in (60, 300, 1200):
         world.clock = lambda later=later: time.time() + later
         world.scan(abandoned_after_seconds=120)
-        left = open_requests(world)
+        requests = open_requests(world)
         if turn_follows:
-            assert left == []
+            assert requests == []
 
-    assert left == []
+    assert requests == []
     [event] = world.store.events.after(0, kinds=("lapse",))
     assert event.facts == {
         "action": "redact", "entry_id": "00000003",
@@ -232,13 +231,13 @@ def test_a_redaction_that_finds_nothing_ends_with_its_reason(world, turn_follows
     }  # fmt: skip
 
 
-def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
-    """Asked by the tool before the turn stands in the file, the answer is found when it does."""
+def test_redaction_waits_for_the_turn_to_be_written(world):
+    """If the call is not in the file yet, the redaction stays pending until a scan finds it."""
     agent = agent_after_scan(world)
     _, text = agent.call(**CALL, session=SESSION)
     world.scan()
     world.scan(keep_recent=0)
-    assert [one[0] for one in open_requests(world)] == ["redact"]
+    assert [request[0] for request in open_requests(world)] == ["redact"]
     before = append_open_call(agent, CALL)
     append_answer(agent, before, text)
     os.utime(agent.path, (time.time() + 1,) * 2)
@@ -252,8 +251,8 @@ def test_a_turn_that_the_agent_has_not_written_yet_is_waited_for(world):
     assert open_requests(world) == []
 
 
-def test_an_answer_about_what_stands_already_is_redacted_too(world):
-    """Asked in a turn for what was restored long before, the call is shortened like any other."""
+def test_answer_about_a_restored_value_is_redacted(world):
+    """A restore call for a value that is already back is redacted like any other."""
     agent = agent_after_scan(world)
     agent.answer(**CALL, session=SESSION)
     world.clock = lambda: time.time() + 60
@@ -273,22 +272,24 @@ def test_an_answer_about_what_stands_already_is_redacted_too(world):
     assert open_requests(world) == []
 
 
-def test_an_answer_in_a_call_of_another_tool_leaves_that_call_alone(world):
-    """Only our own call is shortened: one with an action of its own, such as polling, stays."""
+def test_answer_in_the_result_of_another_tool_is_redacted(world):
+    """The answer in a result of another tool is redacted, and the arguments of its call stay."""
     agent = agent_after_scan(world)
-    asked = append_open_call(agent, {"action": "poll", "sessionId": "brisk-otter"}, name="process")
+    position = append_open_call(
+        agent, {"action": "poll", "sessionId": "brisk-otter"}, name="process"
+    )
     _, text = agent.call(**CALL, session=SESSION)
-    append_answer(agent, asked, "Process exited.\n" + text)
+    append_answer(agent, position, "Process exited.\n" + text)
     os.utime(agent.path, (time.time() + 1,) * 2)
     world.clock = lambda: time.time() + 60
 
     world.scan()
 
     entries = agent.entries()
-    assert entries[f"call{asked}"]["message"]["content"][0]["arguments"] == {
+    assert entries[f"call{position}"]["message"]["content"][0]["arguments"] == {
         "action": "poll", "sessionId": "brisk-otter",
     }  # fmt: skip
-    assert entries[f"answer{asked}"]["message"]["content"][0]["text"] == (
+    assert entries[f"answer{position}"]["message"]["content"][0]["text"] == (
         "Process exited.\nRestored 00000003."
     )
 
@@ -297,8 +298,8 @@ def open_requests(world):
     return sql(world, "SELECT action, answer FROM requests ORDER BY id")
 
 
-def test_a_call_that_its_provider_signed_stays(world):
-    """Arguments under a provider's signature are left as they are; the answer is shortened."""
+def test_signed_call_keeps_its_arguments(world):
+    """Arguments under a provider's signature stay; the answer is redacted."""
     agent = agent_after_scan(world)
     before = append_open_call(agent, {**CALL, "keys": "content"})
     signed = agent.path.read_bytes().replace(
@@ -340,45 +341,46 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_generic_calls_are_redacted_in_every_shape(world, shape):
-    """The whole circle in a generic session: asked in a turn, restored, both entries shortened."""
+def test_generic_calls_of_every_shape_are_redacted(world, shape):
+    """In a generic session calls and answers of each shape are redacted and restored."""
     agent, (call, result) = Agent(world), SHAPES[shape]
     first = {"type": "tool_result", "__id": "m1", "output": VALUE}
-    old = [first, *({"type": "assistant", "__id": f"a{n}", "text": "short"} for n in range(4))]
+    old = [
+        first,
+        *({"type": "assistant", "__id": f"a{number}", "text": "short"} for number in range(4)),
+    ]
     agent.path.write_bytes(b"".join(map(dump, old)))
     os.utime(agent.path, (time.time() - 3600,) * 2)
     world.scan()
     arguments = {"action": "restore", "entry": "m1", "keys": "output"}
-    said = json.dumps(call).replace('"ARGUMENTS AS TEXT"', json.dumps(json.dumps(arguments)))
-    call = json.loads(said.replace('"ARGUMENTS"', json.dumps(arguments)))
-    asked = dump({"type": "user", "__id": "u1", "content": "what?"}) + dump(call)
-    with open(agent.path, "ab") as file:
-        file.write(asked)
+    template = json.dumps(call).replace('"ARGUMENTS AS TEXT"', json.dumps(json.dumps(arguments)))
+    call = json.loads(template.replace('"ARGUMENTS"', json.dumps(arguments)))
+    prompt = {"type": "user", "__id": "u1", "content": "what?"}
+    append(agent.path, [prompt, call])
 
     _, text = agent.call(**arguments)
-    rest = dump(json.loads(json.dumps(result).replace('"TEXT"', json.dumps(text))))
-    rest += dump({"type": "assistant", "__id": "end", "text": "thanks"})
-    with open(agent.path, "ab") as file:
-        file.write(rest)
+    result = json.loads(json.dumps(result).replace('"TEXT"', json.dumps(text)))
+    end = {"type": "assistant", "__id": "end", "text": "thanks"}
+    append(agent.path, [result, end])
     os.utime(agent.path, (time.time() - 3600,) * 2)
     world.scan()
 
-    entries = {one["__id"]: one for one in map(json.loads, agent.path.read_bytes().splitlines())}
-    short = {"action": "restore", "entry": "m1"}
+    entries = {line["__id"]: line for line in map(json.loads, agent.path.read_bytes().splitlines())}
+    redacted = {"action": "restore", "entry": "m1"}
     assert entries["m1"]["output"] == VALUE
     assert "_redacted" in entries["c1"]
     assert "_redacted" in entries["r1"]
     assert "keys" not in json.dumps(entries["c1"])
     assert "Restored m1." in json.dumps(entries["r1"])
     assert VALUE[:30] not in json.dumps(entries["r1"], ensure_ascii=False)
-    plain = entries["c1"].get("arguments") or entries["c1"].get("input", short)
-    assert (json.loads(plain) if isinstance(plain, str) else plain) == short
+    plain = entries["c1"].get("arguments") or entries["c1"].get("input", redacted)
+    assert (json.loads(plain) if isinstance(plain, str) else plain) == redacted
     world.restore_all(pristine=True)
-    assert agent.path.read_bytes() == b"".join(map(dump, old)) + asked + rest
+    assert agent.path.read_bytes() == b"".join(map(dump, [*old, prompt, call, result, end]))
 
 
-def test_calls_are_kept_where_the_configuration_says_so(world):
-    """`keep_purge_control_calls` holds also when it is set after the value was asked for."""
+def test_keep_purge_control_calls_prevents_redaction(world):
+    """`keep_purge_control_calls` also applies if it was set after the call."""
     agent = agent_after_scan(world)
     before = append_open_call(agent, CALL)
     _, text = agent.call(**CALL)
@@ -393,8 +395,8 @@ def test_calls_are_kept_where_the_configuration_says_so(world):
     assert open_requests(world) == []
 
 
-def test_ids_that_begin_alike_are_not_mixed_up(world):
-    """Two answers that are the same for their first hundreds of characters keep their entries."""
+def test_long_ids_with_a_common_prefix_are_redacted_correctly(world):
+    """Two answers that begin with the same 200 characters are redacted with their own ids."""
     agent = Agent(world)
     ids = ["i" * 200 + end for end in "ab"]
     for ident in ids:
@@ -411,8 +413,8 @@ def test_ids_that_begin_alike_are_not_mixed_up(world):
     agent.conversation.lines[-1]["message"]["content"].append(
         {"type": "toolCall", "id": "second", "name": "x", "arguments": calls[1]}
     )
-    said = agent.path.read_bytes().splitlines(keepends=True)[:-1]
-    agent.path.write_bytes(b"".join(said) + dump(agent.conversation.lines[-1]))
+    lines = agent.path.read_bytes().splitlines(keepends=True)[:-1]
+    agent.path.write_bytes(b"".join(lines) + dump(agent.conversation.lines[-1]))
     texts = [agent.call(**call)[1] for call in calls]
     since = len(agent.conversation.lines)
     agent.conversation.result(texts[0], call=f"call_{before}", ident="r1")
@@ -428,8 +430,8 @@ def test_ids_that_begin_alike_are_not_mixed_up(world):
         assert entries[name]["message"]["content"][0]["text"] == f"Restored {ident}."
 
 
-def test_a_fork_sees_nothing_that_its_parent_said_later(world):
-    """A server for a fork gives the fork's placeholders, and nothing its parent cut since."""
+def test_server_of_a_fork_hides_later_values_of_its_parent(world):
+    """A server limited to a fork shows its placeholders and not what its parent added later."""
     parent = agent_after_scan(world)
     fork = Agent(world, session=OTHER)
     inherited = list(map(json.loads, parent.path.read_bytes().splitlines()))[:5]
@@ -446,37 +448,37 @@ def test_a_fork_sees_nothing_that_its_parent_said_later(world):
     assert fork.error(action="show", entry="00000007") == NOT_HERE
 
 
-def _expire_details(world):
-    with world.store.transaction():
-        world.store._connection.execute(
-            "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
-            " expired_why = 'test' WHERE path LIKE '%aggregated%'"
-        )
+def expire_details(world):
+    sql(
+        world,
+        "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
+        " expired_why = 'test' WHERE path LIKE '%aggregated%'",
+    )
 
 
-def test_of_an_entry_what_is_left_is_shown_what_is_gone_named(world):
-    """Where one value of an entry has expired, the others come, and it is listed as missed."""
+def test_show_names_the_expired_values_of_an_entry(world):
+    """If one value of an entry has expired, the others are answered and it is listed as missed."""
     agent = agent_with_two_values(world, VALUE + "more")
-    _expire_details(world)
+    expire_details(world)
 
-    told = agent.answer(action="show", entry="00000003", session=SESSION)
+    answer = agent.answer(action="show", entry="00000003", session=SESSION)
 
-    assert told["content"] == {"message.content.0.text": VALUE}
-    assert told["missed"] == ["message.details.aggregated: expired"]
+    assert answer["content"] == {"message.content.0.text": VALUE}
+    assert answer["missed"] == ["message.details.aggregated: expired"]
 
 
-def test_the_values_end_the_answer_to_a_restore(world):
-    """What could not be done stands before the values that are given: they may be very long."""
+def test_restore_answer_ends_with_the_values(world):
+    """The list of missed values precedes the values, since these may be very long."""
     agent = agent_with_two_values(world, VALUE + "more")
-    _expire_details(world)
+    expire_details(world)
 
-    told = agent.answer(action="restore", entry="00000003", session=SESSION)
+    answer = agent.answer(action="restore", entry="00000003", session=SESSION)
 
-    assert list(told)[-2:] == ["missed", "content"]
+    assert list(answer)[-2:] == ["missed", "content"]
 
 
-def test_a_pin_where_the_file_is_gone_says_so(world):
-    """A session whose file is gone cannot be written; that is told, as `show` still works."""
+def test_pin_in_a_deleted_session_is_an_error(world):
+    """The error says that the file is gone and names the action `show`, which still works."""
     agent = agent_after_scan(world)
     agent.path.unlink()
 
@@ -488,8 +490,8 @@ def test_a_pin_where_the_file_is_gone_says_so(world):
     assert agent.answer(action="show", entry="00000003", session=SESSION)
 
 
-def test_errors_speak_of_actions_and_arguments(world):
-    """What a command would be told by its words and options, an agent is told by the tool's."""
+def test_errors_name_actions_and_arguments_not_options(world):
+    """Errors name actions and arguments of the tool instead of commands and options."""
     agent = agent_after_scan(world)
     placeholder, other = b"[[extracted-00000003]]", b"something else"
     agent.path.write_bytes(agent.path.read_bytes().replace(placeholder, other))
@@ -505,19 +507,19 @@ def test_errors_speak_of_actions_and_arguments(world):
 
 
 @pytest.mark.parametrize(
-    "named", [" 00000003\n", "`[[extracted-00000003]]`", "'[[extracted-00000003]]'"]
+    "entry", [" 00000003\n", "`[[extracted-00000003]]`", "'[[extracted-00000003]]'"]
 )
-def test_an_entry_may_be_pasted_with_what_stood_around_it(world, named):
-    """Spaces, back quotes and quotes around an id or a placeholder do not matter."""
+def test_entry_may_have_quotes_or_spaces_around_it(world, entry):
+    """White space, back quotes and quotes around an id or a placeholder are ignored."""
     agent = agent_after_scan(world)
 
-    told = agent.answer(action="show", entry=named, entry_id=named, session=SESSION)
+    answer = agent.answer(action="show", entry=entry, entry_id=entry, session=SESSION)
 
-    assert told["entry_id"] == "00000003"
+    assert answer["entry_id"] == "00000003"
 
 
-def test_a_migrated_agent_still_gets_its_values(world):
-    """Where the agent moved to SQLite and its file is gone, context and values are still given."""
+def test_values_of_a_migrated_agent_are_shown(world):
+    """After an agent's move to SQLite values of its deleted session are still listed and shown."""
     agent = agent_after_scan(world)
     database = agent.path.parent.parent / "agent" / "openclaw-agent.sqlite"
     database.parent.mkdir()

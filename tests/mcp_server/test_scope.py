@@ -1,4 +1,4 @@
-"""Whose values a server gives: one agent's, one session's, and nobody else's."""
+"""Scope of the MCP server: the agent and the sessions whose values it answers with."""
 
 import anyio
 from mcp import Client
@@ -8,27 +8,21 @@ from brainsurgeon.mcp_server import server_of
 from brainsurgeon.mcp_server.answering import NOT_HERE
 from building.mcp_agent import OTHER, SESSION, Agent, agent_after_scan, append_open_call
 
-# --- whose it is ---------------------------------------------------------------------------------
 
-
-def expired(world, agent):
-    """Let retention have deleted what the agent's session held."""
-    with world.store.transaction():
-        world.store._connection.execute(
-            "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
-            " expired_why = 'test' WHERE name = '00000003'"
-        )
-
-
-def test_unknown_foreign_and_expired_are_one_answer(world):
-    """An id of nobody, of another agent and of an expired value, and unknown sessions: one text."""
-    agent = agent_after_scan(world)
+def foreign_agent(world, *texts):
+    """Return another agent whose session a scan has extracted secrets from."""
     foreign = Agent(world, "other", OTHER)
-    foreign.conversation.turn("short")
-    for number in range(8):
-        foreign.conversation.turn(f"secret of the other {number} " * 50)
+    for text in (*texts, *(f"secret of the other {number} " * 50 for number in range(8))):
+        foreign.conversation.turn(text)
     foreign.write()
     world.scan()
+    return foreign
+
+
+def test_unknown_foreign_and_expired_ids_get_the_same_error(world):
+    """Unknown ids and sessions, those of another agent and expired values cannot be told apart."""
+    agent = agent_after_scan(world)
+    foreign = foreign_agent(world, "short")
     foreign_only = "0000001f"
     assert f"[[extracted-{foreign_only}]]".encode() in foreign.path.read_bytes()
     before = foreign.path.read_bytes()
@@ -45,7 +39,11 @@ def test_unknown_foreign_and_expired_are_one_answer(world):
         agent.error(action="set_extractable", entry="ffffffff", value=False, session=SESSION),
         agent.error(action="set_extractable", entry="00000003", value=False, session=OTHER),
     }
-    expired(world, agent)
+    with world.store.transaction():
+        world.store._connection.execute(
+            "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
+            " expired_why = 'test' WHERE name = '00000003'"
+        )
     for action in ("show", "restore"):
         answers.add(agent.error(action=action, entry="00000003", session=SESSION))
 
@@ -54,43 +52,34 @@ def test_unknown_foreign_and_expired_are_one_answer(world):
     assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
-def test_two_agents_never_see_each_other(world):
-    """Servers of two agents with the same entry ids give and list their own values only."""
-    one = agent_after_scan(world, "main", SESSION, text="of the first " * 100)
-    two = agent_after_scan(world, "other", OTHER, text="of the second " * 100)
+def test_servers_of_two_agents_answer_with_their_own_values(world):
+    """Two agents with equal entry ids get and list only their own values."""
+    first = agent_after_scan(world, "main", SESSION, text="of the first " * 100)
+    second = agent_after_scan(world, "other", OTHER, text="of the second " * 100)
 
-    for agent, own, foreign in ((one, SESSION, OTHER), (two, OTHER, SESSION)):
-        told = agent.answer(action="show", entry="00000003", session=own)
-        assert ("first" in str(told)) == (agent is one)
+    for agent, own, foreign in ((first, SESSION, OTHER), (second, OTHER, SESSION)):
+        answer = agent.answer(action="show", entry="00000003", session=own)
+        assert ("first" in str(answer)) == (agent is first)
         assert own in agent.answer(action="show", entry="00000003")["session"]
         assert foreign not in str(agent.answer(action="get_context"))
         assert foreign not in str(agent.answer(action="get_context", session=own))
 
 
-def test_whatever_an_agent_asks_for_it_gets_no_value_of_another(world):
-    """In 1,540 calls of each action that returns values, by any name of entries and sessions."""
+def test_no_call_returns_a_value_of_another_agent(world):
+    """No value of another agent is in 1,540 answers by any name of entries and sessions."""
     agent = agent_after_scan(world)
-    foreign = Agent(world, "other", OTHER)
-    for number in range(8):
-        foreign.conversation.turn(f"secret of the other {number} " * 50)
-    foreign.write()
-    world.scan()
+    foreign = foreign_agent(world)
     ids = [f"{number:08x}" for number in range(3, 37, 2)]
     entries = [*ids, *(f"[[extracted-{ident}]]" for ident in ids), *(ident[:7] for ident in ids)]
     sessions = [
         None, SESSION, OTHER, OTHER[:8], f"other/{OTHER}", f"agent:other:{OTHER}",
         str(foreign.path), "other", "../other", "*",
     ]  # fmt: skip
-    asked = [
-        {"action": "evidence"},
-        *(
-            {"action": action, "entry": entry}
-            for action in ("show", "restore")
-            for entry in entries
-        ),
-        *({"action": "search", "text": entry} for entry in entries),
-    ]
-    calls = [call | ({"session": name} if name else {}) for call in asked for name in sessions]
+    actions = [{"action": "evidence"}]
+    for entry in entries:
+        actions += [{"action": action, "entry": entry} for action in ("show", "restore")]
+        actions.append({"action": "search", "text": entry})
+    calls = [call | ({"session": name} if name else {}) for call in actions for name in sessions]
     before = foreign.path.read_bytes()
 
     async def ask():
@@ -105,83 +94,85 @@ def test_whatever_an_agent_asks_for_it_gets_no_value_of_another(world):
     assert foreign.path.read_bytes() == before
 
 
-def test_one_agent_name_below_two_roots_is_never_mixed(world):
-    """Where two agents have the name, nothing is told until the directory says which."""
-    one = agent_after_scan(world, "main", SESSION, text="of the first " * 100)
+def test_agent_name_in_two_roots_needs_the_directory(world):
+    """If two roots have an agent of that name, nothing is answered until its directory is given."""
+    first = agent_after_scan(world, "main", SESSION, text="of the first " * 100)
     elsewhere = world.base / "elsewhere"
     elsewhere.mkdir()
     roots = [{"path": str(world.root)}, {"path": str(elsewhere)}]
-    two = Agent(world, session=OTHER)
-    two.path = elsewhere / "main" / "sessions" / f"{OTHER}.jsonl"
-    two.path.parent.mkdir(parents=True)
-    two.conversation.turn("of the second " * 100)
-    two.conversation.turn()
-    two.write()
+    second = Agent(world, session=OTHER)
+    second.path = elsewhere / "main" / "sessions" / f"{OTHER}.jsonl"
+    second.path.parent.mkdir(parents=True)
+    second.conversation.turn("of the second " * 100)
+    second.conversation.turn()
+    second.write()
     world.scan(roots=roots)
-    one.settings = {"roots": roots}
+    first.settings = {"roots": roots}
 
-    assert one.error(action="show", entry="00000003", session=SESSION) == NOT_HERE
-    one.scope = Scope(str(world.root / "main"))
-    assert "first" in str(one.answer(action="show", entry="00000003", session=SESSION))
-    assert one.error(action="show", entry="00000003", session=OTHER) == NOT_HERE
+    assert first.error(action="show", entry="00000003", session=SESSION) == NOT_HERE
+    first.scope = Scope(str(world.root / "main"))
+    assert "first" in str(first.answer(action="show", entry="00000003", session=SESSION))
+    assert first.error(action="show", entry="00000003", session=OTHER) == NOT_HERE
 
 
-def test_a_server_for_one_session_gives_only_that(world):
-    """With --session the same entry id means that session, and no other can be named."""
+def test_server_limited_to_a_session_answers_for_no_other(world):
+    """With `--session` an entry id means that session, and other sessions are refused."""
     agent_after_scan(world, "main", SESSION, text="of the first " * 100)
-    two = agent_after_scan(world, "main", OTHER, text="of the second " * 100)
-    two.scope = Scope("main", str(two.path))
+    second = agent_after_scan(world, "main", OTHER, text="of the second " * 100)
+    second.scope = Scope("main", str(second.path))
 
-    assert "second" in str(two.answer(action="show", entry="00000003"))
-    assert "second" in str(two.answer(action="show", entry="00000003", session=OTHER[:4]))
-    assert two.error(action="show", entry="00000003", session=SESSION) == NOT_HERE
+    assert "second" in str(second.answer(action="show", entry="00000003"))
+    assert "second" in str(second.answer(action="show", entry="00000003", session=OTHER[:4]))
+    assert second.error(action="show", entry="00000003", session=SESSION) == NOT_HERE
 
 
-def test_the_session_is_the_one_whose_open_turn_holds_the_call(world):
-    """With the same entry id in two sessions, the one that is calling is meant."""
+def test_calling_session_is_recognized_by_its_open_turn(world):
+    """If two sessions have the entry, the one whose open turn contains the call is meant."""
     agent_after_scan(world, "main", SESSION, text="of the first " * 100)
-    two = agent_after_scan(world, "main", OTHER, text="of the second " * 100)
+    second = agent_after_scan(world, "main", OTHER, text="of the second " * 100)
     call = {"action": "show", "entry": "00000003"}
 
-    assert SESSION in two.error(**call)
-    append_open_call(two, call)
+    assert SESSION in second.error(**call)
+    append_open_call(second, call)
 
-    assert "second" in str(two.answer(**call))
+    assert "second" in str(second.answer(**call))
 
 
-def test_where_no_session_can_be_told_candidates_are_listed(world):
-    """Nobody calls, or two make the same call at once: the sessions are listed, nothing is done."""
-    one = agent_after_scan(world, "main", SESSION)
-    two = agent_after_scan(world, "main", OTHER)
+def test_equal_open_calls_of_two_sessions_are_ambiguous(world):
+    """If two sessions make the same call at once, both are listed and nothing is requested."""
+    first = agent_after_scan(world, "main", SESSION)
+    second = agent_after_scan(world, "main", OTHER)
     call = {"action": "restore", "entry": "00000003"}
-    for agent in (one, two):
+    for agent in (first, second):
         append_open_call(agent, call)
 
-    words = one.error(**call)
+    words = first.error(**call)
 
     assert f"main/{SESSION}" in words
     assert f"main/{OTHER}" in words
     assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
-def test_an_entry_of_one_session_needs_no_name_of_it(world):
-    """Without an open turn the one session that holds the entry is meant, of whatever action."""
-    one = agent_after_scan(world, "main", SESSION)
-    two = Agent(world, "main", OTHER)
-    two.conversation.user(ident="only-here")
-    two.conversation.turn("short")
-    two.write()
+def test_entry_of_a_single_session_needs_no_session_name(world):
+    """Without an open turn the only session with the entry is meant, by every action."""
+    first = agent_after_scan(world, "main", SESSION)
+    second = Agent(world, "main", OTHER)
+    second.conversation.user(ident="only-here")
+    second.conversation.turn("short")
+    second.write()
     world.scan()
 
-    assert SESSION in one.answer(action="show", entry="00000003")["session"]
-    assert OTHER in one.answer(action="set_extractable", entry="only-here", value=False)["session"]
-    assert one.answer(action="restore", entry="[[extracted-00000003]]")["restored"]
-    assert one.error(action="show", entry="ffffffff") == NOT_HERE
-    assert one.error(action="set_extractable", entry="ffffffff", value=False) == NOT_HERE
+    assert SESSION in first.answer(action="show", entry="00000003")["session"]
+    assert (
+        OTHER in first.answer(action="set_extractable", entry="only-here", value=False)["session"]
+    )
+    assert first.answer(action="restore", entry="[[extracted-00000003]]")["restored"]
+    assert first.error(action="show", entry="ffffffff") == NOT_HERE
+    assert first.error(action="set_extractable", entry="ffffffff", value=False) == NOT_HERE
 
 
-def test_the_only_session_is_looked_at_without_being_named(world):
-    """`get_context` and `search` take the only one there is; `done` closes no turn on a guess."""
+def test_only_session_is_the_default_of_reading_actions(world):
+    """`get_context` and `search` use the only session; `done` needs its name."""
     agent = agent_after_scan(world)
 
     assert agent.answer(action="get_context")["session"] == f"main/{SESSION}"
@@ -191,26 +182,26 @@ def test_the_only_session_is_looked_at_without_being_named(world):
     assert OTHER in agent.error(action="get_context")
 
 
-def test_a_session_without_the_entry_means_the_one_that_has_it(world):
-    """A session that was begun anew gives and names that of its agent, and of no other agent."""
+def test_new_session_gets_values_of_its_agents_older_one(world):
+    """A calling session without the entry gets it from another session of its agent."""
     agent_after_scan(world)
     agent_after_scan(world, "other", text="of the other " * 100)
-    anew = Agent(world, "main", OTHER)
-    anew.scope = Scope()
-    anew.conversation.user(ident="a-question")
-    anew.conversation.assistant(ident="an-answer")
-    anew.write()
+    fresh = Agent(world, "main", OTHER)
+    fresh.scope = Scope()
+    fresh.conversation.user(ident="a-question")
+    fresh.conversation.assistant(ident="an-answer")
+    fresh.write()
     for action in ("show", "restore"):
         call = {"action": action, "entry": "[[extracted-00000003]]"}
-        append_open_call(anew, call)
-        told = anew.answer(**call)
+        append_open_call(fresh, call)
+        answer = fresh.answer(**call)
 
-        assert told["session"] == f"main/{SESSION}"
-        assert "the first result" in str(told)
+        assert answer["session"] == f"main/{SESSION}"
+        assert "the first result" in str(answer)
 
 
-def test_only_those_that_hold_the_entry_are_candidates(world):
-    """Where several sessions hold the entry these are listed, and no other."""
+def test_ambiguous_entry_lists_the_sessions_that_have_it(world):
+    """Sessions without the entry are not listed."""
     for session in (SESSION, OTHER):
         agent = agent_after_scan(world, "main", session)
     third = Agent(world, "main", "33333333-0000-4000-8000-000000000003")
