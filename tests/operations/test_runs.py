@@ -1,37 +1,37 @@
-"""What each command leaves as its run."""
+"""The runs that commands record."""
 
 from building.world import pin, sql
 
 
-def listed(world):
-    return [(one.command, one.facts) for one in world.store.runs.newest(None)]
+def recorded_runs(world):
+    return [(run.command, run.facts) for run in world.store.runs.newest(None)]
 
 
-def test_what_a_scan_cuts_names_its_run(world, pruned):
-    """Every extraction names the run that made it, and the run says what it did."""
-    [(command, facts)] = listed(world)
+def test_scan_records_a_run_with_its_counts(world, pruned):
+    """The run has the counts of the scan, and each extraction names it."""
+    [(command, facts)] = recorded_runs(world)
 
     assert command == "scan"
     assert facts == {"sessions": 1, "extracted": 1, "chars": 2000, "tokens": 653}
     assert sql(world, "SELECT DISTINCT run_id FROM extractions") == [(1,)]
 
 
-def test_a_scan_that_changes_nothing_is_no_run(world, pruned):
-    """A second scan of an unchanged tree leaves neither a run nor an event."""
-    before = listed(world), world.store.events.after(0)
+def test_scan_without_changes_records_no_run(world, pruned):
+    """A second scan of an unchanged tree, and a dry run, record neither a run nor an event."""
+    before = recorded_runs(world), world.store.events.after(0)
     world.scan()
     world.scan(dry_run=True)
 
-    assert (listed(world), world.store.events.after(0)) == before
+    assert (recorded_runs(world), world.store.events.after(0)) == before
 
 
-def test_a_restore_and_a_pin_are_runs(world, pruned, clock):
-    """Fields name the run that set them, and a restore says what it restored."""
+def test_restore_and_pin_record_runs(world, pruned, clock):
+    """Both are recorded with their counts, and each field names the run that set it."""
     world.restore(pruned)
     clock.now += 1
     pin(world, pruned, False)
 
-    assert listed(world)[1:] == [
+    assert recorded_runs(world)[1:] == [
         ("restore", {"sessions": 1, "restored": 1, "fields": 1}),
         ("pin", {"sessions": 1, "fields": 1}),
     ]  # fmt: skip
@@ -40,10 +40,10 @@ def test_a_restore_and_a_pin_are_runs(world, pruned, clock):
     ]  # fmt: skip
 
 
-def test_everything_that_is_put_back_at_once_is_one_run(world, pruned, conversation):
-    """`restore --all` is one run, however many sessions it goes through."""
+def test_restore_all_records_one_run(world, pruned, conversation):
+    """`restore --all` is one run for all sessions."""
     world.put("t.jsonl", conversation.bytes().replace(b"000000000001", b"000000000002"))
     world.scan()
     world.restore_all(pristine=True)
 
-    assert listed(world)[-1] == ("restore", {"sessions": 2, "restored": 2})
+    assert recorded_runs(world)[-1] == ("restore", {"sessions": 2, "restored": 2})

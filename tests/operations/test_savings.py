@@ -1,4 +1,4 @@
-"""What extracting has saved so far, by the calls that sessions recorded afterwards."""
+"""Savings so far, by the calls that sessions recorded after an extraction."""
 
 import pytest
 
@@ -11,15 +11,15 @@ from building.cached_conversation import CachedConversation
 from building.world import append, set_mtime
 
 
-def so_far(world):
-    """Give tokens not sent, input tokens not paid, and dollars."""
+def total_savings(world):
+    """Return the tokens not sent, the input tokens not paid for, and the dollars."""
     total = world.store.savings.total()
     return total.tokens_sent, total.tokens_paid, total.dollars
 
 
 @pytest.fixture
 def talk(world, clock):
-    """Give a session with an old result of 3,300 tokens, and a cache that is cold."""
+    """Write a session with an old result of 3,300 tokens and an expired cache."""
     talk = CachedConversation(clock.now - 3600)
     talk.turn("x" * 10_000)
     talk.turn("short")
@@ -27,7 +27,8 @@ def talk(world, clock):
     return talk
 
 
-def call(world, path, talk, clock, read, tokens):
+def append_call(world, path, talk, clock, read, tokens):
+    """Append a call with its cached and other input tokens a minute later."""
     before = len(talk.lines)
     clock.now += 60
     talk.at = clock.now
@@ -41,24 +42,24 @@ def call(world, path, talk, clock, read, tokens):
     clock.now += 60
 
 
-def test_each_call_after_a_run_saves_what_was_extracted(world, clock, path, talk):
-    """Nothing before a call; then the tokens at the price at which each call had them."""
+def test_each_call_after_a_scan_saves_the_extracted_tokens(world, clock, path, talk):
+    """Each later call saves the tokens at the price of its cache; without a call none are saved."""
     world.scan()
-    assert so_far(world) == (0, 0, None)
+    assert total_savings(world) == (0, 0, None)
     off = world.store.savings.of(1).off
     assert off == pytest.approx(3_290, abs=30)
 
-    call(world, path, talk, clock, 0, 10_000)  # cold: they would have been written
+    append_call(world, path, talk, clock, 0, 10_000)  # cold: they would have been written
     world.scan()
-    assert so_far(world) == (off, round(1.25 * off), None)
-    call(world, path, talk, clock, 10_000, 10_100)  # warm: they would have been read
+    assert total_savings(world) == (off, round(1.25 * off), None)
+    append_call(world, path, talk, clock, 10_000, 10_100)  # warm: they would have been read
     world.scan()
-    assert so_far(world)[:2] == (2 * off, round(1.35 * off))
+    assert total_savings(world)[:2] == (2 * off, round(1.35 * off))
     world.scan()
-    assert so_far(world)[0] == 2 * off
+    assert total_savings(world)[0] == 2 * off
 
 
-def test_savings_count_however_many_sessions_a_run_reads(world, clock, talk, monkeypatch):
+def test_savings_of_a_scan_whose_records_exceed_its_memory(world, clock, talk, monkeypatch):
     """A session that waits for others is rewritten before its records are stored."""
     monkeypatch.setattr(scan_memory, "_MOST", 1)
     world.scan()
@@ -66,71 +67,72 @@ def test_savings_count_however_many_sessions_a_run_reads(world, clock, talk, mon
     assert world.store.savings.of(1).off == pytest.approx(3_290, abs=30)
 
 
-def test_a_cache_that_was_broken_is_taken_off(world, clock, path, talk):
-    """The first call after a run in a warm session writes again what it would have read."""
-    call(world, path, talk, clock, 0, 13_300)
+def test_savings_subtract_a_cache_invalidated_by_a_scan(world, clock, path, talk):
+    """The call after a scan of a cached session pays again for what it would have read."""
+    append_call(world, path, talk, clock, 0, 13_300)
     world.scan(when="always")
     off = world.store.savings.of(1).off
-    call(world, path, talk, clock, 9_000, 10_100)
+    append_call(world, path, talk, clock, 9_000, 10_100)
     world.scan()
 
     # Without the run 13,300 tokens would have been read, and the rest written.
     without = 0.1 * 13_300 + 1.25 * (10_100 + off - 13_300)
-    assert so_far(world)[1] == pytest.approx(without - 0.1 * 9_000 - 1.25 * 1_100, abs=1)
-    assert so_far(world)[1] < 0
+    assert total_savings(world)[1] == pytest.approx(without - 0.1 * 9_000 - 1.25 * 1_100, abs=1)
+    assert total_savings(world)[1] < 0
 
 
-def test_a_cache_that_a_restore_broke_is_taken_off(world, clock, path, talk):
-    """As by a run: the next call writes again what it would have read."""
+def test_savings_subtract_a_cache_invalidated_by_a_restore(world, clock, path, talk):
+    """The call after a restore pays again for what it would have read from the cache."""
     world.scan()
-    call(world, path, talk, clock, 0, 10_000)
+    append_call(world, path, talk, clock, 0, 10_000)
     world.scan()
-    off, saved = world.store.savings.of(1).off, so_far(world)[1]
+    off, saved = world.store.savings.of(1).off, total_savings(world)[1]
     world.restore_all()
-    call(world, path, talk, clock, 9_000, 13_500)
+    append_call(world, path, talk, clock, 9_000, 13_500)
     world.scan()
 
     without = 0.1 * (10_000 + off) + 1.25 * (3_500 - off)
-    assert so_far(world)[1] - saved == pytest.approx(without - 0.1 * 9_000 - 1.25 * 4_500, abs=1)
+    assert total_savings(world)[1] - saved == pytest.approx(
+        without - 0.1 * 9_000 - 1.25 * 4_500, abs=1
+    )
 
 
-def test_a_restored_value_saves_nothing_more(world, clock, path, talk):
-    """What counts is what requests carry less when they are made."""
+def test_restored_value_saves_nothing_more(world, clock, path, talk):
+    """Calls after a restore add nothing to the savings."""
     world.scan()
-    call(world, path, talk, clock, 0, 10_000)
+    append_call(world, path, talk, clock, 0, 10_000)
     world.scan()
-    saved = so_far(world)[0]
+    saved = total_savings(world)[0]
     world.restore_all()
     world.scan()
-    call(world, path, talk, clock, 10_000, 13_400)
+    append_call(world, path, talk, clock, 10_000, 13_400)
     world.scan()
 
-    assert so_far(world)[0] == saved
+    assert total_savings(world)[0] == saved
 
 
-def test_status_says_what_was_saved_and_that_it_is_an_estimate(world, clock, path, talk):
-    """With dollars where a price is known."""
+def test_status_shows_the_savings_as_an_estimate(world, clock, path, talk):
+    """After a call `status` shows the savings as an estimate, in dollars if a price is known."""
     world.scan()
     assert "\nso far" not in render.status(status(world.settings(), world.store, clock.now), 0)
     prices = {"*": {"input": 5, "cache_read": 0.5, "cache_write": 6.25, "output": 25}}
-    call(world, path, talk, clock, 0, 10_000)
+    append_call(world, path, talk, clock, 0, 10_000)
     world.scan(prices=prices)
     now = status(world.settings(), world.store, clock.now)
 
     assert now.saved_so_far.dollars == pytest.approx(1.25 * now.saved_so_far.tokens_sent * 5 / 1e6)
-    [line] = [
-        line for line in render.status(now, clock.now).splitlines() if line.startswith("so far")
-    ]
+    lines = render.status(now, clock.now).splitlines()
+    [line] = [line for line in lines if line.startswith("so far")]
     assert "an estimate" in line
     assert "$0.02" in line
 
 
-def test_a_compaction_that_was_seen_ends_no_later_savings(world, clock, path, talk):
-    """What is still extracted after it is saved by each call from then on."""
+def test_savings_continue_after_a_compaction(world, clock, path, talk):
+    """Values still extracted after a compaction are saved by each later call."""
     world.scan()
-    call(world, path, talk, clock, 0, 10_000)
+    append_call(world, path, talk, clock, 0, 10_000)
     world.scan()
-    saved = so_far(world)[0]
+    saved = total_savings(world)[0]
     talk.at = clock.now
     talk.entry(
         "compaction",
@@ -142,13 +144,13 @@ def test_a_compaction_that_was_seen_ends_no_later_savings(world, clock, path, ta
     set_mtime(path, clock.now)
     clock.now += 60
     world.scan()
-    call(world, path, talk, clock, 0, 10_000)
+    append_call(world, path, talk, clock, 0, 10_000)
     world.scan()
 
-    assert so_far(world)[0] == 2 * saved
+    assert total_savings(world)[0] == 2 * saved
 
 
-def test_dollars_have_a_sign_of_their_own():
+def test_saved_tokens_may_cost_more_dollars():
     """Tokens may be saved while the calls with a known price cost more."""
     line = saved_so_far(Bill(9_000, 0, 5_000, -0.5))
 

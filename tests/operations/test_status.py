@@ -1,42 +1,36 @@
-"""How things stand: what is not sent any more, the last runs and what failed of late."""
+"""status: tokens that are not sent any more, the last runs, and recent failures."""
 
 from brainsurgeon.model.turns import Calibration, Fullness
 from brainsurgeon.operations.status import status
-from brainsurgeon.render import runs as standing
+from brainsurgeon.render import runs as render
 from building.world import dump, sql
 
 PLACEHOLDER = len("[[extracted-00000003]]")
 
 
-def now_of(world, moment):
-    return status(world.settings(), world.store, moment)
-
-
-def test_the_tokens_saved_are_those_recorded_with_each_value(
-    world, conversation, pruned, path, clock
-):
-    """By the rate that was known of the session then, else by the usual one; runs add up to it."""
+def test_status_sums_the_tokens_recorded_with_each_value(world, conversation, pruned, path, clock):
+    """Tokens are counted at the rate of the session known at extraction, else at the default."""
     chars = 2000 - PLACEHOLDER
-    assert now_of(world, clock()).tokens_saved == round(0.33 * chars)
+    assert status(world.settings(), world.store, clock()).tokens_saved == round(0.33 * chars)
     ((ident,),) = sql(world, "SELECT id FROM sessions")
-    line = Calibration(0.5, 0.0, 9, "session", 0.0)
+    calibration = Calibration(0.5, 0.0, 9, "session", 0.0)
     with world.store.transaction():
-        world.store.calibrations.remember(ident, Fullness(1, 2, 0.5, line))
-    assert now_of(world, clock()).tokens_saved == round(0.33 * chars)
-    known = len(conversation.lines)
+        world.store.calibrations.remember(ident, Fullness(1, 2, 0.5, calibration))
+    assert status(world.settings(), world.store, clock()).tokens_saved == round(0.33 * chars)
+    count = len(conversation.lines)
     conversation.turn("go on")
-    world.put("s.jsonl", path.read_bytes() + b"".join(map(dump, conversation.lines[known:])))
+    world.put("s.jsonl", path.read_bytes() + b"".join(map(dump, conversation.lines[count:])))
     world.scan()
 
-    now = now_of(world, clock())
-    first, second = (one.facts["tokens"] for one in world.store.runs.newest(None))
+    now = status(world.settings(), world.store, clock())
+    first, second = (run.facts["tokens"] for run in world.store.runs.newest(None))
     assert (first, second) == (round(0.33 * chars), round(0.5 * chars))
     assert now.tokens_saved == first + second
-    assert "about 1,600 are not sent any more" in standing.status(now, clock())
+    assert "about 1,600 are not sent any more" in render.status(now, clock())
 
 
-def test_what_no_request_carried_saves_no_tokens(world, conversation, clock):
-    """A value for the screen and a branch that was left free bytes, and nothing of a request."""
+def test_values_outside_requests_save_no_tokens(world, conversation, clock):
+    """Values for display only and values of an abandoned branch save no tokens."""
     first = conversation.user()
     conversation.call()
     conversation.result("short", details={"diff": "d" * 3000})
@@ -48,21 +42,21 @@ def test_what_no_request_carried_saves_no_tokens(world, conversation, clock):
     world.put("s.jsonl", conversation.bytes())
 
     assert world.scan(keep_recent=0).values_extracted == 2
-    assert now_of(world, clock()).tokens_saved == 0
+    assert status(world.settings(), world.store, clock()).tokens_saved == 0
 
 
-def test_the_last_passes_and_failures_are_shown(world, pruned, clock):
-    """Three of each at most, the newest last; a failure of a week ago is told by `events`."""
+def test_status_lists_the_last_three_runs_and_failures(world, pruned, clock):
+    """At most three of each are shown, newest last, and no failure older than a week."""
     with world.store.transaction():
         for number in range(5):
             facts = {"session": f"main/{number}", "reason": "torn"}
             world.store.events.add(clock(), "failure", None, facts, None)
-    now = now_of(world, clock())
-    told = standing.status(now, clock())
+    now = status(world.settings(), world.store, clock())
+    text = render.status(now, clock())
 
-    assert [one.facts["session"] for one in now.failures] == ["main/2", "main/3", "main/4"]
-    assert "failed     0 s ago: main/4: torn" in told
-    assert "run 1     0 s ago: scan, 1 extracted" in told
-    assert len(told.splitlines()) <= 24
+    assert [failure.facts["session"] for failure in now.failures] == ["main/2", "main/3", "main/4"]
+    assert "failed     0 s ago: main/4: torn" in text
+    assert "run 1     0 s ago: scan, 1 extracted" in text
+    assert len(text.splitlines()) <= 24
     sql(world, "UPDATE runs SET at = at + 700000")
-    assert now_of(world, clock() + 700_000).failures == ()
+    assert status(world.settings(), world.store, clock() + 700_000).failures == ()

@@ -1,4 +1,4 @@
-"""Runs over sessions that must not, or cannot, be rewritten."""
+"""Rewrites that must not, or cannot, be carried out."""
 
 import os
 
@@ -18,8 +18,8 @@ def idle_session(world, conversation, name="one.jsonl"):
     return world.put(name, conversation.bytes())
 
 
-def test_a_session_with_two_names_is_skipped(world, conversation):
-    """Hard links are never broken: the session is skipped with its reason and stays as it is."""
+def test_session_with_a_hard_link_is_skipped(world, conversation):
+    """A session with two names is skipped with the reason, since a rewrite would part them."""
     path = idle_session(world, conversation)
     os.link(path, world.base / "second-name")
     before = directory_state(path)
@@ -28,14 +28,15 @@ def test_a_session_with_two_names_is_skipped(world, conversation):
         why = session.obstacle
 
     assert "hard links" in why
-    assert [(one.outcome, one.reason) for one in report.sessions] == [("skipped", why)]
+    [outcome] = report.sessions
+    assert (outcome.outcome, outcome.reason) == ("skipped", why)
     assert directory_state(path) == before
 
 
 # To root no file is foreign; any other account proves it.
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to everybody's files")
-def test_a_file_of_another_user_is_skipped():
-    """A file that belongs to somebody else is not ours to replace."""
+def test_file_of_another_user_is_skipped():
+    """A file that another user owns has an obstacle that says so."""
     with open_session(
         SessionFile("/etc", "/etc", "passwd", "a", "/etc", "auto", None)
     ) as session:  # fmt: skip
@@ -44,8 +45,8 @@ def test_a_file_of_another_user_is_skipped():
     assert "another user" in why
 
 
-def test_what_is_no_plain_file_is_never_opened(world, conversation, other_process):
-    """A link, a pipe or a directory with a session's name is neither opened nor followed."""
+def test_links_pipes_and_directories_are_not_opened(world, conversation, other_process):
+    """A link, pipe or directory named like a session is neither opened nor followed."""
     outside = world.base / "outside.jsonl"
     conversation.turn("x" * 4000)
     outside.write_bytes(conversation.bytes())
@@ -64,10 +65,10 @@ def test_what_is_no_plain_file_is_never_opened(world, conversation, other_proces
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
-def test_what_became_no_plain_file_since_the_walk_is_left_alone(world, conversation, kind):
-    """A session swapped for something else after it was listed is refused without waiting."""
+def test_session_replaced_by_a_special_file_is_refused(world, conversation, kind):
+    """A session replaced by a link, pipe or directory after the walk is refused at once."""
     path = idle_session(world, conversation)
-    found = discovered(path)
+    file = discovered(path)
     path.rename(world.base / "moved.jsonl")
     if kind == "link":
         os.symlink(world.base / "moved.jsonl", path)
@@ -76,14 +77,14 @@ def test_what_became_no_plain_file_since_the_walk_is_left_alone(world, conversat
     else:
         path.mkdir()
 
-    with pytest.raises((RefusedError, OSError)), open_session(found):
+    with pytest.raises((RefusedError, OSError)), open_session(file):
         pass
 
 
-def test_an_opener_who_stays_for_long_costs_no_byte(
+def test_rewrite_with_both_files_open_is_finished_later(
     world, conversation, other_process, second_process, race, monkeypatch
 ):
-    """A rewrite given up with both files open is finished by a later run; every line is there."""
+    """A rewrite given up while others write to both files is finished by a later run."""
     path = idle_session(world, conversation)
     monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 0.05)
     monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.05)
@@ -109,8 +110,8 @@ def test_an_opener_who_stays_for_long_costs_no_byte(
     assert world.leftovers() == []
 
 
-def test_an_error_after_the_exchange_leaves_nothing_beside(world, conversation, monkeypatch):
-    """When the disk fails right after the exchange, the same run cleans up and says so."""
+def test_disk_error_after_the_exchange_is_cleaned_up(world, conversation, monkeypatch):
+    """If a sync fails right after the exchange, the same run fails and leaves no other file."""
     path = idle_session(world, conversation)
     fsync, failed = os.fsync, []
 
@@ -123,7 +124,7 @@ def test_an_error_after_the_exchange_leaves_nothing_beside(world, conversation, 
     monkeypatch.setattr(os, "fsync", failing)
     report = world.scan(keep_recent=0)
 
-    assert [one.outcome for one in report.sessions] == ["failed"]
+    assert [outcome.outcome for outcome in report.sessions] == ["failed"]
     assert b"[[extracted-" in path.read_bytes()
     assert world.leftovers() == []
     assert open_rewrites(world) == []

@@ -1,4 +1,4 @@
-"""Plans carried out in a database: what goes wrong is said of the one that it went wrong with."""
+"""Plans carried out in a database: which errors are reported, and what is recorded."""
 
 import json
 import sqlite3
@@ -16,25 +16,26 @@ from building.world import dump
 WORLD = ClawWorld
 
 
-def full(store):
-    """Let our store's disk be full from now on."""
+def fill_store_disk(store):
+    """Limit the store to its present size, as on a full disk."""
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
 
 
 def between_steps(monkeypatch, act):
-    """Take steps of two rows each, and do something once after the first of them."""
+    """Make steps of two rows each, and call a function once after the first step."""
     monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
-    left = [act]
-    monkeypatch.setattr("brainsurgeon.rewrite.apply.time.sleep", lambda _: left and left.pop()())
+    actions = [act]
+    sleep = "brainsurgeon.rewrite.apply.time.sleep"
+    monkeypatch.setattr(sleep, lambda _: actions and actions.pop()())
 
 
-def differing(before, now):
-    return sum(one != other for one, other in zip(before, now, strict=True))
+def count_differing(before, now):
+    return sum(old != new for old, new in zip(before, now, strict=True))
 
 
-def writers(monkeypatch):
-    """Note each agent's database that is opened for changing rows."""
+def note_writers(monkeypatch):
+    """Note each writer that opens an agent's database."""
     opened, begin = [], row_writing.RowWriter.__init__
 
     def noting(writer, *arguments):
@@ -45,43 +46,39 @@ def writers(monkeypatch):
     return opened
 
 
-class TestTroubles:
-    """An error names the database that it comes from, and what became of the rows."""
+class TestErrors:
+    """An error names the database that it is from, and what became of the rows."""
 
-    def test_our_own_store_is_blamed_for_its_own_errors(self, world):
-        """Where our store fails in the middle of a step, that is what is said, and no row changes.
-
-        The agent's database has nothing to do with it, and the whole run ends: every session
-        needs the store.
-        """
+    def test_store_error_names_the_store(self, world):
+        """If the store fails in a step, the run ends with its error and no row has changed."""
         world.scan(only=[f"{world.claw.path}/nobody"])
         world.store._connection.execute("DROP TABLE row_columns")
         before = world.claw.contents()
 
-        with pytest.raises(StoreUnusableError) as told, world.store:
+        with pytest.raises(StoreUnusableError) as error, world.store:
             world.scan()
 
-        assert str(world.base / "state" / "store.db") in str(told.value)
-        assert str(world.claw.path) not in str(told.value)
-        assert isinstance(told.value.__cause__, sqlite3.Error)
+        assert str(world.base / "state" / "store.db") in str(error.value)
+        assert str(world.claw.path) not in str(error.value)
+        assert isinstance(error.value.__cause__, sqlite3.Error)
         assert world.claw.contents() == before
         world._stores.clear()
-        again = open_store(str(world.base / "state"))
-        assert again.journal.open_rewrites() == []
-        again.close()
+        reopened = open_store(str(world.base / "state"))
+        assert reopened.journal.open_rewrites() == []
+        reopened.close()
 
-    def test_a_full_disk_of_ours_in_a_later_step_is_said_so(self, world, monkeypatch):
-        """The store is named, and that what was changed before that stays so, recorded."""
+    def test_full_disk_of_the_store_in_a_later_step(self, world, monkeypatch):
+        """The error names the store and the number of changed rows, which can be restored."""
         before = world.claw.columns(GATEWAY)
         world.scan(only=[f"{world.claw.path}/nobody"])
-        between_steps(monkeypatch, lambda: full(world.store))
+        between_steps(monkeypatch, lambda: fill_store_disk(world.store))
 
         outcome, reason = world.outcome(GATEWAY)
 
         assert outcome == "failed"
         assert str(world.base / "state" / "store.db") in reason
         assert "the disk is full" in reason
-        changed = differing(before, world.claw.columns(GATEWAY))
+        changed = count_differing(before, world.claw.columns(GATEWAY))
         assert reason.startswith(f"{changed} rows changed, then: ")
         assert changed >= 2
         monkeypatch.undo()
@@ -89,10 +86,10 @@ class TestTroubles:
         world.restore_all(pristine=True)
         assert world.claw.columns(GATEWAY) == before
 
-    def test_a_database_that_refuses_a_later_step_is_said_so(self, world, monkeypatch):
-        """The agent's database is named, and that what was changed before that stays so."""
+    def test_database_that_refuses_a_later_step(self, world, monkeypatch):
+        """The error names the agent's database and the number of rows changed before."""
         before = world.claw.columns(GATEWAY)
-        opened = writers(monkeypatch)
+        opened = note_writers(monkeypatch)
         between_steps(
             monkeypatch, lambda: opened[-1].database.execute("PRAGMA query_only = ON")
         )  # fmt: skip
@@ -111,42 +108,42 @@ class TestTroubles:
 
 
 class TestRecords:
-    """What was seen of other placeholders is written down together with what was changed."""
+    """The states of extractions are updated together with changed rows."""
 
-    def test_a_placeholder_that_stands_again_counts_as_standing(self, world):
-        """Where its agent brought a restored value's placeholder back, the records say so."""
+    def test_placeholder_written_back_by_the_agent_is_standing(self, world):
+        """If the agent writes the placeholder of a restored value back, its state is standing."""
         world.scan()
         ident = world.placeholders()[0]
-        cut = texts_by_id(world)[ident]
+        extracted = texts_by_id(world)[ident]
         world.restore(ident)
         assert states(world, ident) == {"restored"}
-        says(world, ident, cut)
-        works(world)
+        set_event_text(world, ident, extracted)
+        change_rows(world)
 
         assert states(world, ident) == {"standing"}
 
-    def test_a_placeholder_that_is_gone_counts_as_standing_no_more(self, world):
-        """Where its agent wrote something short instead, the records do not wait for it."""
+    def test_placeholder_replaced_by_the_agent_is_restored(self, world):
+        """If the agent replaces the placeholder by a short text, its state is restored."""
         world.scan()
         ident = world.placeholders()[0]
         entry = json.loads(texts_by_id(world)[ident])
         entry["message"] |= {"content": [{"type": "text", "text": "short"}], "details": {}}
         assert states(world, ident) == {"standing"}
-        says(world, ident, dump(entry).rstrip())
-        works(world)
+        set_event_text(world, ident, dump(entry).rstrip())
+        change_rows(world)
 
         assert states(world, ident) == {"restored"}
 
 
 class TestFilesystems:
-    """Where SQLite's locks were not tried, only a root that is exclusive is written."""
+    """On a filesystem where SQLite's locks are untested only an exclusive root is written."""
 
     @pytest.fixture(autouse=True)
-    def untried(self, monkeypatch):
-        """Let this machine's filesystem be one on which nothing was tried."""
+    def untested_filesystem(self, monkeypatch):
+        """Treat the filesystem as one on which locks were not tested."""
         monkeypatch.setattr(leases, "PROVEN", {})
 
-    def test_nothing_is_touched_there(self, world):
+    def test_database_on_an_untested_filesystem_is_skipped(self, world):
         """Each session is skipped with the reason."""
         before = world.claw.contents()
 
@@ -156,8 +153,8 @@ class TestFilesystems:
         assert reason.startswith(UNTRIED.partition("{")[0])
         assert world.claw.contents() == before
 
-    def test_what_was_cut_below_an_exclusive_root_comes_back(self, world):
-        """Below such a root a session is extracted, and one or all values are restored."""
+    def test_database_below_an_exclusive_root_is_scanned_and_restored(self, world):
+        """Below an exclusive root values are extracted, and one or all are restored."""
         before = world.claw.columns(GATEWAY)
         roots = [{"path": str(world.claw.root), "exclusive": True}]
         world.scan(roots=roots)
@@ -167,8 +164,8 @@ class TestFilesystems:
 
         assert not answer.pending
         assert ident not in world.placeholders()
-        told = world.restore_all(roots=roots, pristine=True)
-        assert {one.state for one in told} == {"restored"}
+        outcomes = world.restore_all(roots=roots, pristine=True)
+        assert {outcome.state for outcome in outcomes} == {"restored"}
         assert world.claw.columns(GATEWAY) == before
 
 
@@ -176,18 +173,14 @@ def texts_by_id(world):
     return {json.loads(text)["id"]: text for text in world.claw.texts(GATEWAY)}
 
 
-def records(world, ident):
-    """Give what the store says of what was extracted from an entry of the session."""
-    here = f"{world.claw.path}/{GATEWAY}"
-    row = world.store.sessions.at(here)
-    return [one for one in world.store.extractions.of_session(row.id) if one.entry_id == ident]
-
-
 def states(world, ident):
-    return {one.state for one in records(world, ident)}
+    """Return the states of the extractions from an entry of the session."""
+    row = world.store.sessions.at(f"{world.claw.path}/{GATEWAY}")
+    records = world.store.extractions.of_session(row.id)
+    return {record.state for record in records if record.entry_id == ident}
 
 
-def says(world, ident, text):
+def set_event_text(world, ident, text):
     seq = next(seq for seq, now in world.claw.events(GATEWAY) if json.loads(now)["id"] == ident)
     world.claw.sql(
         "UPDATE transcript_events SET event_json = CAST(? AS TEXT), event_utf8_bytes = ?,"
@@ -196,8 +189,8 @@ def says(world, ident, text):
     )
 
 
-def works(world):
-    """Let the agent do a turn, and cut what is in it, so that rows are changed."""
+def change_rows(world):
+    """Append a turn as the agent and extract its result, so that rows are changed."""
     call = {"type": "toolCall", "id": "c9", "name": "exec", "arguments": {}}
     messages = (
         {"role": "assistant", "content": [call], "stopReason": "toolUse"},

@@ -1,4 +1,4 @@
-"""What recovery makes of a rewrite that was stopped halfway."""
+"""Recovery of interrupted rewrites, and rewrites that stay unfinished."""
 
 import functools
 import os
@@ -6,6 +6,7 @@ import os
 import pytest
 
 from brainsurgeon.rewrite import recover
+from brainsurgeon.sessions import retire
 from brainsurgeon.sessions.reading import open_session
 from building.exchange import (
     APPEND,
@@ -19,11 +20,11 @@ from building.exchange import (
     discovered,
     replace,
 )
-from building.world import open_rewrites
+from building.world import Conversation, open_rewrites
 
 
-def test_recovery_never_takes_a_half_written_file_for_a_session(world, path):
-    """Killed while the new file was written: the half goes, and nothing of it is moved anywhere."""
+def test_recovery_deletes_an_incomplete_new_file(world, path):
+    """After a kill before the exchange the incomplete file is deleted, and the session stays."""
     begin_interrupted_rewrite(world, path)
     path.with_name(TEMPORARY).write_bytes(NEW + b"x" * 5000)
     recover.recover(world.store)
@@ -34,8 +35,8 @@ def test_recovery_never_takes_a_half_written_file_for_a_session(world, path):
 
 
 @pytest.mark.parametrize("kept_open", [False, True])
-def test_recovery_moves_over_what_came_after_the_exchange(world, path, other_process, kept_open):
-    """After a crash the old file's late bytes come over, once nobody has it open any more."""
+def test_recovery_moves_late_bytes_to_the_new_file(world, path, other_process, kept_open):
+    """Bytes appended to the old file are moved once no process has that file open."""
     entry = begin_interrupted_rewrite(world, path)
     with open_session(discovered(path)) as session:
         update = functools.partial(world.store.journal.update, entry)
@@ -45,7 +46,7 @@ def test_recovery_moves_over_what_came_after_the_exchange(world, path, other_pro
     other_process.evaluate(f"os.write(fd, {LATE!r})")
     if not kept_open:
         other_process.evaluate("os.close(fd)")
-    recover_quickly(world)
+    recover_without_waiting(world)
     first = directory_names(path), open_rewrites(world)
     other_process.kill()
     recover.recover(world.store)
@@ -56,8 +57,8 @@ def test_recovery_moves_over_what_came_after_the_exchange(world, path, other_pro
     assert open_rewrites(world) == []
 
 
-def recover_quickly(world):
-    """Recover without the wait for whoever keeps a file open."""
+def recover_without_waiting(world):
+    """Recover without waiting for processes that have a file open."""
     patience, recover._WAIT = recover._WAIT, 0.02
     try:
         recover.recover(world.store)
@@ -65,8 +66,8 @@ def recover_quickly(world):
         recover._WAIT = patience
 
 
-def test_recovery_that_fails_does_not_stop_the_run(world, conversation, path, monkeypatch):
-    """When the disk refuses to finish an interrupted rewrite, the other sessions get their turn."""
+def test_failed_recovery_does_not_stop_the_scan(world, conversation, path, monkeypatch):
+    """If a disk error prevents a recovery, the other sessions are scanned all the same."""
     path.with_name(TEMPORARY).write_bytes(NEW)
     begin_interrupted_rewrite(world, path, path.with_name(TEMPORARY))
     conversation.turn("x" * 4000)
@@ -84,3 +85,66 @@ def test_recovery_that_fails_does_not_stop_the_run(world, conversation, path, mo
     assert report.sessions_changed == 1
     assert open_rewrites(world) == [str(path)]
     assert path.read_bytes() == OLD
+
+
+def write_sessions(world, *numbers):
+    """Write sessions with one large result each."""
+    for number in numbers:
+        conversation = Conversation(f"33333333-0000-4000-8000-{number:012}")
+        conversation.turn(f"{number} " + "x" * 4000)
+        world.put(f"{number}.jsonl", conversation.bytes())
+
+
+def test_old_file_kept_open_delays_no_other_rewrite(world, monkeypatch, other_process):
+    """Of several rewrites only the one whose old file is kept open is reported as interrupted."""
+    write_sessions(world, 1, 2, 3)
+    monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.1)
+    finish = retire.retire
+
+    def retiring(place, **keywords):
+        if place.name == "2.jsonl":
+            late = os.path.join(world.directory, place.temporary)
+            other_process.evaluate(f"globals().update(fd=os.open({late!r}, os.O_WRONLY))")
+        return finish(place, **keywords)
+
+    monkeypatch.setattr(retire, "retire", retiring)
+    report = world.scan(keep_recent=0)
+    monkeypatch.setattr(retire, "retire", finish)
+    left = world.leftovers()
+    other_process.evaluate("os.close(fd)")
+    again = world.scan(keep_recent=0)
+
+    assert report.sessions_changed == 3
+    assert report.interrupted == ["2.jsonl"]
+    assert len(left) == 1
+    assert len(again.recovered) == 1
+    assert world.leftovers() == []
+
+
+def test_deletion_that_is_not_synced_stays_in_the_journal(world, monkeypatch):
+    """If the directory cannot be synced, the rewrites stay open until the next command."""
+    write_sessions(world, 1, 2)
+    assert world.store
+    fsync, deleted = os.fsync, []
+    unlink = os.unlink
+
+    def removing(name, **keywords):
+        deleted.append(name)
+        unlink(name, **keywords)
+
+    def failing(descriptor):
+        if deleted and os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(5, "Input/output error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "unlink", removing)
+    monkeypatch.setattr(os, "fsync", failing)
+    report = world.scan(keep_recent=0)
+    unfinished = open_rewrites(world)
+    monkeypatch.setattr(os, "fsync", fsync)
+    world.scan(keep_recent=0)
+
+    assert report.sessions_changed == 2
+    assert len(unfinished) == len(report.interrupted) == 2
+    assert open_rewrites(world) == []
+    assert world.leftovers() == []

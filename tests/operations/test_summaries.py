@@ -1,4 +1,4 @@
-"""A command of the operator summarises turns before they are archived."""
+"""`archive.command`: a command of the user summarizes turns before they are archived."""
 
 import json
 import sys
@@ -14,19 +14,16 @@ SUMMARY = """
 import json, pathlib, sys
 lines = [json.loads(line) for line in sys.stdin]
 with open(sys.argv[1], "a") as noted:
-    noted.write(json.dumps([one["id"] for one in lines]) + "\\n")
-size = max(len(one["message"]["content"][0]["text"]) for one in lines
-           if one["message"]["role"] == "toolResult")
+    noted.write(json.dumps([line["id"] for line in lines]) + "\\n")
+size = max(len(line["message"]["content"][0]["text"]) for line in lines
+           if line["message"]["role"] == "toolResult")
 print(f"{len(lines)} lines, {size}")
 """
 
 
 @pytest.fixture
 def archiving(world, monkeypatch):
-    """Give a session of five turns.
-
-    A run that lets a program summarise those that are archived.
-    """
+    """Return a session of five turns and a function that scans with a summarizing program."""
     talk, ends = conversation_of_turns(5)
     for line in talk.lines[2::12]:
         line["message"]["content"].insert(0, {"type": "text", "text": "so " * 600})
@@ -41,8 +38,8 @@ def archiving(world, monkeypatch):
     return path, talk, ends, scan
 
 
-def test_the_command_gets_the_turn_and_says_what_it_came_to(world, archiving):
-    """It reads the turn as JSON lines with what was extracted; what it prints stands."""
+def test_archive_command_gets_the_turn_and_prints_its_summary(world, archiving):
+    """The command reads the turn as JSON lines with extracted values; its output is the summary."""
     path, talk, ends, scan = archiving
     assert world.scan().values_extracted == 24
     assert b"[[extracted-" in path.read_bytes()
@@ -53,7 +50,7 @@ def test_the_command_gets_the_turn_and_says_what_it_came_to(world, archiving):
     (text,) = text_blocks(path.read_bytes(), ends[0][1])
     assert text == f"[archived turn]\narchive: {ends[0][1]}\n\n12 lines, 910"
     read = [json.loads(line) for line in noted.read_text().splitlines()]
-    assert [(one[0], one[-1], len(one)) for one in read] == [(*pair, 12) for pair in ends[:3]]
+    assert [(ids[0], ids[-1], len(ids)) for ids in read] == [(*pair, 12) for pair in ends[:3]]
     world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
 
@@ -68,8 +65,8 @@ def test_the_command_gets_the_turn_and_says_what_it_came_to(world, archiving):
         ("import sys; sys.stdout.buffer.write(b'\\xff')", "invalid text"),
     ],
 )  # fmt: skip
-def test_a_command_that_fails_leaves_the_summary_to_us(archiving, program, why):
-    """Whatever it does instead, the turn is archived with our own summary, and the run says so."""
+def test_failed_archive_command_is_replaced_by_the_own_summary(archiving, program, why):
+    """If the command fails, the turn gets the built-in summary and the run a warning."""
     path, _, ends, scan = archiving
     report = scan(program)
 
@@ -78,8 +75,8 @@ def test_a_command_that_fails_leaves_the_summary_to_us(archiving, program, why):
     assert json.loads(text.partition("\n\n")[2])["outcome"] == "Number 0 is done."
 
 
-def test_a_command_that_takes_too_long_is_ended(archiving):
-    """After its time it is killed with what it started, and our summary stands."""
+def test_archive_command_is_killed_after_its_timeout(archiving):
+    """After its timeout the command is killed, and the turn gets the built-in summary."""
     path, _, ends, scan = archiving
     report = scan("import subprocess; subprocess.run(['sleep', '60'])", timeout=1.0)
 
@@ -100,14 +97,14 @@ time.sleep(60)
 """
 
 
-def test_a_command_that_hangs_is_not_called_again_in_that_run(world, archiving):
-    """Turns of every session get our summary, and all that the command started ends with it."""
+def test_hung_archive_command_is_not_run_again_in_the_run(world, archiving):
+    """All other turns get the built-in summary, and no process of the command is left."""
     _, talk, _, scan = archiving
     world.put("t.jsonl", talk.bytes())
     noted = world.base / "noted"
     report = scan(HANGING, str(noted), timeout=2.0)
 
-    warnings = [text for one in report.sessions for text in one.plan.warnings]
+    warnings = [text for outcome in report.sessions for text in outcome.plan.warnings]
     assert [text.rpartition(", ")[2] for text in warnings] == [
         "its command took too long",
         *["its command hung before in this run"] * 5,
@@ -117,11 +114,12 @@ def test_a_command_that_hangs_is_not_called_again_in_that_run(world, archiving):
     assert not any(map(lives, pids))
     world.put("u.jsonl", talk.bytes())
     again = scan("import time; time.sleep(9)", timeout=1.0).sessions
-    assert [one.plan.warnings[0][-13:] for one in again if one.plan.warnings] == ["took too long"]
+    [warning] = [outcome.plan.warnings[0] for outcome in again if outcome.plan.warnings]
+    assert warning.endswith("took too long")
 
 
-def test_what_it_said_is_kept_where_the_rewrite_is_refused(world, archiving, monkeypatch):
-    """The same turn is not summarised twice."""
+def test_summary_is_reused_after_a_refused_rewrite(world, archiving, monkeypatch):
+    """If the rewrite is refused, the next scan does not run the command for the same turn again."""
     path, talk, _, scan = archiving
     noted = world.base / "noted"
     with monkeypatch.context() as patched:
@@ -136,8 +134,8 @@ def test_what_it_said_is_kept_where_the_rewrite_is_refused(world, archiving, mon
     assert len(noted.read_text().splitlines()) == 3
 
 
-def test_a_dry_run_runs_no_command(world, archiving):
-    """Nothing is run where nothing is to happen."""
+def test_dry_run_runs_no_archive_command(world, archiving):
+    """A dry run does not run the command."""
     _, _, _, scan = archiving
     noted = world.base / "noted"
     scan(SUMMARY, str(noted), dry_run=True)

@@ -1,4 +1,4 @@
-"""The store as a whole: a backup is whole or not there, and nothing that is needed is removed."""
+"""Commands for the whole store: backup, restore from a backup, and purge."""
 
 import os
 import sqlite3
@@ -25,14 +25,14 @@ STAMP = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(LATER))
 @pytest.fixture
 def target(tmp_path):
     (tmp_path / "media").mkdir()
-    return str(tmp_path / "media" / "kept.db")
+    return str(tmp_path / "media" / "backup.db")
 
 
-def second_session(world):
-    one = Conversation("22222222-0000-4000-8000-000000000002")
-    one.turn("z" * 3000)
-    one.turn("w" * 2500)
-    world.put("t.jsonl", one.bytes())
+def scan_second_session(world):
+    conversation = Conversation("22222222-0000-4000-8000-000000000002")
+    conversation.turn("z" * 3000)
+    conversation.turn("w" * 2500)
+    world.put("t.jsonl", conversation.bytes())
     assert world.scan(only=[str(world.directory / "t.jsonl")], keep_recent=0).values_extracted == 2
 
 
@@ -45,8 +45,8 @@ def replace(world, source):
 # --- backup --------------------------------------------------------------------------------------
 
 
-def test_a_backup_is_its_owners_alone_and_leaves_nothing_beside(world, pruned, target):
-    """Even without a umask a backup is 0600, and nothing else stands beside it afterwards."""
+def test_backup_has_mode_600_and_leaves_no_other_file(world, pruned, target):
+    """With any umask a backup has mode 600, and no temporary file is left."""
     before = os.umask(0)
     try:
         store_care.back_up(world.settings(), target)
@@ -54,34 +54,34 @@ def test_a_backup_is_its_owners_alone_and_leaves_nothing_beside(world, pruned, t
         os.umask(before)
 
     assert stat.S_IMODE(os.stat(target).st_mode) == 0o600
-    assert os.listdir(os.path.dirname(target)) == ["kept.db"]
+    assert os.listdir(os.path.dirname(target)) == ["backup.db"]
 
 
-def test_a_backup_writes_each_value_once(world, pruned, target):
-    """No value passes through a temporary file, which would be outside of the directory."""
+def test_backup_writes_each_value_once(world, pruned, target):
+    """Values do not pass through a temporary file, which could be on another filesystem."""
     with world.store.transaction():
         for _ in range(16):
             world.store.blobs.put(os.urandom(1 << 20))
     world.close()
-    before = written()
+    before = bytes_written()
     store_care.back_up(world.settings(), target)
 
-    assert 16 << 20 < written() - before < 24 << 20
+    assert 16 << 20 < bytes_written() - before < 24 << 20
 
 
-def written():
+def bytes_written():
     """Count the bytes that this process has written to files."""
     with open("/proc/self/io") as counts:
         return int(next(line for line in counts if line.startswith("wchar")).split()[1])
 
 
-def test_a_backup_ends_while_others_write_without_a_pause(world, pruned, target):
-    """However often others commit, a backup ends, is whole, and they go on meanwhile."""
-    done, commits = threading.Event(), []
+def test_backup_completes_during_continuous_writes(world, pruned, target):
+    """While another thread commits without a pause, a backup completes with a whole store."""
+    stop, commits = threading.Event(), []
 
     def write():
         with open_store(str(world.state)) as store:
-            while not done.is_set():
+            while not stop.is_set():
                 with store.transaction():
                     number = len(commits)
                     blob, digest, _ = store.blobs.put(b"%d" % number * 500)
@@ -107,15 +107,15 @@ def test_a_backup_ends_while_others_write_without_a_pause(world, pruned, target)
         values = store_care.back_up(world.settings(), target).values
         during = len(commits) - before
     finally:
-        done.set()
+        stop.set()
         writer.join()
 
     assert during > 0
     assert 200 < values <= len(commits)
 
 
-def test_a_file_that_is_there_is_replaced_only_on_request(world, pruned, target):
-    """A backup never takes the place of a file, unless that is asked for."""
+def test_backup_replaces_an_existing_file_only_with_force(world, pruned, target):
+    """An existing file is refused without `--force`."""
     with open(target, "w") as file:
         file.write("precious")
     with pytest.raises(UsageError, match="--force"):
@@ -125,41 +125,41 @@ def test_a_file_that_is_there_is_replaced_only_on_request(world, pruned, target)
     assert store_care.back_up(world.settings(), target, force=True).values == 1
 
 
-@pytest.mark.parametrize("wrong", ["nowhere/kept.db", ".", "state/store.db"])
-def test_a_backup_that_can_go_nowhere_is_refused(world, pruned, wrong):
-    """No directory, a directory, the store itself: refused in words, and nothing is written."""
+@pytest.mark.parametrize("wrong", ["nowhere/backup.db", ".", "state/store.db"])
+def test_backup_refuses_an_impossible_target(world, pruned, wrong):
+    """A missing directory, a directory and the store itself are refused; nothing is written."""
     before = sorted(world.base.rglob("*"))
     with pytest.raises(UsageError):
         store_care.back_up(world.settings(), str(world.base / wrong), force=True)
     assert sorted(world.base.rglob("*")) == before
 
 
-def test_without_a_store_there_is_nothing_to_copy(world, target):
-    """Where no scan has been, no backup is made, and no store either."""
+def test_backup_without_a_store_is_refused(world, target):
+    """Before the first scan neither a backup nor a store is created."""
     with pytest.raises(UsageError, match="no store yet"):
         store_care.back_up(world.settings(), target)
     assert not world.state.exists()
     assert not os.path.exists(target)
 
 
-def test_a_store_that_is_not_sound_is_not_copied(world, pruned, target):
-    """A value that is not what was stored stops a backup, so that nobody trusts it later."""
+def test_backup_of_a_damaged_store_is_refused(world, pruned, target):
+    """A value that does not match its digest prevents the backup."""
     sql(world, "UPDATE blobs SET data = zeroblob(40)")
     with pytest.raises(StoreUnusableError, match="1 of its values are damaged"):
         store_care.back_up(world.settings(), target)
     assert os.listdir(os.path.dirname(target)) == []
 
 
-def test_a_backup_needs_room_before_it_begins(world, pruned, target, monkeypatch):
-    """Where the disk has too little room the backup says how much is needed."""
+def test_backup_without_enough_disk_space_is_refused(world, pruned, target, monkeypatch):
+    """The error names the free space, and nothing is written."""
     monkeypatch.setattr("brainsurgeon.store.database.free", lambda _: 1000)
     with pytest.raises(StoreFullError, match="1,000 are left"):
         store_care.back_up(world.settings(), target)
     assert os.listdir(os.path.dirname(target)) == []
 
 
-def test_no_backup_is_made_in_the_middle_of_a_rewrite(world, pruned, target, monkeypatch):
-    """While a session is being rewritten a backup waits, and then says that it is busy."""
+def test_backup_waits_for_a_rewrite_and_reports_busy(world, pruned, target, monkeypatch):
+    """While a session is being rewritten a backup waits and then fails as busy."""
     monkeypatch.setattr("brainsurgeon.store.backup._PATIENCE", 0.1)
     with world.store.lock(1), pytest.raises(BusyError, match="rewriting"):
         store_care.back_up(world.settings(), target)
@@ -169,26 +169,26 @@ def test_no_backup_is_made_in_the_middle_of_a_rewrite(world, pruned, target, mon
 # --- restore -------------------------------------------------------------------------------------
 
 
-def test_what_was_cut_after_a_backup_is_named_and_kept(world, pruned, target):
-    """Each session with newer placeholders is named, and the old store stays beside."""
+def test_store_restore_lists_newer_placeholders(world, pruned, target):
+    """Sessions with placeholders newer than the backup are listed, and the old store is kept."""
     store_care.back_up(world.settings(), target)
-    second_session(world)
-    done = replace(world, target)
-    (newer,) = done.newer
+    scan_second_session(world)
+    result = replace(world, target)
+    (newer,) = result.newer
     assert (newer.session, newer.orphans, newer.sure) == ("main/t", 2, True)
-    assert done.kept == str(world.state / f"store.db.replaced-{STAMP}")
+    assert result.kept == str(world.state / f"store.db.replaced-{STAMP}")
     assert sorted(os.listdir(world.state)) == [
-        "daemon.lock", "locks", "store.db", os.path.basename(done.kept),
+        "daemon.lock", "locks", "store.db", os.path.basename(result.kept),
     ]  # fmt: skip
 
-    again = replace(world, done.kept)
+    again = replace(world, result.kept)
     world.restore_all()
     assert again.newer == ()
     assert (world.directory / "t.jsonl").read_bytes().count(b"z" * 3000) == 1
 
 
-def test_looking_at_a_backup_changes_nothing(world, pruned, target):
-    """Until somebody says yes the store is as it was, and nothing is left in its directory."""
+def test_store_restore_changes_nothing_before_confirmation(world, pruned, target):
+    """Checking a backup leaves the store and its directory unchanged."""
     store_care.back_up(world.settings(), target)
     world.close()
     before = (world.state / "store.db").read_bytes()
@@ -198,37 +198,38 @@ def test_looking_at_a_backup_changes_nothing(world, pruned, target):
     assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
 
 
-def cut_short(path):
+def truncate(path):
     os.truncate(path, os.stat(path).st_size - opening.PAGE)
 
 
-def of_the_future(path):
+def set_newer_version(path):
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"PRAGMA user_version = {VERSION + 1}")
 
 
-def of_the_past(path):
+def set_older_version(path):
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("PRAGMA user_version = 0")
 
 
-def another_programs(path):
+def replace_by_foreign_database(path):
     os.unlink(path)
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE precious (data)")
 
 
 @pytest.mark.parametrize(
-    "harm", [os.unlink, cut_short, of_the_future, of_the_past, another_programs]
+    "damage",
+    [os.unlink, truncate, set_newer_version, set_older_version, replace_by_foreign_database],
 )
-def test_what_is_no_sound_backup_is_not_used(world, pruned, target, harm):
-    """Missing, cut short, of another version, another program's: the store stays as it was."""
+def test_store_restore_refuses_an_unusable_backup(world, pruned, target, damage):
+    """A missing, truncated, foreign or other version's file is refused, and the store stays."""
     store_care.back_up(world.settings(), target)
-    harm(target)
+    damage(target)
     world.close()
     before = (world.state / "store.db").read_bytes()
     with (
-        pytest.raises((StoreUnusableError, UsageError), match=r"kept\.db"),
+        pytest.raises((StoreUnusableError, UsageError), match=r"backup\.db"),
         store_care.replacing_store(world.settings(), target),
     ):
         pass
@@ -236,21 +237,21 @@ def test_what_is_no_sound_backup_is_not_used(world, pruned, target, harm):
     assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
 
 
-def test_a_backup_takes_the_place_of_a_ruined_store(world, pruned, path, target):
-    """A store of which nothing can be read gives way to its backup, and stays beside."""
+def test_store_restore_replaces_an_unreadable_store(world, pruned, path, target):
+    """An unreadable store is replaced by its backup and kept beside it."""
     store_care.back_up(world.settings(), target)
     world.close()
     (world.state / "store.db").write_bytes(b"\xff" * 3000)
-    done = replace(world, target)
+    result = replace(world, target)
     world.restore_all()
 
     assert entry_text(path, pruned) == "x" * 2000
-    with open(done.kept, "rb") as kept:
-        assert kept.read() == b"\xff" * 3000
+    with open(result.kept, "rb") as old_store:
+        assert old_store.read() == b"\xff" * 3000
 
 
-def test_who_has_the_old_store_open_writes_nothing_more(world, pruned, target):
-    """A process that opened the store before it was replaced is stopped before it writes."""
+def test_process_with_the_replaced_store_open_cannot_write(world, pruned, target):
+    """A process that opened the store before its replacement fails before it writes."""
     store_care.back_up(world.settings(), target)
     with open_store(str(world.state)) as older:
         replace(world, target)
@@ -259,66 +260,66 @@ def test_who_has_the_old_store_open_writes_nothing_more(world, pruned, target):
     assert sql(world, "SELECT * FROM meta WHERE key = 'late'") == []
 
 
-def test_who_opens_the_store_while_it_is_replaced_gets_the_new_one(world, pruned, target):
-    """A process that had to wait for the old database writes into the one that came after it."""
+def test_store_opened_during_its_replacement_is_the_new_one(world, pruned, target):
+    """A process that waited for a lock on the old database writes into the new one."""
     store_care.back_up(world.settings(), target)
     world.close()
-    path, got, begun = str(world.state / "store.db"), [], threading.Event()
+    path, values, connecting = str(world.state / "store.db"), [], threading.Event()
 
-    def heard(event, arguments):
+    def audit(event, arguments):
         if event == "sqlite3.connect" and str(arguments[0]).endswith("mode=rw"):
-            begun.set()
+            connecting.set()
 
-    def late():
+    def write():
         with open_store(str(world.state)) as store, store.transaction():
             store.facts.put("late", 1)
-            got.append(store.facts.get("late"))
+            values.append(store.facts.get("late"))
 
-    waiting = threading.Thread(target=late)
-    with closing(sqlite3.connect(path, isolation_level=None)) as held:
-        held.execute("BEGIN EXCLUSIVE")
-        before = opened(path)
-        sys.addaudithook(heard)
+    waiting = threading.Thread(target=write)
+    with closing(sqlite3.connect(path, isolation_level=None)) as locked:
+        locked.execute("BEGIN EXCLUSIVE")
+        before = open_descriptors(path)
+        sys.addaudithook(audit)
         waiting.start()
-        begun.wait(60)
-        while opened(path) == before:
+        connecting.wait(60)
+        while open_descriptors(path) == before:
             time.sleep(0.001)
         os.rename(target, path)
     waiting.join()
 
-    assert got == [1]
+    assert values == [1]
     assert sql(world, "SELECT value FROM meta WHERE key = 'late'") == [("1",)]
 
 
-def opened(path):
-    """Count the descriptors of this process on a database."""
-    found = []
+def open_descriptors(path):
+    """Count the descriptors of this process on a file."""
+    count = 0
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
-            found.append(os.readlink(f"/proc/self/fd/{name}") == path)
-    return sum(found)
+            count += os.readlink(f"/proc/self/fd/{name}") == path
+    return count
 
 
 @pytest.mark.parametrize("act", [
     lambda world: replace(world, str(world.base / "none")),
     lambda world: store_care.purge(world.settings()),
 ])  # fmt: skip
-def test_beside_a_daemon_the_store_is_not_taken_away(world, pruned, act):
-    """While a daemon runs nothing is put in the place of the store, and nothing removed."""
+def test_store_restore_and_purge_refuse_beside_a_daemon(world, pruned, act):
+    """While a daemon runs, the store is neither replaced nor deleted."""
     with hold_daemon_lock(str(world.state)), pytest.raises(BusyError, match="stop it"):
         act(world)
     assert (world.state / "store.db").exists()
 
 
-def test_a_backup_never_replaces_a_file_that_appears_meanwhile(world, pruned, monkeypatch):
-    """Without force the other file stays as it is, and nothing is left beside it."""
+def test_backup_keeps_a_file_created_meanwhile(world, pruned, monkeypatch):
+    """A file created after the first check is not replaced without force."""
     refuse, target = backup._refuse_target, world.base / "backup.db"
 
-    def late(*given, **named):
-        refuse(*given, **named)
+    def refuse_then_write(*arguments, **keywords):
+        refuse(*arguments, **keywords)
         target.write_bytes(b"another")
 
-    monkeypatch.setattr(backup, "_refuse_target", late)
+    monkeypatch.setattr(backup, "_refuse_target", refuse_then_write)
     with pytest.raises(UsageError, match="is there already"):
         backup.write_copy(str(world.state), str(target))
 
@@ -329,52 +330,54 @@ def test_a_backup_never_replaces_a_file_that_appears_meanwhile(world, pruned, mo
 # --- purge ---------------------------------------------------------------------------------------
 
 
-def test_a_session_that_is_not_understood_any_more_keeps_the_store(world, pruned, path):
-    """What its agent wrote anew in a newer version may hold placeholders still."""
+def test_purge_refuses_while_a_session_is_unreadable(world, pruned, path):
+    """A session in an unknown version may contain placeholders, so the store stays."""
     path.write_bytes(path.read_bytes().replace(b'"version":3', b'"version":99'))
-    assert [one.unfinished for one in world.restore_all()] == [True]
+    assert [outcome.unfinished for outcome in world.restore_all()] == [True]
     world.close()
-    done = store_care.purge(world.settings())
+    result = store_care.purge(world.settings())
 
-    assert not done.removed
-    assert [(one.session, one.sure) for one in done.placeholders] == [("main/s", False)]
-    assert "version 99" in done.placeholders[0].note
+    assert not result.removed
+    [remaining] = result.placeholders
+    assert (remaining.session, remaining.sure) == ("main/s", False)
+    assert "version 99" in remaining.note
 
 
-def test_a_placeholder_in_an_archive_keeps_the_store(world, pruned, path):
-    """What an agent put away counts: only the store still leads on from there."""
+def test_purge_refuses_while_a_rotated_session_has_placeholders(world, pruned, path):
+    """Placeholders in a session that its agent renamed count, so the store stays."""
     world.close()
     path.rename(path.with_name("s.jsonl.deleted.2026-11-01T10-00-00.000Z"))
-    done = store_care.purge(world.settings())
+    result = store_care.purge(world.settings())
 
-    assert [(one.placeholders, one.note) for one in done.placeholders] == [
-        (1, "archived by its agent; archives are not written")
-    ]
+    [remaining] = result.placeholders
+    assert remaining.placeholders == 1
+    assert remaining.note == "archived by its agent; archives are not written"
     assert (world.state / "store.db").exists()
 
 
-def test_even_so_the_store_goes_and_what_is_not_ours_stays(world, pruned):
-    """With `--even-so` the store goes, with its older ones; a file of somebody else does not."""
+def test_purge_even_so_deletes_the_store_and_keeps_other_files(world, pruned):
+    """`--even-so` deletes the store and its older copies, and keeps other files."""
     world.close()
     (world.state / "mine.txt").write_text("mine")
     (world.state / "store.db.replaced-20260101T000000Z").write_bytes(b"older")
-    done = store_care.purge(world.settings(), even_so=True)
+    result = store_care.purge(world.settings(), even_so=True)
 
-    assert (done.removed, done.left) == (True, ("mine.txt",))
+    assert (result.removed, result.left) == (True, ("mine.txt",))
     assert os.listdir(world.state) == ["mine.txt"]
 
 
-def test_of_an_unusable_store_every_placeholder_counts(world, pruned):
-    """Where nobody can tell whose a placeholder is, it keeps the store in its place."""
+def test_purge_of_an_unusable_store_counts_every_placeholder(world, pruned):
+    """If the store cannot be read, every placeholder counts and the store stays."""
     world.close()
     (world.state / "store.db").write_bytes(b"\xff" * 3000)
-    done = store_care.purge(world.settings())
+    result = store_care.purge(world.settings())
 
-    assert (done.removed, [one.placeholders for one in done.placeholders]) == (False, [1])
+    assert not result.removed
+    assert [remaining.placeholders for remaining in result.placeholders] == [1]
 
 
-def test_the_locks_of_all_sessions_are_one_lock(world, pruned):
-    """Who holds the sessions keeps each of them from being rewritten, and lets go at the end."""
+def test_hold_sessions_locks_every_session(world, pruned):
+    """No session can be locked while all are held; afterwards each can."""
     with (
         hold_sessions(str(world.state)),
         pytest.raises(BusyError),
