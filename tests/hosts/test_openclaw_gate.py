@@ -1,4 +1,4 @@
-"""When a session in OpenClaw's database may be written: every sign, on databases that it wrote."""
+"""The gate of a session in OpenClaw's database: signs that forbid a write."""
 
 import os
 import subprocess
@@ -30,24 +30,25 @@ from building.claw import (
 QUIET = 30.0
 
 
-def ask(claw, session=GATEWAY, now=LATER, own=None, quiet=QUIET):
+def refusal(claw, session=GATEWAY, now=LATER, own=None, quiet=QUIET):
+    """Return the error with which the gate refuses a write, or None."""
     path = f"{claw.path}/{session}"
     (file,) = list_rows_at([Root(str(claw.root))], path, {path: own})
     with open_rows(file) as opened:
         try:
             refuse_if(opened.obstacle)
             opened.check_turn(None, quiet, now)
-        except (RefusedError, NotIdleError) as no:
-            return no
+        except (RefusedError, NotIdleError) as error:
+            return error
 
 
 def reason(claw, *arguments, **keys):
-    no = ask(claw, *arguments, **keys)
-    return str(no) if no else None
+    error = refusal(claw, *arguments, **keys)
+    return str(error) if error else None
 
 
-def test_an_idle_session_may_be_written(every_claw):
-    """Every known version says yes to a session whose turn is over and quiet."""
+def test_idle_session_may_be_written_in_every_version(every_claw):
+    """A session is idle if its last turn is closed and quiet."""
     assert reason(every_claw, GATEWAY) is None
     assert reason(every_claw, LOCAL) is None
 
@@ -63,8 +64,8 @@ def test_an_idle_session_may_be_written(every_claw):
         (KILLED, "the last turn is open: a tool result"),
     ],
 )
-def test_sessions_with_a_history_are_judged_by_their_tail(claw, session, expected):
-    """Compaction, reset, fork and rewind leave an idle session, a killed gateway an open one."""
+def test_sessions_with_a_history_are_judged_by_their_end(claw, session, expected):
+    """Compaction, reset, fork and rewind leave an idle session, a killed gateway an open turn."""
     assert reason(claw, session) == expected
 
 
@@ -76,7 +77,7 @@ QUEUED = (
     " SELECT 'i', session_key, session_id, 'k', 'r', 'h', '{{}}', 'g', 'queued', {}"
     " FROM session_windows WHERE session_id LIKE '%000000000001'"
 )
-# What is changed in an idle session's database, and what the gate says then.
+# A change of an idle session's database, and the reason of the gate.
 SIGNS = {
     "the window says running": (
         WINDOW.format("status = 'running'"), "marked as running by its agent"),
@@ -161,7 +162,7 @@ SIGNS = {
 
 @pytest.mark.parametrize("sign", SIGNS)
 def test_each_sign_alone_closes_the_gate(claw, sign):
-    """With everything else idle, each single sign is a no with its own reason."""
+    """In an otherwise idle database, each sign refuses a write with its own reason."""
     statement, expected = SIGNS[sign]
     claw.lease()
     claw.sql(statement)
@@ -169,17 +170,17 @@ def test_each_sign_alone_closes_the_gate(claw, sign):
     assert expected in (reason(claw) or "")
 
 
-def test_a_quiet_session_opens_by_time_alone(claw):
-    """A no because of a recent change says when it will be over."""
+def test_recent_change_gives_the_time_of_its_end(claw):
+    """The refusal says until when it holds, and holds no longer."""
     claw.sql(WINDOW.format(f"updated_at = {LATER * 1000:.0f} - 5000"))
 
-    assert ask(claw).until == pytest.approx(LATER + 25)
-    assert ask(claw, now=LATER + 25) is None
+    assert refusal(claw).until == pytest.approx(LATER + 25)
+    assert refusal(claw, now=LATER + 25) is None
 
 
-def test_what_we_wrote_ourselves_is_no_activity(claw):
-    """The time that we noted at our own last write does not make a session restless."""
-    own = int(LATER * 1000) - 5000
+def test_own_last_write_is_no_activity(claw):
+    """The recorded time of brainsurgeon's last write does not count as a change."""
+    own = int(LATER * 1000) - 5000  # milliseconds
     claw.sql(WINDOW.format(f"transcript_updated_at = {own}, transcript_observed_at = {own}"))
 
     assert reason(claw) == "changed 5 s ago; it must be unchanged for 30 s"
@@ -187,54 +188,54 @@ def test_what_we_wrote_ourselves_is_no_activity(claw):
 
 
 class TestDeadClaims:
-    """Claims and statuses that no living process stands behind."""
+    """Claims and statuses without a living process."""
 
-    def test_nobody_has_the_database_open(self, claw):
-        """Where no process has it open, a claim and a status are what a crash left."""
+    def test_claim_is_dead_if_no_process_has_the_database_open(self, claw):
+        """A crash leaves such a claim and status behind."""
         claw.sql(NODE.format("status = 'running'"))
         claw.sql(NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 'x')"))
 
         assert reason(claw) is None
 
-    def test_an_owner_that_died_is_none(self, claw):
-        """A lease of a process that is gone, or whose pid another has now, counts for nothing."""
-        gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+    def test_lease_of_an_ended_or_reused_pid_is_ignored(self, claw):
+        """A status without another owner of the database is dead."""
+        ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
                               capture_output=True, check=True)  # fmt: skip
-        claw.lease(pid=int(gone.stdout), started=1)
+        claw.lease(pid=int(ended.stdout), started=1)
         claw.lease(pid=os.getpid(), started=1)
         claw.sql(NODE.format("status = 'running'"))
 
         assert reason(claw) is None
 
-    def test_a_status_with_a_living_owner_is_never_dead(self, claw):
-        """While a process has the database open, running means running, however old."""
+    def test_running_status_counts_while_an_owner_lives(self, claw):
+        """The age of the owner's lease is irrelevant."""
         claw.lease(since=LATER - 3600)
         claw.sql(NODE.format("status = 'running'"))
 
         assert reason(claw) == "marked as running by its agent"
 
-    def test_a_claim_from_before_every_owner_is_dead(self, claw):
-        """A finished local run leaves its claim; a process that came later and stayed ends it."""
+    def test_claim_older_than_every_owner_is_dead(self, claw):
+        """A finished local run leaves its claim behind."""
         claw.lease(since=LATER - 3600)
 
         assert reason(claw, LOCAL) is None
 
-    def test_a_claim_while_an_owner_has_just_come_stands(self, claw):
+    def test_claim_counts_just_after_an_owner_opened(self, claw):
         """A process that has just opened the database may be about to begin a run."""
         claw.lease(since=LATER - 10)
 
         assert "claimed by the run" in reason(claw, LOCAL)
         assert reason(claw, LOCAL, now=LATER + 30) is None
 
-    def test_a_claim_that_an_owner_may_have_made_stands(self, claw):
-        """A claim that is younger than one of the owners may be that owner's."""
+    def test_claim_younger_than_an_owner_counts(self, claw):
+        """The claim may be the one of that owner."""
         claw.lease(since=LATER - 3600)
         claw.lease(since=WRITTEN - 3600)
 
         assert "stuck for" in reason(claw, LOCAL)
 
-    def test_a_queued_message_that_a_later_run_passed_over_is_dead(self, claw):
-        """A gateway that was killed before it wrote a message blocks the session no longer."""
+    def test_queued_message_older_than_a_finished_run_is_dead(self, claw):
+        """A gateway that was killed before it stored a message does not block the session."""
         claw.sql(QUEUED.format("ended_at - 1"))
         assert reason(claw) is None
 
@@ -246,15 +247,15 @@ class TestDeadClaims:
         ("ended_at + 1", LATER - 3600),  # no run has finished since
         ("ended_at - 1", WRITTEN - 3600),  # its gateway lives
     ], ids=["no run finished since", "its gateway lives"])  # fmt: skip
-    def test_a_queued_message_that_may_be_answered_waits(self, claw, accepted, since):
-        """Neither the newest message nor one of a living gateway counts as dead."""
+    def test_queued_message_that_may_be_answered_counts(self, claw, accepted, since):
+        """The newest message and one of a living gateway are not dead."""
         claw.lease(since=since)
         claw.sql(QUEUED.format(accepted))
 
         assert reason(claw) == "a message waits to be answered"
 
-    def test_a_killed_run_whose_process_is_gone_is_over(self, claw):
-        """A run that OpenClaw marked as killed holds its session only while its process lives."""
+    def test_killed_run_counts_only_while_its_process_lives(self, claw):
+        """OpenClaw marks the run as killed before its process has ended."""
         ended = int(LATER * 1000) - 60_000
         claw.sql("UPDATE session_windows SET status = 'killed', ended_at = ?, updated_at = ?"
                  " WHERE session_id = ?", (ended, ended, KILLED))  # fmt: skip
@@ -269,8 +270,8 @@ class TestDeadClaims:
         claw.lease(since=WRITTEN - 3600)
         assert "claimed by the run" in reason(claw, KILLED)
 
-    def test_an_owner_out_of_sight_keeps_every_claim(self, claw):
-        """A process without a lease here, as in another container, is known by its lock."""
+    def test_claim_counts_while_a_process_without_lease_is_open(self, claw):
+        """A process in another container has no lease here, but holds SQLite's lock."""
         claw.sql(NODE.format("status = 'running'"))
         assert reason(claw) is None
         holder = subprocess.Popen(
@@ -282,20 +283,20 @@ class TestDeadClaims:
         )  # fmt: skip
         with holder:
             holder.stdout.readline()
-            said = reason(claw)
+            reason_while_open = reason(claw)
             holder.stdin.close()
 
-        assert said == "marked as running by its agent"
+        assert reason_while_open == "marked as running by its agent"
 
-    def test_without_a_state_database_nothing_is_dead(self, claw):
-        """Where it cannot be known who has the database open, every claim stands."""
+    def test_claim_counts_without_a_state_database(self, claw):
+        """It is then unknown which processes have the database open."""
         claw.state.unlink()
 
         assert "claimed by the run" in reason(claw, LOCAL)
         assert reason(claw, GATEWAY) is None
 
-    def test_a_doctor_at_work_closes_everything(self, claw):
-        """A live maintenance lease keeps us out of every session of the database."""
+    def test_maintenance_refuses_every_write_until_it_ends(self, claw):
+        """A live maintenance lease is OpenClaw's doctor at work."""
         claw.sql(
             "INSERT INTO state_leases (scope, lease_key, owner, expires_at, created_at, updated_at)"
             " VALUES ('core:agent-database-maintenance', 'main', 'doctor', ?, 1, 1)",
@@ -305,8 +306,8 @@ class TestDeadClaims:
         assert reason(claw) == "OpenClaw's doctor is at work on the database"
         assert reason(claw, now=LATER + 120) is None
 
-    def test_a_session_placed_on_a_worker_is_left_alone(self, claw):
-        """A session that a worker on another machine carries on is not ours to write."""
+    def test_session_placed_on_a_worker_is_refused(self, claw):
+        """A worker on another machine runs the session."""
         claw.sql(
             "UPDATE worker_session_placements SET state = 'requested' WHERE session_id = ?",
             (GATEWAY,), state=True,
@@ -316,22 +317,22 @@ class TestDeadClaims:
 
 
 class TestFinding:
-    """Which databases there are, and where they must lie."""
+    """Databases below a root, and refused places."""
 
-    def test_the_standard_layout_is_found(self, claw):
-        """Each agent's database is found below the root, with its agent's name."""
+    def test_databases_finds_the_standard_layout(self, claw):
+        """Each agent's database is listed with its agent's name."""
         Claw(claw.base, NEWEST, agent="other")
 
-        found = list(openclaw_database.databases(str(claw.root)))
+        databases = list(openclaw_database.databases(str(claw.root)))
 
-        assert [(one.agent, one.path) for one in found] == [
+        assert [(database.agent, database.path) for database in databases] == [
             ("main", str(claw.path)),
             ("other", str(claw.root / "other" / "agent" / "openclaw-agent.sqlite")),
         ]
-        assert openclaw_database.misplaced(found[0].path) is None
+        assert openclaw_database.misplaced(databases[0].path) is None
 
-    def test_side_databases_and_links_are_none(self, claw):
-        """Side databases, links and directories without a database are passed over."""
+    def test_databases_skips_side_databases_and_links(self, claw):
+        """A link to a database file is listed with a reason, not followed."""
         directory = claw.path.parent
         for name in (
             "openclaw-agent.sqlite.reindex-lock.sqlite",
@@ -346,38 +347,37 @@ class TestFinding:
         other.mkdir(parents=True)
         (other / "openclaw-agent.sqlite").symlink_to(claw.path)
 
-        found = list(openclaw_database.databases(str(claw.root)))
+        databases = list(openclaw_database.databases(str(claw.root)))
 
-        assert [one.path for one in found] == [
+        assert [database.path for database in databases] == [
             str(claw.path), str(other / "openclaw-agent.sqlite"),
         ]  # fmt: skip
-        assert found[1].why == "not a plain file"
+        assert databases[1].why == "not a plain file"
 
-    # Others cannot make files of another user; the rest of the gate is proven for everybody.
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-    def test_only_its_owner_and_root_may_write_it(self, claw):
-        """Another user's log could not be opened by the agent: the reason says whose it is."""
+    def test_database_of_another_user_is_unwritable(self, claw):
+        """The agent could not open a log of another user; root and the owner may write."""
         path = str(claw.path)
         assert openclaw_database.unwritable(path) is None
         os.chown(path, 65534, 65534)
         claw.path.parent.chmod(0o755)
         assert openclaw_database.unwritable(path) is None
-        told = os.open(claw.base, os.O_TMPFILE | os.O_RDWR)
+        result = os.open(claw.base, os.O_TMPFILE | os.O_RDWR)
         if (child := os.fork()) == 0:
             try:
-                os.chdir(claw.path.parent)  # which the other one could not reach by its path
+                os.chdir(claw.path.parent)  # the other user could not reach it by its path
                 os.setuid(65533)
-                said = openclaw_database.unwritable(claw.path.name)
-                os.write(told, (said or "nothing").encode())
+                why = openclaw_database.unwritable(claw.path.name)
+                os.write(result, (why or "nothing").encode())
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
 
-        assert os.pread(told, 100, 0) == b"the database belongs to another user"
-        os.close(told)
+        assert os.pread(result, 100, 0) == b"the database belongs to another user"
+        os.close(result)
 
-    def test_a_root_without_databases_has_none(self, tmp_path):
-        """A root that is missing, or holds no agents, has no database."""
+    def test_root_without_databases_lists_none(self, tmp_path):
+        """This holds for a missing root, too."""
         assert list(openclaw_database.databases(str(tmp_path / "nowhere"))) == []
         assert list(openclaw_database.databases(str(tmp_path))) == []
 
@@ -390,33 +390,33 @@ class TestFinding:
             ("", False),
         ],
     )
-    def test_a_store_elsewhere_is_refused(self, claw, store, refused):
-        """A configured store is refused with its name, unless it is the standard one."""
+    def test_configured_session_store_elsewhere_is_refused(self, claw, store, refused):
+        """The reason names `session.store`; the standard place is accepted."""
         claw.configure(f"// mine\n{{session: {{store: '{store}',}},}}")
-        (found,) = openclaw_database.databases(str(claw.root))
+        (database,) = openclaw_database.databases(str(claw.root))
 
-        assert ("session.store" in (openclaw_database.misplaced(found.path) or "")) is refused
+        assert ("session.store" in (openclaw_database.misplaced(database.path) or "")) is refused
 
-    def test_a_database_registered_elsewhere_is_refused(self, claw):
-        """Where the state database names another place for the agent, this one is left alone."""
-        (found,) = openclaw_database.databases(str(claw.root))
+    def test_database_registered_elsewhere_is_refused(self, claw):
+        """The state database names another place for the agent."""
+        (database,) = openclaw_database.databases(str(claw.root))
         claw.sql("INSERT INTO agent_databases VALUES ('main', '/data/x.sqlite', 23, 1, 1)",
                  state=True)  # fmt: skip
 
-        assert "elsewhere" in openclaw_database.misplaced(found.path)
+        assert "elsewhere" in openclaw_database.misplaced(database.path)
 
-    def test_a_database_shared_by_agents_is_refused(self, claw):
-        """A database that holds the sessions of several agents is left alone."""
-        (found,) = openclaw_database.databases(str(claw.root))
+    def test_database_shared_by_agents_is_refused(self, claw):
+        """It holds the sessions of several agents."""
+        (database,) = openclaw_database.databases(str(claw.root))
         claw.sql("INSERT INTO agent_databases VALUES ('work',"
                  " 'agents/main/agent/openclaw-agent.sqlite', 23, 1, 1)", state=True)  # fmt: skip
 
-        assert "several agents" in openclaw_database.misplaced(found.path)
+        assert "several agents" in openclaw_database.misplaced(database.path)
 
-    def test_every_session_is_listed_with_its_key(self, claw):
-        """Sessions come with their keys, and with the one that took their place."""
+    def test_windows_lists_every_session_with_its_key(self, claw):
+        """A session that was replaced names its successor."""
         with sqlite.reading(str(claw.path), owned=False) as connection:
-            listed = {one.session: one for one in windows(connection)}
+            listed = {window.session: window for window in windows(connection)}
 
         assert listed[GATEWAY].key == f"agent:main:explicit:{GATEWAY}"
         assert listed[FORK].key.startswith("agent:main:dashboard:")

@@ -9,17 +9,17 @@ from brainsurgeon.hosts.processes import ancestors, lives, start_of
 from building.processes import wait_until
 
 
-def test_a_process_is_the_one_that_began_then(other_process):
-    """Who got the number of another process later is not that one."""
-    began = start_of(other_process.pid)
+def test_process_is_identified_by_its_start_time(other_process):
+    """A later process with the same pid is another one."""
+    start = start_of(other_process.pid)
 
     assert lives(other_process.pid)
-    assert lives(other_process.pid, began)
-    assert not lives(other_process.pid, began - 1)
+    assert lives(other_process.pid, start)
+    assert not lives(other_process.pid, start - 1)
 
 
-def test_what_has_ended_does_not_live():
-    """Also while its parent has not collected it, for nobody can be at work any more."""
+def test_ended_process_does_not_live():
+    """This holds for a zombie, too: it can do no more work."""
     ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     ended.send_signal(signal.SIGKILL)
     wait_until(lambda: not lives(ended.pid))
@@ -29,12 +29,12 @@ def test_what_has_ended_does_not_live():
     assert not lives(ended.pid)
 
 
-def test_a_start_that_is_no_number_says_nothing(other_process):
-    """An odd time of its start does not make a living process a dead one."""
+def test_malformed_start_time_is_ignored(other_process):
+    """A process lives whatever its recorded start time, unless that is another number."""
     assert lives(other_process.pid, "yesterday")
     assert lives(other_process.pid, None)
 
 
-def test_who_started_a_process_is_found():
-    """This process comes first, then its parent."""
+def test_ancestors_begin_with_this_process():
+    """Its parent comes next."""
     assert list(ancestors())[:2] == [os.getpid(), os.getppid()]

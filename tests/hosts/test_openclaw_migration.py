@@ -1,4 +1,4 @@
-"""The database of an agent: who has moved."""
+"""Whether an OpenClaw agent has moved its sessions into its database."""
 
 import os
 import sqlite3
@@ -12,7 +12,7 @@ from building.processes import OtherProcess
 
 @pytest.fixture(params=["plain", "o%20dd?mode=rw#x\n\udcff'\""])
 def home(tmp_path, request):
-    """Give an agent's directory, also of an odd name."""
+    """Return an agent's directory, with a plain and an unusual name."""
     path = os.path.join(tmp_path, request.param)
     os.makedirs(os.path.join(path, "agent"))
     return Home(path)
@@ -31,8 +31,8 @@ class Home:
             for statement in statements:
                 connection.execute(statement)
 
-    def beside(self):
-        """Take down the database and everything beside it, bytes and all."""
+    def files(self):
+        """Return the contents of the database and of the files beside it."""
         state = {}
         for name in os.listdir(os.path.dirname(self.database)):
             path = os.path.join(os.path.dirname(self.database), name)
@@ -44,9 +44,9 @@ class Home:
         return state
 
     def migrated(self):
-        before = self.beside()
+        before = self.files()
         answer = openclaw.migrated(self.path)
-        assert self.beside() == before
+        assert self.files() == before
         return answer
 
 
@@ -55,8 +55,8 @@ ROW = "INSERT INTO transcript_events (event) VALUES ('{}')"
 OTHER = "CREATE TABLE other (id)"
 
 
-def test_without_a_database_an_agent_is_not_migrated(home):
-    """An agent without the database keeps its sessions in files."""
+def test_agent_without_a_database_is_not_migrated(home):
+    """Its sessions are in files."""
     assert not home.migrated()
 
 
@@ -70,8 +70,8 @@ def test_without_a_database_an_agent_is_not_migrated(home):
         (["CREATE VIEW transcript_events AS SELECT 1"], True),  # unknown: nothing is written
     ],
 )
-def test_a_database_with_transcripts_makes_an_agent_migrated(home, wal, statements, expected):
-    """Rows in the table of transcripts tell, in either journal mode, and asking leaves no trace."""
+def test_agent_with_transcript_rows_is_migrated(home, wal, statements, expected):
+    """This holds in either journal mode, and the check changes no file."""
     home.make(*statements, wal=wal)
 
     assert home.migrated() is expected
@@ -79,32 +79,32 @@ def test_a_database_with_transcripts_makes_an_agent_migrated(home, wal, statemen
 
 @pytest.fixture
 def gateway(home):
-    """Give a running gateway whose rows stand in the write-ahead log alone."""
+    """Return a running gateway whose rows are only in the write-ahead log."""
     home.make(EVENTS, wal=True)
-    one = OtherProcess(
+    other = OtherProcess(
         "globals().update(sqlite3=__import__('sqlite3'))",
         f"globals().update(db=sqlite3.connect({home.database!r}, isolation_level=None))",
         "str(db.execute('PRAGMA wal_autocheckpoint = 0'))",
         f"str(db.execute({ROW!r}))",
     )
-    yield one
-    one.kill()
+    yield other
+    other.kill()
 
 
-def test_rows_in_the_write_ahead_log_of_a_running_gateway_count(home, gateway):
-    """What the gateway wrote and has not moved into the database yet is seen."""
+def test_wal_rows_of_a_running_gateway_count(home, gateway):
+    """Rows that are not yet in the database file are seen."""
     assert home.migrated()
 
 
-def test_rows_in_the_write_ahead_log_of_a_killed_gateway_count(home, gateway):
-    """The log that a killed gateway left behind is read, and neither removed nor moved."""
+def test_wal_rows_of_a_killed_gateway_count(home, gateway):
+    """The log is read, and neither removed nor checkpointed."""
     gateway.kill()
 
     assert home.migrated()
 
 
-def test_a_write_ahead_log_without_its_index_gets_none_from_us(home, gateway):
-    """Where the log's index is missing none is made; what cannot be told counts as migrated."""
+def test_wal_without_its_index_counts_as_migrated(home, gateway):
+    """No index is created, so the rows of the log are unknown."""
     gateway.kill()
     os.unlink(home.database + "-shm")
 
@@ -114,16 +114,16 @@ def test_a_write_ahead_log_without_its_index_gets_none_from_us(home, gateway):
 @pytest.mark.parametrize(
     "content", [b"garbage" * 1000, b"SQLite format 3\0" + b"\xff" * 4000, b"SQLite format 3\0"]
 )
-def test_a_database_that_cannot_be_read_counts_as_migrated(home, content):
-    """In doubt nothing is written beside a database that nobody understands."""
+def test_unreadable_database_counts_as_migrated(home, content):
+    """Nothing may be written beside a database of unknown contents."""
     with open(home.database, "wb") as handle:
         handle.write(content)
 
     assert home.migrated()
 
 
-def test_a_truncated_database_counts_as_migrated(home):
-    """A database that lacks its end is not taken for an empty one."""
+def test_truncated_database_counts_as_migrated(home):
+    """It is not taken for an empty database."""
     home.make(EVENTS, *[ROW] * 50)
     os.truncate(home.database, 4096)
 
@@ -131,8 +131,8 @@ def test_a_truncated_database_counts_as_migrated(home):
 
 
 @pytest.mark.parametrize("kind", ["directory", "broken link", "pipe"])
-def test_what_is_no_database_counts_as_migrated(home, kind):
-    """Something else under the database's name is a doubt, too, and nobody waits for it."""
+def test_other_file_in_place_of_the_database_counts_as_migrated(home, kind):
+    """A pipe does not block the check."""
     if kind == "directory":
         os.mkdir(home.database)
     elif kind == "pipe":
@@ -143,8 +143,8 @@ def test_what_is_no_database_counts_as_migrated(home, kind):
     assert home.migrated()
 
 
-def test_an_empty_file_is_no_transcript(home):
-    """A database that was only just created holds nothing."""
+def test_empty_database_file_is_not_migrated(home):
+    """A database that was just created has no transcripts."""
     with open(home.database, "wb"):
         pass
 
