@@ -3,7 +3,8 @@
 No line is lost, doubled, torn or reordered, and restoring everything gives back what the agents
 wrote. How often a run meets exchanges, races or late lines depends on the machine: these are
 counted and printed, a run goes on for a while to meet them, and never fails for want of them.
-`test_races.py` forces each order of events. `HAMMER_SECONDS` is the duration of the long form.
+`test_exchange_races.py` forces each order of events. `HAMMER_SECONDS` is the duration of the long
+form.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""Every message of an error says what happened, to what, and what to do or what was left."""
+"""Error messages in the source: their form, their subject and their advice."""
 
 import ast
 import re
@@ -43,20 +43,20 @@ def messages():
                         yield f"{path.relative_to(ROOT)}: {text(first)}"
 
 
-def test_enough_messages_are_found():
-    """The collection sees the messages of all rooms."""
-    assert len({one.partition("/")[0] for one in messages()}) >= 6
+def test_collection_covers_the_messages_of_all_rooms():
+    """At least 70 messages of 6 rooms are collected, so that the check below is not empty."""
+    assert len({message.partition("/")[0] for message in messages()}) >= 6
     assert len(list(messages())) > 70
 
 
 @pytest.mark.parametrize("form", ["begins", "ends", "subject", "advice"])
-def test_every_message_has_the_form(form):
-    """It begins small, ends without a full stop, names its subject, and says what to do."""
+def test_every_error_message_names_its_subject_and_advice(form):
+    """It begins in lower case, has no full stop, names its subject, and says what to do."""
     holds = {
-        "begins": lambda said: not said[0].isupper() or said.split()[0].isupper(),
-        "ends": lambda said: not said.endswith("."),
+        "begins": lambda message: not message[0].isupper() or message.split()[0].isupper(),
+        "ends": lambda message: not message.endswith("."),
         "subject": SUBJECT.search,
         "advice": ADVICE.search,
     }[form]
 
-    assert [one for one in messages() if not holds(one.partition(": ")[2])] == []
+    assert [message for message in messages() if not holds(message.partition(": ")[2])] == []

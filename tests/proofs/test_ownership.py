@@ -1,7 +1,7 @@
-"""Values belong to the agent from whose session they were extracted, and to no other agent.
+"""Ownership of values: each belongs to the agent from whose session it was extracted.
 
-A tool server that is bound to an agent shows and restores only what that agent owns, whatever lies
-in the agent's directory. The user's own commands fill every placeholder, each with its own value.
+A tool server bound to an agent shows and restores only values that the agent owns, whatever files
+are in the agent's directory. The user's own commands fill every placeholder with its value.
 """
 
 import json
@@ -40,55 +40,57 @@ STRANGER = "stranger"
 
 
 def secrets(count=VALUES, whose="the owner", session=SESSION):
-    one = Conversation(session)
+    talk = Conversation(session)
     for number in range(count):
-        one.turn(f"secret {number} of {whose}: " + "x" * 600)
+        talk.turn(f"secret {number} of {whose}: " + "x" * 600)
     for _ in range(3):
-        one.turn("short")
-    return one
+        talk.turn("short")
+    return talk
 
 
 @pytest.fixture
 def owner(world):
-    """Let the session of one agent be pruned, and one of another agent; return the first."""
+    """Prune a session of one agent, and one of another; return the first."""
     path, _ = write_old_session(world.directory / f"{SESSION}.jsonl", secrets())
-    write_old_session(strangers(world) / "own.jsonl", secrets(1, STRANGER, OTHER))
+    write_old_session(strangers_sessions(world) / "own.jsonl", secrets(1, STRANGER, OTHER))
     assert world.scan().values_extracted == VALUES + 1
     return path
 
 
-def strangers(world):
-    """Return where the sessions of the other agent lie."""
+def strangers_sessions(world):
+    """Return the sessions directory of the other agent."""
     return world.root / STRANGER / "sessions"
 
 
 def linked(world, path):
-    os.link(path, strangers(world) / path.name)
+    os.link(path, strangers_sessions(world) / path.name)
 
 
 def linked_twice(world, path):
     linked(world, path)
-    os.link(path, strangers(world) / "another.jsonl")
+    os.link(path, strangers_sessions(world) / "another.jsonl")
 
 
 def linked_directory(world, path):
-    shutil.copytree(path.parent, strangers(world), copy_function=os.link, dirs_exist_ok=True)
+    shutil.copytree(
+        path.parent, strangers_sessions(world), copy_function=os.link, dirs_exist_ok=True
+    )
 
 
 def copied(world, path):
-    shutil.copy2(path, strangers(world) / path.name)
+    shutil.copy2(path, strangers_sessions(world) / path.name)
 
 
 def forked_there(world, path):
     child, _ = add_fork({path: path.read_bytes()}, path, "a-fork")
-    child.rename(strangers(world) / child.name)
+    child.rename(strangers_sessions(world) / child.name)
 
 
-def asked_for(world, path):
-    """Yield every call by which somebody could ask for the owner's values."""
+def calls_for_the_values(world, path):
+    """Yield every call by which an agent could try to get the owner's values."""
     names = [
         None, SESSION, f"main/{SESSION}", f"{STRANGER}/{SESSION}", "another", "a-fork", "own",
-        str(path), str(strangers(world) / path.name),
+        str(path), str(strangers_sessions(world) / path.name),
     ]  # fmt: skip
     entries = [f"{4 * number + 3:08x}" for number in range(VALUES)]
     for name in names:
@@ -107,8 +109,8 @@ def asked_for(world, path):
 
 @pytest.mark.parametrize("scanned", [False, True])
 @pytest.mark.parametrize("lies", [linked, linked_twice, linked_directory, copied, forked_there])
-def test_nothing_of_another_agent_is_given(world, owner, lies, scanned, monkeypatch):
-    """Hundreds of calls by every name of a link, a copy or a fork give none of its values."""
+def test_tool_returns_no_value_of_another_agent(world, owner, lies, scanned, monkeypatch):
+    """More than 400 calls by every name of a link, a copy or a fork return none of its values."""
     monkeypatch.setattr("brainsurgeon.hosts.claude_code.LATEST_LINE", 0.0)
     lies(world, owner)
     if scanned:
@@ -116,37 +118,40 @@ def test_nothing_of_another_agent_is_given(world, owner, lies, scanned, monkeypa
     before = {path: path.read_bytes() for path in world.root.rglob("*.jsonl")}
     scope, _ = bound(world.settings(), world.store, Scope(STRANGER))
     world.close()
-    told = [answer(world.settings(), scope, call, time.time)[0] for call in asked_for(world, owner)]
+    answers = [
+        answer(world.settings(), scope, call, time.time)[0]
+        for call in calls_for_the_values(world, owner)
+    ]
 
-    assert len(told) > 400
-    assert not [text for text in told if "of the owner" in text]
+    assert len(answers) > 400
+    assert not [text for text in answers if "of the owner" in text]
     after = {path: path.read_bytes() for path in world.root.rglob("*.jsonl")}
-    own = strangers(world) / "own.jsonl"
+    own = strangers_sessions(world) / "own.jsonl"
     assert {path for path in after if after[path] != before[path]} <= {own}
     assert f"secret 0 of {STRANGER}" in entry_text(own, "00000003")
 
 
 @pytest.mark.parametrize("scanned", [False, True])
-def test_a_link_is_neither_written_nor_owned(world, owner, scanned):
-    """While two names lead to a file it is left alone and named; then it is restored."""
+def test_session_with_two_names_is_not_restored_until_one_goes(world, owner, scanned):
+    """A file with a hard link is left alone and reported, then restored after the link is gone."""
     original = secrets().bytes()
-    link = strangers(world) / owner.name
+    link = strangers_sessions(world) / owner.name
     os.link(owner, link)
     if scanned:
         world.scan()
     held = owner.read_bytes()
-    done = {one.session: one for one in world.restore_all(pristine=True)}
+    results = {result.session: result for result in world.restore_all(pristine=True)}
 
     assert owner.read_bytes() == link.read_bytes() == held
-    assert {name for name in done if done[name].unfinished} >= {f"main/{SESSION}"}
+    assert {name for name in results if results[name].unfinished} >= {f"main/{SESSION}"}
     link.unlink()
-    assert not any(one.unfinished for one in world.restore_all(pristine=True))
+    assert not any(result.unfinished for result in world.restore_all(pristine=True))
     assert owner.read_bytes() == original
 
 
-def test_a_file_keeps_its_values_with_its_last_name(world, owner):
-    """Where the first name of a session goes, the session was renamed, and its owner with it."""
-    link = strangers(world) / owner.name
+def test_session_whose_first_name_goes_changes_its_owner(world, owner):
+    """A file whose first name is removed counts as renamed, so its new agent owns the values."""
+    link = strangers_sessions(world) / owner.name
     os.link(owner, link)
     owner.unlink()
     world.scan()
@@ -158,19 +163,19 @@ def test_a_file_keeps_its_values_with_its_last_name(world, owner):
 
     assert not failed
     assert "secret 0 of the owner" in shown
-    assert not any(one.unfinished for one in world.restore_all(pristine=True))
+    assert not any(result.unfinished for result in world.restore_all(pristine=True))
     assert link.read_bytes() == secrets().bytes()
 
 
 @pytest.mark.parametrize("scanned", [False, True])
-def test_a_directory_of_links_comes_back(world, scanned):
-    """`cp -al` of an agent; then each of the two goes on by itself, and each is restored."""
+def test_agent_copied_by_hard_links_is_restored(world, scanned):
+    """After `cp -al` and separate changes, each of the two agents is restored."""
     files = write_three_sessions(world, with_own_id)
     assert world.scan().values_extracted == 3
     shutil.copytree(world.root / "main", world.root / "copy", copy_function=os.link)
     copies = {
-        world.root / "copy" / path.relative_to(world.root / "main"): said
-        for path, said in files.items() if path.is_relative_to(world.root / "main")
+        world.root / "copy" / path.relative_to(world.root / "main"): content
+        for path, content in files.items() if path.is_relative_to(world.root / "main")
     }  # fmt: skip
     if scanned:
         world.scan()
@@ -184,22 +189,22 @@ def test_a_directory_of_links_comes_back(world, scanned):
     if scanned:
         world.scan()
 
-    assert not any(one.unfinished for one in world.restore_all(pristine=True))
+    assert not any(result.unfinished for result in world.restore_all(pristine=True))
     assert {path: path.read_bytes() for path in files | copies} == files | copies
 
 
 @pytest.mark.parametrize("exchange", [contents_exchanged, exchanged_by_links])
 @pytest.mark.parametrize("scanned", [False, True])
-def test_agents_with_one_session_id_that_exchange_sessions(world, exchange, scanned):
-    """Neither gets a value of the other by the tool, nor into its file; the user gets each."""
+def test_agents_that_exchange_equal_sessions_keep_their_values(world, exchange, scanned):
+    """Neither agent gets a value of the other by the tool; the user restores each value."""
     files = write_three_sessions(world, with_same_id)
     assert world.scan().values_extracted == 3
-    one, two, three_ = files
-    files = {two: files[two], **exchange(world, {one: files[one], three_: files[three_]})}
+    first, second, third = files
+    files = {second: files[second], **exchange(world, {first: files[first], third: files[third]})}
     if scanned:
         world.scan()
     before = {path: path.read_bytes() for path in files}
-    for path, theirs in ((one, "secret 2"), (three_, "secret 0")):
+    for path, theirs in ((first, "secret 2"), (third, "secret 0")):
         scope = Scope(str(path.parent.parent))
         for action in ("get_context", "show", "restore"):
             entry = {} if action == "get_context" else {"entry": "00000003"}
@@ -207,43 +212,46 @@ def test_agents_with_one_session_id_that_exchange_sessions(world, exchange, scan
             assert theirs not in answer(world.settings(), scope, call, time.time)[0]
 
     assert {path: path.read_bytes() for path in files} == before
-    assert not any(one.unfinished for one in world.restore_all(pristine=True))
+    assert not any(first.unfinished for first in world.restore_all(pristine=True))
     assert {path: path.read_bytes() for path in files} == files
 
 
 @pytest.mark.parametrize("scanned", [False, True])
-def test_agents_with_one_session_id_that_exchange_inodes(world, scanned):
-    """Each is shown its own value by the tool, and gets it back."""
+def test_agents_that_exchange_inodes_keep_their_values(world, scanned):
+    """Sessions with one id: the tool shows each agent its own value, and each is restored."""
     files = write_three_sessions(world, with_same_id)
     assert world.scan().values_extracted == 3
-    one, two, three_ = files
-    files = {two: files[two], **inodes_exchanged(world, {one: files[one], three_: files[three_]})}
+    first, second, third = files
+    files = {
+        second: files[second],
+        **inodes_exchanged(world, {first: files[first], third: files[third]}),
+    }
     if scanned:
         world.scan()
-    for path, own, theirs in ((one, "secret 0", "secret 2"), (three_, "secret 2", "secret 0")):
+    for path, own, theirs in ((first, "secret 0", "secret 2"), (third, "secret 2", "secret 0")):
         call = {"action": "show", "session": str(path), "entry": "00000003"}
         shown, _ = answer(world.settings(), Scope(str(path.parent.parent)), call, time.time)
         assert own in shown
         assert theirs not in shown
 
-    assert not any(one.unfinished for one in world.restore_all(pristine=True))
+    assert not any(first.unfinished for first in world.restore_all(pristine=True))
     assert {path: path.read_bytes() for path in files} == files
 
 
 def two_values():
     """Return a conversation in which one entry has a long text and shorter details."""
-    one = Conversation(SESSION)
-    one.turn("secret of the owner: " + "x" * 2000, details={"aggregated": "d" * 1000})
+    talk = Conversation(SESSION)
+    talk.turn("secret of the owner: " + "x" * 2000, details={"aggregated": "d" * 1000})
     for _ in range(3):
-        one.turn("short")
-    return one
+        talk.turn("short")
+    return talk
 
 
-def test_an_entry_with_values_of_two_agents_is_restored_by_the_user(world):
-    """A copy in which more of an entry was extracted: its agent gets its own value shown alone."""
-    path, said = write_old_session(world.directory / f"{SESSION}.jsonl", two_values())
+def test_entry_with_values_of_two_agents_is_restored_by_the_user(world):
+    """The tool shows the copy's agent only its own value, and restores nothing."""
+    path, content = write_old_session(world.directory / f"{SESSION}.jsonl", two_values())
     assert world.scan(min_value_length=1500).values_extracted == 1
-    copy = strangers(world) / path.name
+    copy = strangers_sessions(world) / path.name
     copy.parent.mkdir(parents=True)
     shutil.copy2(path, copy)
     assert world.scan(min_value_length=500, only=[str(copy)]).values_extracted == 1
@@ -254,19 +262,19 @@ def test_an_entry_with_values_of_two_agents_is_restored_by_the_user(world):
 
     assert json.loads(shown)["content"] == {"message.details.aggregated": "d" * 1000}
     assert copy.read_bytes() == before
-    assert not any(one.unfinished for one in world.restore_all(pristine=True))
-    assert path.read_bytes() == copy.read_bytes() == said
+    assert not any(result.unfinished for result in world.restore_all(pristine=True))
+    assert path.read_bytes() == copy.read_bytes() == content
 
 
-def test_a_turn_with_values_of_two_agents_is_not_shown_to_one(world):
-    """A turn of a copy that is archived there holds placeholders of the owner: they stay."""
-    one = Conversation(SESSION)
-    prompt, closing = add_long_turn(one, calls=30, text="secret of the owner " * 100)
+def test_archived_copy_is_shown_without_values_of_the_owner(world):
+    """The turn that the copy's agent is shown keeps the owner's placeholders."""
+    talk = Conversation(SESSION)
+    prompt, closing = add_long_turn(talk, calls=30, text="secret of the owner " * 100)
     for _ in range(3):
-        one.turn("short")
-    path, said = write_old_session(world.directory / f"{SESSION}.jsonl", one)
+        talk.turn("short")
+    path, content = write_old_session(world.directory / f"{SESSION}.jsonl", talk)
     assert world.scan().values_extracted > 0
-    copy = strangers(world) / path.name
+    copy = strangers_sessions(world) / path.name
     copy.parent.mkdir(parents=True)
     shutil.copy2(path, copy)
     archive = {"enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0}
@@ -277,8 +285,8 @@ def test_a_turn_with_values_of_two_agents_is_not_shown_to_one(world):
 
     assert prompt in shown
     assert "secret of the owner" not in shown
-    assert not any(one.unfinished for one in world.restore_all(pristine=True))
-    assert path.read_bytes() == copy.read_bytes() == said
+    assert not any(talk.unfinished for talk in world.restore_all(pristine=True))
+    assert path.read_bytes() == copy.read_bytes() == content
 
 
 # --- stores that are restored, and stores side by side -------------------------------------------
@@ -296,12 +304,12 @@ def random_ids(secret):
 
 
 def dated(secret):
-    """Return a generic log with ids that are used again, whose lines have times."""
+    """Return a generic log with repeated ids, whose lines have times."""
     return generic_log(secret, time=f"the time of {secret}")
 
 
 def dated_within(secret):
-    """Return such a log whose messages have the times."""
+    """Return a generic log with repeated ids, whose messages have times."""
     return b"".join(
         dump({"type": "message", "__id": line.pop("__id"), "message": {
             "role": {"tool_result": "tool"}.get(line.pop("type"), "assistant"), **line,
@@ -315,9 +323,9 @@ LOGS = [random_ids, dated, dated_within]
 
 @pytest.mark.parametrize("session", LOGS)
 @pytest.mark.parametrize("put_back_again", [False, True])
-def test_a_backup_of_the_store_that_is_put_back(world, session, put_back_again):
-    """What it does not know is named and stays; nothing gets the value of something else."""
-    said = dict(
+def test_values_unknown_to_a_restored_store_stay_and_are_named(world, session, put_back_again):
+    """No placeholder gets another's value; with the newer store back, all are restored."""
+    known = dict(
         write_old_session(world.directory / f"{n}.jsonl", session(f"known {n}")) for n in range(3)
     )
     assert world.scan().values_extracted == 3
@@ -330,26 +338,30 @@ def test_a_backup_of_the_store_that_is_put_back(world, session, put_back_again):
     world.close()
     world.state.rename(world.base / "newer")
     shutil.copytree(world.base / "backup", world.state)
-    cut = {path: path.read_bytes() for path in late}
+    pruned = {path: path.read_bytes() for path in late}
     new = dict(
         write_old_session(world.directory / f"{n}.jsonl", session(f"new {n}")) for n in range(6, 9)
     )
     assert world.scan().values_extracted == 3
-    done = world.restore_all(pristine=True)
+    results = world.restore_all(pristine=True)
 
-    assert {path: path.read_bytes() for path in said | new} == said | new
-    assert {path: path.read_bytes() for path in late} == cut
-    assert {one.session for one in done if one.unfinished} == {"main/3", "main/4", "main/5"}
+    assert {path: path.read_bytes() for path in known | new} == known | new
+    assert {path: path.read_bytes() for path in late} == pruned
+    assert {result.session for result in results if result.unfinished} == {
+        "main/3",
+        "main/4",
+        "main/5",
+    }
     if put_back_again:
         world.close()
         shutil.rmtree(world.state)
         (world.base / "newer").rename(world.state)
-        assert not any(one.unfinished for one in world.restore_all(pristine=True))
+        assert not any(result.unfinished for result in world.restore_all(pristine=True))
         assert {path: path.read_bytes() for path in late} == late
 
 
-def test_a_backup_that_is_put_back_gives_out_other_placeholders(world):
-    """Entries that are only numbered, without times, are told apart by our numbers."""
+def test_restored_store_uses_new_placeholder_names(world):
+    """Entries that are only numbered, without times, are told apart by the store's own numbers."""
     write_old_session(world.directory / "0.jsonl", generic_log("known"))
     assert world.scan().values_extracted == 1
     world.close()
@@ -359,35 +371,35 @@ def test_a_backup_that_is_put_back_gives_out_other_placeholders(world):
     world.close()
     with store_care.replacing_store(world.settings(), str(backup)) as (_, carry_out):
         carry_out(LATER)
-    cut = late.read_bytes()
-    new, said = write_old_session(world.directory / "2.jsonl", generic_log("new"))
+    pruned = late.read_bytes()
+    new, content = write_old_session(world.directory / "2.jsonl", generic_log("new"))
     assert world.scan().values_extracted == 1
     world.restore_all(pristine=True)
 
-    assert (late.read_bytes(), new.read_bytes()) == (cut, said)
+    assert (late.read_bytes(), new.read_bytes()) == (pruned, content)
 
 
 @pytest.mark.parametrize("session", LOGS)
-def test_two_stores_on_one_root_scan_by_turns(world, session):
-    """Each restores exactly what it extracted, and names what the other one did."""
+def test_two_stores_on_one_root_restore_their_own_values(world, session):
+    """Each store restores exactly what it extracted, and names the placeholders of the other."""
     second = World(world.base / "second")
     second.root = world.root
     files = {}
     for number in range(6):
-        path, said = write_old_session(
+        path, content = write_old_session(
             world.directory / f"{number}.jsonl", session(f"secret {number}")
         )
-        files[path] = said
+        files[path] = content
         assert (world, second)[number % 2].scan().values_extracted == 1
         assert (second, world)[number % 2].scan().values_extracted == 0
-    cut = {path: path.read_bytes() for path in files}
+    pruned = {path: path.read_bytes() for path in files}
     for number, store in enumerate((world, second)):
-        done = store.restore_all(pristine=True)
+        results = store.restore_all(pristine=True)
         own = {path for path in files if int(path.stem) % 2 == number}
         assert {path for path in files if path.read_bytes() == files[path]} >= own
-        left = {one.session.rpartition("/")[2] for one in done if one.unfinished}
+        left = {result.session.rpartition("/")[2] for result in results if result.unfinished}
         assert left == {path.stem for path in files if path.read_bytes() != files[path]}
-        assert all(path.read_bytes() in (cut[path], said) for path, said in files.items())
+        assert all(path.read_bytes() in (pruned[path], content) for path, content in files.items())
     second.close()
 
     assert {path: path.read_bytes() for path in files} == files
@@ -396,9 +408,9 @@ def test_two_stores_on_one_root_scan_by_turns(world, session):
 # --- fields --------------------------------------------------------------------------------------
 
 
-def test_a_field_that_the_user_set_in_another_log_stays(world):
-    """Where entries are only numbered, the same bytes in another line are not of ours."""
-    path, said = write_old_session(world.directory / "0.jsonl", generic_log("one", time="one"))
+def test_field_set_by_the_user_in_another_log_is_kept(world):
+    """Removing a field of brainsurgeon leaves the same bytes in another log."""
+    path, content = write_old_session(world.directory / "0.jsonl", generic_log("one", time="one"))
     assert not pin(world, "msg-3", False, session="main/0").pending
     lines = generic_log("two", time="two").splitlines(keepends=True)
     lines[2] = lines[2].replace(b"}\n", b',"_extractable":false}\n')
@@ -406,4 +418,4 @@ def test_a_field_that_the_user_set_in_another_log_stays(world):
     copy = shutil.copy2(path, path.with_name("copy.jsonl"))
     world.restore_all(pristine=True)
 
-    assert (path.read_bytes(), copy.read_bytes(), other.read_bytes()) == (said, said, own)
+    assert (path.read_bytes(), copy.read_bytes(), other.read_bytes()) == (content, content, own)

@@ -1,8 +1,8 @@
-"""The power fails anywhere in a real operation: after recovery everything is there.
+"""A power cut at any moment of a real operation: after recovery nothing is lost.
 
 One operation is traced; every state of the disk that a power cut may leave by a weak model (see
-`power/tracing.py`) is built, recovered, and undone. To prove that the model bites, every single
-sync is left out in turn: that must break a promise, or stand in the table with its reason.
+`power/tracing.py`) is built, recovered and undone. To prove that the model is strict enough, every
+sync is left out in turn: that must break a promise, or be in the table with its reason.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ HARMLESS = {(verb, "what is said to be extracted is not") for verb in ("followed
 
 
 class Traced:
-    """One operation on a small world, as it was traced."""
+    """One operation on a small world, traced."""
 
     def __init__(self, base, verb):
         self.base, self.verb = str(base), verb
@@ -68,19 +68,19 @@ class Traced:
         contents = {
             str(path): path.read_bytes() for path in Path(base).rglob("*") if path.is_file()
         }
-        done = trace(self.base, verb, f"{self.base}.trace")
-        self.disk = Disk(contents, [f"{self.base}/state", os.path.dirname(self.session)], done)
+        changes = trace(self.base, verb, f"{self.base}.trace")
+        self.disk = Disk(contents, [f"{self.base}/state", os.path.dirname(self.session)], changes)
         ended = {path: number for path, number, *_ in next(iter(self.disk.ends()))}
         self._numbers = {}
         for path, inode in zip(self.sessions, before, strict=True):
             self._numbers |= {inode: self.disk.numbers[path], os.stat(path).st_ino: ended[path]}
         self._new = self._new_file(self.disk.numbers[self.session])
-        self.kept = 0
+        self.with_both_files = 0
         self._known = {}
         self._checked = {}
 
     def _new_file(self, old):
-        """Find the number of the file that was to take the session's name; it may be gone."""
+        """Return the number of the file that was to take the session's name, or None."""
         return next(
             (number for state in self.disk.states(coarse=True) for path, number, *_ in state
              if path.endswith(".tmp") and number != old), None,
@@ -99,7 +99,7 @@ class Traced:
         return data
 
     def _move_and_go_on(self):
-        """Let the session be extracted under another name, be renamed, and say something since."""
+        """Extract the session under another name, rename it, and append a turn."""
         elsewhere = self.session.replace("one", "two")
         os.rename(self.session, elsewhere)
         operations.act(self.base, "cut")
@@ -107,10 +107,10 @@ class Traced:
         since = Conversation()
         since._ids = itertools.count(0x100)
         since.turn("since " + "z" * 800)
-        said = since.bytes().split(b"\n", 1)[1]
+        lines = since.bytes().split(b"\n", 1)[1]
         with open(self.session, "ab") as file:
-            file.write(said)
-        self.original += said
+            file.write(lines)
+        self.original += lines
         self._age()
 
     def _age(self):
@@ -118,7 +118,7 @@ class Traced:
             os.utime(path, (operations.NOW - 7 * operations.DAY,) * 2)
 
     def verdict(self, state):
-        """Say what is wrong after a power cut that leaves this state, or None."""
+        """Return the problem after a power cut that leaves this state, or None."""
         if state not in self._known:
             self._known[state] = self._judge(state)
         return self._known[state]
@@ -134,7 +134,7 @@ class Traced:
         return self._checked[mark]
 
     def _materialise(self, state):
-        """Write the state to disk, let SQLite recover, and name the files by their new inodes."""
+        """Write the state to disk and let SQLite recover; return a digest of files and database."""
         shutil.rmtree(self.base)
         os.makedirs(os.path.dirname(self.session))
         os.mkdir(f"{self.base}/state", 0o700)
@@ -158,7 +158,7 @@ class Traced:
         return mark.digest()
 
     def _rename_inodes(self, database, inodes):
-        """Let the journal speak of the files as they are numbered now."""
+        """Replace the inodes in the journal by those of the files written now."""
         for row, text in database.execute("SELECT id, rewrite FROM journal").fetchall():
             rewrite = json.loads(text)
             for name in ("inode", "new_inode", "moving_to"):
@@ -184,8 +184,8 @@ class Traced:
             why = _differs(store, content)
             if why and (self.verb, why) not in HARMLESS:
                 return why
-            if any(one.stays for one in store.journal.open_rewrites()):
-                self.kept += 1
+            if any(rewrite.stays for rewrite in store.journal.open_rewrites()):
+                self.with_both_files += 1
                 return self._lost_beside(store, tail)
             if store.journal.open_rewrites():
                 return "the rewrite cannot be finished"
@@ -203,7 +203,7 @@ class Traced:
             store.close()
 
     def _check_each(self):
-        """Do the same with sessions that were extracted together, without anybody beside them."""
+        """Check sessions that were extracted together, without late lines."""
         with contextlib.closing(open_store(f"{self.base}/state")) as store:
             recover.recover(store)
             self._age()
@@ -220,13 +220,13 @@ class Traced:
             settings = operations.settings_of(self.base)
             restore_all(settings, store, clock=operations.Clock(), pristine=True)
             for number, path in enumerate(self.sessions):
-                said = Path(path).read_bytes().replace(b"%012d" % number, b"%012d" % 0)
-                if said != self.original:
+                content = Path(path).read_bytes().replace(b"%012d" % number, b"%012d" % 0)
+                if content != self.original:
                     return "undoing everything does not give the original back"
         return None
 
     def _lost_beside(self, store, tail):
-        """Say what is wrong where two files stay, since nothing shows which line was first."""
+        """Return the problem if two files stay although the order of the lines is known."""
         [rewrite] = store.journal.open_rewrites()
         *_, beside = Path(rewrite.beside).read_bytes().split(b"\n", self.original.count(b"\n"))
         if self.verb not in operations.LINES or not tail or not beside:
@@ -236,7 +236,7 @@ class Traced:
 
 @functools.cache
 def _tails(verb):
-    """Give what may stand behind the session's own lines: nobody synced what came late."""
+    """Return the possible bytes after the session's own lines: late lines are not synced."""
     parts = [
         [line[:end] for end in range(len(line) + 1)] for line in operations.LINES.get(verb, ())
     ]
@@ -245,7 +245,7 @@ def _tails(verb):
 
 
 def _differs(store, content, path=""):
-    """Say where the store and the file contradict each other after recovery."""
+    """Return the contradiction between store and file after recovery, or None."""
     held = {
         placeholder_named(name).encode(): (blob, stands)
         for name, blob, stands in store._connection.execute(
@@ -276,17 +276,17 @@ def _differs(store, content, path=""):
 
 
 def _differs_in_archives(store, content):
-    """Say where store and file contradict each other about the turns that stand archived."""
-    said = store._connection.execute(
+    """Return the contradiction between store and file about archived turns, or None."""
+    records = store._connection.execute(
         f"SELECT replacement, blob_id, {STANDS} FROM extractions e"
         " WHERE archive_id IS NOT NULL AND path != ?",
         (key_path_text(LINK),),
     ).fetchall()
     archived = content.count(MARK.encode())
-    standing = [text for text, _, stands in said if stands]
+    standing = [text for text, _, stands in records if stands]
     if any(text.encode() not in content for text in standing):
         return "what is said to be archived is not"
-    if archived > sum(blob is not None for _, blob, _ in said):
+    if archived > sum(blob is not None for _, blob, _ in records):
         return "an archive leads nowhere"
     if archived > len(standing):
         return "what is said to be unarchived is not"
@@ -296,61 +296,73 @@ def _differs_in_archives(store, content):
 @pytest.fixture(scope="module")
 def traced():
     base = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-    made = {}
+    operations_by_verb = {}
 
     def of(verb):
-        if verb not in made:
-            made[verb] = Traced(Path(base, verb), verb)
-        return made[verb]
+        if verb not in operations_by_verb:
+            operations_by_verb[verb] = Traced(Path(base, verb), verb)
+        return operations_by_verb[verb]
 
     yield of
     shutil.rmtree(base)
 
 
 @pytest.fixture(autouse=True)
-def hurry(monkeypatch):
-    """Wait for nobody and sync nothing: the states are built, not lived through."""
+def no_waiting(monkeypatch):
+    """Skip waits and syncs: the states are built, not passed through."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(retire, "LOOK_BACK", 0.0)
     monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 0.0)
 
 
-def violations(one, states):
-    found = {}
+def violations(operation, states):
+    counts = {}
     for state in states:
-        if why := one.verdict(state):
-            found[why] = found.get(why, 0) + 1
-    return found
+        if why := operation.verdict(state):
+            counts[why] = counts.get(why, 0) + 1
+    return counts
 
 
-def roles(done):
-    made = next((i for i, one in enumerate(done) if _of_ours(one, "create")), len(done))
-    swapped = next((i for i, one in enumerate(done) if one[0] == "exchange"), len(done))
-    removed = next((i for i, one in enumerate(done) if _of_ours(one, "unlink")), len(done))
-    commits = [i for i, one in enumerate(done) if one[0] == "create" and "-journal" in one[2]]
+def roles(changes):
+    created = next(
+        (i for i, operation in enumerate(changes) if _on_temporary_file(operation, "create")),
+        len(changes),
+    )
+    swapped = next(
+        (i for i, operation in enumerate(changes) if operation[0] == "exchange"), len(changes)
+    )
+    removed = next(
+        (i for i, operation in enumerate(changes) if _on_temporary_file(operation, "unlink")),
+        len(changes),
+    )
+    commits = [
+        i
+        for i, operation in enumerate(changes)
+        if operation[0] == "create" and "-journal" in operation[2]
+    ]
     stages = {
         max((i for i in commits if i < swapped), default=-1): "naming",
-        max((i for i in commits if i < made), default=-1): "shelving",
+        max((i for i in commits if i < created), default=-1): "shelving",
         min((i for i in commits if i > swapped), default=-1): "confirming",
         min((i for i in commits if i > removed), default=-1): "closing",
     }
     steps = ("journal, first", "name of the journal", "journal", "database", "end of the commit")
-    named, stage, step = {}, "", iter(())
-    for index, one in enumerate(done):
+    result, stage, step = {}, "", iter(())
+    for index, operation in enumerate(changes):
         if index in commits:
             stage, step = stages.get(index, "other"), iter(steps)
-        if one[0].startswith("sync"):
-            if one[1].endswith(".tmp"):
-                named[index] = "session", "new content"
-            elif one[1].endswith("sessions"):
-                named[index] = "session", "exchange" if index < removed else "old file removed"
+        if operation[0].startswith("sync"):
+            if operation[1].endswith(".tmp"):
+                result[index] = "session", "new content"
+            elif operation[1].endswith("sessions"):
+                result[index] = "session", "exchange" if index < removed else "old file removed"
             else:
-                named[index] = stage, next(step)
-    return named
+                result[index] = stage, next(step)
+    return result
 
 
-def _of_ours(one, kind):
-    return one[0] == kind and one[2].startswith(".brainsurgeon-")
+def _on_temporary_file(operation, kind):
+    return operation[0] == kind and operation[2].startswith(".brainsurgeon-")
 
 
 # The syncs without which no promise is broken, each with the reason.
@@ -394,74 +406,78 @@ EVERY = [
 
 
 @pytest.mark.parametrize("verb", EVERY)
-def test_a_power_cut_anywhere_loses_nothing(traced, verb):
-    """Every state that a power cut may leave recovers to a sound whole, and can be undone."""
-    one = traced(verb)
-    states = list(one.disk.states())
-    found = violations(one, states)
+def test_power_cut_at_any_moment_loses_nothing(traced, verb):
+    """Every state that a power cut may leave recovers and can be undone to the byte."""
+    operation = traced(verb)
+    states = list(operation.disk.states())
+    problems = violations(operation, states)
     print(
-        f"power loss, {verb}: {len(one.disk.operations)} changes, {len(one.disk.syncs())} syncs,"
-        f" {len(states)} states, {one.kept} with both files kept, violations {found or 0}"
+        f"power loss, {verb}: {len(operation.disk.operations)} changes,"
+        f" {len(operation.disk.syncs())} syncs,"
+        f" {len(states)} states, {operation.with_both_files} with both files kept,"
+        f" violations {problems or 0}"
     )
     assert len(states) > 30
-    assert not found
+    assert not problems
 
 
-def _without_moment(end):
-    """Leave out when the last run was made that found nothing new: nobody waits for that."""
+def _without_last_run(end):
+    """Leave out the time of the last run without changes, which need not be durable."""
     return frozenset(file for file in end if not file[0].endswith("/last_run"))
 
 
 @pytest.mark.parametrize("verb", EVERY)
-def test_what_a_command_has_done_is_durable_when_it_ends(traced, verb):
-    """When a command is over, a power cut takes nothing of it back."""
+def test_finished_command_is_durable(traced, verb):
+    """After a command has ended, a power cut takes back none of its changes."""
     disk = traced(verb).disk
-    assert len({_without_moment(end) for end in disk.ends()}) == 1
+    assert len({_without_last_run(end) for end in disk.ends()}) == 1
     assert len(disk.ends(disk.syncs()[-1])) > 1
 
 
-def _spared(one, *, coarse):
-    """Leave out every sync in turn; give the roles of those whose absence breaks nothing."""
+def _spared(operation, *, coarse):
+    """Leave out every sync in turn; return the roles of those whose absence breaks nothing."""
     spared, states = set(), 0
-    for index, role in roles(one.disk.operations).items():
-        bitten = len(one.disk.ends(index)) > 1
-        for state in () if bitten else one.disk.states(index, coarse=coarse):
+    for index, role in roles(operation.disk.operations).items():
+        broken = len(operation.disk.ends(index)) > 1
+        for state in () if broken else operation.disk.states(index, coarse=coarse):
             states += 1
-            if bitten := one.verdict(state) is not None:
+            if broken := operation.verdict(state) is not None:
                 break
-        if not bitten:
+        if not broken:
             spared.add(("any", role[1]) if role[1] == "journal, first" else role)
-    syncs = len(one.disk.syncs())
+    syncs = len(operation.disk.syncs())
     print(
-        f"power loss, {one.verb}: each of {syncs} syncs left out, {states} states,"
+        f"power loss, {operation.verb}: each of {syncs} syncs left out, {states} states,"
         f" {len(spared)} roles may be spared"
     )
     return spared
 
 
-def test_every_sync_is_needed_or_has_its_reason(traced):
-    """Leaving out any one sync breaks a promise, but for those that stand in the table."""
+def test_every_sync_is_needed_or_listed_with_a_reason(traced):
+    """Leaving out any sync breaks a promise, except those in the table."""
     spared = set().union(*(_spared(traced(verb), coarse=True) for verb in VERBS))
     assert spared == SPARED.keys()
 
 
-def test_without_directory_syncs_values_are_lost(traced):
-    """Were the directory never synced, placeholders would come back after their values had gone."""
-    one = traced("undo-and-let-go")
-    syncs = [index for index, role in roles(one.disk.operations).items() if role[0] == "session"]
-    found = violations(one, one.disk.states(syncs[1:], coarse=True))
-    print(f"power loss, {one.verb} without directory syncs: {found}")
-    assert "a placeholder leads nowhere" in found
+def test_model_loses_values_without_directory_syncs(traced):
+    """The model bites: placeholders come back after their values have expired."""
+    operation = traced("undo-and-let-go")
+    syncs = [
+        index for index, role in roles(operation.disk.operations).items() if role[0] == "session"
+    ]
+    problems = violations(operation, operation.disk.states(syncs[1:], coarse=True))
+    print(f"power loss, {operation.verb} without directory syncs: {problems}")
+    assert "a placeholder leads nowhere" in problems
 
 
-def test_the_operations_do_what_their_names_say(traced):
-    """The traced operations were real ones: cut, pinned, restored and let go."""
+def test_traced_operations_extract_pin_restore_and_expire(traced):
+    """The store and session after each operation show that it was a real one."""
     ends = {}
     for verb in VERBS:
-        one = traced(verb)
-        one._materialise(next(iter(one.disk.ends())))
-        with contextlib.closing(open_store(f"{one.base}/state")) as store:
-            ends[verb] = Path(one.session).read_bytes(), *(
+        operation = traced(verb)
+        operation._materialise(next(iter(operation.disk.ends())))
+        with contextlib.closing(open_store(f"{operation.base}/state")) as store:
+            ends[verb] = Path(operation.session).read_bytes(), *(
                 store._connection.execute(f"SELECT count(*) FROM {of}").fetchone()[0]
                 for of in ("blobs", "fields", "requests")
             )  # fmt: skip
@@ -472,24 +488,24 @@ def test_the_operations_do_what_their_names_say(traced):
     assert b'"_extractable":false' in ends["pin"][0]
 
 
-def test_the_turns_that_are_archived_are_archived(traced):
-    """The traced operations were real ones here, too: two turns archived, and came back."""
+def test_traced_operations_archive_and_restore_turns(traced):
+    """Two turns are archived, and the undo restores every byte."""
     archived = {}
     for verb in ARCHIVING:
-        one = traced(verb)
-        one._materialise(next(iter(one.disk.ends())))
-        archived[verb] = Path(one.session).read_bytes().count(MARK.encode())
+        operation = traced(verb)
+        operation._materialise(next(iter(operation.disk.ends())))
+        archived[verb] = Path(operation.session).read_bytes().count(MARK.encode())
     assert archived == {"archive": 2, "unarchive": 0}
     assert Path(traced("unarchive").session).read_bytes() == traced("unarchive").original
 
 
-def test_the_relief_takes_what_it_can(traced):
-    """The traced relief was a real one: values went."""
-    one = traced(RELIEF)
-    one._materialise(next(iter(one.disk.ends())))
-    relieved = Path(one.session).read_bytes()
+def test_traced_relieve_extracts_values(traced):
+    """At least two placeholders are in the session, which is smaller."""
+    operation = traced(RELIEF)
+    operation._materialise(next(iter(operation.disk.ends())))
+    relieved = Path(operation.session).read_bytes()
     assert len(PLACEHOLDER.findall(relieved)) >= 2
-    assert len(relieved) < len(one.original)
+    assert len(relieved) < len(operation.original)
 
 
 @PROOF
@@ -497,7 +513,7 @@ def test_the_relief_takes_what_it_can(traced):
     "verb", [*VERBS, TOGETHER, "put-back", FOLLOWING, ROLLBACK, RELIEF, *ARCHIVING]
 )
 def test_every_sync_is_needed_in_every_state(traced, verb):
-    """The same with every single write lost on its own, for one more operation."""
-    one = traced(verb)
-    assert not violations(one, one.disk.states())
-    assert _spared(one, coarse=False) <= SPARED.keys()
+    """Leaving out a sync breaks a promise also if every single write is lost on its own."""
+    operation = traced(verb)
+    assert not violations(operation, operation.disk.states())
+    assert _spared(operation, coarse=False) <= SPARED.keys()

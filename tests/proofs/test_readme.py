@@ -1,4 +1,4 @@
-"""The README, the reference, the agents' pages and the man page say what the program says."""
+"""README, reference, agents' pages and man page, compared with the program."""
 
 import importlib.util
 import re
@@ -27,8 +27,8 @@ def man():
     return script("man")
 
 
-def test_the_readme_is_short():
-    """It has at most 1,800 words; the reference lies below deploy/docs, and is linked."""
+def test_readme_is_short_and_links_the_reference():
+    """It has at most 1,800 words and links every page of deploy/docs."""
     text = README.read_text()
 
     assert len(text.split()) <= 1_800
@@ -36,28 +36,28 @@ def test_the_readme_is_short():
     assert all(f"(deploy/docs/{page.name}" in text for page in pages)
 
 
-def test_the_picture_shows_what_a_run_does_to_a_real_session():
-    """Bars and figures are those of the program today; else run deploy/picture.py."""
-    drawn = script("picture")
+def test_picture_is_up_to_date():
+    """The picture is the output of deploy/picture.py."""
+    picture = script("picture")
 
-    assert drawn.PICTURE.read_text() == drawn.picture()
+    assert picture.PICTURE.read_text() == picture.picture()
 
 
-def test_the_help_in_the_reference_is_the_help_of_the_program(man):
-    """`--help` of the program and of each command are in it; else run deploy/man.py."""
+def test_reference_has_the_help_of_every_command(man):
+    """The help in the reference is the output of `--help` (else run deploy/man.py)."""
     page = man.COMMANDS.read_text()
 
     assert man.HELP.search(page)[2] == man.said()
     assert man.EACH.search(page)[2] == man.each()
 
 
-def test_the_man_page_is_the_help_of_the_program(man):
-    """Every command with its options stands in it, word for word; else run deploy/man.py."""
+def test_man_page_is_up_to_date(man):
+    """It has the help of every command (else run deploy/man.py)."""
     assert man.PAGE.read_text() == man.page()
 
 
-def test_every_exit_code_of_the_errors_stands_in_the_table(man):
-    """The reference explains every exit code that an error of ours can lead to."""
+def test_exit_code_table_lists_every_code(man):
+    """The table lists the codes 0 to 7, and every error's code is one of them."""
     listed = {int(code) for code, _ in man.codes()}
     raised = {
         value.exit_code
@@ -69,14 +69,14 @@ def test_every_exit_code_of_the_errors_stands_in_the_table(man):
     assert listed == set(range(8))
 
 
-def test_the_table_of_keys_is_that_of_the_models(man):
-    """Every key stands in it with its default and description; else run deploy/man.py."""
+def test_reference_has_every_configuration_key(man):
+    """Keys, defaults and descriptions are those of the models (else run deploy/man.py)."""
     assert man.KEYS.search(man.CONFIGURATION.read_text())[2] == man.keys()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(TOP)))
-def test_every_link_leads_somewhere(page):
-    """Each file that a page links to is there, and each heading in it."""
+def test_links_of_a_page_resolve(page):
+    """Each linked file exists, with the linked heading."""
     for target in re.findall(r"\]\((.*?)\)", page.read_text()):
         name, _, heading = target.partition("#")
         path = page.parent / name if name else page
@@ -89,19 +89,19 @@ def _headings(path):
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_what_is_typed_is_what_the_program_takes():
-    """Each command of ours on a page, block or not, is one, with its options."""
+def test_commands_on_the_pages_are_valid():
+    """Every `brainsurgeon` command line on a page parses with its options."""
     typed = [
         line for page in PAGES
         for line in re.findall(r"(?m)^\$ (brainsurgeon .*)$|`(brainsurgeon [a-z][^`]*)`",
                                re.sub(r"(?s)```text.*?```", "", page.read_text()))
     ]  # fmt: skip
-    typed = [one or other for one, other in typed]
+    typed = [command or other for command, other in typed]
     assert len(typed) > 60
     group = typer.main.get_command(application())
     for line in typed:
-        for one in line.split("#")[0].split(" | ")[0].split("&&"):
-            _, *words = shlex.split(one)
+        for part in line.split("#")[0].split(" | ")[0].split("&&"):
+            _, *words = shlex.split(part)
             context = group.make_context("brainsurgeon", words, resilient_parsing=True)
             rest = [*context._protected_args, *context.args]
             command = group.commands[rest[0]]

@@ -1,4 +1,4 @@
-"""The live scenario against a recorded agent: it fails its run when its file changes meanwhile."""
+"""The live scenario with a recorded agent, whose run fails if its file changes meanwhile."""
 
 import json
 import os
@@ -21,25 +21,25 @@ DEADLINE = 30
 
 
 class Recorded:
-    """The recorded agent as a process of its own; its commands find our program."""
+    """The recorded agent as a process of its own; its commands find brainsurgeon."""
 
     def __init__(self, process, path):
         self._process, self.path = process, path
         self.placeholders, self.gaps, self.written, self.turns = [], [], b"", 0
 
     def turn(self, *rounds, may_fail=False):
-        """Have it do one turn; whatever we do meanwhile, the turn succeeds."""
+        """Let it do one turn, which succeeds unless it `may_fail`; return its result."""
         self.turns += 1
         order = {"text": f"turn {self.turns}", "rounds": rounds}
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         assert answer, "the agent died"
-        told = json.loads(answer)
-        assert told["ok"] or may_fail, told["why"]
-        self.placeholders.append(told["placeholders"])
-        self.gaps, self.written = told["gaps"], told["written"].encode()
-        return told
+        result = json.loads(answer)
+        assert result["ok"] or may_fail, result["why"]
+        self.placeholders.append(result["placeholders"])
+        self.gaps, self.written = result["gaps"], result["written"].encode()
+        return result
 
     def entries(self):
         return [json.loads(line) for line in self.path.read_bytes().splitlines()]
@@ -47,7 +47,7 @@ class Recorded:
 
 @pytest.fixture
 def started(world):
-    """Give a way to start processes that see this world and are gone at the end."""
+    """Yield a function that starts a process with this world's configuration."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
@@ -68,7 +68,7 @@ def started(world):
 
 @pytest.fixture
 def agent(world, started):
-    """Give a recorded agent with a session that does not stand on disk yet."""
+    """Yield a recorded agent with a session that is not on disk yet."""
     process = started(
         LIVE / "recorded.py", world.directory, SESSION, 7,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -78,13 +78,13 @@ def agent(world, started):
 
 @contextmanager
 def scans(started, world):
-    """Scan without pause; give what the runs did once they were stopped."""
+    """Scan without pause; yield a dict that gets the counts of the runs at the end."""
     process = started(LIVE / "scanning.py", world.base / "config.toml", stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"scanning\n"
-    told = {}
-    yield told
+    counts = {}
+    yield counts
     process.terminate()
-    told |= json.loads(process.stdout.readline())
+    counts |= json.loads(process.stdout.readline())
     assert process.wait(DEADLINE) == 0
 
 
@@ -106,33 +106,33 @@ def results(entries):
 
 
 def extracted(agent, ident=None):
-    """Give the first tool result (or this one) once a placeholder stands in it."""
+    """Wait until the first tool result, or this one, is a placeholder; return it."""
 
     def look():
-        found = results(agent.entries())
+        entries = results(agent.entries())
         return next(
-            (one for one in found if text(one) == f"[[extracted-{one['id']}]]"
-             and ident in (None, one["id"])), None,
+            (entry for entry in entries if text(entry) == f"[[extracted-{entry['id']}]]"
+             and ident in (None, entry["id"])), None,
         )  # fmt: skip
 
     return wait("a placeholder stands in the session", look)
 
 
-def circle(agent, between, turns):
-    """Prune, restore in the midst of a turn, protect, prune again; give the entry's id."""
+def scenario(agent, between, turns):
+    """Prune, restore in the middle of a turn, protect, prune again; return the entry's id."""
     first = agent.turn([lines_of("the first turn")])
     for number in range(turns):
         between()
         agent.turn([lines_of(f"turn {number}")], [lines_of(f"turn {number}, more", lines=200)])
     ident = extracted(agent)["id"]
 
-    told = agent.turn([f"brainsurgeon restore '[[extracted-{ident}]]'"], ["echo short"])
+    answer = agent.turn([f"brainsurgeon restore '[[extracted-{ident}]]'"], ["echo short"])
 
-    assert first["outputs"][0] in told["outputs"][0]
+    assert first["outputs"][0] in answer["outputs"][0]
     assert agent.placeholders[-1] > 0
     call = results(agent.entries())[-2]["id"]
-    back, redacted = wait("the value is back", lambda: _restored(agent, ident, call))
-    assert text(back) == first["outputs"][0] == back["message"]["details"]["aggregated"]
+    restored, redacted = wait("the value is back", lambda: _restored(agent, ident, call))
+    assert text(restored) == first["outputs"][0] == restored["message"]["details"]["aggregated"]
     assert redacted["_redacted"] is True
     assert text(redacted) == f"Restored {ident}."
     assert first["outputs"][0] not in json.dumps(redacted)
@@ -143,65 +143,62 @@ def circle(agent, between, turns):
 
 
 def _restored(agent, ident, call):
-    """Give the entry restored and the call redacted, which one rewrite does, from one reading."""
+    """Return the restored entry and the redacted call, which one rewrite makes, or None."""
     now = {entry.get("id"): entry for entry in agent.entries()}
     both = "_restored" in now[ident] and "_redacted" in now[call]
     return (now[ident], now[call]) if both else None
 
 
-def undone(world, agent):
-    """Undo everything by the command line: what the agent wrote stands there, to the byte."""
+def check_undo(world, agent):
+    """Restore everything by the command line; check that the session is as it was written."""
     wait("the session is quiet", lambda: time.time() - agent.path.stat().st_mtime > 1.1)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "brainsurgeon", "restore", "--all", "--pristine",
          "--config", world.base / "config.toml"],
         capture_output=True, timeout=DEADLINE, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode()
+    assert process.returncode == 0, process.stderr.decode()
     assert agent.path.read_bytes() == agent.written
     assert world.leftovers() == []
 
 
-def test_a_recorded_agent_completes_the_circle(world, started, agent):
-    """Beside the daemon no run fails, a value asked for comes, and undoing gives every byte."""
+def test_recorded_agent_works_beside_the_daemon(world, started, agent):
+    """No run fails, a requested value is restored, and the undo restores every byte."""
     world.config_file(
         quiet_seconds=1, scan_interval_seconds=1, keep_recent=0,
         keep_after_restore_seconds=PROTECTION,
     )  # fmt: skip
 
     with daemon(started, world):
-        circle(agent, between=lambda: extracted(agent), turns=0)
+        scenario(agent, between=lambda: extracted(agent), turns=0)
 
-    undone(world, agent)
+    check_undo(world, agent)
     assert len(agent.placeholders) == agent.turns
 
 
-def test_without_quiet_time_lock_status_and_turn_protect(world, started, agent):
-    """Scans without pause and without quiet time rewrite between runs and never during one."""
+def test_scan_without_quiet_time_never_rewrites_during_a_run(world, started, agent):
+    """Lock, status and open turn defer scans without a quiet time."""
     world.config_file(quiet_seconds=0, keep_recent=0, keep_after_restore_seconds=PROTECTION)
     dice = random.Random(11)
 
-    with scans(started, world) as told:
-        circle(agent, between=lambda: time.sleep(dice.uniform(0.0, 0.4)), turns=1)
+    with scans(started, world) as counts:
+        scenario(agent, between=lambda: time.sleep(dice.uniform(0.0, 0.4)), turns=1)
         extracted(agent)
 
-    undone(world, agent)
-    print(f"{told['runs']} runs, {told['changed']} rewrites, {told['deferred']} deferrals, "
+    check_undo(world, agent)
+    print(f"{counts['runs']} runs, {counts['changed']} rewrites, {counts['deferred']} deferrals, "
           f"{len(agent.gaps)} gaps in the lock, {agent.turns} runs")  # fmt: skip
-    assert told["changed"] >= 3  # cut, restored, cut again
+    assert counts["changed"] >= 3  # cut, restored, cut again
 
 
-def test_the_recorded_agent_notices_a_foreign_write(world, started, agent):
-    """The instrument works: the same bytes written by somebody else fail the run that is under way.
-
-    What follows finds the session usable again, as the real one does.
-    """
+def test_recorded_agent_fails_its_run_on_a_foreign_write(world, started, agent):
+    """Even equal bytes written by another process fail the run; the next run succeeds."""
     world.config_file()
     agent.turn(["echo one"])
 
-    told = agent.turn([f"cp {agent.path} copy; cat copy > {agent.path}"], may_fail=True)
+    result = agent.turn([f"cp {agent.path} copy; cat copy > {agent.path}"], may_fail=True)
     after = agent.turn(["echo three"])
 
-    assert not told["ok"]
-    assert "session file changed" in told["why"]
+    assert not result["ok"]
+    assert "session file changed" in result["why"]
     assert after["ok"]

@@ -1,4 +1,4 @@
-"""The page in a real browser: readable by day and by night, from 320 pixels on, without network."""
+"""The report page in a real browser."""
 
 import os
 from pathlib import Path
@@ -59,8 +59,8 @@ def page(world):
 # Only a browser can say how a page looks; what stands in it is tested without one.
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.long(proves=["render", "operations"])
-def test_the_page_is_readable_everywhere_and_runs_nothing(page, tmp_path):
-    """Contrast of all text is 4.5 or more, nothing overflows at 320 pixels, nothing is loaded."""
+def test_report_page_is_readable_and_runs_no_script(page, tmp_path):
+    """Contrast is at least 4.5, nothing overflows at 320 pixels, nothing is loaded."""
     browser = Browser(tmp_path / "profile")
     number = lambda what: browser.run(f"document.querySelectorAll('{what}').length")  # noqa: E731
     try:
@@ -80,14 +80,14 @@ def test_the_page_is_readable_everywhere_and_runs_nothing(page, tmp_path):
         assert number("svg[role=img]:not([aria-label])") == 0
         focus = "[...document.querySelectorAll('#sessions summary')].every(one => (one.focus(), "
         assert browser.run(f"{focus}document.activeElement === one))")
-        asked = {
-            one["params"]["request"]["url"].partition(":")[0]
-            for one in browser.said
-            if one.get("method") == "Network.requestWillBeSent"
+        schemes = {
+            event["params"]["request"]["url"].partition(":")[0]
+            for event in browser.said
+            if event.get("method") == "Network.requestWillBeSent"
         }
-        wrong = [one for one in browser.said if one.get("method") in WRONG]
+        problems = [event for event in browser.said if event.get("method") in WRONG]
     finally:
         browser.close()
 
-    assert asked == {"file"}
-    assert wrong == []
+    assert schemes == {"file"}
+    assert problems == []

@@ -1,4 +1,4 @@
-"""Whatever bytes an agent may write: what a scan takes out, undoing gives back, bit by bit."""
+"""Sessions of random bytes: extraction, `cat` and undo return the original."""
 
 import itertools
 
@@ -53,7 +53,7 @@ own_fields = st.sampled_from([
 
 @st.composite
 def objects(draw, *members):
-    """Write an object of some members in their order, with odd spacing."""
+    """Build an object of members in this order, with random spacing."""
     written = []
     for member in members:
         key, value = draw(member) if isinstance(member, st.SearchStrategy) else member
@@ -176,12 +176,12 @@ generic_header = b'{"type":"message","role":"user","__id":"h","content":"go on"}
 
 
 def bodies(entries):
-    """Write lines, each with an ending of its own; the last one may have none."""
+    """Build lines with random endings; the last one may have none."""
     lines = st.lists(
         st.tuples(st.one_of(entries, entries, entries, oddities), endings), min_size=3, max_size=14
     )
-    return st.tuples(lines.map(lambda made: b"".join(map(b"".join, made))), st.booleans()).map(
-        lambda made: made[0].removesuffix(b"\n") if made[1] else made[0]
+    return st.tuples(lines.map(lambda parts: b"".join(map(b"".join, parts))), st.booleans()).map(
+        lambda parts: parts[0].removesuffix(b"\n") if parts[1] else parts[0]
     )
 
 
@@ -195,8 +195,8 @@ documents = st.tuples(
 ).map(b"".join)  # fmt: skip
 
 
-def test_any_bytes_come_back(world, monkeypatch):
-    """Each line stays or differs only in recorded cuts; `cat` and undoing give the same bytes."""
+def test_random_sessions_are_restored_to_the_byte(world, monkeypatch):
+    """A scan changes only the recorded values; `cat` and the undo return the original."""
     monkeypatch.setattr(retire, "LOOK_BACK", 0.0)
     names = itertools.count()
     everything = {"keep_recent": 0, "min_value_length": 20, "trigger_types": list(KINDS)}

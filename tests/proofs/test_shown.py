@@ -1,4 +1,4 @@
-"""What README and reference show as printed is what is printed, numbers and dates apart."""
+"""Output shown on the pages, compared with real output (numbers and dates apart)."""
 
 import re
 import shutil
@@ -21,18 +21,18 @@ LEFT_OUT = "…"
 
 
 def block(words):
-    [found] = [one for one in SHOWN if f"$ brainsurgeon {words}" in one]
-    return found.splitlines()
+    [text] = [text for text in SHOWN if f"$ brainsurgeon {words}" in text]
+    return text.splitlines()
 
 
 def shape(line):
-    """Give a line without what differs from run to run: numbers, dates, units and columns."""
+    """Return a line without numbers, dates, units and column widths."""
     line = re.sub(r"[0-9][0-9,.:]*(-[0-9]+)*", "0", line.partition("#")[0])
     return " ".join(re.sub(r"\b0 [KM]?B\b", "0 B", line).split())
 
 
 def answers(lines, words):
-    """Give the lines that a block shows behind a command."""
+    """Return the lines that a block shows below a command."""
     [at] = [at for at, line in enumerate(lines) if line.startswith(f"$ brainsurgeon {words}")]
     rest = lines[at + 1 :]
     end = next((at for at, line in enumerate(rest) if line.startswith("$")), len(rest))
@@ -41,7 +41,7 @@ def answers(lines, words):
 
 @pytest.fixture
 def samples(world):
-    """Give the program for a world with the sessions that the demonstration works on."""
+    """Return the program, bound to a world with the sessions of the demonstration."""
     shutil.rmtree(world.root)
     copy_tree(SAMPLES / "openclaw" / "2026.7.35" / "agents", world.root)
     pi = world.root / "pi" / "sessions"
@@ -50,17 +50,17 @@ def samples(world):
     return program_for(world, min_reclaim="1%")
 
 
-def test_what_the_demonstration_shows_is_what_it_prints(own_home):
-    """Each line of the block stands in its output, in order; times and compression may differ."""
-    done = subprocess.run(
+def test_output_of_the_demonstration_is_as_shown(own_home):
+    """Each shown line is in its output, in order; times and compression may differ."""
+    process = subprocess.run(
         [sys.executable, TOP / "deploy" / "try.py"], capture_output=True, check=True, text=True
     )
-    printed = iter(map(_but_times, done.stdout.splitlines()))
+    printed = iter(map(_but_times, process.stdout.splitlines()))
 
     for line in block("scan\n  main/"):
         wanted = _but_times(line).rstrip(LEFT_OUT)
         if wanted.strip():
-            assert any(one.startswith(wanted) for one in printed), line
+            assert any(row.startswith(wanted) for row in printed), line
     assert own_home.exists()
 
 
@@ -68,8 +68,8 @@ def _but_times(line):
     return re.sub(r"[0-9.]+ (s$|[KM]?B stored)", r"0 \1", line)
 
 
-def test_what_is_shown_of_the_passes_is_what_is_printed(samples):
-    """The same columns for a scan and for a restore, under the same heading."""
+def test_output_of_history_is_as_shown(samples):
+    """The table has the same columns for a scan and a restore."""
     samples("scan")
     samples("restore", "240b6b1f")
     printed = samples("runs").stdout.decode().splitlines()
@@ -79,13 +79,13 @@ def test_what_is_shown_of_the_passes_is_what_is_printed(samples):
     ]
 
 
-def test_what_is_shown_of_a_relief_is_what_is_printed(world):
-    """A session that is too long is relieved; the lines are those of the block."""
+def test_output_of_relieve_is_as_shown(world):
+    """A session that is too long is relieved, with the lines of the block."""
     ident = "0f3c5d1e-8a41-4b6f-9c07-1d2e5f60a8b3"
-    one = Conversation(ident)
+    talk = Conversation(ident)
     for number in range(40):
-        one.turn("x" * (400 * number + 8_000), tool="exec" if number % 3 else "read")
-    world.put(f"{ident}.jsonl", one.bytes())
+        talk.turn("x" * (400 * number + 8_000), tool="exec" if number % 3 else "read")
+    world.put(f"{ident}.jsonl", talk.bytes())
     printed = program_for(world)("relieve", "main/0f3c").stdout.decode().splitlines()
 
     lines = block("relieve main/0f3c   ")
@@ -94,6 +94,6 @@ def test_what_is_shown_of_a_relief_is_what_is_printed(world):
     ], "\n".join(printed)
 
 
-def test_every_block_with_output_is_compared():
-    """A block that shows more than what is typed is one of those that a test here runs."""
+def test_every_shown_output_is_compared():
+    """Every block with output on the pages belongs to a test here or in `test_bench`."""
     assert len(SHOWN) == 4  # `test_bench` runs that of the benchmark

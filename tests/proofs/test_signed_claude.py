@@ -1,4 +1,4 @@
-"""Signed thinking in Claude Code's sessions: removed, brought back, mended after a refusal."""
+"""Signed thinking in sessions of Claude Code: extracted, restored, and repaired after a refusal."""
 
 import json
 
@@ -19,14 +19,14 @@ RULES = {"keep_recent": 0, "trigger_types": ["tool_result"]}
 
 
 def thought(tag):
-    """Give a block of hidden thinking with its signature, or a redacted one."""
+    """Return a block of hidden thinking with its signature, or a redacted one."""
     if tag % 3 == 2:
         return {"type": "redacted_thinking", "data": f"sig-{tag}"}
     return {"type": "thinking", "thinking": "", "signature": f"sig-{tag}"}
 
 
-def put(world, turns, refused=False):
-    """Write a session, two thoughts a turn, on lines of their own; give its path and their ids."""
+def write_session(world, turns, refused=False):
+    """Write a session with two thoughts a turn; return its path and the thoughts' ids."""
     talk, ids = ClaudeConversation(), []
     for number in range(turns):
         talk.user()
@@ -41,47 +41,48 @@ def put(world, turns, refused=False):
     return world.put(f"{talk.lines[0]['sessionId']}.jsonl", talk.bytes()), ids
 
 
-def standing(path):
+def count_thoughts(path):
+    """Return the numbers of signatures and of emptied blocks."""
     text = path.read_text()
     return text.count('"sig-'), text.count(f'"content":{NO_CONTENT.decode()}')
 
 
-def test_signed_thinking_behind_the_first_cut_leaves_with_it(world):
-    """The first thought stays, the six behind the first result leave, and all comes back."""
-    path, _ = put(world, 4)
+def test_thinking_behind_the_first_placeholder_is_extracted(world):
+    """The thought before the first placeholder stays; the undo restores every byte."""
+    path, _ = write_session(world, 4)
     before = path.read_bytes()
     world.scan(**RULES)
 
-    assert standing(path) == (1, 7)
+    assert count_thoughts(path) == (1, 7)
     assert world.scan(**RULES).sessions_changed == 0
     world.restore_all(pristine=True)
     assert path.read_bytes() == before
 
 
-def test_where_a_thought_is_pinned_the_session_stays_as_it_is(world):
-    """Any change before it would have the next prompt refused."""
-    path, ids = put(world, 2)
+def test_session_with_a_pinned_thought_is_not_changed(world):
+    """Any change before a pinned thought would have the next prompt refused."""
+    path, ids = write_session(world, 2)
     pin(world, ids[-1], False)
     before = path.read_bytes()
-    [told] = world.scan(**RULES).sessions
+    [result] = world.scan(**RULES).sessions
 
     assert path.read_bytes() == before
-    assert told.reason == f"signatures: the thinking of {ids[-1]} would break: it is pinned"
+    assert result.reason == f"signatures: the thinking of {ids[-1]} would break: it is pinned"
 
 
 @pytest.mark.parametrize("pinned", [False, True])
-def test_a_refused_session_is_mended_or_named(world, pinned):
-    """`relieve --signatures` takes all out, and ends with 1 while the next prompt is refused."""
-    path, ids = put(world, 3, refused=True)
+def test_relieve_signatures_extracts_all_but_pinned_thoughts(world, pinned):
+    """`relieve --signatures` exits with 1 while a pinned thought remains."""
+    path, ids = write_session(world, 3, refused=True)
     if pinned:
         pin(world, ids[0], False)
     config = world.config_file(keep_recent=100)
-    done = run("relieve", path.stem, "--signatures", "--json", "--config", config)
-    told = json_output(done)
+    process = run("relieve", path.stem, "--signatures", "--json", "--config", config)
+    report = json_output(process)
 
-    assert done.returncode == pinned
-    assert standing(path) == (pinned, 6 - pinned)
-    assert told["refused"] == ids[:1] * pinned
+    assert process.returncode == pinned
+    assert count_thoughts(path) == (pinned, 6 - pinned)
+    assert report["refused"] == ids[:1] * pinned
     assert all(map(json.loads, path.read_text().splitlines()))
     again = run("relieve", path.stem, "--signatures", "--config", config)
     assert again.returncode == pinned

@@ -1,7 +1,7 @@
-"""The agents' own converters build valid requests of a pruned session on a model that signs.
+"""Requests that the agents' own converters build from signed sessions after extraction.
 
-A session is signed as its provider would have signed it: each block of thinking by the digest of
-everything that its agent's converter puts before it.
+A session is signed as its provider would sign it: each block of thinking with a digest of
+everything that the converter puts before it.
 """
 
 import json
@@ -27,7 +27,7 @@ def converted(request, tmp_path):
     return build_reader(REQUEST, request.param, tmp_path)
 
 
-def said(conversation, content, model, stop="stop", **more):
+def respond(conversation, content, model, stop="stop", **more):
     usage = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 2}
     return conversation.entry(message={
         "role": "assistant", "content": content, "api": API, "provider": "its-provider",
@@ -36,7 +36,7 @@ def said(conversation, content, model, stop="stop", **more):
 
 
 def thought(tag, hollow=False, redacted=False):
-    """Give a block of thinking that waits for its signature."""
+    """Return a block of thinking that waits for its signature."""
     block = {"type": "thinking", "thinking": "" if hollow else f"thought {tag}, at length. " * 8,
              "thinkingSignature": f"<sign {tag}>"}  # fmt: skip
     return block | ({"redacted": True, "thinking": "[Reasoning redacted]"} if redacted else {})
@@ -46,10 +46,10 @@ def turn(conversation, tag, model=SIGNS, **odd):
     conversation.user(f"question {tag}")
     block = {"type": "toolCall", "id": f"call_{tag}", "name": "exec",
              "arguments": {"command": f"echo {tag}"}}  # fmt: skip
-    said(conversation, [thought(f"{tag}a"), block], model, "toolUse")
+    respond(conversation, [thought(f"{tag}a"), block], model, "toolUse")
     ident = conversation.result(f"result of {tag}\n" * 100, call=f"call_{tag}")
     answer = {"type": "text", "text": f"answer {tag}"}
-    said(conversation, [thought(f"{tag}b", **odd), answer], model)
+    respond(conversation, [thought(f"{tag}b", **odd), answer], model)
     return ident
 
 
@@ -88,8 +88,8 @@ def blocks_of(message):
 
 
 def broken(messages):
-    """Name the thoughts that stand behind anything else than when they were signed."""
-    marks = [one.get("signature") or one.get("data") for one in all_blocks(messages)]
+    """Return the signatures that follow something else than when they were signed."""
+    marks = [block.get("signature") or block.get("data") for block in all_blocks(messages)]
     now = [before for before, _ in prefixes(without_signatures(messages))]
     return [
         mark for mark, before in zip(marks, now, strict=False)
@@ -102,10 +102,7 @@ def all_blocks(messages):
 
 
 def check(messages):
-    """Check what a provider checks beside signatures.
-
-    That no placeholder stands in the model's mouth.
-    """
+    """Check roles, calls and texts as a provider does, and that no text has a placeholder."""
     assert messages[0]["role"] == "user"
     for message in messages:
         assert blocks_of(message)
@@ -114,13 +111,13 @@ def check(messages):
             assert block["type"] != "thinking" or block["signature"].strip()
             if message["role"] == "assistant" and block["type"] == "text":
                 assert not PLACEHOLDER.search(block["text"])
-    calls = [call for one in messages for call in _ids(one, "tool_use", "id")]
-    results = [call for one in messages for call in _ids(one, "tool_result", "tool_use_id")]
+    calls = [call for message in messages for call in _ids(message, "tool_use", "id")]
+    results = [call for message in messages for call in _ids(message, "tool_result", "tool_use_id")]
     assert calls == results != []
 
 
-def test_no_signature_stands_behind_a_change(world, converted, conversation):
-    """Before and after a scan, and after a restore, the request is one that the provider takes."""
+def test_signatures_are_valid_after_extraction_and_restore(world, converted, conversation):
+    """After a scan and after a restore the request is valid, and the undo is exact."""
     first = turn(conversation, "0")
     turn(conversation, "1", hollow=True)
     turn(conversation, "2", redacted=True)
@@ -152,8 +149,8 @@ def test_no_signature_stands_behind_a_change(world, converted, conversation):
     assert path.read_bytes() == data
 
 
-def test_no_signature_stands_behind_a_archived_turn(world, converted, conversation):
-    """While turns are archived, one is brought back, and all are undone, no signature is broken."""
+def test_signatures_are_valid_while_turns_are_archived(world, converted, conversation):
+    """Archiving turns and restoring one leaves no invalid signature; the undo is exact."""
     for number in range(5):
         turn(conversation, str(number))
     data = signed(converted, conversation.bytes())
@@ -162,11 +159,11 @@ def test_no_signature_stands_behind_a_archived_turn(world, converted, conversati
     (outcome,) = world.scan(archive={"enabled": True, "token_threshold": 0}).sessions
 
     archived = converted(path.read_bytes())
-    told = [
+    archives = [
         block["text"] for block in all_blocks(archived) if block.get("text", "").startswith(MARK)
     ]
-    assert len(told) == len(outcome.plan.archives) == 3
-    assert [one["role"] for one in archived[:7]] == ["user", "assistant"] * 3 + ["user"]
+    assert len(archives) == len(outcome.plan.archives) == 3
+    assert [message["role"] for message in archived[:7]] == ["user", "assistant"] * 3 + ["user"]
     assert broken(archived) == []
     check(archived)
 
@@ -182,8 +179,8 @@ def test_no_signature_stands_behind_a_archived_turn(world, converted, conversati
     assert path.read_bytes() == data
 
 
-def test_without_the_rule_the_provider_would_refuse(world, converted, conversation):
-    """The instrument works: where the model counts as unsigned, signatures are broken."""
+def test_signatures_break_if_the_model_counts_as_unsigned(world, converted, conversation):
+    """The check can fail: with `signed_models` set to no model, signatures are invalid."""
     turn(conversation, "0")
     turn(conversation, "1")
     turn(conversation, "2")
@@ -195,8 +192,8 @@ def test_without_the_rule_the_provider_would_refuse(world, converted, conversati
     assert broken(converted(path.read_bytes())) != []
 
 
-def test_everything_that_may_go_leaves_a_valid_request(world, converted, conversation):
-    """With every kind a trigger, texts and arguments included, no signature is broken either."""
+def test_signatures_are_valid_after_extracting_every_kind(world, converted, conversation):
+    """Extracting texts and arguments as well leaves no invalid signature."""
     for number in range(4):
         turn(conversation, str(number))
     data = signed(converted, conversation.bytes())
@@ -207,15 +204,16 @@ def test_everything_that_may_go_leaves_a_valid_request(world, converted, convers
     after = converted(path.read_bytes())
     assert broken(after) == []
     check([
-        {**one, "content": [
-            b for b in blocks_of(one) if not PLACEHOLDER.fullmatch(b.get("text", ""))
+        {**message, "content": [
+            block for block in blocks_of(message)
+            if not PLACEHOLDER.fullmatch(block.get("text", ""))
         ]}
-        for one in after
+        for message in after
     ])  # fmt: skip
 
 
-def test_a_mixed_session_is_judged_entry_by_entry(world, converted, conversation):
-    """Thinking of a model that signs nothing stays, beside that of one which does."""
+def test_only_thinking_of_signing_models_is_extracted(world, converted, conversation):
+    """In a session of two models, the thinking of the unsigned one stays."""
     turn(conversation, "0", OLDER)
     turn(conversation, "1", OLDER)
     turn(conversation, "2", SIGNS)
@@ -225,9 +223,9 @@ def test_a_mixed_session_is_judged_entry_by_entry(world, converted, conversation
 
     report = world.scan(trigger_types=["tool_result"])
 
-    kept = [one["message"]["model"] for line in path.read_bytes().splitlines()
-            for one in [json.loads(line)] if value_at(line).get("message", {}).get("role") ==
-            "assistant" and one["message"]["content"][0]["thinkingSignature"]]  # fmt: skip
-    assert kept == [OLDER] * 4
+    models = [entry["message"]["model"] for line in path.read_bytes().splitlines()
+            for entry in [json.loads(line)] if value_at(line).get("message", {}).get("role") ==
+            "assistant" and entry["message"]["content"][0]["thinkingSignature"]]  # fmt: skip
+    assert models == [OLDER] * 4
     assert report.values_extracted == 3 + 4
     check(converted(path.read_bytes()))

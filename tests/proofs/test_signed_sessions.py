@@ -1,4 +1,4 @@
-"""Thinking that is valid only behind what stood before it: taken out, shown, restored, waiting."""
+"""Signed thinking: extracted behind the first placeholder, shown, restored, deferred."""
 
 import json
 
@@ -14,7 +14,7 @@ SIGNS = "claude-fable-5-1"
 EMPTY = {"type": "thinking", "thinking": "", "thinkingSignature": ""}
 
 
-def said(talk, content, stop="stop", model=SIGNS, **more):
+def respond(talk, content, stop="stop", model=SIGNS, **more):
     return talk.entry(message={
         "role": "assistant", "content": content, "api": "anthropic-messages", "provider": "p",
         "model": model, "stopReason": stop, **more,
@@ -22,18 +22,18 @@ def said(talk, content, stop="stop", model=SIGNS, **more):
 
 
 def thought(tag):
-    """Give a block of short thinking with its signature."""
+    """Return a block of short thinking with its signature."""
     return {"type": "thinking", "thinking": f"thought {tag}", "thinkingSignature": f"sig-{tag}"}
 
 
 def turn(talk, tag, **more):
-    """Add a turn, with thinking before its call and its answer; give the ids of its entries."""
+    """Add a turn with thinking before its call and its answer; return the ids of its entries."""
     call = {"type": "toolCall", "id": f"call_{tag}", "name": "exec", "arguments": {"c": "ls"}}
     return (
         talk.user(f"question {tag}"),
-        said(talk, [thought(f"{tag}a"), call], "toolUse", **more),
+        respond(talk, [thought(f"{tag}a"), call], "toolUse", **more),
         talk.result(f"result {tag} " * 300, call=f"call_{tag}"),
-        said(talk, [thought(f"{tag}b"), {"type": "text", "text": f"answer {tag}"}], **more),
+        respond(talk, [thought(f"{tag}b"), {"type": "text", "text": f"answer {tag}"}], **more),
     )
 
 
@@ -43,7 +43,7 @@ def talk():
 
 
 def thoughts(path):
-    """Tell of every signed message whether its thinking still stands."""
+    """Return the signatures of all thinking that is not extracted."""
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     blocks = [
         block for line in lines if line.get("message", {}).get("role") == "assistant"
@@ -52,44 +52,44 @@ def thoughts(path):
     return [block["thinkingSignature"] for block in blocks if block != EMPTY]
 
 
-def test_every_signature_behind_the_first_cut_leaves_with_it(world, talk):
-    """The last turn included, since it is closed; a dry run says so first; the undo is exact."""
+def test_thinking_behind_the_first_placeholder_is_extracted(world, talk):
+    """This includes the last, closed turn; a dry run plans the same, and the undo is exact."""
     for tag in range(3):
         turn(talk, tag)
     path = world.put("s.jsonl", talk.bytes())
     before = path.read_bytes()
 
     dry = world.scan(dry_run=True).sessions[0]
-    done = world.scan().sessions[0]
+    result = world.scan().sessions[0]
 
     assert path.read_bytes() != before
     assert thoughts(path) == ["sig-0a"]
-    assert [cut.reason for cut in dry.plan.extracted].count(BROKEN) == 5
-    assert (len(dry.made.extracted), dry.bytes_after) == (2 + 5, done.bytes_after)
-    assert len(done.made.extracted) == 2 + 5
-    assert done.bytes_after == path.stat().st_size
+    assert [removal.reason for removal in dry.plan.extracted].count(BROKEN) == 5
+    assert (len(dry.made.extracted), dry.bytes_after) == (2 + 5, result.bytes_after)
+    assert len(result.made.extracted) == 2 + 5
+    assert result.bytes_after == path.stat().st_size
     assert world.scan().sessions == []
     world.restore_all(pristine=True)
     assert path.read_bytes() == before
 
 
-def test_a_signature_is_listed_and_shown_by_its_entry(world, talk):
-    """It left no placeholder: `context` lists it, and `show` gives the block as it stood."""
+def test_extracted_thinking_is_listed_and_shown_by_entry(world, talk):
+    """It has no placeholder, but `context` lists it and `show` returns the block."""
     *_, answer = turn(talk, 0)
     for tag in (1, 2):
         turn(talk, tag)
     world.put("s.jsonl", talk.bytes())
     world.scan()
 
-    one = context(world.settings(), world.store, "main/s", world.clock())
-    given = show(world.settings(), world.store, answer)
+    listed = context(world.settings(), world.store, "main/s", world.clock())
+    shown = show(world.settings(), world.store, answer)
 
-    assert answer in {value.entry_id for value in one.extracted}
-    assert given.content == {"message.content.0": thought("0b")}
+    assert answer in {value.entry_id for value in listed.extracted}
+    assert shown.content == {"message.content.0": thought("0b")}
 
 
-def test_a_value_put_back_takes_newer_signatures_out(world, talk):
-    """Signatures made behind the placeholder leave with it; older ones would not fit."""
+def test_restoring_a_value_extracts_newer_signatures(world, talk):
+    """Signatures made behind the placeholder no longer fit; older ones stay extracted."""
     _, _, result, _ = turn(talk, 0)
     for tag in (1, 2):
         turn(talk, tag)
@@ -106,8 +106,8 @@ def test_a_value_put_back_takes_newer_signatures_out(world, talk):
     assert thoughts(path) == ["sig-0a"]
 
 
-def test_a_signature_goes_back_only_where_it_fits(world, talk):
-    """A block asked for stays out, with the reason, while something before it is extracted."""
+def test_thinking_is_restored_only_where_its_signature_fits(world, talk):
+    """It is refused with the reason while a value before it is extracted."""
     _, _, result, answer = turn(talk, 0)
     for tag in (1, 2):
         turn(talk, tag)
@@ -123,12 +123,10 @@ def test_a_signature_goes_back_only_where_it_fits(world, talk):
     assert thoughts(path) == ["sig-0a", "sig-0b"]
 
 
-def test_everything_put_back_brings_the_signatures_that_fit(world, talk):
-    """What was signed in front of originals fits them again.
+def test_restore_all_restores_the_signatures_that_fit(world, talk):
+    """Signatures made behind placeholders stay extracted, which the note says.
 
-    What was signed behind placeholders does not.
-
-    A pristine undo brings every byte back all the same, and says in which session that is so.
+    A pristine undo restores every byte all the same, and its note names the sessions with them.
     """
     for tag in range(3):
         turn(talk, tag)
@@ -151,11 +149,11 @@ def test_everything_put_back_brings_the_signatures_that_fit(world, talk):
     assert not pristine.missed
 
 
-def test_thinking_that_leaves_by_the_rules_leaves_no_text(world, talk):
-    """Long signed thinking of any model becomes an empty block, and comes back as it was."""
+def test_long_signed_thinking_is_extracted_to_an_empty_block(world, talk):
+    """Long thinking of a model that binds nothing becomes an empty block, and is restored."""
     talk.user()
     long = {"type": "thinking", "thinking": "hm " * 400, "thinkingSignature": "sig"}
-    ident = said(talk, [long, {"type": "text", "text": "a"}], model="claude-sonnet-4-5")
+    ident = respond(talk, [long, {"type": "text", "text": "a"}], model="claude-sonnet-4-5")
     for _ in range(3):
         talk.turn("short")
     path = world.put("s.jsonl", talk.bytes())
@@ -169,17 +167,17 @@ def test_thinking_that_leaves_by_the_rules_leaves_no_text(world, talk):
 
 
 def stuck(talk, how):
-    """Build a session in which one signature behind a cut cannot leave; give its entry."""
+    """Write a session with a signature that cannot be extracted; return its entry."""
     turn(talk, 0)
     if how == "alone":
         talk.user("one more")
-        ident = said(talk, [thought("alone")])
+        ident = respond(talk, [thought("alone")])
         return turn(talk, 1) and ident
     ids = turn(talk, 1)
     if how == "open":
         talk.user("and then?")
         call = {"type": "toolCall", "id": "c", "name": "exec", "arguments": {"c": "ls"}}
-        return said(talk, [thought("open"), call], "toolUse")
+        return respond(talk, [thought("open"), call], "toolUse")
     turn(talk, 2)
     if how == "pinned":
         next(line for line in talk.lines if line["id"] == ids[3])["_extractable"] = False
@@ -194,25 +192,25 @@ def stuck(talk, how):
         ("open", "the last turn is open: a tool call, whatever its age"),
     ],
 )
-def test_where_a_signature_cannot_leave_the_session_stays_as_it_is(world, talk, how, why):
-    """Nothing of it is changed, a request waits, and the next look says the same."""
+def test_session_with_an_unremovable_signature_is_deferred(world, talk, how, why):
+    """It is not changed, and `context` gives the same reason as the scan."""
     ident = stuck(talk, how)
     path = world.put("s.jsonl", talk.bytes())
     before = path.read_bytes()
 
-    (told,) = world.scan(keep_recent=0).sessions
+    (result,) = world.scan(keep_recent=0).sessions
 
-    assert (told.outcome, told.made.extracted) == ("deferred", ())
-    assert told.reason == f"signatures: the thinking of {ident} would break: {why}"
+    assert (result.outcome, result.made.extracted) == ("deferred", ())
+    assert result.reason == f"signatures: the thinking of {ident} would break: {why}"
     assert path.read_bytes() == before
-    one = context(world.settings(keep_recent=0), world.store, "main/s", world.clock())
-    assert (one.plan.deferred, one.plan.extracted) == (told.reason, ())
-    assert "deferred: signatures" in {kept.reason for kept in one.plan.kept}
+    report = context(world.settings(keep_recent=0), world.store, "main/s", world.clock())
+    assert (report.plan.deferred, report.plan.extracted) == (result.reason, ())
+    assert "deferred: signatures" in {part.reason for part in report.plan.kept}
     assert world.scan(keep_recent=0, signed_models=["!claude-*"]).sessions_changed == 1
 
 
-def test_a_value_that_cannot_go_back_now_is_given_at_once(world, talk):
-    """A put-back that would break a signature which cannot leave waits like any other."""
+def test_restore_that_would_break_a_signature_is_pending(world, talk):
+    """The value is returned at once, and the session is not changed."""
     _, _, result, _ = turn(talk, 0)
     _, _, _, answer = turn(talk, 1)
     turn(talk, 2)
@@ -221,32 +219,32 @@ def test_a_value_that_cannot_go_back_now_is_given_at_once(world, talk):
     pin(world, answer, False)
     lean = path.read_bytes()
 
-    told = world.restore(result)
+    answer = world.restore(result)
 
-    assert told.pending
-    assert told.why_pending.startswith("signatures: ")
-    assert told.content == {"message.content.0.text": "result 0 " * 300}
+    assert answer.pending
+    assert answer.why_pending.startswith("signatures: ")
+    assert answer.content == {"message.content.0.text": "result 0 " * 300}
     assert path.read_bytes() == lean
 
 
-def test_signed_sessions_can_be_left_alone(world, talk):
-    """With `signed_thinking = "defer"` a session with signatures behind a cut stays as it is."""
+def test_signed_thinking_defer_leaves_signed_sessions_alone(world, talk):
+    """With `signed_thinking = "defer"` a session with signatures to extract is deferred."""
     for tag in range(3):
         turn(talk, tag)
     path = world.put("s.jsonl", talk.bytes())
     before = path.read_bytes()
 
-    (told,) = world.scan(signed_thinking="defer").sessions
+    (result,) = world.scan(signed_thinking="defer").sessions
 
-    assert (told.outcome, path.read_bytes()) == ("deferred", before)
-    assert told.reason.endswith('signed_thinking = "defer"')
+    assert (result.outcome, path.read_bytes()) == ("deferred", before)
+    assert result.reason.endswith('signed_thinking = "defer"')
 
 
-def test_the_signatures_of_a_failed_answer_are_nobodys(world, talk):
-    """It is never sent again, so that it neither leaves nor holds anything up."""
+def test_signatures_of_a_failed_answer_are_ignored(world, talk):
+    """A failed answer is never sent again, so its thinking stays and defers nothing."""
     turn(talk, 0)
     talk.user("one more")
-    said(talk, [thought("failed")], "error")
+    respond(talk, [thought("failed")], "error")
     turn(talk, 1)
     path = world.put("s.jsonl", talk.bytes())
 
@@ -255,30 +253,30 @@ def test_the_signatures_of_a_failed_answer_are_nobodys(world, talk):
     assert thoughts(path) == ["sig-0a", "sig-failed"]
 
 
-def test_what_is_never_sent_breaks_no_signature(world, talk):
-    """A cut in details, or before a compaction, changes nothing of the request."""
+def test_extracting_unsent_values_keeps_signatures(world, talk):
+    """Details, and entries before a compaction, are in no request."""
     talk.user()
-    said(talk, [thought("0"), {"type": "text", "text": "a"}])
+    respond(talk, [thought("0"), {"type": "text", "text": "a"}])
     talk.result("r" * 3000)
-    kept = talk.user("kept")
-    talk.entry("compaction", summary="so far", firstKeptEntryId=kept, tokensBefore=1)
+    first_kept = talk.user("kept")
+    talk.entry("compaction", summary="so far", firstKeptEntryId=first_kept, tokensBefore=1)
     talk.user()
     talk.call()
     talk.result("short", details={"diff": "d" * 3000, "patch": "p" * 3000})
-    said(talk, [thought("1"), {"type": "text", "text": "b"}])
+    respond(talk, [thought("1"), {"type": "text", "text": "b"}])
     path = world.put("s.jsonl", talk.bytes())
 
-    told = world.scan(keep_recent=0).sessions[0]
+    result = world.scan(keep_recent=0).sessions[0]
 
-    assert {cut.reason.partition(", ")[2] for cut in told.plan.extracted} == {
+    assert {removal.reason.partition(", ")[2] for removal in result.plan.extracted} == {
         "before the last compaction", "never sent",
     }  # fmt: skip
-    assert len(told.made.extracted) == 3
+    assert len(result.made.extracted) == 3
     assert thoughts(path) == ["sig-0", "sig-1"]
 
 
-def test_context_says_what_is_never_sent(world, talk):
-    """How many values no request carries, and how long they are together."""
+def test_context_counts_values_that_are_never_sent(world, talk):
+    """It gives the number of such values and their length in characters."""
     talk.user("left behind")
     talk.last = None
     talk.user()
@@ -286,14 +284,14 @@ def test_context_says_what_is_never_sent(world, talk):
     talk.assistant()
     world.put("s.jsonl", talk.bytes())
 
-    one = context(world.settings(), world.store, "main/s", world.clock())
+    report = context(world.settings(), world.store, "main/s", world.clock())
 
-    assert sum(amount.values for amount in one.plan.unsent) == 2
-    assert sum(amount.chars for amount in one.plan.unsent) == len("left behind") + 30
+    assert sum(amount.values for amount in report.plan.unsent) == 2
+    assert sum(amount.chars for amount in report.plan.unsent) == len("left behind") + 30
 
 
-def test_a_branch_left_just_now_is_not_dead_yet(world, talk):
-    """Its user may step back to it any moment: it is dead when the session was silent for long."""
+def test_branch_is_dead_only_after_an_hour_of_silence(world, talk):
+    """The user may step back to a branch that was left just now."""
     root = talk.user()
     talk.call()
     talk.result("r" * 3000)
@@ -307,15 +305,15 @@ def test_a_branch_left_just_now_is_not_dead_yet(world, talk):
 
     def reasons():
         [session] = world.scan(dry_run=True).sessions
-        return [one.reason.partition(", ")[2] for one in session.plan.extracted]
+        return [removal.reason.partition(", ")[2] for removal in session.plan.extracted]
 
     assert reasons() == ["old"]
     world.clock.now += 3600
     assert reasons() == ["off the active branch"]
 
 
-def test_newer_signatures_of_an_agent_that_remembers_leave(world, talk):
-    """What a running pi signs from memory leaves; OpenClaw reads anew, so its stays."""
+def test_newer_signatures_of_a_running_pi_are_extracted(world, talk):
+    """A running pi signs from memory; OpenClaw reads its session again, so its signatures stay."""
     for tag in range(3):
         turn(talk, tag)
     place = world.root / "pi" / "--home-me--"
@@ -329,16 +327,20 @@ def test_newer_signatures_of_an_agent_that_remembers_leave(world, talk):
         append(path, talk.lines[talk.lines.index(since) + 1 :])
     settings = {"trigger_types": ["assistant"]}
 
-    (told,) = (one for one in world.scan(**settings).sessions if one.outcome == "changed")
+    (result,) = (
+        session for session in world.scan(**settings).sessions if session.outcome == "changed"
+    )
 
-    assert [cut.reason for cut in told.plan.removals] == [DOUBTFUL] * 2
+    assert [removal.reason for removal in result.plan.removals] == [DOUBTFUL] * 2
     assert thoughts(paths[0]) == ["sig-0a", "sig-3a", "sig-3b"]
     assert thoughts(paths[1]) == ["sig-0a"]
-    assert not [one for one in world.scan(**settings).sessions if one.outcome == "changed"]
+    assert not [
+        session for session in world.scan(**settings).sessions if session.outcome == "changed"
+    ]
 
 
-def test_a_fork_has_its_signatures_taken_out_for_itself(world, talk):
-    """A fork that an agent wrote from memory is extracted and signed on its own."""
+def test_signatures_of_forks_are_extracted_separately(world, talk):
+    """A fork and a copy written from memory are each extracted on their own."""
     for tag in range(3):
         turn(talk, tag)
     path = world.put("s.jsonl", talk.bytes())
@@ -349,13 +351,13 @@ def test_a_fork_has_its_signatures_taken_out_for_itself(world, talk):
     world.scan()
 
     assert thoughts(lean) == thoughts(whole) == ["sig-0a"]
-    (undone,) = world.restore_all("main/lean", pristine=True)
-    assert undone.state == "restored"
+    (result,) = world.restore_all("main/lean", pristine=True)
+    assert result.state == "restored"
     assert thoughts(lean)[-1] == "sig-2b"
 
 
-def test_an_agent_that_asks_for_it_keeps_its_thinking(world, talk):
-    """Where pi manages a model's effort it asks the provider to drop what no longer fits."""
+def test_thinking_is_kept_if_the_agent_lets_it_be_dropped(world, talk):
+    """If pi sets a thinking level, it asks the provider to drop thinking that no longer fits."""
     for tag in range(3):
         turn(talk, tag, providerThinkingLevel="high" if tag else None)
     place = world.root / "pi" / "--home-me--"

@@ -1,4 +1,4 @@
-"""The skills say only what the tool and the program understand."""
+"""The skills, compared with the tool and the program."""
 
 import json
 import re
@@ -23,15 +23,15 @@ SKILLS = {
 
 @pytest.fixture(params=SKILLS)
 def skill(request):
-    """Give the text of a skill, and how its host names our tool."""
+    """Return the text of a skill, and its host's name for the tool."""
     prefix, path = SKILLS[request.param]
     return path.read_text(), prefix + TOOL
 
 
-def test_every_call_in_a_skill_is_one_that_the_tool_takes(skill):
-    """Each JSON object is a whole call, and each action is shown at least once."""
+def test_calls_in_a_skill_are_valid_and_cover_all_actions(skill):
+    """Each JSON object parses as a call, and each action occurs; `show` comes first."""
     text, _ = skill
-    calls = [parse_call(json.loads(one)) for one in re.findall(r'\{"action".*?\}', text)]
+    calls = [parse_call(json.loads(text)) for text in re.findall(r'\{"action".*?\}', text)]
 
     assert {call.action for call in calls} == {
         "show", "restore", "set_extractable", "get_context", "done", "search", "evidence",
@@ -39,8 +39,8 @@ def test_every_call_in_a_skill_is_one_that_the_tool_takes(skill):
     assert next(call.action for call in calls) == "show"
 
 
-def test_every_command_in_a_skill_is_one_that_the_program_takes(skill):
-    """Each shell line parses as a command of ours with its options."""
+def test_commands_in_a_skill_are_valid(skill):
+    """Each shell line parses as a command with its options."""
     text, _ = skill
     block = re.search(r"```sh\n(.*?)```", text, re.DOTALL)[1]
     group = typer.main.get_command(application())
@@ -51,8 +51,8 @@ def test_every_command_in_a_skill_is_one_that_the_program_takes(skill):
         command.make_context(name, words, resilient_parsing=False)
 
 
-def test_a_skill_has_the_head_that_hosts_read(skill):
-    """It begins with its name and a description that names the placeholder, and names the tool."""
+def test_skill_has_name_description_and_tool(skill):
+    """The description mentions the placeholder, and the text only this host's tool."""
     text, tool = skill
     head = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)[1]
     fields = dict(line.split(": ", 1) for line in head.splitlines())
@@ -62,8 +62,8 @@ def test_a_skill_has_the_head_that_hosts_read(skill):
     assert set(re.findall(r"`(\w*purge_control)`", text)) == {tool}
 
 
-def test_the_figures_in_a_skill_are_the_programs(skill):
-    """Lengths, windows, protection and the fixed sentence are what the program goes by."""
+def test_figures_in_a_skill_are_the_defaults(skill):
+    """Lengths, windows, protection and the fixed sentence are those of the program."""
     text, _ = skill
     settings = config.Settings()
 

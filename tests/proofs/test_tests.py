@@ -1,4 +1,4 @@
-"""The tests themselves: promises in words, names that fit a line, builders in one place."""
+"""The tests themselves: docstrings, lengths of names, folders and imports."""
 
 import ast
 from functools import cache
@@ -18,8 +18,8 @@ def tree(path):
     return ast.parse(path.read_text())
 
 
-def promises_in(path):
-    """Give the tests of a module, those of a class included."""
+def functions_of(path):
+    """Return the tests of a module, including those of its classes."""
     return [
         node
         for node in ast.walk(tree(path))
@@ -28,24 +28,24 @@ def promises_in(path):
     ]
 
 
-def test_every_test_says_what_it_promises():
-    """Each test has a docstring, which is the promise that it keeps."""
-    silent = [(path.name, one.name) for path in MODULES for one in promises_in(path)
-              if not ast.get_docstring(one)]  # fmt: skip
+def test_every_test_has_a_docstring():
+    """The docstring of a test is its promise."""
+    missing = [(path.name, test.name) for path in MODULES for test in functions_of(path)
+              if not ast.get_docstring(test)]  # fmt: skip
 
-    assert silent == []
+    assert missing == []
 
 
-def test_a_tests_whole_name_fits_a_line():
-    """File and name together have at most 100 characters."""
-    names = [f"{path.relative_to(TESTS.parent)}::{one.name}"
-             for path in MODULES for one in promises_in(path)]  # fmt: skip
+def test_path_and_name_of_a_test_fit_a_line():
+    """Path, `::` and name have at most 100 characters."""
+    names = [f"{path.relative_to(TESTS.parent)}::{test.name}"
+             for path in MODULES for test in functions_of(path)]  # fmt: skip
 
     assert [name for name in names if len(name) > LINE] == []
 
 
-def test_each_folder_of_tests_is_a_room():
-    """A test stands in the folder of the room that keeps its promise, or among the proofs."""
+def test_every_folder_of_tests_is_a_room_or_proofs():
+    """Tests are in the folder of the room whose promise they prove, or in `proofs`."""
     house = Path(brainsurgeon.__file__).parent
     folders = {path.parent for path in MODULES} - {TESTS, TESTS / PROOFS}
 
@@ -53,7 +53,7 @@ def test_each_folder_of_tests_is_a_room():
 
 
 def test_no_test_module_imports_from_another():
-    """What several share stands in `building`, and fixtures in a `conftest.py`."""
+    """Shared code is in `building`, and fixtures are in a `conftest.py`."""
     shared = {
         (path.name, node.module)
         for path in MODULES
@@ -65,8 +65,8 @@ def test_no_test_module_imports_from_another():
     assert shared == set()
 
 
-def test_a_long_proof_says_which_parts_of_the_house_it_proves():
-    """Each names rooms, or modules beside them, that have tests of their own too."""
+def test_long_proofs_name_the_rooms_they_prove():
+    """Each long proof names rooms or modules that have tests of their own, too."""
     nodes = [node for path in MODULES for node in ast.walk(tree(path))]
     marks = [node for node in nodes if isinstance(node, ast.Attribute)
              and ast.unparse(node) == "pytest.mark.long"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The tokens that are recorded of extractions are those that the agents' own requests lose."""
+"""Recorded token savings, compared with the requests of the agents."""
 
 import json
 
@@ -23,7 +23,7 @@ def look(request, tmp_path):
 
 
 def tokens(value):
-    """Count the tokens of a part of a request as a provider does: its texts, and its pictures."""
+    """Return the tokens of a part of a request: RATE for each character, and its pictures."""
     if isinstance(value, str):
         return RATE * len(value)
     if isinstance(value, dict):
@@ -34,10 +34,10 @@ def tokens(value):
     return sum(map(tokens, value)) if isinstance(value, list) else 0
 
 
-def compared(world, look, data, keys, provider=None):
-    """Check what a scan records against the requests to all providers, or to one.
+def compare_savings(world, look, data, keys, provider=None):
+    """Check the recorded tokens against the requests to all providers, or to one.
 
-    Give the bytes of the first request.
+    Return the bytes of the first request.
     """
     path = world.put(NAME, data)
     world.scan(**keys)
@@ -51,21 +51,21 @@ def compared(world, look, data, keys, provider=None):
     ]  # fmt: skip
     assert pairs
     for was, now in pairs:
-        fell = tokens(was["messages"]) - tokens(now["messages"])
-        assert saved == pytest.approx(fell, rel=0.1), was["api"]
+        saving = tokens(was["messages"]) - tokens(now["messages"])
+        assert saved == pytest.approx(saving, rel=0.1), was["api"]
     return len(json.dumps(before["requests"][0]))
 
 
 @WAYS
 @pytest.mark.parametrize("sample", SESSIONS.values(), ids=SESSIONS)
-def test_the_sum_is_what_the_requests_of_real_sessions_lose(world, look, sample, keys):
-    """Within a tenth, to whichever provider, for values and for turns."""
-    compared(world, look, SAMPLES.joinpath(*sample).read_bytes(), keys)
+def test_recorded_tokens_match_requests_of_real_sessions(world, look, sample, keys):
+    """They are within 10 % for every provider, for values and for archived turns."""
+    compare_savings(world, look, SAMPLES.joinpath(*sample).read_bytes(), keys)
 
 
 @WAYS
-def test_screenshots_thinking_and_details_count_as_they_are_sent(world, look, keys):
-    """A picture counts 1,500 tokens whatever its bytes, and what is for the screen nothing."""
+def test_pictures_count_1500_tokens_and_details_none(world, look, keys):
+    """Pictures count the same whatever their bytes; details are never sent."""
     talk = Conversation()
     picture = {"type": "image", "data": "A" * 700_000, "mimeType": "image/png"}
     for number in range(4):
@@ -84,15 +84,12 @@ def test_screenshots_thinking_and_details_count_as_they_are_sent(world, look, ke
         add_long_turn(talk)
     add_answer(talk, [{"type": "text", "text": "bye"}], "openai-completions")
 
-    assert compared(world, look, talk.bytes(), keys, "its-provider") > 2_800_000
+    assert compare_savings(world, look, talk.bytes(), keys, "its-provider") > 2_800_000
 
 
 @WAYS
-def test_a_turn_archived_in_place_counts_what_its_requests_lose(tmp_path, keys):
-    """Claude Code sends the messages of its chain: calls stay in them, and what was shown is not.
-
-    An archive names what is left of the turn, not only the length of its summary.
-    """
+def test_recorded_tokens_match_archived_turns_of_claude_code(tmp_path, keys):
+    """Its archives keep the calls, whose tokens remain in the archive's count."""
     world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
     for number in range(4):
         talk.user("fix it")
@@ -103,12 +100,12 @@ def test_a_turn_archived_in_place_counts_what_its_requests_lose(tmp_path, keys):
     path = world.put(f"{SESSION}.jsonl", talk.bytes())
     was = tokens(request(path))
     world.scan(**keys)
-    fell = was - tokens(request(path))
+    saving = was - tokens(request(path))
     rows = sql(world, "SELECT tokens_before, tokens_after FROM archives")
     saved = world.store.sums.standing()[3]
     world.close()
 
-    assert saved == pytest.approx(fell, rel=0.1)
+    assert saved == pytest.approx(saving, rel=0.1)
     assert len(rows) == (2 if keys else 0)
     for before, after in rows:
         assert before == pytest.approx(RATE * 5 * 4_400, rel=0.1)
@@ -119,8 +116,8 @@ def request(path):
     return [json.loads(line)["message"]["content"] for line in path.read_bytes().splitlines()]
 
 
-def test_archives_of_archives_add_up(world, look):
-    """An archive that takes in others counts what is new; taken back, nothing is saved any more."""
+def test_nested_archives_count_only_new_savings(world, look):
+    """An archive of archives counts only what it saves in addition; the undo leaves zero."""
     keys = {"archive": {"enabled": True}, "trigger_types": []}
     talk, path = Conversation(), None
     for _ in range(12):

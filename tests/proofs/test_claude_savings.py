@@ -1,4 +1,4 @@
-"""What default rules save of real sessions of Claude Code, and how little of them a model sees."""
+"""The table of savings for sample sessions of Claude Code on its page."""
 
 import os
 import time
@@ -19,7 +19,7 @@ LIVE = "seven written by 2.1.330"
 
 
 def measured(path):
-    """Give a session's bytes, what is left of them, and the characters that a model is sent."""
+    """Return a session's size, its sizes without live and without all values, and chars sent."""
     size = path.stat().st_size
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -34,12 +34,18 @@ def measured(path):
                     dead.add((FORM.identity(entry, line.raw, line.number), part.path))
                 else:
                     sent += part.chars
-        done = plan(Snapshot(lines, FORM, look, Records(), time.time()), rules)
+        result = plan(Snapshot(lines, FORM, look, Records(), time.time()), rules)
     finally:
         os.close(descriptor)
-    live = [cut for cut in done.extracted if (cut.entry_id, cut.path) not in dead]
-    spared = sum(cut.chars - len(cut.placeholder) for cut in live)
-    return size, size - sum(cut.gain for cut in live), size - done.gain, sent, sent - spared
+    live = [removal for removal in result.extracted if (removal.entry_id, removal.path) not in dead]
+    spared = sum(removal.chars - len(removal.placeholder) for removal in live)
+    return (
+        size,
+        size - sum(removal.gain for removal in live),
+        size - result.gain,
+        sent,
+        sent - spared,
+    )
 
 
 def row(name, before, live, whole, sent, after):
@@ -50,13 +56,13 @@ def row(name, before, live, whole, sent, after):
     return f"| {' | '.join(cells)} |"
 
 
-def test_the_table_on_its_page_is_what_a_scan_does():
-    """Each sample has its row, and those that 2.1.330 wrote one together, with today's figures."""
+def test_savings_table_is_up_to_date():
+    """Each sample has a row with today's figures; those of 2.1.330 share one."""
     measures = {path: measured(path) for path in SESSIONS}
-    written = [found for path, found in measures.items() if "projects" in path.parts]
+    written = [measures_of for path, measures_of in measures.items() if "projects" in path.parts]
     rows = [
-        row(f"`{path.stem}`", *found)
-        for path, found in measures.items() if "projects" not in path.parts
+        row(f"`{path.stem}`", *measures_of)
+        for path, measures_of in measures.items() if "projects" not in path.parts
     ]  # fmt: skip
     rows.append(row(LIVE, *map(sum, zip(*written, strict=True))))
 

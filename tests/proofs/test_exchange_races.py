@@ -1,6 +1,6 @@
-"""What agents, disks and crashes may do around an exchange, step against step.
+"""Agents, disk errors and crashes around an exchange, step by step.
 
-Each test is one order of events by which a line was once lost, doubled, torn or left behind.
+Each test is one order of events in which a line was once lost, doubled, torn or left behind.
 """
 
 import errno
@@ -32,7 +32,7 @@ from building.exchange import (
     retire_old_file,
 )
 from building.processes import wait_until
-from building.world import open_rewrites, write_two_turns
+from building.world import write_two_turns
 
 NEXT = b'{"id":5,"next":true}\n'
 # The whole history as an agent writes it from memory, of another length than ours.
@@ -40,12 +40,12 @@ ANEW = OLD.replace(b'"id":1', b'"id":1,"v":3') + LATE
 SAY_NEXT = f"os.write(fd, {NEXT!r})"
 
 
-def everything(path):
-    return b"".join(one.read_bytes() for one in path.parent.iterdir())
+def all_content(path):
+    return b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
-def exchanged(world, path):
-    """Leave what a crash right after the exchange leaves."""
+def leave_a_crash_after_the_exchange(world, path):
+    """Leave the files and the journal as a crash right after the exchange does."""
     new = path.with_name(TEMPORARY)
     new.write_bytes(NEW)
     status = path.stat()
@@ -59,11 +59,11 @@ def exchanged(world, path):
 # --- on the way back -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["the sync fails", "there is no room to move it"])
-def test_a_line_survives_a_failure_on_the_way_back(
-    session, path, other_process, second_process, race, short_closing_wait, monkeypatch, what
+@pytest.mark.parametrize("failure", ["the sync fails", "there is no room to move it"])
+def test_error_on_the_way_back_keeps_the_line_in_the_new_file(
+    session, path, other_process, second_process, race, short_closing_wait, monkeypatch, failure
 ):
-    """One agent keeps the old file, another writes into the new one: that is never removed."""
+    """The new file, which has a line of another agent, is not removed."""
     race.before = lambda: race.opens(other_process, session.descriptor, path, APPEND)
     race.after = lambda: race.opens(
         second_process, race.leased[0], path, APPEND, SAY_NEXT, "os.close(fd)"
@@ -79,7 +79,7 @@ def test_a_line_survives_a_failure_on_the_way_back(
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "full")
 
-    if what == "the sync fails":
+    if failure == "the sync fails":
         monkeypatch.setattr(os, "fsync", failing)
     else:
         monkeypatch.setattr(retire, "append", full)
@@ -88,22 +88,22 @@ def test_a_line_survives_a_failure_on_the_way_back(
     for _ in range(3):
         second_process.receive()
 
-    assert NEXT in everything(path)
+    assert NEXT in all_content(path)
 
 
 @pytest.fixture
 def interruptible():
-    """Let Ctrl-C interrupt, also where a shell that runs us in the background had it ignored."""
+    """Handle SIGINT by KeyboardInterrupt, which a shell's background job ignores."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_line_survives_an_interrupt_on_the_way_back(
+def test_interrupt_on_the_way_back_keeps_the_new_file(
     session, path, other_process, second_process, race, short_closing_wait, monkeypatch
 ):
-    """Ctrl-C while an opener of the new file is waited for: what it writes then is kept."""
+    """A line that is written after Ctrl-C, by an opener of the new file, is kept."""
     race.before = lambda: race.opens(other_process, session.descriptor, path, APPEND)
     race.after = lambda: race.opens(second_process, race.leased[0], path, APPEND)
     exchange = leases.exchange
@@ -119,20 +119,20 @@ def test_a_line_survives_an_interrupt_on_the_way_back(
     second_process.receive()
     second_process.evaluate(SAY_NEXT)
 
-    assert NEXT in everything(path)
+    assert NEXT in all_content(path)
 
 
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()], ids=["full disk", "interrupt"]
 )
-def test_recovery_moves_the_line_after_a_failed_way_back(
+def test_recovery_moves_a_line_after_a_failed_way_back(
     world, conversation, other_process, second_process, race, short_closing_wait, monkeypatch, error
 ):
-    """Stopped before a line was moved over, the next recovery moves it, and ends the rewrite."""
-    one = write_two_turns(world, conversation)
-    race.before = lambda: race.opens(other_process, race.leased[1], one, APPEND)
+    """Recovery moves a line that was not moved before an error, and ends the rewrite."""
+    file = write_two_turns(world, conversation)
+    race.before = lambda: race.opens(other_process, race.leased[1], file, APPEND)
     race.after = lambda: race.opens(
-        second_process, race.leased[0], one, APPEND, SAY_NEXT, "os.close(fd)"
+        second_process, race.leased[0], file, APPEND, SAY_NEXT, "os.close(fd)"
     )
     move = retire.append
 
@@ -151,15 +151,15 @@ def test_recovery_moves_the_line_after_a_failed_way_back(
     recover.recover(world.store)
     world.restore_all(pristine=True, abandoned_after_seconds=0)
 
-    assert one.read_bytes() == conversation.bytes() + NEXT
+    assert file.read_bytes() == conversation.bytes() + NEXT
     assert world.leftovers() == []
     assert world.store.journal.open_rewrites() == []
 
 
-def test_a_history_in_the_new_file_wins_though_the_old_grew(
+def test_rewrite_of_the_new_file_wins_over_the_old_file(
     session, path, other_process, second_process, race, short_closing_wait, monkeypatch
 ):
-    """One agent writes all anew into the new file; the other's last line follows it."""
+    """A late line of the old file follows the history that another agent wrote."""
     race.before = lambda: race.opens(other_process, session.descriptor, path, APPEND)
     race.after = lambda: race.opens(
         second_process, race.leased[0], path, REWRITE, f"os.write(fd, {ANEW!r})", "os.close(fd)"
@@ -184,21 +184,21 @@ def test_a_history_in_the_new_file_wins_though_the_old_grew(
     assert directory_names(path) == [NAME]
 
 
-def test_who_had_found_the_new_file_when_it_went_is_waited_for(
+def test_opener_that_resolved_the_new_name_loses_no_line(
     session, path, other_process, second_process, race, short_closing_wait, monkeypatch
 ):
-    """An opener between looking the name up and opening writes into a file that is kept."""
+    """An opener between its lookup and its open writes into a file that is kept."""
     race.before = lambda: race.opens(other_process, session.descriptor, path, APPEND)
     race.after = lambda: second_process.evaluate(
-        f"globals().update(found=os.open({str(path)!r}, os.O_PATH))"
+        f"globals().update(resolved=os.open({str(path)!r}, os.O_PATH))"
     )
-    swap = leases.exchange
+    replace_by_rename = leases.exchange
 
     def exchanging(*both):
-        swap(*both)
+        replace_by_rename(*both)
         if race.exchanges == 2:
             second_process.send(
-                "(time.sleep(0.003), globals().update(fd=os.open(f'/proc/self/fd/{found}',"
+                "(time.sleep(0.003), globals().update(fd=os.open(f'/proc/self/fd/{resolved}',"
                 f" os.O_WRONLY | os.O_APPEND)), {SAY_NEXT}, os.close(fd))"
             )
 
@@ -215,24 +215,22 @@ def test_who_had_found_the_new_file_when_it_went_is_waited_for(
         replace(session)
     second_process.receive()
 
-    assert NEXT in everything(path)
+    assert NEXT in all_content(path)
 
 
 # --- the last look -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fails", ["unlink", "fsync"])
-def test_what_was_moved_before_a_failure_is_not_moved_again(
-    world, conversation, monkeypatch, fails
-):
-    """Stopped between moving a line and removing the old file, recovery does not move it twice."""
-    one = write_two_turns(world, conversation)
+def test_recovery_does_not_move_a_line_twice(world, conversation, monkeypatch, fails):
+    """An error between moving a line and removing the old file leaves each line once."""
+    file = write_two_turns(world, conversation)
     settle_now = retire.retire
 
     def settling_late(place, **keywords):
-        append_bytes(one.with_name(place.temporary), LATE)
+        append_bytes(file.with_name(place.temporary), LATE)
         time.sleep(0.02)  # the clock of files is a coarse one
-        append_bytes(one, NEXT)
+        append_bytes(file, NEXT)
         real = getattr(os, fails)
 
         def failing(*arguments, **options):
@@ -250,54 +248,52 @@ def test_what_was_moved_before_a_failure_is_not_moved_again(
     recover.recover(world.store)
 
     assert world.leftovers() == []
-    assert one.read_bytes().count(LATE) == 1
-    assert one.read_bytes().count(NEXT) == 1
+    assert file.read_bytes().count(LATE) == 1
+    assert file.read_bytes().count(NEXT) == 1
 
 
 @pytest.mark.parametrize("ahead", [3600, -1])
-def test_a_session_from_the_future_is_given_back_as_well(path, ahead):
-    """What was written anew wins also where the session's time lies ahead of the clock."""
+def test_late_rewrite_wins_if_the_session_time_is_in_the_future(path, ahead):
+    """The old file that was rewritten gets its name back at any time of the session."""
     moment = time.time_ns() + ahead * 10**9
     os.utime(path, ns=(moment, moment))
     with open_session(discovered(path)) as opened:
-        done = replace(opened)
+        leave_a_crash_after_the_exchange = replace(opened)
         path.with_name(TEMPORARY).write_bytes(ANEW)
-        retire_old_file(opened, done)
+        retire_old_file(opened, leave_a_crash_after_the_exchange)
 
     assert path.read_bytes() == ANEW
     assert directory_names(path) == [NAME]
 
 
-def test_a_writer_in_its_open_at_the_last_look_is_waited_for(
-    session, path, other_process, monkeypatch
-):
-    """Somebody whom our own lease keeps from writing is seen before the old file goes."""
-    done = replace(session)
+def test_writer_blocked_at_the_last_look_is_waited_for(session, path, other_process, monkeypatch):
+    """The line of a process that waits for our own lease is kept."""
+    leave_a_crash_after_the_exchange = replace(session)
     old = str(path.with_name(TEMPORARY))
-    other_process.evaluate(f"globals().update(found=os.open({old!r}, os.O_PATH))")
+    other_process.evaluate(f"globals().update(resolved=os.open({old!r}, os.O_PATH))")
     tail_of = retire.tail_of
 
     def looking(*arguments):
-        found = tail_of(*arguments)
+        tail = tail_of(*arguments)
         monkeypatch.setattr(retire, "tail_of", tail_of)
         other_process.send(
-            "(globals().update(fd=os.open(f'/proc/self/fd/{found}', os.O_WRONLY | os.O_APPEND)),"
+            "(globals().update(fd=os.open(f'/proc/self/fd/{resolved}', os.O_WRONLY | os.O_APPEND)),"
             f" {SAY_NEXT}, os.close(fd))"
         )
         wait_until(lambda: not leases.held(session.descriptor))
-        return found
+        return tail
 
     monkeypatch.setattr(retire, "tail_of", looking)
-    retire_old_file(session, done, patience=2)
+    retire_old_file(session, leave_a_crash_after_the_exchange, patience=2)
     other_process.receive()
 
     assert NEXT in path.read_bytes()
 
 
-def test_a_line_moved_by_half_is_taken_back(
+def test_half_moved_line_is_taken_back(
     session, path, other_process, second_process, race, long_closing_wait, monkeypatch
 ):
-    """Where the disk fills up while a late line is moved, no other is glued to its half."""
+    """If the disk fills up while a late line is moved, the next line is not glued to its half."""
     race.before = lambda: race.opens(
         other_process, session.descriptor, path, APPEND, f"os.write(fd, {LATE!r})", "os.close(fd)"
     )
@@ -330,38 +326,38 @@ def test_a_line_moved_by_half_is_taken_back(
 
 
 @pytest.mark.parametrize("then", ["nothing", "appends"])
-def test_recovery_keeps_what_was_written_anew_after_a_crash(world, path, then):
-    """The agent writes all anew into the old file, then goes on by name."""
-    exchanged(world, path)
+def test_recovery_keeps_a_rewrite_of_the_old_file(world, path, then):
+    """The history that the agent wrote after a crash is kept, with lines appended since."""
+    leave_a_crash_after_the_exchange(world, path)
     path.with_name(TEMPORARY).write_bytes(ANEW)
     time.sleep(0.02)
     if then == "appends":
         append_bytes(path, NEXT)
     recover.recover(world.store)
 
-    assert open_rewrites(world) == []
+    assert world.store.journal.open_rewrites() == []
     assert directory_names(path) == [NAME]
     assert path.read_bytes() == ANEW + NEXT * (then == "appends")
 
 
-def test_lines_of_a_session_that_is_gone_after_a_crash_are_kept(world, path):
-    """It may have been deleted or moved: its old file is named until somebody removes it."""
-    exchanged(world, path)
+def test_recovery_keeps_the_old_file_of_a_missing_session(world, path):
+    """The session may have been deleted or moved, so its old file stays until it is removed."""
+    leave_a_crash_after_the_exchange(world, path)
     append_bytes(path.with_name(TEMPORARY), LATE)
     path.unlink()
     first, second = recover.recover(world.store), recover.recover(world.store)
-    kept = path.with_name(TEMPORARY)
+    old_file = path.with_name(TEMPORARY)
 
-    assert [one.what.endswith("both files stay") for one in first] == [True]
+    assert [event.what.endswith("both files stay") for event in first] == [True]
     assert second == []
-    assert kept.read_bytes() == OLD + LATE
-    kept.unlink()
+    assert old_file.read_bytes() == OLD + LATE
+    old_file.unlink()
     recover.recover(world.store)
-    assert open_rewrites(world) == []
+    assert world.store.journal.open_rewrites() == []
 
 
-def test_lines_written_while_a_file_is_displaced_follow_it(world, path):
-    """Killed with the agent's own new file under our name: lines by name since then are moved."""
+def test_recovery_moves_lines_behind_a_displaced_file(world, path):
+    """Lines appended by name while the agent's own file was displaced are moved to it."""
     new = path.with_name(TEMPORARY)
     new.write_bytes(NEW)
     begin_interrupted_rewrite(world, path, new)
@@ -376,8 +372,8 @@ def test_lines_written_while_a_file_is_displaced_follow_it(world, path):
     assert directory_names(path) == [NAME]
 
 
-def test_a_session_deleted_while_displaced_stays_deleted(world, path):
-    """Killed with the agent's own new file under our name; then the session was deleted."""
+def test_session_deleted_while_displaced_stays_deleted(world, path):
+    """The agent's own file under the temporary name is left, and the rewrite ends."""
     new = path.with_name(TEMPORARY)
     new.write_bytes(NEW)
     begin_interrupted_rewrite(world, path, new)
@@ -393,9 +389,9 @@ def test_a_session_deleted_while_displaced_stays_deleted(world, path):
     assert ended.ended_at is not None
 
 
-def test_a_root_that_is_not_mounted_yet_keeps_its_open_rewrites(world, path):
-    """Recovery before the filesystem is there leaves the journal's row for the next run."""
-    exchanged(world, path)
+def test_recovery_waits_for_a_root_that_is_not_mounted(world, path):
+    """The journal entry is left for the next run, which completes it."""
+    leave_a_crash_after_the_exchange(world, path)
     append_bytes(path.with_name(TEMPORARY), LATE)
     root = path.parent
     root.rename(root.with_name("unmounted"))
@@ -406,4 +402,4 @@ def test_a_root_that_is_not_mounted_yet_keeps_its_open_rewrites(world, path):
     assert "left for the next run" in first[0].what
     assert path.read_bytes() == NEW + LATE
     assert directory_names(path) == [NAME]
-    assert open_rewrites(world) == []
+    assert world.store.journal.open_rewrites() == []

@@ -1,4 +1,4 @@
-"""What an agent pays over twenty turns on a provider that caches prompts, with and without us."""
+"""The tokens that an agent pays over twenty turns with a prompt cache, with and without scans."""
 
 import json
 
@@ -57,7 +57,7 @@ class Agent:
         self._call(lambda: self.talk.assistant(f"step {number} is done"))
 
     def rest(self, seconds, **settings):
-        """Let time pass, with scans by the daemon if there are settings."""
+        """Let time pass, with the daemon's scans if there are settings."""
         end = self.clock.now + seconds
         for after in SCANS if settings else ():
             if after < seconds:
@@ -66,8 +66,8 @@ class Agent:
         self.clock.now = end
 
 
-def twenty_turns(base, results, turns=20, **settings):
-    """Let an agent do its turns in bursts of five; give what was paid."""
+def cache_after_turns(base, results, turns=20, **settings):
+    """Let an agent do its turns in bursts of five; return the cache, which counts the tokens."""
     from building.world import World  # noqa: PLC0415  a world for each run
 
     base.mkdir()
@@ -83,24 +83,24 @@ def twenty_turns(base, results, turns=20, **settings):
 
 
 @pytest.mark.parametrize("results", [(3_000, 9_000), (20_000,), (800,) * 6, (40_000, 700)])
-def test_twenty_turns_cost_less_with_the_default(tmp_path, results):
-    """With `pays` they cost less than without, and at most 5 % more than with the best policy."""
-    raw = twenty_turns(tmp_path / "raw", results)
+def test_default_when_costs_less_over_twenty_turns(tmp_path, results):
+    """`when = "pays"` costs less than no scans, and at most 5 % more than the best policy."""
+    raw = cache_after_turns(tmp_path / "raw", results)
     runs = {
-        when: twenty_turns(tmp_path / when, results, when=when)
+        when: cache_after_turns(tmp_path / when, results, when=when)
         for when in ("pays", "cold", "always")
     }
 
     assert runs["pays"].paid < raw.paid
     assert runs["cold"].paid < raw.paid
-    assert runs["pays"].paid <= 1.05 * min(one.paid for one in runs.values())
+    assert runs["pays"].paid <= 1.05 * min(cache.paid for cache in runs.values())
     assert runs["pays"].sent < raw.sent
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3])
 @pytest.mark.parametrize("results", [(3_000, 9_000), (700,), (40_000, 700), ()])
-def test_a_short_session_is_never_dearer(tmp_path, turns, results):
-    """In sessions too short to gain, no more than 1 % above the price without it."""
-    raw = twenty_turns(tmp_path / "raw", results, turns)
+def test_short_session_costs_at_most_one_percent_more(tmp_path, turns, results):
+    """A session of one to three turns, too short to gain, costs no more than 1 % extra."""
+    raw = cache_after_turns(tmp_path / "raw", results, turns)
 
-    assert twenty_turns(tmp_path / "pays", results, turns, when="pays").paid <= 1.01 * raw.paid
+    assert cache_after_turns(tmp_path / "pays", results, turns, when="pays").paid <= 1.01 * raw.paid
