@@ -35,21 +35,24 @@ def view(tmp_path):
 
 @pytest.fixture
 def prune(world, view):
-    """Return a function that scans a session and returns pi's views before and after, and the run.
+    """Return a function that scans a session and checks pi's entries and messages.
 
-    The view before has the emptied thinking left out, and the run does not count it: thinking
-    leaves no placeholder, and no provider is sent it (see test_signed_readers.py).
+    It returns the requests before and after, and the number of placeholders. Emptied thinking is
+    left out before the comparison: it has no placeholder, and no provider is sent it.
     """
 
-    def compare(data, **settings):
+    def prune_session(data, **settings):
         path = world.put("11111111-0000-4000-8000-000000000001.jsonl", data)
         report = world.scan(**settings)
         assert report.sessions_changed == 1
         reference, emptied = without_emptied_thinking(data, path.read_bytes())
-        report.values_extracted -= emptied
-        return view(reference), view(path.read_bytes()), report
+        before, after = view(reference), view(path.read_bytes())
+        placeholders = check_entries(before, after)
+        assert placeholders == report.values_extracted - emptied > 0
+        check_messages(before["messages"], after["messages"])
+        return before["requests"], after["requests"], placeholders
 
-    return compare
+    return prune_session
 
 
 def without_emptied_thinking(data, pruned):
@@ -134,12 +137,10 @@ def count_blank(request):
 @pytest.mark.parametrize("settings", [{}, EVERYTHING], ids=["defaults", "everything"])
 def test_pi_loads_a_pruned_session_like_the_original(prune, sample, settings):
     """Entries, order, roles and blocks stay; requests differ only by placeholders."""
-    before, after, report = prune(SAMPLES.joinpath(*sample).read_bytes(), **settings)
+    before, after, _ = prune(SAMPLES.joinpath(*sample).read_bytes(), **settings)
 
-    assert check_entries(before, after) == report.values_extracted > 0
-    check_messages(before["messages"], after["messages"])
-    check_requests(before["requests"], after["requests"])
-    assert list(map(count_blank, before["requests"])) == list(map(count_blank, after["requests"]))
+    check_requests(before, after)
+    assert list(map(count_blank, before)) == list(map(count_blank, after))
 
 
 @pytest.mark.parametrize("sample", SESSIONS.values(), ids=SESSIONS)
@@ -157,31 +158,28 @@ def test_pi_sends_the_original_messages_after_a_restore(world, view, sample):
         assert after[key] == before[key]
 
 
-def write_two_turns(conversation, api, sign, call="call_{}", **extras):
+def two_turns(conversation, api, sign, call="call_{}", **extras):
     """Return a session of two turns with thinking before each call and each answer."""
+
+    def answer(tag, block, stop="stop"):
+        thinking = thinking_block(tag.replace("_", " "), sign(tag))
+        add_answer(conversation, [thinking, block], api, stop)
+
     for turn in ("first", "last"):
         conversation.user(f"the {turn} question")
         ident = call.format(turn)
         block = {"type": "toolCall", "id": ident, "name": "exec",
                  "arguments": {"command": f"echo {turn} " * 100}, **extras}  # fmt: skip
-        add_answer(
-            conversation,
-            [thinking_block(f"{turn} call", sign(f"{turn}_call")), block],
-            api,
-            "toolUse",
-        )
+        answer(f"{turn}_call", block, "toolUse")
         conversation.result(f"result of the {turn} turn\n" * 100, call=ident)
-        answer = {"type": "text", "text": f"the {turn} answer. " * 60}
-        add_answer(
-            conversation, [thinking_block(f"{turn} answer", sign(f"{turn}_answer")), answer], api
-        )
+        answer(f"{turn}_answer", {"type": "text", "text": f"the {turn} answer. " * 60})
     return conversation.bytes()
 
 
-def writer_request(view, api):
+def writer_request(requests, api):
     """Return the request to the provider that wrote the session."""
     writer = (api, "its-model")
-    return next(one for one in view["requests"] if (one["api"], one["model"]) == writer)
+    return next(sent for sent in requests if (sent["api"], sent["model"]) == writer)
 
 
 def blocks(request, kind):
@@ -189,11 +187,9 @@ def blocks(request, kind):
 
 
 def prune_and_check(prune, data, api):
-    """Extract everything, make the common checks, and return the writer's two requests."""
-    before, after, report = prune(data, **EVERYTHING)
-    assert check_entries(before, after) == report.values_extracted > 0
-    check_messages(before["messages"], after["messages"])
-    check_requests(before["requests"], after["requests"])
+    """Extract everything, check all requests, and return the writer's one before and after."""
+    before, after, _ = prune(data, **EVERYTHING)
+    check_requests(before, after)
     return writer_request(before, api), writer_request(after, api)
 
 
@@ -203,11 +199,11 @@ def test_anthropic_thinking_before_the_last_prompt_is_removed(prune, view, conve
     conversation.user("before everything")
     hidden = thinking_block("something hidden", "b3BhcXVl" * 40, redacted=True)
     add_answer(conversation, [hidden, {"type": "text", "text": "no comment"}], api)
-    data = write_two_turns(conversation, api, sign=lambda tag: f"sig-{tag}-" + "A" * 300)
+    data = two_turns(conversation, api, sign=lambda tag: f"sig-{tag}-" + "A" * 300)
 
     before, after = prune_and_check(prune, data, api)
 
-    original = blocks(writer_request(view(data), api), "thinking")
+    original = blocks(writer_request(view(data)["requests"], api), "thinking")
     assert len(original) == 4
     assert blocks(after, "thinking") == original[2:]
     assert "sig-first" not in json.dumps(after)
@@ -223,7 +219,7 @@ def test_openai_reasoning_items_stay_before_their_call_or_message(prune, convers
         return json.dumps({"type": "reasoning", "id": f"rs_{tag}", "summary": [],
                            "encrypted_content": "gAAAA" * 300})  # fmt: skip
 
-    data = write_two_turns(conversation, api, sign, call="call_{0}|fc_{0}")
+    data = two_turns(conversation, api, sign, call="call_{0}|fc_{0}")
 
     before, after = prune_and_check(prune, data, api)
 
@@ -242,27 +238,23 @@ def test_openai_reasoning_items_stay_before_their_call_or_message(prune, convers
 def test_chat_completions_keep_the_reasoning_field(prune, conversation):
     """A placeholder replaces the thinking in the provider's own field, reasoning_content."""
     api = "openai-completions"
-    data = write_two_turns(conversation, api, sign=lambda _: "reasoning_content")
+    data = two_turns(conversation, api, sign=lambda _: "reasoning_content")
 
     before, after = prune_and_check(prune, data, api)
 
-    old, new = (
-        [
-            call["reasoning_content"]
-            for call in dicts_in(request["messages"])
-            if "tool_calls" in call
-        ]
+    messages = [
+        [part for part in dicts_in(request["messages"]) if "tool_calls" in part]
         for request in (before, after)
-    )
-    assert len(old) == len(new) == 2
-    assert all(map(PLACEHOLDER.fullmatch, new))
+    ]
+    assert list(map(len, messages)) == [2, 2]
+    assert all(PLACEHOLDER.fullmatch(message["reasoning_content"]) for message in messages[1])
 
 
 def test_google_thinking_and_calls_keep_their_signatures(prune, conversation):
     """Signed thinking keeps its text as well."""
     api = "google-generative-ai"
     signatures = {"sign": lambda _: "QUJD" * 100, "thoughtSignature": "REVG" * 100}
-    data = write_two_turns(conversation, api, **signatures)
+    data = two_turns(conversation, api, **signatures)
 
     before, after = prune_and_check(prune, data, api)
 
@@ -294,11 +286,10 @@ def test_requests_hold_a_text_placeholder_for_each_image(prune, conversation, ap
         })  # fmt: skip
     add_answer(conversation, [{"type": "text", "text": "a picture"}], api)
 
-    before, after, report = prune(conversation.bytes(), **EVERYTHING)
+    before, after, placeholders = prune(conversation.bytes(), **EVERYTHING)
 
-    assert check_entries(before, after) == report.values_extracted == 3
-    check_messages(before["messages"], after["messages"])
-    for original, request in zip(before["requests"], after["requests"], strict=True):
+    assert placeholders == 3
+    for original, request in zip(before, after, strict=True):
         assert call_and_result_ids(original) == call_and_result_ids(request)
         assert IMAGE["data"] in json.dumps(original)
         sent = json.dumps(request)
@@ -310,7 +301,7 @@ def test_requests_hold_a_text_placeholder_for_each_image(prune, conversation, ap
 
 def test_request_checks_reject_a_placeholder_beside_a_signature(view, conversation):
     """They fail for thinking extracted without its signature; Responses refuses a foreign one."""
-    data = write_two_turns(conversation, "anthropic-messages", sign=lambda tag: f"sig-{tag}")
+    data = two_turns(conversation, "anthropic-messages", sign=lambda tag: f"sig-{tag}")
     original = view(data)
     text = thinking_block("first call", "")["thinking"].encode()
     assert text in data

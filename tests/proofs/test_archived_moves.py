@@ -14,6 +14,7 @@ from building.file_moves import (
     FORKS,
     MOVES,
     agent_renamed,
+    copied_and_deleted,
     copied_to_another_agent,
     files_renamed,
     moved_to_another_agent,
@@ -87,16 +88,18 @@ def rewritten(_world, files):
     ("change", "session", "settings", "scanned"),
     [
         *((change, archivable, SETTINGS, False) for change in (*MOVES, *FORKS)),
+        (copied_and_deleted, archivable, ARCHIVES_ALONE, False),
         *((change, own_id, ARCHIVES_ALONE, True) for change in FORKS),
     ],
 )
 def test_archived_turns_return_to_their_session_after_any_change(
     world, change, session, settings, scanned
 ):
-    """However the files were moved, copied or forked, each is restored with exactly its turns."""
+    """Each is restored with exactly its turns, also if only the ids of their archives differ."""
     files = write_three_sessions(world, session)
     world.scan(**settings)
     assert [count_archives(path) for path in files] == [2, 2, 2]
+    assert len({path.read_bytes() for path in files}) == 3
     files = change(world, files)
     if scanned:
         scan_and_expire(world, settings)
@@ -118,30 +121,13 @@ def test_a_moved_and_rewritten_session_is_restored(world, move, settings, scanne
     check_restored(world, files)
 
 
-def copies_for_another_agent(world, files):
-    """Copy the files to another agent; return the copies alone."""
-    copies = copied_to_another_agent(world, files)
-    return {path: data for path, data in copies.items() if path not in files}
-
-
 def test_a_rewritten_copy_of_another_agent_is_restored(world):
     """A copy with new entry ids keeps the session id of its origin."""
     files = write_three_sessions(world, own_id)
     world.scan(**SETTINGS)
+    copies = copied_to_another_agent(world, files).items() - files.items()
 
-    check_restored(world, files | rewritten(world, copies_for_another_agent(world, files)))
-
-
-def test_archives_with_equal_summaries_have_their_own_ids(world):
-    """Copies in a third agent's directory are restored even if the originals are deleted."""
-    files = write_three_sessions(world, archivable)
-    world.scan(**ARCHIVES_ALONE)
-    assert len({path.read_bytes() for path in files}) == 3
-    copies = copies_for_another_agent(world, files)
-    for path in files:
-        path.unlink()
-
-    check_restored(world, copies)
+    check_restored(world, files | rewritten(world, dict(copies)))
 
 
 def test_a_copy_of_an_archived_session_beside_its_twin_is_restored(world):

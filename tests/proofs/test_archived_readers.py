@@ -23,6 +23,7 @@ from building.world import SAMPLES
 from proofs.agent_readers import AGENTS, VIEW, build_reader
 
 ARCHIVE = {"enabled": True, "token_threshold": 0}
+LONG = pytest.mark.long(proves=("formats", "planning", "rewrite"))
 
 
 @pytest.fixture(params=AGENTS)
@@ -32,9 +33,8 @@ def view(request, tmp_path):
 
 def middles(data, archives):
     """Return the ids of the entries between prompt and closing entry of every archive."""
-    parents = {
-        entry.get("id"): entry.get("parentId") for entry in map(json.loads, data.splitlines())
-    }
+    entries = map(json.loads, data.splitlines())
+    parents = {entry.get("id"): entry.get("parentId") for entry in entries}
     ids = set()
     for archive in archives:
         ident = parents[archive.entry_id]
@@ -65,14 +65,8 @@ def unanswered(messages):
 @pytest.mark.parametrize("sample", SESSIONS.values(), ids=SESSIONS)
 @pytest.mark.parametrize(
     "kinds",
-    [
-        pytest.param(
-            [],
-            id="archives alone",
-            marks=pytest.mark.long(proves=("formats", "planning", "rewrite")),
-        ),
-        pytest.param(["thinking", "tool_result"], id="with extractions"),
-    ],
+    [pytest.param([], marks=LONG), ["thinking", "tool_result"]],
+    ids=["archives alone", "with extractions"],
 )
 def test_agents_send_a_prompt_and_a_summary_for_each_archive(world, view, sample, kinds):
     """The middles leave branch and requests, all else stays, and everything can be undone."""
@@ -102,11 +96,9 @@ def test_agents_send_a_prompt_and_a_summary_for_each_archive(world, view, sample
 
 def test_signatures_before_the_first_archive_stay(world, conversation):
     """Thinking before the first archived turn was signed without it, and stays in the file."""
-    api = "anthropic-messages"
     conversation.user("first")
-    add_answer(
-        conversation, [thinking_block("x", "sig-first"), {"type": "text", "text": "so"}], api
-    )
+    content = [thinking_block("x", "sig-first"), {"type": "text", "text": "so"}]
+    add_answer(conversation, content, "anthropic-messages")
     conversation.lines[-1]["message"]["model"] = "claude-fable-5-1"
     for _ in range(3):
         add_long_turn(conversation, calls=5)

@@ -3,11 +3,11 @@
 import hashlib
 import json
 import random
+import re
 import subprocess
 import sys
 import time
 import uuid
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -79,10 +79,7 @@ def test_no_row_appended_by_openclaw_is_lost_during_extraction(tmp_path, start, 
     texts = {
         json.loads(text).get("id"): text for session in sessions for text in claw.texts(session)
     }
-    counts = Counter(
-        _state(texts[ident], digest, originals) for ident, digest in appended["rows"].items()
-        if ident in texts
-    )  # fmt: skip
+    counts = count_states(texts, appended["rows"], originals, covered=_value)
     print(
         f"{release[0]}: {len(appended['ids'])} rows appended to {SESSIONS} sessions in"
         f" {appended['seconds']:.0f} s, {len(appended['ids']) / appended['seconds']:.0f} a second,"
@@ -90,28 +87,13 @@ def test_no_row_appended_by_openclaw_is_lost_during_extraction(tmp_path, start, 
         f" {sum(report['transactions'] for report in reports)} transactions of"
         f" {sum(report['cut'] for report in reports)} rows, locked"
         f" {1000 * max(seconds for report in reports for seconds in report['held']):.1f} ms at"
-        f" most; {dict(counts)}"
+        f" most; {counts}"
     )
     assert appended["errors"] == []
     assert set(appended["ids"]) <= texts.keys()
-    assert counts["changed"] == 0
+    assert counts["lost"] == counts["changed"] == 0
     assert counts["placeholder"] > 300
     assert claw.sound() == []
-
-
-def _state(text, digest, originals):
-    """Return whether OpenClaw's row is "whole", a "placeholder" for its value, or "changed"."""
-    row = json.loads(text)
-    value = row["message"]["content"][0].pop("text")
-    if hashlib.sha256(value.encode()).hexdigest() == digest:
-        return "whole"
-    recorded = originals / value.removeprefix("[[extracted-").removesuffix("]]")
-    if not recorded.exists():
-        return "changed"
-    original = json.loads(recorded.read_bytes())
-    value = original["message"]["content"][0].pop("text")
-    same = original == row and hashlib.sha256(value.encode()).hexdigest() == digest
-    return "placeholder" if same else "changed"
 
 
 def hammer(base, rows, cutters, kills=0):
@@ -136,8 +118,11 @@ def hammer(base, rows, cutters, kills=0):
     reports = [stop_worker(worker) for worker in workers]
     keeper.close()
     appended = json.loads(output.splitlines()[-1])
-    return claw, {**count_states(claw, appended["rows"], originals), "cutters": reports,
-                  "longest_wait": appended["longest"], "rows": rows}  # fmt: skip
+    with closing(plain_connection(claw.path)) as agent:
+        agent.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    texts = {json.loads(text)["id"]: text for text in claw.texts(GATEWAY)}
+    counts = count_states(texts, appended["rows"], originals, covered=bytes)
+    return claw, {**counts, "cutters": reports, "longest_wait": appended["longest"], "rows": rows}
 
 
 def wait_for_transactions(originals, count):
@@ -165,29 +150,37 @@ def stop_worker(process):
     return json.loads(process.communicate(input=".", timeout=300)[0])
 
 
-def count_states(claw, appended, originals):
-    with closing(plain_connection(claw.path)) as agent:
-        agent.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    texts = {json.loads(text)["id"]: text for text in claw.texts(GATEWAY)}
+def count_states(texts, digests, originals, covered):
+    """Count appended rows by state; `covered` returns the bytes of a row that its digest covers."""
     counts = dict.fromkeys(("lost", "changed", "placeholder", "whole"), 0)
-    for ident, digest in appended.items():
+
+    def is_covered(text, digest):
+        return text is not None and hashlib.sha256(covered(text)).hexdigest() == digest
+
+    for ident, digest in digests.items():
         text = texts.get(ident)
         if text is None:
             state = "lost"
-        elif hashlib.sha256(text).hexdigest() == digest:
+        elif is_covered(text, digest):
             state = "whole"
         else:
-            state = "placeholder" if _is_extracted(text, digest, originals) else "changed"
+            original = recorded_original(text, originals)
+            state = "placeholder" if is_covered(original, digest) else "changed"
         counts[state] += 1
     return counts
 
 
-def _is_extracted(text, digest, originals):
-    """Check whether a row differs from its recorded original in the extracted value only."""
-    recorded = originals / digest
-    if not recorded.exists():
-        return False
-    original, row = json.loads(recorded.read_bytes()), json.loads(text)
-    value = row["message"]["content"][0].pop("text")
+def recorded_original(text, originals):
+    """Return the recorded original of a row if only the extracted value differs, else None."""
+    row = json.loads(text)
+    match = re.fullmatch(r"\[\[extracted-(\w+)\]\]", row["message"]["content"][0].pop("text"))
+    if not match or not (originals / match[1]).exists():
+        return None
+    text = (originals / match[1]).read_bytes()
+    original = json.loads(text)
     original["message"]["content"][0].pop("text")
-    return value == f"[[extracted-{digest}]]" and original == row
+    return text if original == row else None
+
+
+def _value(text):
+    return json.loads(text)["message"]["content"][0]["text"].encode()
