@@ -7,10 +7,12 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from inspect import Parameter, signature
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct, field
@@ -221,24 +223,19 @@ def progress_bar(
 
 
 def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) -> list[int]:
-    """Return the sizes of the sessions that a run will read: changed, or to be read again."""
+    """Return the sizes of the sessions that a run will read."""
     from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.sessions.discovery import discover
+    from brainsurgeon.sessions.discovery import any_format, discover
     from brainsurgeon.sessions.row_listing import list_rows
+    from brainsurgeon.store.scan_memory import FileMemory
 
-    roots, rules = settings.root_directories(), settings.rules_fingerprint()
-    known = store.files.all()
-
-    def is_skipped(file: SessionFile) -> bool:
-        state = known.get(file.path)
-        if only or state is None:
-            return bool(only) and file.path not in only
-        unchanged = state.fingerprint == file.fingerprint and state.rules == rules
-        return unchanged and state.outcome not in ("again", "waits", "failed")
-
+    roots, now = settings.root_directories(), time.time()
+    memory = FileMemory(store, settings.rules_fingerprint(), now, whole=not only)
+    files = chain(discover(roots, format_of=any_format, resting=memory), list_rows(roots))
     return [
-        file.fingerprint.size for file in (*discover(roots), *list_rows(roots))
-        if isinstance(file, SessionFile) and not is_skipped(file)
+        file.fingerprint.size for file in files
+        if isinstance(file, SessionFile)
+        and (file.path in only if only else not memory.unchanged(file, now))
     ]  # fmt: skip
 
 
