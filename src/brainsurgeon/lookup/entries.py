@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -13,23 +13,19 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import (
     AmbiguousError,
     BusyError,
+    DamagedError,
     ExpiredError,
     NoSuchKeyError,
     NotFoundError,
 )
+from brainsurgeon.formats.base import is_made_up, parsed_lines
 from brainsurgeon.lookup.sessions import Session, all_sessions, of_calling_process, session_named
-from brainsurgeon.model.entries import (
-    PLACEHOLDER,
-    dotted,
-    id_named,
-    is_placeholder,
-    parse,
-    placeholder_named,
-)
+from brainsurgeon.model.entries import dotted, id_named, is_placeholder, is_safe, placeholder_named
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import iso
 from brainsurgeon.sessions.discovery import open_session
-from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.placeholders import placeholders_in
+from brainsurgeon.sessions.reading import RefusedError, carry_on
 from brainsurgeon.store import Store
 
 # Path steps to an agent's own copies of texts. The model gets the texts from elsewhere.
@@ -117,9 +113,10 @@ def _in_session(store: Store, session: Session, values: list[Extraction]) -> lis
     here = [value for value in values if value.id in placed]
     if not here and record:
         here = [value for value in values if value.session_id == record.id]
-    if not here and values:  # a fork or a copy that no scan has seen yet
-        in_file = _placeholders_in(session)
-        here = [value for value in values if value.placeholder.encode() in in_file]
+    if not here and values and session.file:  # a fork or a copy that no scan has seen yet
+        with suppress(OSError):
+            in_file = placeholders_in(session.file, carry_on)
+            here = [value for value in values if value.placeholder in in_file]
     return here
 
 
@@ -184,23 +181,29 @@ def _of_any_session(
 
 def _has_entry(session: Session, ident: str) -> bool:
     """Check whether a session's file contains an entry, and not only its id."""
-    if session.file is None:
-        return False
+    return ident in ids_in(session, ident, [ident])
+
+
+def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
+    """Return the one of `ids` that a session's file has, else its ids that begin with `wanted`."""
+    if session.file is None or not wanted:
+        return []
+    # An id that JSON can spell in several ways, or that is derived, cannot be found by its bytes.
+    plain = all(is_safe(ident) and not is_made_up(ident) for ident in ids)
+    begin_alike: dict[str, None] = {}
+    wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]
     with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
-        for line in opened.lines:
-            entry = parse(line.raw) if line.raw and ident.encode() in line.raw else None
-            if entry and opened.format.identity(entry, line.raw or b"", line.number) == ident:
-                return True
-    return False
-
-
-def _placeholders_in(session: Session) -> frozenset[bytes]:
-    if session.file is not None:
-        with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
-            return frozenset(
-                text for line in opened.lines for text in PLACEHOLDER.findall(line.raw or b"")
-            )
-    return frozenset()
+        lines = (
+            line for line in opened.lines
+            if line.raw and any(text in line.raw for text in wanted_bytes)
+        )  # fmt: skip
+        for parsed in parsed_lines(lines, opened.format):
+            if (ident := parsed.ident) is not None and ident in ids:
+                return [ident]
+            if ident is not None and ident.startswith(wanted):
+                begin_alike[ident] = None
+        return list(begin_alike)
+    return []
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
@@ -265,6 +268,15 @@ def tokens_of(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
         for value in values
         if value.blob_id is not None
     }
+
+
+def token_of(store: Store, value: Extraction) -> bytes | None:
+    """Return the JSON token of a value; None if it has expired or is damaged."""
+    if value.blob_id is None:
+        return None
+    with suppress(DamagedError):
+        return store.blobs.get(value.blob_id, value.digest)
+    return None
 
 
 def contents(

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.sessions import Session, file_of, session_named
-from brainsurgeon.model.records import EVERYTHING
-from brainsurgeon.rewrite.inspect import Planner, examine_open
+from brainsurgeon.rewrite.inspect import examine_open, plan_of_everything
 from brainsurgeon.sessions.discovery import failing, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
@@ -28,9 +27,8 @@ def cat(settings: Settings, store: Store, name: str | Session, now: float) -> It
             is_known = False
         if is_known:
             examined = examine_open(settings, store, session, now, window=0)
-            records = replace(examined, record=chosen.record).records
-            records = replace(records, requests=(EVERYTHING,))
-            for edit in Planner(examined, records, extract=False).plan().restorations:
+            examined = replace(examined, record=chosen.record)
+            for edit in plan_of_everything(examined).restorations:
                 yield from session.stream(done, edit.start)
                 yield edit.bytes_after(store.extractions.value)
                 done = edit.end

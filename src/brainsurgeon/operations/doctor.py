@@ -15,14 +15,13 @@ from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup.sessions import Session, find_record, walk, why_hidden
 from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, parse, placeholder_in, value_at
-from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.status import describe_databases
 from brainsurgeon.planning.matching import NO_RECORD, OTHER_ENTRY, SEVERAL
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.inspect import Planner, examine_open
+from brainsurgeon.rewrite.inspect import examine_open, plan_of_everything
 from brainsurgeon.sessions import leases, placeholders
 from brainsurgeon.sessions.discovery import LINK, AnyOpen, discover, moved_to_database, open_session
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
@@ -255,13 +254,12 @@ def _databases(settings: Settings) -> Iterator[Finding]:
 def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> SessionPlaceholders:
     """Return the placeholders of a session, from the plan of a restore of all of them."""
     form = session.format
-    record = find_record(store, session)
     examined = examine_open(settings, store, session, 0.0, window=0)
-    records = replace(examined, record=record, asked=(EVERYTHING,)).records
-    planned = Planner(examined, records, extract=False).plan()
+    examined = replace(examined, record=find_record(store, session))
+    planned = plan_of_everything(examined)
     is_expired = {
         value.id: value.blob_id is None
-        for value in records.extractions if value.replacement is None
+        for value in examined.records.extractions if value.replacement is None
     }  # fmt: skip
     standing = tuple(ident for ident in planned.met.here if ident in is_expired)
     orphans = tuple(
@@ -275,7 +273,7 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
     )
     return SessionPlaceholders(
         standing, sum(is_expired[ident] for ident in standing), orphans,
-        texts - len(standing) - len(orphans), records.own,
+        texts - len(standing) - len(orphans), examined.records.own,
     )  # fmt: skip
 
 

@@ -9,11 +9,11 @@ from functools import cache, partial
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import DamagedError, NotFoundError
+from brainsurgeon.errors import NotFoundError
 from brainsurgeon.formats.base import ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import UntouchableError, locate, splice
 from brainsurgeon.hosts import claude_code
-from brainsurgeon.lookup.entries import as_the_model_had_them, owned
+from brainsurgeon.lookup.entries import as_the_model_had_them, owned, token_of
 from brainsurgeon.lookup.scope import Scope, sessions_in
 from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.entries import KeyPath, id_named, parse
@@ -73,7 +73,7 @@ def mount(
         with suppress(ValueError, RecursionError):
             for place in planned.placeholders(json.loads(raw)):
                 if values := of_text(place.text):
-                    token = _token(store, value := planned.nearest(place.path, values))
+                    token = token_of(store, value := planned.nearest(place.path, values))
                     text = planned.notice(value) if token is None else json.loads(token.decode())
                     mounted.append((number, place, token or b"", planned.as_bytes(text)))
                     messages.setdefault((number, place.path[:2]), len(messages))
@@ -109,14 +109,6 @@ def _texts_of(store: Store, session: Session, session_ids: set[int], text: str) 
         if not value.block and value.replacement is None
         and ({value.session_id, *store.placements.sessions_of([value.id])} & session_ids)
     ]  # fmt: skip
-
-
-def _token(store: Store, value: Extraction) -> bytes | None:
-    if value.blob_id is None:
-        return None
-    with suppress(DamagedError):
-        return store.blobs.get(value.blob_id, value.digest)
-    return None
 
 
 class _EntryReader:
@@ -179,5 +171,5 @@ class _EntryReader:
         return self._filled(parsed).answer(self._form, call.call_id)[0]
 
     def _filled(self, parsed: ParsedLine) -> planned.Filled:
-        token_of = partial(_token, self._store)
-        return planned.filled(parsed.entry, self._matcher.standing(parsed), token_of)
+        token = partial(token_of, self._store)
+        return planned.filled(parsed.entry, self._matcher.standing(parsed), token)

@@ -125,16 +125,14 @@ def set_up(
         if os.path.exists(home.path) and os.stat(home.path).st_uid != os.geteuid()
     )  # fmt: skip
     own = [home for home in every_home if home not in foreign]
-    existing = config_path(config)
-    existing = existing if existing and os.path.lexists(existing) else None
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    path = config_path(config) or os.path.join(home, "brainsurgeon/config.toml")
+    existing = path if os.path.lexists(path) else None
     settings, warnings = load(existing or os.devnull)
     if existing is None and not settings.roots:
         roots = tuple(RootTable(path=home.path) for home in own)
         settings = settings.model_copy(update={"roots": roots})
     record = read_record(settings.state_dir)
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    default = os.path.join(home, "brainsurgeon/config.toml")
-    path = existing or config or os.environ.get("BRAINSURGEON_CONFIG") or default
     state: State = "there" if existing else "new"
     step = FileStep("configuration", path, _configuration(own), state)
     man_path = os.path.expanduser("~/.local/share/man/man1/brainsurgeon.1")

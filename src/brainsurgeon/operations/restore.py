@@ -52,13 +52,13 @@ from brainsurgeon.lookup.sessions import (
 from brainsurgeon.model import reports
 from brainsurgeon.model.entries import RESTORED, dotted, parse, value_at
 from brainsurgeon.model.plans import Plan
-from brainsurgeon.model.records import EVERYTHING, Extraction, PrintedAnswer, Request, SessionRecord
+from brainsurgeon.model.records import Extraction, PrintedAnswer, Request, SessionRecord
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NO_RECORD
 from brainsurgeon.planning.signatures import UNFIT
+from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import carry_out
-from brainsurgeon.rewrite.inspect import Planner, examine_open, examine_quiet, examine_to_show
 from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished
 from brainsurgeon.sessions.discovery import current_state, is_archive, open_session
 from brainsurgeon.sessions.placeholders import sessions_and_archives
@@ -235,7 +235,7 @@ def _not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -
     """Return why a session is not idle, or "" if it is."""
     try:
         current = current_state(file)
-        with examine_quiet(settings, store, current, now) as examined:
+        with inspect.examine_quiet(settings, store, current, now) as examined:
             examined.check_turn()
     except NotIdleError as why:
         return str(why)
@@ -369,8 +369,8 @@ def overfull_after(
             continue
         file = file_of(item)
         with suppress(BusyError, FailedError, NotFoundError):  # the restore itself reports it
-            with examine_to_show(settings, store, file, record, now) as examined:
-                _, full = weigh(Planner(examined, examined.records))
+            with inspect.examine_to_show(settings, store, file, record, now) as examined:
+                _, full = weigh(inspect.Planner(examined, examined.records))
             load = full.load + sum(value.tokens for value in values)
             if load > full.window:
                 overfull.append(reports.OverfullSession(item.title, load, full.window))
@@ -464,9 +464,9 @@ def _unknown(
     """Return the result for a session not in the store, or None if something can be restored."""
     try:
         with open_session(file) as opened:
-            examined = examine_open(settings, store, opened, now, window=0)
-            records = replace(examined, asked=(EVERYTHING,)).records
-            plan = Planner(examined, records, extract=False).plan()
+            plan = inspect.plan_of_everything(
+                inspect.examine_open(settings, store, opened, now, window=0)
+            )
     except RefusedError:
         return reports.SessionRestore(title, "nothing to undo")
     except (BusyError, OSError) as why:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import BrainsurgeonError, UsageError
+from brainsurgeon.errors import UsageError
 from brainsurgeon.formats.base import parsed_lines
-from brainsurgeon.lookup.entries import decode, owned
+from brainsurgeon.lookup.entries import decode, owned, token_of
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.model.entries import KeyPath, dotted, value_at
 from brainsurgeon.model.reports import Hit
@@ -64,12 +64,10 @@ def _texts(store: Store, session: Session) -> Iterator[_Text]:
         return
     held = store.extractions.held_in(session.record.id)
     for extraction in owned(store, session, held):
-        if extraction.blob_id is None or extraction.links:
+        token = token_of(store, extraction)
+        if token is None or extraction.links:
             continue
-        try:
-            value = decode(store.extractions.value(extraction.id))
-        except BrainsurgeonError:
-            continue  # a damaged value does not stop the search
+        value = decode(token)
         texts = {extraction.path: value}
         if isinstance(value, dict):  # a whole block: thinking, or one with an image
             texts = {(*extraction.path, key): value.get(key) for key in _READ}

@@ -1,21 +1,19 @@
 """Set `_extractable` on an entry: pin it, for good or while it is recent, extract or unpin it."""
 
 from collections.abc import Callable
-from contextlib import suppress
 
 from brainsurgeon import errors
 from brainsurgeon.config import Settings
-from brainsurgeon.formats.base import is_made_up, parsed_lines
+from brainsurgeon.lookup.entries import ids_in
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, noted, session_named
-from brainsurgeon.model.entries import id_named, is_safe
+from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.model.sessions import NotIdleError
 from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED
-from brainsurgeon.sessions.discovery import moved_to_database, open_session
-from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.discovery import moved_to_database
 from brainsurgeon.store import Store
 
 # The agents are written in JavaScript, which is not exact above this number of messages.
@@ -44,7 +42,7 @@ def set_extractable(
     else:
         listed, where = all_sessions(settings, store), "any session"
     ids = _ids_of(store, wanted)
-    places = [(item, ident) for item in listed for ident in _ids_in(item, wanted, ids)]
+    places = [(item, ident) for item in listed for ident in ids_in(item, wanted, ids)]
     places = [place for place in places if place[1] in ids] or places
     if not places:
         raise errors.NotFoundError(
@@ -92,31 +90,9 @@ def _extracted(store: Store, session_id: int, ident: str, value: bool | int | No
 
 def contains_entry(store: Store, session: Session, entry: str) -> bool:
     wanted = id_named(entry)
-    return bool(_ids_in(session, wanted, _ids_of(store, wanted)))
+    return bool(ids_in(session, wanted, _ids_of(store, wanted)))
 
 
 def _ids_of(store: Store, wanted: str) -> set[str]:
     """Return an id, and the ids of the entries whose placeholders have it."""
     return {wanted} | {value.entry_id for value in store.extractions.of_entry(wanted)}
-
-
-def _ids_in(session: Session, wanted: str, ids: set[str]) -> list[str]:
-    """Return the one of `ids` in a session's file, else the ids that begin with `wanted`."""
-    if session.file is None or not wanted:
-        return []
-    # An id that JSON can spell in several ways, or that is derived, cannot be found by its bytes.
-    plain = all(is_safe(ident) and not is_made_up(ident) for ident in ids)
-    begin_alike: dict[str, None] = {}
-    wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]
-    with suppress(OSError, RefusedError), open_session(session.file) as opened:
-        lines = (
-            line for line in opened.lines
-            if line.raw and any(text in line.raw for text in wanted_bytes)
-        )  # fmt: skip
-        for parsed in parsed_lines(lines, opened.format):
-            if parsed.ident in ids:
-                return [parsed.ident]
-            if parsed.ident is not None and parsed.ident.startswith(wanted):
-                begin_alike[parsed.ident] = None
-        return list(begin_alike)
-    return []

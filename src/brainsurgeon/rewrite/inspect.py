@@ -13,7 +13,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import Format
 from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.plans import Plan
-from brainsurgeon.model.records import Records, Request, SessionRecord
+from brainsurgeon.model.records import EVERYTHING, Records, Request, SessionRecord
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import NotIdleError, SessionFile, Survey
 from brainsurgeon.model.text import iso
@@ -231,6 +231,12 @@ class Planner(Struct, frozen=True):
             session, by, extract=self.extract, explain=self.explain, frontier=self.frontier,
             archiving=archiving,
         )  # fmt: skip
+
+
+def plan_of_everything(examined: Examination, records: Records | None = None) -> Plan:
+    """Return the plan of a restore of all values and fields."""
+    records = replace(records or examined.records, requests=(EVERYTHING,))
+    return Planner(examined, records, extract=False).plan()
 
 
 def examine_open(

@@ -12,11 +12,10 @@ from brainsurgeon.lookup.entries import EntryValues, archive_in, owned
 from brainsurgeon.lookup.sessions import file_of, note_record
 from brainsurgeon.model.entries import parse
 from brainsurgeon.model.plans import Plan
-from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.reports import ArchivedTurn
 from brainsurgeon.model.turns import Archive
 from brainsurgeon.planning.evidence import Filled, gather
-from brainsurgeon.rewrite.inspect import Planner, examine_to_show
+from brainsurgeon.rewrite.inspect import Planner, examine_to_show, plan_of_everything
 from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
 
@@ -52,8 +51,7 @@ def _lines_of(planner: Planner, store: Store, archive: Archive) -> Iterator[byte
     offsets = _offsets(session, archive.prompt_id, archive.entry_id, links)
     if not offsets:
         return
-    records = replace(records, requests=(EVERYTHING,))
-    edits = deque(Planner(planner.examined, records, extract=False).plan().restorations)
+    edits = deque(plan_of_everything(planner.examined, records).restorations)
     for offset, size in offsets.items():
         done, line = offset, b""
         while edits and edits[0].start < offset + size:
