@@ -7,12 +7,10 @@ import json
 import math
 import os
 import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from inspect import Parameter, signature
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct, field
@@ -220,23 +218,6 @@ def progress_bar(
             )  # fmt: skip
 
         yield step
-
-
-def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) -> list[int]:
-    """Return the sizes of the sessions that a run will read."""
-    from brainsurgeon.model.sessions import SessionFile
-    from brainsurgeon.sessions.discovery import any_format, discover
-    from brainsurgeon.sessions.row_listing import list_rows
-    from brainsurgeon.store.scan_memory import FileMemory
-
-    roots, now = settings.root_directories(), time.time()
-    memory = FileMemory(store, settings.rules_fingerprint(), now, whole=not only)
-    files = chain(discover(roots, format_of=any_format, resting=memory), list_rows(roots))
-    return [
-        file.fingerprint.size for file in files
-        if isinstance(file, SessionFile)
-        and (file.path in only if only else not memory.unchanged(file, now))
-    ]  # fmt: skip
 
 
 def sizes_to_restore(settings: Settings, store: Store) -> list[int]:

@@ -61,7 +61,7 @@ def scan(
     with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         only = {session_named(settings, store, name).path for name in session or ()}
         ended = _Ended(settings, dry_run=dry_run, verbose=verbose)
-        sizes = partial(options.sizes_to_scan, settings, store, only)
+        sizes = partial(operations.scan.sizes_to_scan, settings, store, only)
         gc.freeze()  # garbage collections need not examine the loaded modules
         with options.progress_bar("looking at", sizes, quiet=options.given.json) as progress:
             report = operations.scan.scan(

@@ -160,7 +160,7 @@ def _look(setup: Setup) -> tuple[ScanReport, str]:
     """Return the report of a dry run with the settings that will be in force, and an estimate."""
     settings = setup.settings
     with options.store_to_read(settings) as store:
-        sizes = partial(options.sizes_to_scan, settings, store)
+        sizes = partial(operations.scan.sizes_to_scan, settings, store)
         with options.progress_bar("looking at", sizes, quiet=given.json) as progress:
             report = operations.scan.scan(
                 settings, store, clock=time.time, dry_run=True, watch=Watch(progress)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import partial
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -63,6 +64,18 @@ class Chosen(Struct, frozen=True):
     paths: Collection[str] = ()
     named: bool = False
     command: str = "scan"
+
+
+def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) -> list[int]:
+    """Return the sizes of the sessions that a scan will read."""
+    roots, now = settings.root_directories(), time.time()
+    memory = FileMemory(store, settings.rules_fingerprint(), now, whole=not only)
+    files = chain(discover(roots, format_of=memory.format_of, resting=memory), list_rows(roots))
+    return [
+        file.fingerprint.size for file in files
+        if isinstance(file, SessionFile)
+        and (file.path in only if only else not memory.unchanged(file, now))
+    ]  # fmt: skip
 
 
 def scan(
