@@ -1,4 +1,4 @@
-"""Sessions of a run that are carried out together: what they share, and what stays their own."""
+"""Batches: sessions that a run plans and rewrites together share syncs, but fail alone."""
 
 import os
 import time
@@ -17,60 +17,61 @@ from building.world import LONG_AGO, Conversation, fork, open_rewrites, sql
 
 # Of a commit: the journal twice, the directory twice, the database.
 SYNCS = 5
-MOST = 8
+# Allowed for each session of a run over many.
+MOST_SYNCS = 8
 PLACEHOLDER = b"[[extracted-"
 
 
 @pytest.fixture
 def paths(world):
-    """Give sessions with something to cut in each, one more than go together."""
-    return [put(world, number) for number in range(TOGETHER + 1)]
+    """Return sessions with a value in each, one more than a batch holds."""
+    return [write(world, number) for number in range(TOGETHER + 1)]
 
 
-def put(world, number, name=None, **header):
-    conversation = Conversation(f"22222222-0000-4000-8000-{number:012}", **header)
+def write(world, number):
+    conversation = Conversation(f"22222222-0000-4000-8000-{number:012}")
     conversation.turn(f"{number} " + "x" * 4000)
-    return world.put(name or f"{number:04}.jsonl", conversation.bytes())
+    return world.put(f"{number:04}.jsonl", conversation.bytes())
 
 
 @pytest.fixture
-def costs(monkeypatch):
-    """Count the commits, and the syncs of files and directories."""
-    counted = {"commits": 0, "syncs": 0}
+def sync_counts(monkeypatch):
+    """Return counts of commits, and of syncs of files and directories."""
+    counts = {"commits": 0, "syncs": 0}
     transaction, fsync = Store.transaction, os.fsync
 
     def counting(store):
-        counted["commits"] += 1
+        counts["commits"] += 1
         return transaction(store)
 
     def syncing(descriptor):
-        counted["syncs"] += 1
+        counts["syncs"] += 1
         fsync(descriptor)
 
     monkeypatch.setattr(Store, "transaction", counting)
     monkeypatch.setattr(os, "fsync", syncing)
-    return counted
+    return counts
 
 
 def outcomes(report):
-    return {os.path.basename(one.path): one.outcome for one in report.sessions}
+    return {os.path.basename(outcome.path): outcome.outcome for outcome in report.sessions}
 
 
-def test_a_session_costs_few_syncs_where_many_are_cut(world, paths, costs):
-    """A first run over many sessions makes at most eight syncs for each of them."""
+def test_a_run_over_many_sessions_makes_few_syncs(world, paths, sync_counts):
+    """A run makes at most eight syncs a session, and leaves no temporary file."""
     assert world.store
-    costs.update(commits=0, syncs=0)
+    sync_counts.update(commits=0, syncs=0)
     report = world.scan(keep_recent=0)
-    syncs = costs["commits"] * SYNCS + costs["syncs"]
+    syncs = sync_counts["commits"] * SYNCS + sync_counts["syncs"]
 
     assert report.sessions_changed == len(paths)
-    assert syncs <= MOST * len(paths)
+    assert syncs <= MOST_SYNCS * len(paths)
     assert world.leftovers() == []
     assert open_rewrites(world) == []
 
 
-def test_sessions_are_told_in_the_order_of_the_walk(world, paths):
-    """What waits for others is told where it was looked at, as a dry run foretells it."""
+def test_a_run_reports_sessions_in_the_order_of_discovery(world, paths):
+    """The order is that of the dry run, although sessions wait for their batch."""
     foretold = world.scan(dry_run=True, keep_recent=0)
     report = world.scan(keep_recent=0)
 
@@ -78,11 +79,9 @@ def test_sessions_are_told_in_the_order_of_the_walk(world, paths):
     assert set(outcomes(report).values()) == {"changed"}
 
 
-@pytest.mark.parametrize("meanwhile", [False, True])
-def test_one_that_is_held_open_leaves_the_others_alone(
-    world, paths, other_process, monkeypatch, meanwhile
-):  # fmt: skip
-    """A session that somebody opens, behind the first look or before, is deferred as it is."""
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["before", "meanwhile"])
+def test_an_open_session_is_deferred_alone(world, paths, other_process, monkeypatch, meanwhile):
+    """A session that is open before, or opened after, the first check defers; others change."""
     before = paths[3].read_bytes()
     if meanwhile:
         monkeypatch.setattr(exchange, "check_closed", lambda _: None)
@@ -95,8 +94,8 @@ def test_one_that_is_held_open_leaves_the_others_alone(
     assert open_rewrites(world) == []
 
 
-def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, other_process, monkeypatch):
-    """Only the session that somebody comes late to waits; the late line has its place there."""
+def test_a_late_opener_delays_only_its_session(world, paths, other_process, monkeypatch):
+    """All sessions of the batch change, and the late line is at the end of its session."""
     monkeypatch.setattr("brainsurgeon.sessions.exchange.WAIT_FOR_CLOSING", 20.0)
     swap, take, leased, late = leases.exchange, leases.take, [], b'{"late":1}\n'
     opening = []
@@ -105,16 +104,16 @@ def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, other_process, 
         leased.append(descriptor)
         return take(descriptor)
 
-    def exchanging(directory, one, other):
-        if other == paths[2].name and not opening:  # a look into the file would break the lease
+    def exchanging(directory, first, other):
+        if other == paths[2].name and not opening:  # reading the file would break the lease
             opening.append(other)
-            held = leased[-1]
+            descriptor = leased[-1]
             other_process.send(
                 f"globals().update(fd=os.open({str(paths[2])!r}, os.O_WRONLY | os.O_APPEND))",
                 f"os.write(fd, {late!r})", "os.close(fd)",
             )  # fmt: skip
-            wait_until(lambda: not leases.held(held))
-        swap(directory, one, other)
+            wait_until(lambda: not leases.held(descriptor))
+        swap(directory, first, other)
 
     monkeypatch.setattr(leases, "take", taking)
     monkeypatch.setattr(leases, "exchange", exchanging)
@@ -126,8 +125,8 @@ def test_a_late_opener_of_one_holds_up_nobody_else(world, paths, other_process, 
     assert world.leftovers() == []
 
 
-def test_what_goes_wrong_with_one_is_not_the_others(world, paths, monkeypatch):
-    """A value that cannot be stored now defers its own session only."""
+def test_a_value_that_cannot_be_stored_defers_its_session(world, paths, monkeypatch):
+    """The other sessions of the batch are changed."""
     put, tried = Blobs.put, []
 
     def putting(blobs, value):
@@ -145,8 +144,8 @@ def test_what_goes_wrong_with_one_is_not_the_others(world, paths, monkeypatch):
     assert open_rewrites(world) == []
 
 
-def test_a_session_that_another_of_us_holds_is_waited_for_alone(world, paths, monkeypatch):
-    """Two runs whose sessions cross do not wait for each other with sessions in their hands."""
+def test_a_locked_session_is_waited_for_without_other_locks(world, paths, monkeypatch):
+    """Two runs that lock the same sessions in different order do not block each other."""
     world.scan(keep_recent=0)
     world.restore_all(pristine=True)
     lock, refused = Store.lock, []
@@ -164,8 +163,8 @@ def test_a_session_that_another_of_us_holds_is_waited_for_alone(world, paths, mo
     assert report.sessions_changed == len(paths)
 
 
-def test_a_run_that_is_stopped_leaves_what_waits_as_it_was(world, paths):
-    """Sessions that were only planned are not touched once the program was told to stop."""
+def test_a_stopped_run_leaves_planned_sessions_unchanged(world, paths):
+    """Sessions that are planned but not yet rewritten keep their bytes."""
     before = [path.read_bytes() for path in paths]
     seen = []
 
@@ -173,9 +172,7 @@ def test_a_run_that_is_stopped_leaves_what_waits_as_it_was(world, paths):
         if len(seen) == 4:
             raise StoppedError
 
-    report = scan(
-        world.settings(keep_recent=0), world.store, watch=Watch(seen.append, stop)
-    )  # fmt: skip
+    report = scan(world.settings(keep_recent=0), world.store, watch=Watch(seen.append, stop))
 
     assert report.stopped
     assert [path.read_bytes() for path in paths] == before
@@ -183,8 +180,8 @@ def test_a_run_that_is_stopped_leaves_what_waits_as_it_was(world, paths):
     assert open_rewrites(world) == []
 
 
-def test_a_fork_is_changed_with_its_session_whose_value_is_cut_anew(world):
-    """What the fork was seen to hold has a new record by then, which stands in the fork, too."""
+def test_a_fork_is_updated_when_its_parent_is_cut_again(world):
+    """The placeholder in the fork then refers to the new record of its parent's value."""
     talk = Conversation()
     ident = talk.turn("x" * 4000)
     original = talk.bytes()
@@ -200,8 +197,5 @@ def test_a_fork_is_changed_with_its_session_whose_value_is_cut_anew(world):
     report = world.scan(keep_recent=0, keep_after_restore_seconds=0)
 
     assert outcomes(report) == {"a.jsonl": "changed", "b.jsonl": "changed"}
-    assert sql(world, "SELECT session_id, extraction_id FROM placements") == [
-        (1, 2),
-        (2, 2),
-        (2, 3),
-    ]
+    placements = sql(world, "SELECT session_id, extraction_id FROM placements")
+    assert placements == [(1, 2), (2, 2), (2, 3)]

@@ -1,11 +1,10 @@
-"""One broken database of an agent, and every command: it is named, and stops nothing else."""
+"""Damaged databases of an agent: every command names them and handles all other sessions."""
 
 import os
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ from building.world import Conversation, World
 SCHEMA = "UPDATE sqlite_master SET sql = CAST(replace(sql, ?, ?) AS TEXT) WHERE name = ?"
 
 
-def rewrite(path, statement, values=()):
+def edit(path, statement, values=()):
     with closing(plain_connection(path)) as connection:
         connection.execute("PRAGMA writable_schema = ON")
         connection.execute("PRAGMA ignore_check_constraints = ON")
@@ -31,18 +30,18 @@ def rewrite(path, statement, values=()):
 
 def undecodable_keyword(path):
     """Put a byte 0xff where SQLite expects a word, so that its own message quotes the byte."""
-    rewrite(path, SCHEMA, ("CREATE TABLE", b"CREATE TAB\xffE", "board_tabs"))
+    edit(path, SCHEMA, ("CREATE TABLE", b"CREATE TAB\xffE", "board_tabs"))
 
 
 def undecodable_name(path):
     """Put a byte 0xff into the name of a column, which SQLite accepts."""
-    rewrite(path, SCHEMA, ("updated_at", b"updated_\xff", "transcript_rewrite_watermarks"))
+    edit(path, SCHEMA, ("updated_at", b"updated_\xff", "transcript_rewrite_watermarks"))
 
 
 def undecodable_value(path):
     """Put a byte 0xff into the descriptions of the sessions."""
-    rewrite(path, "UPDATE session_windows SET model = CAST(X'61ff' AS TEXT),"
-                  " agent_harness_id = CAST(X'61ff' AS TEXT)")  # fmt: skip
+    edit(path, "UPDATE session_windows SET model = CAST(X'61ff' AS TEXT),"
+               " agent_harness_id = CAST(X'61ff' AS TEXT)")  # fmt: skip
 
 
 def corrupt_page(path):
@@ -66,11 +65,11 @@ def no_database(path):
 
 
 def other_schema(path):
-    rewrite(path, "ALTER TABLE session_windows RENAME COLUMN session_key TO novelty")
+    edit(path, "ALTER TABLE session_windows RENAME COLUMN session_key TO novelty")
 
 
 def other_types(path):
-    """Put tables of other types in the place of those that are known."""
+    """Replace the known tables by tables with other column types."""
     with closing(plain_connection(path)) as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute("PRAGMA legacy_alter_table = ON")
@@ -90,7 +89,7 @@ def directory(path):
 
 
 def pipe(path):
-    """Put a pipe in its place, whose opening would wait for a writer."""
+    """Replace it by a pipe: to open that would wait for a writer."""
     path.unlink()
     os.mkfifo(path)
 
@@ -100,7 +99,7 @@ def missing(path):
 
 
 def locked(path):
-    """Have another process hold it locked, and return that process."""
+    """Return a process that keeps the database locked."""
     code = (
         "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
         " c.execute('PRAGMA locking_mode = EXCLUSIVE');"
@@ -118,10 +117,10 @@ FAULTS = (
     undecodable_keyword, undecodable_name, undecodable_value, corrupt_page, cut_off, no_database,
     other_schema, other_types, directory, pipe, missing, locked,
 )  # fmt: skip
-KNOWN = {other_schema, other_types}  # a layout that is not known is no failure
+READ_ONLY = {other_schema, other_types}  # an unknown layout is read, which is no failure
 SESSION = "odd/00000000-0000-4000-8000-000000000001"
-# The commands in order, each with its exit code, that with a layout that is only read (None where
-# either is right), and whether it speaks of databases.
+# The commands in order, each with its exit code, its exit code for a layout that is only read (None
+# if 0 and 1 are right), and whether its output names the database.
 COMMANDS = {
     ("status",): (0, 0, True),
     ("doctor",): (1, 0, True),
@@ -142,12 +141,11 @@ COMMANDS = {
 }
 
 
-@pytest.fixture(scope="module", params=FAULTS, ids=lambda fault: fault.__name__)
-def broken(request, tmp_path_factory):
-    """Give a fault, the database with it beside healthy sessions, and the program."""
-    world = World(tmp_path_factory.mktemp("broken"))
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_damaged_database_is_named_and_stops_no_command(world, fault):
+    """Each command names the damaged database and handles every other session."""
     world.state = world.base / "ours"
-    odd = Claw(world.base, agent="odd")
+    path = Claw(world.base, agent="odd").path
     Claw(world.base)
     conversation = Conversation("s")
     for number in range(3):
@@ -159,40 +157,33 @@ def broken(request, tmp_path_factory):
     assert call("scan", "--once").returncode == 0
     assert call("scan", "--retention").returncode == 0
     world.put("t.jsonl", conversation.bytes())
-    holder = request.param(odd.path)
-    yield request.param, str(odd.path), call
+    holder = fault(path)
+    for command, (code, read_only, names_database) in COMMANDS.items():
+        result = call(*command)
+        output = (result.stdout + result.stderr).decode()
+        if "html" in command:
+            output += (world.state / "report.html").read_text()
+
+        assert "unexpected" not in output, command
+        expected = read_only if fault in READ_ONLY else code
+        if fault is missing:  # its sessions are gone with it
+            expected = 0
+        assert result.returncode in ({0, 1} if expected is None else {expected}), command
+        if names_database and fault not in (missing, other_types):  # the latter: sessions are named
+            assert str(path) in output, command
+        if command[0] == "status" and "html" not in command:
+            assert f"database of odd {path}" not in output or "left alone" in output, command
+        if command == ("scan", "--once"):
+            assert "files/t: " in output
+        if command[0] == "restore":
+            assert "files/s: restored" in output
+            assert "main/00000000-0000-4000-8000-000000000001: restored" in output
     if holder:
         holder.communicate()
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_broken_database_is_named_and_stops_nothing_else(broken, command):
-    """Whatever a database does, each command names it, and handles every other session."""
-    fault, path, call = broken
-    code, known, speaks = COMMANDS[command]
-    if fault is missing:  # its sessions are gone with it
-        code = 0
-    done = call(*command)
-    said = (done.stdout + done.stderr).decode()
-    if "html" in command:
-        said += Path(path).parents[3].joinpath("ours", "report.html").read_text()
-
-    assert "unexpected" not in said
-    expected = known if fault in KNOWN else code
-    assert done.returncode in ({0, 1} if expected is None else {expected})
-    if speaks and fault not in (missing, other_types):  # of other types, each session is named
-        assert path in said
-    if command[0] == "status" and "html" not in command:
-        assert f"database of odd {path}" not in said or "left alone" in said
-    if command == ("scan", "--once"):
-        assert "files/t: " in said
-    if command[0] == "restore":
-        assert "files/s: restored" in said
-        assert "main/00000000-0000-4000-8000-000000000001: restored" in said
-
-
-def test_a_database_without_tables_for_sessions_is_no_problem(tmp_path):
-    """`openclaw doctor` of 2026.7 makes one: no command names it, and all end with 0."""
+def test_a_database_without_session_tables_is_ignored(tmp_path):
+    """`openclaw doctor` of 2026.7 makes one: no command names it, and all exit 0."""
     world = World(tmp_path)
     path = Claw(world.base, agent="odd").path
     path.unlink()
@@ -204,14 +195,16 @@ def test_a_database_without_tables_for_sessions_is_no_problem(tmp_path):
     world.put("s.jsonl", conversation.bytes())
     call = program_for(world, keep_recent=0)
     for command in [("scan", "--once"), *COMMANDS]:
-        done = call(*(word.replace(SESSION, "main/s").replace("files/s", "s") for word in command))
-        printed = (done.stdout + done.stderr).decode()
-        assert (done.returncode, str(path) in printed) == (0, False), (command, printed)
+        result = call(
+            *(word.replace(SESSION, "main/s").replace("files/s", "s") for word in command)
+        )
+        output = (result.stdout + result.stderr).decode()
+        assert (result.returncode, str(path) in output) == (0, False), (command, output)
 
 
 @pytest.mark.parametrize("locked_for", ["scan", "restore"])
-def test_a_locked_store_costs_one_session(world, monkeypatch, locked_for):
-    """While another process locks the store, one session fails, and the run goes on."""
+def test_a_locked_store_fails_one_session_of_a_run(world, monkeypatch, locked_for):
+    """While another process locks the store, one session fails and the run goes on."""
     monkeypatch.setattr(database, "PATIENCE", 0.1)
     for name in ("a", "b", "c"):
         conversation = Conversation(name)
@@ -222,30 +215,29 @@ def test_a_locked_store_costs_one_session(world, monkeypatch, locked_for):
         world.scan()
     path = world.store.directory + "/store.db"
     other = sqlite3.connect(path, isolation_level=None)
-    met = []
+    visited = []
 
     def progress(file):
-        met.append(file.session)
-        if len(met) == 2:
+        visited.append(file.session)
+        if len(visited) == 2:
             other.execute("BEGIN EXCLUSIVE")
 
-    def let_go(error, *words):
+    def unlock(error, *words):
         if other.in_transaction:
             other.execute("ROLLBACK")
         error.args = words
 
-    monkeypatch.setattr(BusyError, "__init__", let_go)
+    monkeypatch.setattr(BusyError, "__init__", unlock)
     with closing(other):
         if locked_for == "scan":
             report = scan(world.settings(), world.store, watch=Watch(progress))
-            states = [one.outcome for one in report.sessions]
-            reasons = [one.reason for one in report.sessions]
+            results = [(outcome.outcome, outcome.reason) for outcome in report.sessions]
         else:
-            done = restore_all(
+            answers = restore_all(
                 world.settings(), world.store, clock=world.clock, watch=Watch(progress)
             )
-            states = [one.state for one in done]
-            reasons = [one.reason for one in done]
+            results = [(outcome.state, outcome.reason) for outcome in answers]
+    states, reasons = zip(*results, strict=True)
 
     assert len(states) == 3
     assert states.count("changed" if locked_for == "scan" else "restored") >= 1

@@ -1,4 +1,4 @@
-"""A scan leaves a warm prompt cache alone, and extracts when it is cold."""
+"""Prompt cache: a scan defers changes to a session with a warm cache until it is cold."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.world import append, entry_text, kept_reasons, pin
 
 MINUTE = 60
-WIDE = {"*": 2_000_000}
-# What Claude Code prints after `/model`.
-SET = "<local-command-stdout>Set model to Sonnet 5.2</local-command-stdout>"
+LARGE_WINDOW = {"*": 2_000_000}
+# The output of `/model` in Claude Code.
+MODEL_CHANGED = "<local-command-stdout>Set model to Sonnet 5.2</local-command-stdout>"
 
 
-def warm(world, clock, *, details=None, kept_chars=90_000, **keys):
-    """Write a session whose old result is followed by much that stays; give the result's id."""
+def write_warm_session(world, clock, *, details=None, kept_chars=90_000, **keys):
+    """Write a session with an old result before `kept_chars` that stay; return the result's id."""
     talk = CachedConversation(clock.now - MINUTE, **keys)
     ident = talk.turn("x" * 3000, details=details)
     talk.user("u" * kept_chars)
@@ -31,9 +31,9 @@ def outcome(report):
 
 
 @pytest.mark.parametrize(("hour", "life"), [(False, 300), (True, 3600)])
-def test_a_warm_session_waits_and_becomes_due_by_itself(world, clock, path, hour, life):
-    """It is deferred until its cache is gone, not read again before, and extracted then."""
-    warm(world, clock, hour=hour)
+def test_a_warm_session_is_deferred_until_its_cache_is_cold(world, clock, path, hour, life):
+    """It is not read again before that time, and then extracted."""
+    write_warm_session(world, clock, hour=hour)
     before, until = path.read_bytes(), clock.now - MINUTE + life
 
     shown = iso(-(-until // 60) * 60)[:-4] + "Z"
@@ -50,22 +50,22 @@ def test_a_warm_session_waits_and_becomes_due_by_itself(world, clock, path, hour
     [
         ({"when": "always"}, 1),
         ({"when": "cold"}, 0),
-        ({"windows": {"*": 48_000}}, 1),  # 0.85 of it are fewer tokens than the last prompt had
+        ({"windows": {"*": 48_000}}, 1),  # the last prompt had more than 0.85 of it
         ({"windows": {"*": 48_000}, "when": "cold"}, 0),
         ({"prices": {"*opus*": {"input": 5, "cache_read": 4.9, "cache_write": 5, "output": 9}}}, 1),
         ({"prices": {"*opus*": {"input": 5, "cache_read": 0.5, "cache_write": 5, "output": 9}}}, 0),
     ],
 )
-def test_the_settings_decide_whether_a_warm_cache_is_worth_it(world, clock, settings, extracted):
-    """`when`, the window of the model and its prices decide; a full session does not wait."""
-    warm(world, clock)
+def test_settings_decide_whether_a_warm_session_waits(world, clock, settings, extracted):
+    """`when`, window and prices decide; a session near its window does not wait."""
+    write_warm_session(world, clock)
 
     assert world.scan(**settings).values_extracted == extracted
 
 
-def test_values_that_are_never_sent_do_not_wait(world, clock, path):
-    """They go from a warm session; the live value in the same entry has its own reason."""
-    ident = warm(world, clock, details={"stdout": "d" * 5000})
+def test_values_that_are_not_sent_leave_a_warm_session(world, clock, path):
+    """The value in the same entry that is sent waits, with its own reason."""
+    ident = write_warm_session(world, clock, details={"stdout": "d" * 5000})
 
     assert world.scan().values_extracted == 1
     assert entry_text(path, ident) == "x" * 3000
@@ -74,9 +74,9 @@ def test_values_that_are_never_sent_do_not_wait(world, clock, path):
     assert world.scan().values_extracted == 1
 
 
-def test_what_was_requested_does_not_wait(world, clock, path):
-    """A forced value goes at once, and a restored one comes back at once."""
-    ident = warm(world, clock)
+def test_requests_do_not_wait_for_a_cold_cache(world, clock, path):
+    """A forced value is extracted at once, and restored at once."""
+    ident = write_warm_session(world, clock)
     world.scan()
     pin(world, ident, True)
 
@@ -85,23 +85,23 @@ def test_what_was_requested_does_not_wait(world, clock, path):
     assert entry_text(path, ident) == "x" * 3000
 
 
-def test_a_session_that_is_named_does_not_wait(world, clock, path):
-    """Whoever names a session wants it pruned now."""
-    warm(world, clock)
+def test_a_named_session_does_not_wait_for_a_cold_cache(world, clock, path):
+    """A scan that names a session prunes it at once."""
+    write_warm_session(world, clock)
 
     assert world.scan(only=[str(path)], named=True).values_extracted == 1
 
 
-def test_a_change_that_keeps_little_behind_it_is_made_at_once(world, clock):
+def test_a_change_near_the_end_does_not_wait(world, clock):
     """The newest old value of a warm session leaves when little behind it is written again."""
-    warm(world, clock, kept_chars=100)
+    write_warm_session(world, clock, kept_chars=100)
 
     assert world.scan().values_extracted == 1
 
 
 @pytest.mark.parametrize("kept_chars", [100, 90_000])
-def test_what_an_earlier_extraction_changed_is_not_in_the_cache(world, clock, path, kept_chars):
-    """The next prompt is written again from there on, not only behind the later change."""
+def test_an_earlier_extraction_ends_the_cached_prefix(world, clock, path, kept_chars):
+    """The next prompt is written again from the first change on, so that a later one is free."""
     talk = CachedConversation(clock.now - MINUTE)
     talk.turn("x" * 9_000)
     talk.turn("y" * 3_000, prompt="u" * kept_chars)
@@ -121,8 +121,8 @@ def test_what_an_earlier_extraction_changed_is_not_in_the_cache(world, clock, pa
     ("last", "extracted"),
     [("cached", 1), ("without times", 1), ("written", 0), ("other model", 0)],
 )
-def test_a_call_that_wrote_its_whole_prompt_leaves_none_before_it(world, clock, last, extracted):
-    """After it the prompts in front of the change are not in the cache, and would be paid again."""
+def test_a_call_that_read_no_cache_ends_older_prefixes(world, clock, last, extracted):
+    """After a call that wrote its whole prompt, older prompts are not counted as cached."""
     talk = CachedConversation(clock.now - MINUTE)
     for _ in range(2):
         talk.user("u" * 45_000)
@@ -141,8 +141,8 @@ def test_a_call_that_wrote_its_whole_prompt_leaves_none_before_it(world, clock, 
     assert world.scan().values_extracted == extracted
 
 
-def test_a_compaction_leaves_no_cache_behind(world, clock, path):
-    """After a compaction or a change of the model the next request shares no prefix."""
+def test_a_compaction_or_model_change_ends_the_cache(world, clock, path):
+    """After either the next request shares no prefix, so that the change does not wait."""
     for kind in ("compaction", "model_change"):
         talk = CachedConversation(clock.now - MINUTE)
         first = talk.user()
@@ -160,12 +160,12 @@ def test_a_compaction_leaves_no_cache_behind(world, clock, path):
 
 
 @pytest.mark.parametrize("entry", [
-    ("system", {"subtype": "local_command", "content": SET}),
-    ("user", {"message": {"role": "user", "content": SET}}),
+    ("system", {"subtype": "local_command", "content": MODEL_CHANGED}),
+    ("user", {"message": {"role": "user", "content": MODEL_CHANGED}}),
     None,
 ])  # fmt: skip
-def test_a_change_of_the_model_in_claude_code_leaves_no_cache_behind(tmp_path, entry):
-    """The cache is that of a model: after `/model` the next request finds nothing in it."""
+def test_a_model_change_in_claude_code_ends_the_cache(tmp_path, entry):
+    """A cache belongs to one model: after `/model` the change does not wait."""
     world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
     talk.user()
     talk.call()
@@ -185,8 +185,8 @@ def test_a_change_of_the_model_in_claude_code_leaves_no_cache_behind(tmp_path, e
     assert report.values_extracted == never_sent + bool(entry)
 
 
-def test_a_session_without_a_cache_never_waits(world, clock, conversation):
-    """A session whose usage shows no caching, or has none, is always cold."""
+def test_a_session_without_cache_usage_does_not_wait(world, clock, conversation):
+    """A session whose usage shows no caching, or that has none, counts as cold."""
     conversation.turn("x" * 3000)
     conversation.user("u" * 90_000)
     conversation.assistant()
@@ -196,8 +196,8 @@ def test_a_session_without_a_cache_never_waits(world, clock, conversation):
     assert world.scan().values_extracted == 1
 
 
-def test_a_large_warm_session_is_read_from_where_it_waits(world, clock, path):
-    """While it waits, an append costs its tail; the value goes when the cache is cold."""
+def test_a_large_warm_session_is_read_from_its_resume_point(world, clock, path):
+    """While it waits an append costs its tail; the value leaves when the cache is cold."""
     talk = CachedConversation(clock.now - MINUTE)
     for _ in range(20):
         talk.user("u" * 20_000)
@@ -208,7 +208,7 @@ def test_a_large_warm_session_is_read_from_where_it_waits(world, clock, path):
     talk.user()
     talk.assistant()
     world.put("s.jsonl", talk.bytes(), age=MINUTE)
-    assert outcome(world.scan(windows=WIDE))[0] == "deferred"
+    assert outcome(world.scan(windows=LARGE_WINDOW))[0] == "deferred"
     resume = world.store.resumes.at(str(path))
     assert resume.offset > 20 * 20_000
 
@@ -216,18 +216,20 @@ def test_a_large_warm_session_is_read_from_where_it_waits(world, clock, path):
     talk.assistant()
     append(path, talk.lines[-2:])
     clock.now += 2
-    assert outcome(world.scan(windows=WIDE))[0] == "deferred"
+    assert outcome(world.scan(windows=LARGE_WINDOW))[0] == "deferred"
     clock.now += 300
-    assert world.scan(windows=WIDE).values_extracted == 1
+    assert world.scan(windows=LARGE_WINDOW).values_extracted == 1
 
 
-def test_what_frees_too_little_waits_for_nothing(world, clock):
-    """A warm session whose change is too small says so, and is not read again when it is cold."""
-    warm(world, clock, kept_chars=900_000)
+def test_a_change_below_min_reclaim_is_not_deferred(world, clock):
+    """A warm session with too small a change says so, and is not read again when it is cold."""
+    write_warm_session(world, clock, kept_chars=900_000)
 
-    assert outcome(world.scan(windows=WIDE, min_reclaim="1%"))[1].startswith("too little to gain")
+    assert outcome(world.scan(windows=LARGE_WINDOW, min_reclaim="1%"))[1].startswith(
+        "too little to gain"
+    )
     clock.now += 300
-    assert world.scan(windows=WIDE, min_reclaim="1%").files_unchanged == 1
+    assert world.scan(windows=LARGE_WINDOW, min_reclaim="1%").files_unchanged == 1
 
 
 @pytest.mark.parametrize(
@@ -238,13 +240,13 @@ def test_what_frees_too_little_waits_for_nothing(world, clock):
         {"budget": {"max_messages": 20, "enabled": True}},
     ],
 )
-def test_an_archive_waits_like_any_other_change(world, clock, keys):
-    """It changes what is sent from behind its prompt on; one that nobody requested waits."""
+def test_an_archive_waits_for_a_cold_cache(world, clock, keys):
+    """An archive by the rules waits like any change; with a budget, too."""
     talk = CachedConversation(clock.now - MINUTE)
     for _ in range(30):
         talk.turn("x" * 600, prompt="u" * 3000)
     world.put("s.jsonl", talk.bytes(), age=MINUTE)
 
-    assert outcome(world.scan(windows=WIDE, when="cold", **keys))[0] == "deferred"
+    assert outcome(world.scan(windows=LARGE_WINDOW, when="cold", **keys))[0] == "deferred"
     clock.now += 300
-    assert "archived" in outcome(world.scan(windows=WIDE, when="cold", **keys))[1]
+    assert "archived" in outcome(world.scan(windows=LARGE_WINDOW, when="cold", **keys))[1]

@@ -1,4 +1,4 @@
-"""Claude Code's sessions in use: found, cut, restored, left alone while somebody is at work."""
+"""Sessions of Claude Code: discovery, extraction, restore, forks, and processes at work."""
 
 import json
 import os
@@ -34,7 +34,7 @@ THIRD = "33333333-3333-4333-8333-333333333333"
 PROJECT = "claude-code:-home-dev-demo-1-ws"
 SAMPLE = "5a5a5a5a-000{0}-4000-8000-00000000000{0}"
 EVERYTHING = {"keep_recent": 0, "min_value_length": 20, "trigger_types": list(KINDS)}
-OLDER = sorted((SAMPLES / "claude-code").glob("*.jsonl"))
+OLDER_SAMPLES = sorted((SAMPLES / "claude-code").glob("*.jsonl"))
 HOUR = 3600
 DAY = 24 * HOUR
 
@@ -46,7 +46,7 @@ def conversation():
 
 @pytest.fixture
 def path(world, conversation):
-    """Write a session of five turns, last changed three days ago, and give its file."""
+    """Write a session of five turns, last changed three days ago, and return its path."""
     conversation.results = [conversation.turn(f"{number} " + "x" * 2000) for number in range(5)]
     return world.put(f"{SESSION}.jsonl", conversation.bytes())
 
@@ -60,15 +60,12 @@ def content(path, uuid):
 
 
 def outcome(report):
-    [one] = report.sessions
-    return one.outcome, one.reason
+    [session] = report.sessions
+    return session.outcome, session.reason
 
 
-# Which files are sessions, and whose.
-
-
-def test_sessions_are_found_where_claude_code_keeps_them(world):
-    """Main sessions and those of sub-agents belong to their project; nothing else is one."""
+def test_claude_sessions_and_sub_agents_are_discovered(world):
+    """Main sessions and those of sub-agents belong to their project; other files are ignored."""
     world.copy_samples()
     project = world.root / "-home-dev-demo-1-ws"
     beside = project / SAMPLE.format(1)
@@ -79,41 +76,38 @@ def test_sessions_are_found_where_claude_code_keeps_them(world):
         (beside / stray).write_bytes(line)
 
     for root in (world.root, world.home):
-        found = sessions(world.settings(roots=[{"path": str(root)}]), world.no_store, time.time())
+        rows = sessions(world.settings(roots=[{"path": str(root)}]), world.no_store, time.time())
 
-        assert {one.session for one in found} == {
+        assert {row.session for row in rows} == {
             *(f"{PROJECT}/{SAMPLE.format(number)}" for number in (1, 2, 3, 4)),
             f"{PROJECT}/agent-a3fa87885c4515720",
             f"{PROJECT}/agent-a4248f2a174afc4f1",
             f"{PROJECT}/agent-aef306ba26e2ce726",
         }
-        assert {one.state for one in found} == {"idle"}
-        assert {one.session.partition("/")[2]: one.started_by for one in found
-                if one.started_by} == {
+        assert {row.state for row in rows} == {"idle"}
+        assert {row.session.partition("/")[2]: row.started_by for row in rows
+                if row.started_by} == {
             "agent-a3fa87885c4515720": f"{PROJECT}/{SAMPLE.format(1)}",
             "agent-a4248f2a174afc4f1": f"{PROJECT}/{SAMPLE.format(4)}",
             "agent-aef306ba26e2ce726": f"{PROJECT}/{SAMPLE.format(4)}",
         }  # fmt: skip
-        assert {one.format for one in found} == {"claude-code"}
+        assert {row.format for row in rows} == {"claude-code"}
 
 
-def test_a_session_outside_any_home_belongs_to_its_directory(world, conversation):
-    """A copy is read as what it says, wherever it lies."""
+def test_a_claude_session_outside_a_home_is_discovered(world, conversation):
+    """A copy elsewhere is named after its directory."""
     conversation.turn()
     place = world.base / "backup"
     place.mkdir()
     (place / "copy.jsonl").write_bytes(conversation.bytes())
-    [found] = sessions(world.settings(roots=[{"path": str(place)}]), world.no_store, time.time())
+    [row] = sessions(world.settings(roots=[{"path": str(place)}]), world.no_store, time.time())
 
-    assert found.session == "claude-code:backup/copy"
-
-
-# Cutting and undoing.
+    assert row.session == "claude-code:backup/copy"
 
 
 @pytest.mark.parametrize("rules", [{}, EVERYTHING], ids=["default", "everything"])
-def test_whole_homes_come_back_to_the_byte(world, rules):
-    """A run changes session files alone, a second writes nothing, undoing gives back all."""
+def test_restore_all_restores_whole_claude_homes(world, rules):
+    """A scan changes session files only, a second one nothing, and `cat` prints the originals."""
     world.copy_samples()
     before = world.files()
     report = world.scan(**rules)
@@ -122,25 +116,22 @@ def test_whole_homes_come_back_to_the_byte(world, rules):
     assert report.sessions_changed >= 6
     assert report.files_failed == 0
     assert before.keys() == pruned.keys()
-    assert {one for one in before if before[one] != pruned[one]} <= {
-        one for one in before if one.suffix == ".jsonl"
-    }
-    assert {one: at for one, (_, at) in before.items()} == {
-        one: at for one, (_, at) in pruned.items()
-    }
+    changed = [path for path in before if before[path] != pruned[path]]
+    assert {path.suffix for path in changed} == {".jsonl"}
+    assert all(pruned[path][1] == mtime for path, (_, mtime) in before.items())
     assert world.scan(**rules).sessions_changed == 0
     assert world.files() == pruned
-    for one in pruned:
-        if one.suffix == ".jsonl":
-            printed = cat(world.settings(), world.store, str(world.root / one), time.time())
-            assert b"".join(printed) == before[one][0]
+    for path in pruned:
+        if path.suffix == ".jsonl":
+            printed = cat(world.settings(), world.store, str(world.root / path), time.time())
+            assert b"".join(printed) == before[path][0]
     world.restore_all(pristine=True)
     assert world.files() == before
 
 
-@pytest.mark.parametrize("sample", OLDER, ids=lambda path: path.name[:12])
-def test_older_sessions_come_back_to_the_byte(world, sample):
-    """Also what 1.0 to 2.1.38 wrote, with lines that do not parse and without a last newline."""
+@pytest.mark.parametrize("sample", OLDER_SAMPLES, ids=lambda path: path.name[:12])
+def test_restore_all_restores_sessions_of_older_versions(world, sample):
+    """Versions 1.0 to 2.1.38 included, with invalid lines and without a last newline."""
     path = world.put(sample.name, sample.read_bytes())
     written = path.stat().st_mtime_ns
     world.scan(**EVERYTHING)
@@ -152,24 +143,22 @@ def test_older_sessions_come_back_to_the_byte(world, sample):
     assert path.stat().st_mtime_ns == written
 
 
-def test_the_shape_of_a_session_stays(world):
-    """Lines, order, ids, parents, roles, types, lengths of lists and kinds of values stay.
-
-    Only before a compaction, where nothing is loaded, does an object of a line go as a whole.
-    """
+def test_extraction_keeps_the_structure_of_every_line(world):
+    """Lines, order, ids, parents, roles, types and lengths of lists stay."""
     world.copy_samples()
     before = world.files()
     world.scan(**EVERYTHING)
     seen = 0
-    for one, (old, _) in before.items():
-        if one.suffix != ".jsonl":
+    for name, (old, _) in before.items():
+        if name.suffix != ".jsonl":
             continue
-        new = (world.root / one).read_bytes()
+        new = (world.root / name).read_bytes()
         end = old.rfind(b'"subtype":"compact_boundary"')
         pairs = list(zip(old.split(b"\n"), new.split(b"\n"), strict=True))
         for was, now in pairs:
             seen += was != now
             if was:
+                # Before a compaction, which is never loaded again, whole objects may leave.
                 whole = {"attachment", "toolUseResult"} if old.index(was) < end else ()
                 shapes = [_shape(json.loads(line)) for line in (now, was)]
                 for shape in shapes:
@@ -180,7 +169,7 @@ def test_the_shape_of_a_session_stays(world):
 
 
 def _shape(value, key=None):
-    """Give a value without its texts; what may be replaced as a whole counts as one."""
+    """Return a value with its texts replaced, and blocks that may be extracted whole as one."""
     if isinstance(value, dict):
         if str(value.get("type")).startswith("api-request"):
             return {name: _shape(inner, name) for name, inner in value.items()
@@ -189,7 +178,7 @@ def _shape(value, key=None):
             return "block"
         return {name: _shape(inner, name) for name, inner in value.items()}
     if isinstance(value, list):
-        if [one.get("type") for one in value if isinstance(one, dict)] == ["thinking"]:
+        if [item.get("type") for item in value if isinstance(item, dict)] == ["thinking"]:
             return []
         return [_shape(inner) for inner in value]
     if isinstance(value, str) and key not in ("uuid", "parentUuid", "type", "role", "tool_use_id",
@@ -198,33 +187,33 @@ def _shape(value, key=None):
     return value
 
 
-def test_a_value_that_stands_twice_is_stored_once(world, path):
-    """What the model gets and what the screen shows are one value."""
+def test_a_value_for_model_and_screen_is_stored_once(world, path):
+    """The copy for the model and the copy for the screen share a blob and are restored together."""
     [first, *_] = read_entries(path).values()
-    result = next(one for one in read_entries(path) if content_or_none(path, one))
+    result = next(uuid for uuid in read_entries(path) if is_tool_result(path, uuid))
     world.scan()
-    said = read_entries(path)[result]
+    entry = read_entries(path)[result]
 
-    assert said["message"]["content"][0]["content"] == said["toolUseResult"]["stdout"]
-    assert said["message"]["content"][0]["content"] == placeholder(result)
+    assert entry["message"]["content"][0]["content"] == entry["toolUseResult"]["stdout"]
+    assert entry["message"]["content"][0]["content"] == placeholder(result)
     blobs = world.store._connection.execute("SELECT count(*) FROM blobs").fetchone()[0]
     values = world.store._connection.execute("SELECT count(*) FROM extractions").fetchone()[0]
     assert values == 2 * blobs
     world.restore(result)
-    back = read_entries(path)[result]
-    assert back["message"]["content"][0]["content"] == back["toolUseResult"]["stdout"]
-    assert back["toolUseResult"]["stdout"].startswith("0 xxx")
-    assert list(back)[-1] == "_restored"
+    restored = read_entries(path)[result]
+    assert restored["message"]["content"][0]["content"] == restored["toolUseResult"]["stdout"]
+    assert restored["toolUseResult"]["stdout"].startswith("0 xxx")
+    assert list(restored)[-1] == "_restored"
     assert first["uuid"] in read_entries(path)
 
 
-def content_or_none(path, uuid):
+def is_tool_result(path, uuid):
     blocks = read_entries(path)[uuid].get("message", {}).get("content")
     return isinstance(blocks, list) and blocks[0]["type"] == "tool_result"
 
 
-def test_what_the_screen_shows_goes_whatever_the_triggers(world, path, conversation):
-    """It is never sent; what is sent stays where no rule speaks of it."""
+def test_the_screen_copy_is_extracted_with_any_triggers(world, path, conversation):
+    """It is never sent; the copy that is sent stays if no trigger includes it."""
     world.scan(trigger_types=["thinking"])
     old, recent = conversation.results[0], conversation.results[-1]
 
@@ -233,11 +222,8 @@ def test_what_the_screen_shows_goes_whatever_the_triggers(world, path, conversat
     assert read_entries(path)[recent]["toolUseResult"]["stdout"].startswith("4 xxx")
 
 
-# Who is at work.
-
-
-def test_a_session_that_a_process_works_on_is_left_alone(world, path, other_process):
-    """Busy means busy, however long the file has been silent."""
+def test_a_session_with_a_busy_process_is_deferred(world, path, other_process):
+    """It is deferred however long its file has been unchanged."""
     world.record(other_process.pid, status="busy")
     before = path.read_bytes()
 
@@ -249,8 +235,8 @@ def test_a_session_that_a_process_works_on_is_left_alone(world, path, other_proc
     assert world.scan().sessions_changed == 1
 
 
-def test_beside_a_process_at_rest_new_extractions_wait(world, path, conversation, other_process):
-    """It never reads its session again; who names the session need not wait, nor do requests."""
+def test_an_open_claude_code_defers_new_extractions(world, path, conversation, other_process):
+    """It never reads its session again; a named scan and a restore do not wait."""
     changed_at = int(time.time() / 60) * 60 - 60
     os.utime(path, (changed_at,) * 2)
     world.record(other_process.pid, status="idle")
@@ -259,23 +245,20 @@ def test_beside_a_process_at_rest_new_extractions_wait(world, path, conversation
 
     for dry_run in (True, False, True, False):
         assert outcome(world.scan(dry_run=dry_run)) == ("deferred", why)
-    [listed] = sessions(world.settings(), world.store, time.time())
-    assert (listed.state, listed.reason) == ("busy", why)
+    [row] = sessions(world.settings(), world.store, time.time())
+    assert (row.state, row.reason) == ("busy", why)
     shown = why.replace(iso(changed_at + HOUR), local(changed_at + HOUR))
     assert f"deferred, {shown}" in "\n".join(render.report(world.scan()))
-    assert shown in listing.sessions([listed], time.time(), chosen=False)
+    assert shown in listing.sessions([row], time.time())
     assert outcome(world.scan(only={str(path)})) == ("deferred", why)
     assert world.scan(only={str(path)}, named=True).sessions_changed == 1
     old = conversation.results[0]
-    answer = world.restore(old)
-    assert not answer.pending
+    assert not world.restore(old).pending
     assert content(path, old).startswith("0 xxx")
 
 
-def test_a_session_in_use_is_held_however_much_of_it_was_seen(
-    world, path, conversation, other_process
-):
-    """A session that grew beside a resting process waits, too, and comes free when that ends."""
+def test_an_open_session_that_grew_stays_deferred(world, path, conversation, other_process):
+    """It is deferred until its process ends."""
     world.record(other_process.pid, status="idle")
     os.utime(path, (time.time() - 60,) * 2)
     world.scan()
@@ -288,8 +271,8 @@ def test_a_session_in_use_is_held_however_much_of_it_was_seen(
     assert world.scan().sessions_changed == 1
 
 
-def test_beside_a_process_at_rest_new_extractions_wait_for_an_hour(world, path, other_process):
-    """Whoever takes the session up after so long probably reads it again."""
+def test_an_open_claude_code_defers_for_an_hour_at_most(world, path, other_process):
+    """A session unchanged for an hour is probably read again before it continues."""
     world.clock = Clock()
     os.utime(path, (world.clock.now - 60,) * 2)
     world.record(other_process.pid, status="idle")
@@ -300,8 +283,8 @@ def test_beside_a_process_at_rest_new_extractions_wait_for_an_hour(world, path, 
     assert world.scan().sessions_changed == 1
 
 
-def test_the_end_of_an_older_session_asks_for_two_quiet_minutes(world):
-    """Without `stop_reason` more of the turn may follow, whatever `quiet_seconds` says."""
+def test_an_older_session_must_be_quiet_for_two_minutes(world):
+    """Without `stop_reason` more of the turn may follow, with any `quiet_seconds`."""
     conversation = ClaudeConversation(version="2.1.37")
     for _ in range(5):
         conversation.turn()
@@ -313,8 +296,8 @@ def test_the_end_of_an_older_session_asks_for_two_quiet_minutes(world):
     assert world.scan().sessions_changed == 1
 
 
-def test_a_young_sub_agent_keeps_its_session_busy(world, path):
-    """Its report is still to come."""
+def test_a_recent_sub_agent_defers_its_session(world, path):
+    """The report of the sub-agent has yet to be written to the session."""
     own = ClaudeConversation(side=True)
     own.turn()
     place = world.project / SESSION / "subagents"
@@ -327,17 +310,15 @@ def test_a_young_sub_agent_keeps_its_session_busy(world, path):
     assert world.scan(quiet_seconds=30, only={str(path)}).sessions_changed == 1
 
 
-def test_a_gate_that_closes_under_the_lease_stops_the_rewrite(
-    world, path, other_process, monkeypatch
-):
-    """A process that began between the look and the exchange is noticed in time."""
-    real = exchange.replace
+def test_a_process_that_begins_under_the_lease_stops_it(world, path, other_process, monkeypatch):
+    """A process that is busy by the time of the exchange defers the session."""
+    replace = exchange.replace
 
-    def late(candidates):
+    def begin_to_work(candidates):
         world.record(other_process.pid, status="busy")
-        real(candidates)
+        replace(candidates)
 
-    monkeypatch.setattr(exchange, "replace", late)
+    monkeypatch.setattr(exchange, "replace", begin_to_work)
     before = path.read_bytes()
 
     assert "is at work on it" in outcome(world.scan())[1]
@@ -345,12 +326,9 @@ def test_a_gate_that_closes_under_the_lease_stops_the_rewrite(
     assert world.leftovers() == []
 
 
-# Forks, and files that Claude Code writes anew.
-
-
 @pytest.mark.parametrize("says", [True, False], ids=["2.1.330", "2.1.112"])
-def test_a_fork_gets_the_values_of_its_origin(world, path, conversation, says):
-    """Found, shown and restored in the fork; the origin stays as it is."""
+def test_values_are_found_and_restored_in_a_claude_fork(world, path, conversation, says):
+    """The original session keeps its placeholders."""
     world.scan()
     old = conversation.results[0]
     copy = fork_claude_session(path, OTHER, says=says)
@@ -360,8 +338,7 @@ def test_a_fork_gets_the_values_of_its_origin(world, path, conversation, says):
     assert placeholder(old).encode() not in printed
     shown = show(world.settings(), world.store, old, session=OTHER, keys=["stdout"])
     assert b"0 xxx" in (shown if isinstance(shown, bytes) else str(shown).encode())
-    answer = world.restore(placeholder(old), session=OTHER)
-    assert not answer.pending
+    assert not world.restore(placeholder(old), session=OTHER).pending
     assert content(copy, old).startswith("0 xxx")
     assert path.read_bytes() == pruned
     world.restore_all(OTHER, pristine=True)
@@ -372,12 +349,12 @@ def test_a_fork_gets_the_values_of_its_origin(world, path, conversation, says):
 
 
 @pytest.mark.parametrize("says", [True, False], ids=["2.1.330", "2.1.112"])
-def test_the_values_of_a_fork_stand_when_its_origin_is_gone(world, path, conversation, says):
-    """Every placeholder leads to a value, before and after days with only the fork."""
+def test_values_of_a_fork_survive_its_deleted_original(world, path, conversation, says):
+    """Days after the original was deleted, each placeholder of the fork has a value."""
     world.clock = Clock()
     world.scan()
     copy = fork_claude_session(path, OTHER, says=says)
-    assert {one.level for one in doctor(world.settings(), world.store)} == {"ok"}
+    assert {finding.level for finding in doctor(world.settings(), world.store)} == {"ok"}
     world.scan()
     path.unlink()
     for _ in range(3):
@@ -385,14 +362,14 @@ def test_the_values_of_a_fork_stand_when_its_origin_is_gone(world, path, convers
         world.scan()
         retention(world.settings(), world.store, clock=world.clock)
 
-    assert {one.level for one in doctor(world.settings(), world.store)} == {"ok"}
+    assert {finding.level for finding in doctor(world.settings(), world.store)} == {"ok"}
     world.restore_all(OTHER, pristine=True)
     assert b"[[extracted-" not in copy.read_bytes()
     assert content(copy, conversation.results[0]).startswith("0 xxx")
 
 
-def test_results_that_a_fork_joins_in_one_message_are_restored(world):
-    """The result of a call is known by that call, at whatever index of a message it is."""
+def test_results_joined_in_one_message_are_restored(world):
+    """A result is matched by its tool call, at any index in a message."""
     conversation = ClaudeConversation()
     conversation.user()
     conversation.call("toolu_a")
@@ -413,14 +390,14 @@ def test_results_that_a_fork_joins_in_one_message_are_restored(world):
     copy = world.put(
         f"{OTHER}.jsonl", b"".join(dump(dict(line, sessionId=OTHER)) for line in lines)
     )
-    done = world.restore_all(OTHER, pristine=True)
+    answers = world.restore_all(OTHER, pristine=True)
     joined = read_entries(copy)[first["uuid"]]["message"]["content"]
 
     assert [block["content"] for block in joined] == ["a" * 2000, "b" * 2000]
-    assert not done[0].left
+    assert not answers[0].left
 
 
-def test_a_fork_of_a_fork_gets_the_values_of_both(world, path, conversation):
+def test_a_fork_of_a_fork_restores_values_of_both(world, path, conversation):
     """Each line names the session that it was first sent from."""
     world.scan()
     middle = fork_claude_session(path, OTHER)
@@ -438,8 +415,8 @@ def test_a_fork_of_a_fork_gets_the_values_of_both(world, path, conversation):
     assert b"[[extracted-" not in last.read_bytes()
 
 
-@pytest.mark.parametrize("says", [True, False])
-def test_a_copy_in_another_project_gets_its_values(world, path, conversation, says):
+@pytest.mark.parametrize("says", [True, False], ids=["2.1.330", "2.1.112"])
+def test_a_copy_in_another_project_restores_its_values(world, path, conversation, says):
     """The same uuids in another project name the same values, for the user who owns both."""
     world.scan()
     copy = fork_claude_session(path, OTHER, says=says, directory=world.root / "-other")
@@ -450,8 +427,8 @@ def test_a_copy_in_another_project_gets_its_values(world, path, conversation, sa
     assert content(copy, conversation.results[0]).startswith("0 xxx")
 
 
-def test_a_file_that_lost_its_oldest_lines_keeps_the_other_values(world, path, conversation):
-    """Claude Code may drop lines and write the file anew under another inode."""
+def test_a_session_without_its_oldest_lines_is_restored(world, path, conversation):
+    """Claude Code may drop lines and write the file again under another inode."""
     world.scan()
     lines = path.read_bytes().splitlines(keepends=True)
     fresh = path.with_name("fresh")
@@ -464,11 +441,10 @@ def test_a_file_that_lost_its_oldest_lines_keeps_the_other_values(world, path, c
     world.scan()
     world.restore_all(SESSION)
     assert content(path, second).startswith("1 xxx")
-    first = show(world.settings(), world.store, conversation.results[0], session=SESSION)
-    assert first
+    assert show(world.settings(), world.store, conversation.results[0], session=SESSION)
 
 
-def test_values_from_before_a_compaction_are_found(world, path, conversation):
+def test_values_before_a_compaction_are_restored(world, path, conversation):
     """The summary tells the model to read the file, where it meets placeholders."""
     conversation.compaction()
     conversation.assistant()
@@ -482,8 +458,8 @@ def test_values_from_before_a_compaction_are_found(world, path, conversation):
     assert content(path, last).startswith("4 xxx")
 
 
-def test_a_signature_fits_where_only_unsent_values_left_before_it(world):
-    """A record and a screen's copy were extracted first, signatures behind them in a later run."""
+def test_signatures_after_unsent_values_are_restored(world):
+    """Restoring is complete if only values that are never sent left before the signatures."""
     conversation = ClaudeConversation()
     conversation.note("api-request-shape", shapeHash="a" * 64, shape={"tools": ["y" * 3000]})
     conversation.turn("short")
@@ -504,7 +480,7 @@ def test_a_signature_fits_where_only_unsent_values_left_before_it(world):
     world.put(name, path.read_bytes() + b"".join(map(dump, conversation.lines[before:])))
     world.scan(abandoned_after_seconds=0)
     assert path.read_bytes().count(b"signature") == 1
-    done = world.restore_all(SESSION, pristine=True)
+    answers = world.restore_all(SESSION, pristine=True)
 
     assert path.read_bytes() == conversation.bytes()
-    assert done[0].note == ""
+    assert answers[0].note == ""

@@ -1,4 +1,4 @@
-"""What sessions have cost, by the calls that they record."""
+"""Costs of sessions, by the model calls that they record."""
 
 import itertools
 import json
@@ -38,12 +38,20 @@ def spend(talk, dollars, model="claude-opus-4-5", **fields):
     }}  # fmt: skip
 
 
-def opened(world, path, *check_stop):
+def one_call():
+    """Return a conversation of one call that cost half a dollar."""
+    talk = Conversation()
+    talk.user()
+    spend(talk, 0.50)
+    return talk
+
+
+def open_file(world, path, *check_stop):
     return open_session(discover_at(world.settings().root_directories(), str(path)), *check_stop)
 
 
-def test_a_recorded_cost_precedes_the_price_and_nothing_is_guessed(world):
-    """Each call costs what the agent recorded, else what `[prices]` says, else it is counted."""
+def test_recorded_costs_take_precedence_over_prices(world):
+    """A call costs what its agent recorded, else what `[prices]` says, else it is unknown."""
     talk = Conversation()
     for dollars, model in ((0.5, "opus"), (0.0, "opus"), (0.0, "house-1"), (0.25, "haiku")):
         talk.user()
@@ -64,8 +72,8 @@ def test_a_recorded_cost_precedes_the_price_and_nothing_is_guessed(world):
     assert render(cost(world, prices={"haiku": PRICE}), 0)[2].split()[-3:] == ["$0.50", "+", "?"]
 
 
-def test_odd_usage_is_left_out_and_stops_no_scan(world):
-    """Numbers that no call can have count as none."""
+def test_impossible_usage_counts_as_zero(world):
+    """Token counts and costs that no call can have stop no scan and count as zero."""
     talk = Conversation()
     for odd in (2**63 - 1, 10**298, 1e999, True):
         talk.user()
@@ -79,14 +87,14 @@ def test_odd_usage_is_left_out_and_stops_no_scan(world):
     assert model.dollars == pytest.approx(4 * 0.004)
 
 
-def test_a_call_whose_id_holds_half_a_character_counts(tmp_path):
-    """JSON may name one half of a surrogate pair, which is no UTF-8."""
+def test_a_call_with_a_lone_surrogate_in_its_id_counts(tmp_path):
+    """JSON may contain half of a surrogate pair, which is not UTF-8."""
     world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
     talk.user()
     talk.assistant(message="msg\ud800", requestId="r")
     talk.lines[-1]["message"] |= {"model": "m\ud800", "usage": USAGE}
     world.put(
-        f"{SESSION}.jsonl", b"\n".join(json.dumps(one).encode() for one in talk.lines) + b"\n"
+        f"{SESSION}.jsonl", b"".join(json.dumps(line).encode() + b"\n" for line in talk.lines)
     )
     world.scan()
     counted = total(world)
@@ -95,8 +103,8 @@ def test_a_call_whose_id_holds_half_a_character_counts(tmp_path):
     assert counted == (1, 0.0)
 
 
-def test_the_price_of_each_sort_of_token_counts(world, clock):
-    """Input, cache reads, cache writes and answers have prices of their own."""
+def test_each_kind_of_token_has_its_price(world, clock):
+    """Input, cache reads, cache writes and output are priced apart."""
     talk = CachedConversation(clock.now)
     for _ in range(2):
         talk.user()
@@ -109,8 +117,8 @@ def test_the_price_of_each_sort_of_token_counts(world, clock):
     assert model.dollars == pytest.approx(paid / 1e6)
 
 
-def test_an_aborted_answer_counts_with_its_recorded_cost(world):
-    """A refused prompt costs nothing; a stopped answer costs what the agent recorded."""
+def test_an_aborted_answer_costs_what_is_recorded(world):
+    """A refused prompt is no call; an aborted answer costs what its agent recorded."""
     talk = Conversation()
     talk.user()
     spend(talk, 0.5, stop="aborted")
@@ -123,8 +131,8 @@ def test_an_aborted_answer_counts_with_its_recorded_cost(world):
     assert (model.calls, model.dollars) == (1, 0.5)
 
 
-def test_a_message_in_several_lines_and_in_a_sub_agents_file_counts_once(tmp_path):
-    """Its last line has the whole usage; a sub-agent's copy of it is the same message."""
+def test_a_message_in_several_lines_and_files_counts_once(tmp_path):
+    """The last line has the whole usage; a sub-agent's copy is the same message."""
     world, talk, side = ClaudeWorld(tmp_path), ClaudeConversation(), ClaudeConversation(side=True)
     talk.user()
     for output in (1, 40, 100):
@@ -148,8 +156,8 @@ def test_a_message_in_several_lines_and_in_a_sub_agents_file_counts_once(tmp_pat
     assert "with 1 sub-agent" in render(costs, 0)[0]
 
 
-def test_the_sum_is_what_claude_code_itself_adds_up(world):
-    """With its prices, a session of 2.1.330 and its sub-agent cost what its `cost-state` says."""
+def test_the_total_equals_the_cost_state_of_claude_code(world):
+    """A session of 2.1.330 with its sub-agent costs what the agent itself recorded."""
     roots = [{"path": str(SAMPLES / "claude-code" / "projects")}]
     costs = cost(world, "5a5a5a5a-0001", roots=roots, prices={"claude-opus-5-5": PRICE})
 
@@ -161,7 +169,7 @@ def test_the_sum_is_what_claude_code_itself_adds_up(world):
     )
 
 
-def test_a_fork_of_a_message_is_the_same_message(world, clock):
+def test_a_message_copied_under_a_new_id_counts_once(world, clock):
     """OpenClaw writes messages again with new ids when it changes its branch."""
     talk = Conversation()
     talk.user()
@@ -173,8 +181,8 @@ def test_a_fork_of_a_message_is_the_same_message(world, clock):
     assert [one.calls for one in cost(world).models] == [1]
 
 
-def test_compactions_and_the_life_of_the_cache_are_shown(world, clock):
-    """When the last compaction was and how much it replaced; until when the cache is warm."""
+def test_compactions_and_cache_expiry_are_shown(world, clock):
+    """The last compaction has its time and tokens; the cache is warm until, or cold since."""
     talk = CachedConversation(clock.now - 120)
     for _ in range(2):
         talk.turn()
@@ -194,8 +202,8 @@ def test_compactions_and_the_life_of_the_cache_are_shown(world, clock):
     assert "cache      cold since" in "\n".join(render(costs, clock.now + 301))
 
 
-def test_a_session_without_usage_costs_nothing_that_is_known(world):
-    """No line about money is made up."""
+def test_a_session_without_usage_has_no_cost_line(world):
+    """Nothing is printed about costs that are not recorded."""
     talk = Conversation()
     talk.turn()
     world.put("s.jsonl", talk.bytes())
@@ -209,11 +217,9 @@ def total(world, **keys):
     return sum(one.calls for one in models), sum(one.dollars or 0 for one in models)
 
 
-def test_status_sums_up_what_scans_read(world):
-    """Each call counts once, in whichever scan and session; prices that are set later hold."""
-    talk = Conversation()
-    talk.user()
-    spend(talk, 0.5)
+def test_status_sums_calls_once_over_scans_and_forks(world):
+    """A call counts once over several scans and forks, and prices set later apply."""
+    talk = one_call()
     path = world.put("s.jsonl", talk.bytes())
     world.scan()
     assert total(world) == (1, 0.5)
@@ -235,8 +241,8 @@ def test_status_sums_up_what_scans_read(world):
     assert total(world, prices={"house-*": PRICE}) == (3, pytest.approx(0.75 + 0.006))
 
 
-def test_a_scan_of_the_tail_counts_its_calls(world):
-    """Of a large session that grew only the new calls are read, and each is counted once."""
+def test_a_scan_of_the_tail_counts_only_new_calls(world):
+    """A large session that grew is read from its resume point, and each call counts once."""
     talk = Conversation()
     for _ in range(600):
         talk.user()
@@ -254,15 +260,13 @@ def test_a_scan_of_the_tail_counts_its_calls(world):
     assert total(world) == (603, 300.75)
 
 
-def test_calls_that_another_process_counted_meanwhile_count_once(world):
-    """Both read them as new; the one that comes later counts what is left at its next look."""
-    talk = Conversation()
-    talk.user()
-    spend(talk, 0.5)
+def test_calls_counted_by_two_processes_count_once(world):
+    """If both read the same calls as new, the total has them once."""
+    talk = one_call()
     path = world.put("s.jsonl", talk.bytes())
     with closing(open_store(str(world.state))) as other:
         for store in (world.store, other):
-            with opened(world, path) as session:
+            with open_file(world, path) as session:
                 count_calls(store, session)
         for store in (world.store, other):
             with store.transaction():
@@ -272,15 +276,15 @@ def test_calls_that_another_process_counted_meanwhile_count_once(world):
         before = len(talk.lines)
         spend(talk, 0.25)
         append(path, talk.lines[before:])
-        with opened(world, path) as session:
+        with open_file(world, path) as session:
             count_calls(other, session)
         with other.transaction():
             other.spending.flush()
     assert total(world) == (2, 0.75)
 
 
-def test_a_count_that_is_stopped_begins_anew(world):
-    """Nothing of it is recorded, so that older calls are not taken for counted ones."""
+def test_a_stopped_count_starts_again(world):
+    """An interrupted count records nothing, so that no call is taken for counted."""
     talk = Conversation()
     for _ in range(2_000):
         talk.user()
@@ -292,18 +296,15 @@ def test_a_count_that_is_stopped_begins_anew(world):
         if next(looks) == 1:
             raise StoppedError
 
-    with (
-        opened(world, path, check_stop) as session,
-        pytest.raises(StoppedError),
-    ):
+    with open_file(world, path, check_stop) as session, pytest.raises(StoppedError):
         count_calls(world.store, session)
     world.scan()
 
     assert total(world) == (2_000, 1_000)
 
 
-def test_lines_of_one_message_do_not_end_the_count(tmp_path):
-    """Claude Code writes a message in several lines; the calls before them are still counted."""
+def test_calls_before_a_message_in_several_lines_count(tmp_path):
+    """Claude Code writes a message in several lines; the calls before it are counted."""
     world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
     path = None
     for begin in (0, 3):
@@ -323,8 +324,8 @@ def test_lines_of_one_message_do_not_end_the_count(tmp_path):
     world.close()
 
 
-def test_sessions_in_a_database_count_too(tmp_path):
-    """The calls of each session are counted when it is read, and once."""
+def test_calls_of_sessions_in_a_database_count_once(tmp_path):
+    """A second scan adds nothing."""
     world = ClawWorld(tmp_path)
     for _ in range(2):
         world.scan()
@@ -332,11 +333,9 @@ def test_sessions_in_a_database_count_too(tmp_path):
     world.close()
 
 
-def test_the_store_of_a_damaged_one_counts_anew(world):
-    """What was counted is a cache: a store without it reads every session again."""
-    talk = Conversation()
-    talk.user()
-    spend(talk, 0.5)
+def test_a_store_without_counts_reads_sessions_again(world):
+    """The counts are a cache: without them the next scan counts every call."""
+    talk = one_call()
     world.put("s.jsonl", talk.bytes())
     world.scan()
     for table in ("spending", "counted_calls", "files", "resumes"):

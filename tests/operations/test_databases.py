@@ -1,8 +1,7 @@
-"""Every verb on sessions that lie in OpenClaw's own databases."""
+"""Sessions in OpenClaw's databases: scan, restore, retention, and reasons for deferral."""
 
 import json
 import os
-import sqlite3
 from contextlib import closing
 
 import pytest
@@ -23,7 +22,6 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs as render
-from brainsurgeon.render import runs as standing
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import row_writing
 from building import claw_agent
@@ -43,7 +41,7 @@ from building.claw import (
     ClawWorld,
     plain_connection,
 )
-from building.world import Conversation, dump
+from building.world import Conversation, dump, sql
 
 WORLD = ClawWorld
 
@@ -52,16 +50,16 @@ DAY = 86_400
 
 @pytest.fixture(params=VERSIONS)
 def every_world(request, tmp_path):
-    one = ClawWorld(tmp_path, request.param)
-    yield one
-    one.close()
+    world = ClawWorld(tmp_path, request.param)
+    yield world
+    world.close()
 
 
 class TestScanning:
-    """A run over databases."""
+    """A scan over databases."""
 
-    def test_a_run_cuts_and_a_second_one_writes_nothing(self, every_world):
-        """Values leave an idle session, and a second run finds nothing to do."""
+    def test_a_second_scan_writes_nothing(self, every_world):
+        """The first scan extracts values from an idle session; the database stays consistent."""
         before = every_world.claw.texts(GATEWAY)
 
         first = every_world.scan()
@@ -77,8 +75,8 @@ class TestScanning:
         assert list(after) == ["openclaw-agent.sqlite"]
         assert every_world.claw.sound() == []
 
-    def test_everything_is_undone_to_the_column(self, every_world):
-        """Restored as it was, no row of any session can be told from what its agent wrote."""
+    def test_restore_all_restores_every_column(self, every_world):
+        """With `pristine` no row differs from the row that its agent wrote."""
         listed = (GATEWAY, LOCAL, COMPACTED, FORK, REWOUND)
         before = {session: every_world.claw.columns(session) for session in listed}
         every_world.scan()
@@ -89,60 +87,60 @@ class TestScanning:
         assert {session: every_world.claw.columns(session) for session in listed} == before
         assert every_world.claw.sound() == []
 
-    def test_a_run_over_databases_is_taken_back_to_the_column(self, world):
-        """What one run cut in rows goes back, and what another cut stays; each is told once."""
+    def test_rollback_restores_every_column(self, world):
+        """A rollback undoes the rows of one run and records one event a session."""
         before = world.claw.columns(GATEWAY)
         world.scan()
-        cut = world.store.runs.named(1).facts
-        done = rollback(world.settings(), world.store, 1, clock=world.clock)
+        run = world.store.runs.named(1).facts
+        report = rollback(world.settings(), world.store, 1, clock=world.clock)
 
-        assert {one.state for one in done.sessions} == {"rolled back"}
-        assert sum(one.values for one in done.sessions) == cut["extracted"]
-        assert len(done.sessions) == cut["sessions"]
+        assert {one.state for one in report.sessions} == {"rolled back"}
+        assert sum(one.values for one in report.sessions) == run["extracted"]
+        assert len(report.sessions) == run["sessions"]
         assert world.claw.columns(GATEWAY) == before
         assert world.claw.sound() == []
-        told = world.store.events.after(0)
-        assert sum(one.facts["values"] for one in told) == 2 * cut["extracted"]
-        assert {one.kind for one in told} == {"extraction", "rollback"}
+        events = world.store.events.after(0)
+        assert sum(event.facts["values"] for event in events) == 2 * run["extracted"]
+        assert {event.kind for event in events} == {"extraction", "rollback"}
 
-    def test_cuts_need_not_be_durable_and_put_backs_are(self, world, monkeypatch):
-        """A cut whose commit is lost brings the old row back; a value restored must not vanish."""
-        asked, change = [], row_writing.RowWriter.change
+    def test_restores_are_durable_and_extractions_are_not(self, world, monkeypatch):
+        """A lost extraction only returns the old row; a restored value must not vanish."""
+        durable_flags, change = [], row_writing.RowWriter.change
 
-        def noting(*arguments, durable, **keywords):
-            asked.append(durable)
+        def record_flag(*arguments, durable, **keywords):
+            durable_flags.append(durable)
             return change(*arguments, durable=durable, **keywords)
 
-        monkeypatch.setattr(row_writing.RowWriter, "change", noting)
+        monkeypatch.setattr(row_writing.RowWriter, "change", record_flag)
         world.scan()
-        cuts = len(asked)
+        cuts = len(durable_flags)
         world.restore_all()
+        restores = len(durable_flags) - cuts
 
-        assert cuts > 0
-        assert asked == [False] * cuts + [True] * (len(asked) - cuts)
-        assert len(asked) > cuts
+        assert min(cuts, restores) > 0
+        assert durable_flags == [False] * cuts + [True] * restores
 
-    def test_user_and_assistant_text_stays(self, world):
-        """What OpenClaw's search holds is never cut, even when it is asked for by kind."""
+    def test_texts_in_the_search_index_are_not_extracted(self, world):
+        """User and assistant text is indexed by OpenClaw, and stays with any triggers."""
         before = _indexed(world)
         world.scan(trigger_types=["user", "assistant", "tool_result"], min_value_length=1,
                    keep_recent=0)  # fmt: skip
 
         assert _indexed(world) == before
         assert world.placeholders()
-        told = context(world.settings(trigger_types=["user"], keep_recent=0, min_value_length=1),
-                       world.store, f"main/{GATEWAY}", LATER)  # fmt: skip
-        assert any("index of its agent's database" in part.reason for part in told.plan.kept)
+        settings = world.settings(trigger_types=["user"], keep_recent=0, min_value_length=1)
+        values = context(settings, world.store, f"main/{GATEWAY}", LATER).plan.kept
+        assert any("index of its agent's database" in part.reason for part in values)
 
-    def test_an_open_turn_is_left_alone_for_ever(self, world):
-        """A session that its gateway left in the middle of a turn is not abandoned by silence."""
+    def test_an_open_turn_is_never_abandoned(self, world):
+        """A turn that the gateway left open stays deferred after a year."""
         world.later(365 * DAY)
 
         assert world.outcome(KILLED) == ("deferred", "the last turn is open: a tool result")
         assert not world.placeholders(KILLED)
 
-    def test_a_killed_run_blocks_its_session_no_longer(self, world):
-        """An open turn that OpenClaw marked as killed is pruned and restored like a closed one."""
+    def test_a_turn_marked_as_killed_counts_as_closed(self, world):
+        """An open turn that OpenClaw marked as killed is pruned and restored."""
         rules = {"keep_recent": 0, "min_value_length": 100}
         assert world.outcome(KILLED, **rules)[0] == "deferred"
         before = world.claw.columns(KILLED)
@@ -153,36 +151,36 @@ class TestScanning:
         assert {one.state for one in world.restore_all(pristine=True)} == {"restored"}
         assert world.claw.columns(KILLED) == before
 
-    def test_a_dry_run_leaves_no_trace_and_says_what_is_meant(self, every_world):
-        """A dry run names the database, its version and what stays there, and touches nothing."""
+    def test_a_dry_run_names_the_database_and_changes_nothing(self, every_world):
+        """It prints the path and version, and that extraction saves context, not disk."""
         before = every_world.claw.contents()
 
-        done = every_world.scan(dry_run=True)
+        report = every_world.scan(dry_run=True)
 
         assert every_world.claw.contents() == before
-        told = "\n".join(render.report(done))
-        assert f"database of main {every_world.claw.path} (OpenClaw 2026." in told
-        assert "its sessions are pruned" in told
-        assert "saves context, not disk, and hides nothing" in told
-        assert render.report_json(done)["databases"][0]["left_alone"] is None
+        text = "\n".join(render.report(report))
+        assert f"database of main {every_world.claw.path} (OpenClaw 2026." in text
+        assert "its sessions are pruned" in text
+        assert "saves context, not disk, and hides nothing" in text
+        assert render.report_json(report)["databases"][0]["left_alone"] is None
 
-    def test_an_idle_database_is_not_opened(self, world, monkeypatch):
-        """When nothing happened, a run looks at two states of files and opens nothing."""
+    def test_an_unchanged_database_is_not_opened(self, world, monkeypatch):
+        """A scan only checks the status of its files."""
         world.scan()
-        world.scan()  # what our own writing changed
-        opened = []
-        real = sqlite.opened
+        world.scan()  # reads again what the first scan wrote
+        paths = []
+        opened = sqlite.opened
         monkeypatch.setattr(
-            sqlite, "opened", lambda path, *more: opened.append(path) or real(path, *more)
+            sqlite, "opened", lambda path, *more: paths.append(path) or opened(path, *more)
         )
 
-        done = world.scan()
+        report = world.scan()
 
-        assert opened == []
-        assert (done.files_seen, done.files_unchanged) == (8, 8)
+        assert paths == []
+        assert (report.files_seen, report.files_unchanged) == (8, 8)
 
-    def test_a_change_in_the_database_is_seen(self, world):
-        """After its agent wrote, the session in question is looked at again, and only that."""
+    def test_a_scan_reads_only_the_session_that_changed(self, world):
+        """The other sessions of the database count as unchanged."""
         world.scan()
         world.scan()
         with closing(plain_connection(world.claw.path)) as agent:
@@ -191,16 +189,14 @@ class TestScanning:
                 (int(LATER * 1000) + 1000, GATEWAY),
             )
         world.later(10)
-        assert world.outcome(GATEWAY) == (
-            "deferred",
-            "changed 9 s ago; it must be unchanged for 30 s",
-        )
+        why = "changed 9 s ago; it must be unchanged for 30 s"
+        assert world.outcome(GATEWAY) == ("deferred", why)
 
         world.later(60)
         assert world.scan().files_unchanged == 7
 
-    def test_a_session_that_waits_is_looked_at_when_its_database_changes(self, world):
-        """A no that only its agent can end is asked about again once the database changed."""
+    def test_a_deferred_session_is_checked_after_a_change(self, world):
+        """A session that only its agent can release is checked again when its database changed."""
         world.claw.sql(
             "INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
             " payload_json, created_at) VALUES ('a', 'e', ?, '{}', 1)", (GATEWAY,),
@@ -213,13 +209,13 @@ class TestScanning:
 
         assert world.outcome(GATEWAY)[0] == "changed"
 
-    def test_one_database_or_session_can_be_meant(self, world):
-        """A run may be limited to a database, or to one session in it."""
+    def test_a_scan_can_be_limited_to_a_database_or_session(self, world):
+        """`only` takes the path of a database, or that of one session in it."""
         assert world.scan(only=[f"{world.claw.path}/{LOCAL}"]).files_seen == 1
         assert world.scan(only=[str(world.claw.path)]).files_seen == 8
 
-    def test_jsonl_files_beside_a_database_are_never_written(self, world):
-        """Files that stand beside the database are left as they are, with the reason."""
+    def test_jsonl_files_beside_a_database_are_skipped(self, world):
+        """The reason names SQLite, and the session's name means the one in the database."""
         path = world.claw.root / "main" / "sessions" / f"{LOCAL}.jsonl"
         path.parent.mkdir()
         talk = Conversation(LOCAL)
@@ -227,9 +223,9 @@ class TestScanning:
         path.write_bytes(talk.bytes())
         before = path.read_bytes()
 
-        done = world.scan(keep_recent=0)
+        report = world.scan(keep_recent=0)
 
-        reasons = {one.path: one.reason for one in done.sessions}
+        reasons = {one.path: one.reason for one in report.sessions}
         assert "SQLite" in reasons[str(path)]
         assert path.read_bytes() == before
         assert session_named(world.settings(), world.store, LOCAL).file.in_database
@@ -244,7 +240,7 @@ REFUSALS = {
 
 WINDOW = f"UPDATE session_windows SET {{}} WHERE session_id = '{GATEWAY}'"
 NODE = f"UPDATE session_nodes SET {{}} WHERE current_session_id = '{GATEWAY}'"
-# What is changed in an idle session, and what is said then.
+# A change to an idle session, and the reason for deferring it then.
 SIGNS = {
     "an open turn": (
         (f"DELETE FROM session_transcript_active_events WHERE session_id = '{GATEWAY}' AND"
@@ -275,46 +271,40 @@ SIGNS = {
 
 
 class TestLeavingAlone:
-    """Whatever says no, not one byte of the database changes, and the reason is shown."""
+    """Databases and sessions that are left unchanged, with the reason."""
 
     @pytest.mark.parametrize("sign", SIGNS)
-    def test_a_sign_of_its_agent_keeps_every_byte(self, world, sign):
-        """Scans, restores and pins leave the session as it is; all who are asked say why."""
+    def test_signs_of_its_agent_defer_a_session(self, world, sign):
+        """Scan, list and status give the reason, a pin is pending, and no byte changes."""
         statement, expected = SIGNS[sign]
         world.claw.lease()
         world.claw.sql(statement, state="state_leases" in statement)
         with closing(plain_connection(world.claw.path)) as gateway:
             gateway.execute("SELECT * FROM schema_meta").fetchall()
-            before = _all_but_the_index(world)
+            before = _files_without_index(world)
 
-            report = world.scan(only=(f"{world.claw.path}/{GATEWAY}",))
-            assert [(one.outcome, one.reason) for one in report.sessions] == [
-                ("deferred", expected)
-            ]
-            listed = sessions(world.settings(), world.store, world.clock())
-            assert [one.reason for one in listed if one.session == f"main/{GATEWAY}"] == [expected]
-            told = standing.status(
-                status(world.settings(), world.store, world.clock()), world.clock()
-            )
-            assert f"x {expected}" in told
+            [outcome] = world.scan(only=(f"{world.claw.path}/{GATEWAY}",)).sessions
+            assert (outcome.outcome, outcome.reason) == ("deferred", expected)
+            rows = sessions(world.settings(), world.store, world.clock())
+            assert [row.reason for row in rows if row.session == f"main/{GATEWAY}"] == [expected]
+            assert f"x {expected}" in status_text(world)
             assert set_extractable(
                 world.settings(), world.store, _results(world)[0], False, clock=world.clock,
                 session=GATEWAY,
             ).pending  # fmt: skip
-            assert _all_but_the_index(world) == before
+            assert _files_without_index(world) == before
 
-    @pytest.mark.parametrize("what", REFUSALS)
-    def test_a_layout_that_is_not_known_is_only_read(self, world, what):
-        """Every session is skipped, status names the version, and values can still be shown."""
+    @pytest.mark.parametrize("change", REFUSALS)
+    def test_an_unknown_layout_is_only_read(self, world, change):
+        """Its sessions are skipped, status names the version, and values can still be shown."""
         world.scan()
         ident = world.placeholders()[0]
-        world.claw.sql(REFUSALS[what])
+        world.claw.sql(REFUSALS[change])
         before = world.claw.contents()
 
         world.later(60)
         assert {one.outcome for one in world.scan().sessions} == {"skipped"}
-        told = standing.status(status(world.settings(), world.store, LATER), LATER)
-        assert "left alone, its layout, version 2" in told
+        assert "left alone, its layout, version 2" in status_text(world)
         assert {one.state for one in sessions(world.settings(), world.store, LATER)} == {"skipped"}
         assert show(world.settings(), world.store, ident, session=GATEWAY)
         assert b"[[extracted-" not in b"".join(cat(world.settings(), world.store, GATEWAY, LATER))
@@ -338,39 +328,41 @@ class TestLeavingAlone:
             ("{}", "off", False),
         ],
     )
-    def test_another_context_engine_decides(self, world, configured, mode, written):
-        """With another engine nothing is written unless that is allowed; `off` looks at none."""
+    def test_another_context_engine_prevents_writing(self, world, configured, mode, written):
+        """`databases = "engines"` allows it; `off` reads no database."""
         world.claw.configure(configured)
         before = world.claw.contents()
 
-        done = world.scan(databases=mode)
+        report = world.scan(databases=mode)
 
         assert bool(world.placeholders()) is written
         assert (world.claw.contents() == before) is not written
         if mode == "off":
-            assert done.files_seen == 0
+            assert report.files_seen == 0
 
-    def test_agents_without_their_programs_state_may_have_any_engine(self, world):
-        """Where only the agents can be seen, nobody knows what is configured: none is written."""
+    def test_a_missing_configuration_prevents_writing(self, world):
+        """Without the state of OpenClaw its context engine is unknown."""
         world.claw.state.unlink()
         before = world.claw.path.read_bytes()
 
         assert {one.outcome for one in world.scan().sessions} == {"skipped"}
 
         assert world.claw.path.read_bytes() == before
-        told = standing.status(status(world.settings(), world.store, LATER), LATER)
-        assert 'its configuration cannot be found; databases = "engines" skips this check' in told
+        text = status_text(world)
+        assert 'its configuration cannot be found; databases = "engines" skips this check' in text
 
-    def test_a_database_elsewhere_is_refused_with_the_reason(self, world):
-        """With `session.store`, the database in the standard place is neither read nor written."""
+    def test_a_configured_store_elsewhere_prevents_reading(self, world):
+        """With `session.store`, the database in the standard place is reported and not read."""
         world.claw.configure("{session: {store: '/data/sessions.sqlite'}}")
         before = world.claw.contents()
 
-        done = world.scan()
+        report = world.scan()
 
-        assert [(one.path, one.failed) for one in done.problems] == [(str(world.claw.path), False)]
-        assert "session.store" in done.problems[0].why
-        assert done.files_seen == 0
+        assert [(one.path, one.failed) for one in report.problems] == [
+            (str(world.claw.path), False)
+        ]
+        assert "session.store" in report.problems[0].why
+        assert report.files_seen == 0
         assert world.claw.contents() == before
 
     @pytest.mark.parametrize("odd", [
@@ -378,29 +370,29 @@ class TestLeavingAlone:
         NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 7)"),
         WINDOW.format("updated_at = 9000000000000000"),
     ])  # fmt: skip
-    def test_an_odd_description_closes_its_session_alone(self, world, odd):
-        """A number where a name belongs, or a time beyond all clocks, stops nobody else."""
+    def test_an_invalid_session_record_defers_one_session(self, world, odd):
+        """A number as a name, or an impossible time, does not affect the other sessions."""
         world.claw.lease()
         world.claw.sql(odd)
         before = world.claw.texts(GATEWAY)
 
-        done = world.scan()
+        report = world.scan()
 
-        assert not done.failed
-        assert done.sessions_changed > 0
+        assert not report.failed
+        assert report.sessions_changed > 0
         assert world.claw.texts(GATEWAY) == before
 
-    def test_a_logs_index_that_cannot_be_opened_stops_nobody(self, world):
-        """A link in the place of the log's index is followed by nobody, and stops nobody."""
+    def test_a_linked_shm_file_is_a_problem_of_its_database(self, world):
+        """A symbolic link in place of the WAL index is not followed."""
         (world.claw.path.parent / (world.claw.path.name + "-shm")).symlink_to("/elsewhere")
 
-        done = world.scan()
+        report = world.scan()
 
-        assert [one.path for one in done.problems] == [str(world.claw.path)]
-        assert done.files_seen == 0
+        assert [one.path for one in report.problems] == [str(world.claw.path)]
+        assert report.files_seen == 0
 
-    def test_an_odd_database_stops_no_other(self, world):
-        """A database that says what nobody understands is named, and the next one is pruned."""
+    def test_a_database_of_unknown_schema_stops_no_other(self, world):
+        """It is named with its version and stays unchanged; the next database is pruned."""
         odd = Claw(world.claw.base, agent="another")
         for statement in (
             "CREATE TABLE odd AS SELECT * FROM transcript_rewrite_watermarks",
@@ -411,17 +403,17 @@ class TestLeavingAlone:
             odd.sql(statement)
         before = odd.contents()
 
-        done = world.scan()
+        report = world.scan()
 
-        assert [one.path for one in done.problems] == [str(odd.path)]
-        assert "version 23 (OpenClaw 2026.9.6), differs" in done.problems[0].why
-        assert done.sessions_changed > 0
+        assert [one.path for one in report.problems] == [str(odd.path)]
+        assert "version 23 (OpenClaw 2026.9.6), differs" in report.problems[0].why
+        assert report.sessions_changed > 0
         assert odd.contents() == before
         listed = sessions(world.settings(), world.store, world.clock())
         assert {one.session.partition("/")[0] for one in listed} >= {"main"}
 
-    def test_a_lease_that_nobody_understands_stops_no_run(self, world):
-        """Beside such a lease a session that says running is left alone, and the rest is pruned."""
+    def test_an_invalid_lease_record_stops_no_scan(self, world):
+        """A session marked as running is deferred beside it, the others are pruned."""
         for statement in (
             "DROP TABLE agent_database_leases",
             "CREATE TABLE agent_database_leases (path, owner_pid, owner_start_time, opened_at)",
@@ -430,17 +422,16 @@ class TestLeavingAlone:
             world.claw.sql(statement, state=True)
         world.claw.sql(WINDOW.format("status = 'running'"))
 
-        done = world.scan()
+        report = world.scan()
 
-        reasons = {one.session: one.reason for one in done.sessions}
+        reasons = {one.session: one.reason for one in report.sessions}
         assert reasons[f"main/{GATEWAY}"] == "marked as running by its agent"
-        assert done.sessions_changed > 0
-        assert not done.failed
+        assert report.sessions_changed > 0
+        assert not report.failed
 
-    def test_a_session_that_vanishes_is_a_deferral(self, world):
-        """A session that is deleted between the listing and its look costs nothing."""
-        found = world.claw.session(GATEWAY)
-        assert found.in_database
+    def test_a_deleted_session_is_no_failure(self, world):
+        """A session that was deleted is not found, and the scan does not fail."""
+        assert world.claw.session(GATEWAY).in_database
         world.claw.sql("PRAGMA foreign_keys = ON")
         with closing(plain_connection(world.claw.path)) as agent:
             agent.execute("DELETE FROM session_windows WHERE session_id = ?", (GATEWAY,))
@@ -450,18 +441,16 @@ class TestLeavingAlone:
         assert not world.scan().failed
 
 
-class TestAsking:
+class TestRequests:
     """Restore, show, pins and context of sessions in a database."""
 
-    def test_one_entry_is_put_back_and_protected(self, world):
-        """A restored value stands in its row, with the mark, and the next run leaves it."""
+    def test_restore_in_a_row_is_protected_for_a_time(self, world):
+        """The restored row has a mark; later scans keep it until the protection ends."""
         before = dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))
         world.scan()
         ident = world.placeholders()[0]
 
-        answer = world.restore(ident)
-
-        assert not answer.pending
+        assert not world.restore(ident).pending
         assert ident not in world.placeholders()
         text = dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))[ident]
         entry = json.loads(text)
@@ -474,8 +463,8 @@ class TestAsking:
         world.scan()
         assert ident in world.placeholders()
 
-    def test_an_open_turn_gets_the_value_and_its_row_later(self, world):
-        """While its agent is at work the value comes at once, and the row when it is idle."""
+    def test_restore_during_a_turn_is_pending(self, world):
+        """The value is returned at once, and its row restored by a scan of the idle session."""
         world.scan()
         ident = world.placeholders()[0]
         world.later(1)
@@ -494,14 +483,14 @@ class TestAsking:
         world.scan()
         assert ident not in world.placeholders()
 
-    def test_a_restore_right_after_a_run_is_done_at_once(self, world):
-        """What we wrote ourselves a moment ago does not count as activity of the agent."""
+    def test_restore_right_after_a_scan_is_not_pending(self, world):
+        """A write of brainsurgeon does not count as activity of the agent."""
         world.scan()
 
         assert not world.restore(world.placeholders()[0]).pending
 
     def test_a_pin_is_set_and_undone(self, world):
-        """A field of ours stands at the top level of the event, and goes without a trace."""
+        """A pin is a field at the top level of the event, and `restore_all` removes it."""
         before = world.claw.columns(GATEWAY)
         ident = _results(world)[0]
 
@@ -517,8 +506,8 @@ class TestAsking:
         world.restore_all(pristine=True)
         assert world.claw.columns(GATEWAY) == before
 
-    def test_cat_fills_every_placeholder(self, world):
-        """The whole session comes out as its agent wrote it, and nothing is touched."""
+    def test_cat_prints_the_original_session(self, world):
+        """Every placeholder is filled and the database stays unchanged."""
         whole = b"".join(text + b"\n" for text in world.claw.texts(GATEWAY))
         world.scan()
         before = world.claw.contents()
@@ -526,15 +515,15 @@ class TestAsking:
         assert b"".join(cat(world.settings(), world.store, GATEWAY, LATER)) == whole
         assert world.claw.contents() == before
 
-    def test_a_session_is_found_by_its_key(self, world):
-        """A session can be named as its agent calls it, by its id, and by its path."""
+    def test_a_session_is_found_by_key_id_and_path(self, world):
+        """The agent may stand before the id."""
         for name in (f"agent:main:explicit:{GATEWAY}", GATEWAY, f"main/{GATEWAY}",
                      f"{world.claw.path}/{GATEWAY}"):  # fmt: skip
-            found = session_named(world.settings(), world.store, name)
-            assert (found.name, found.agent) == (GATEWAY, "main")
+            session = session_named(world.settings(), world.store, name)
+            assert (session.name, session.agent) == (GATEWAY, "main")
 
-    def test_a_fork_made_after_the_cut_is_restored_too(self, world):
-        """Rows that its agent copied with their placeholders get their values back as well."""
+    def test_a_fork_with_placeholders_is_restored(self, world):
+        """Rows that the agent copied with their placeholders get their values back."""
         before = world.claw.texts(GATEWAY)
         world.scan()
         _fork(world, GATEWAY, "f0f0f0f0-0000-4000-8000-000000000000")
@@ -548,11 +537,8 @@ class TestAsking:
         assert world.claw.texts(fork) == before
         assert world.claw.columns(fork) == world.claw.columns(GATEWAY)
 
-    def test_what_is_appended_anew_is_restored_in_both_places(self, world):
-        """Its agent wrote the end of a branch anew, with other ids; the first ones stay, too.
-
-        What no tool call anchors, thinking here, is known by all that its entry says.
-        """
+    def test_entries_copied_under_new_ids_are_restored(self, world):
+        """Thinking, which no tool call identifies, is matched by the rest of its entry."""
         thought = {"type": "thinking", "thinking": "a long thought " * 300}
         call = {"type": "toolCall", "id": "c9", "name": "exec", "arguments": {}}
         messages = (
@@ -562,13 +548,13 @@ class TestAsking:
             {"role": "assistant", "content": [{"type": "text", "text": "done"}],
              "stopReason": "stop"},
         )  # fmt: skip
-        said = [
+        entries = [
             {"type": "message", "id": f"first-{number}", "timestamp": 1, "message": message}
             for number, message in enumerate(messages)
         ]
         now, other = int(WRITTEN * 1000), (b'"id":"first-', b'"id":"second-')
         with claw_agent.transaction(world.claw.path) as agent:
-            for entry in said:
+            for entry in entries:
                 claw_agent.append(agent, GATEWAY, dump(entry).rstrip(), now)
         world.scan(keep_recent=0)
         assert b"a long thought" not in b"".join(world.claw.texts(GATEWAY))
@@ -581,12 +567,12 @@ class TestAsking:
         world.later(60)
         world.restore_all(pristine=True)
 
-        texts = [dump(entry).rstrip() for entry in said]
+        texts = [dump(entry).rstrip() for entry in entries]
         anew = [text.replace(*other) for text in texts]
         assert world.claw.texts(GATEWAY)[-6:] == texts + anew
 
-    def test_many_rows_go_in_several_steps(self, world, monkeypatch):
-        """With few rows a step, all of them are done, newest first, and all are undone."""
+    def test_many_rows_are_changed_in_several_steps(self, world, monkeypatch):
+        """With two rows a step all rows are extracted, and all restored."""
         monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
         before = world.claw.columns(GATEWAY)
         world.scan()
@@ -596,8 +582,8 @@ class TestAsking:
 
         assert world.claw.columns(GATEWAY) == before
 
-    def test_a_turn_between_two_steps_ends_the_work_there(self, world, monkeypatch):
-        """What was done stays recorded, the rest waits for the next run, and nothing is lost."""
+    def test_a_turn_between_two_steps_defers_the_rest(self, world, monkeypatch):
+        """Finished steps stay recorded, and the next scan extracts the rest."""
         monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
         before = world.claw.texts(GATEWAY)
         monkeypatch.setattr(
@@ -619,10 +605,10 @@ class TestAsking:
 
 
 class TestUndoingEverything:
-    """Who undoes everything hears of every placeholder that stays."""
+    """Placeholders that `restore --all` cannot restore."""
 
-    def test_archives_that_cannot_be_read_are_named(self, world):
-        """An archive that is damaged is no archive without placeholders."""
+    def test_restore_all_names_a_damaged_archive(self, world):
+        """An archive that cannot be read may contain placeholders: the result is unfinished."""
         world.scan()
         world.claw.sql(
             "INSERT INTO session_transcript_archives (session_id, generation, session_key, reason,"
@@ -633,76 +619,75 @@ class TestUndoingEverything:
 
         answers = world.restore_all()
 
-        (told,) = [one for one in answers if one.session == str(world.claw.path)]
-        assert told.unfinished
-        assert "it may contain placeholders" in told.reason
+        [answer] = [answer for answer in answers if answer.session == str(world.claw.path)]
+        assert answer.unfinished
+        assert "it may contain placeholders" in answer.reason
 
-    def test_a_step_that_nobody_can_tell_of_fulfils_no_request(self, world):
-        """Killed before a put-back, with its rows gone since: it stays to be restored."""
+    def test_an_unconfirmed_step_leaves_values_extracted(self, world):
+        """If a restore was killed and its rows are gone since, its values count as extracted."""
         world.scan()
         store = world.store
-        record = next(one for one in store.sessions.all() if GATEWAY in one.path)
-        held = store.extractions.of_session(record.id)
-        note = Confirmation(restored_ids=[one.id for one in held], rows=[(1, "aa", "bb")])
+        record = next(row for row in store.sessions.all() if GATEWAY in row.path)
+        ids = [value.id for value in store.extractions.of_session(record.id)]
+        note = Confirmation(restored_ids=ids, rows=[(1, "aa", "bb")])
         with store.transaction():
             store.journal.begin(record.id, world.claw.session(GATEWAY), "", note)
         (rewrite,) = store.journal.open_rewrites()
 
         recover.settle(store, rewrite, {})
 
-        states = {one.id: one.state for one in store.extractions.of_session(record.id)}
-        assert set(states.values()) == {"standing"}
+        states = {value.state for value in store.extractions.of_session(record.id)}
+        assert states == {"standing"}
         assert store.journal.open_rewrites() == []
 
 
 class TestRetention:
-    """A placeholder counts wherever it stands."""
+    """Values expire only when no row, file or archive has their placeholder."""
 
     @pytest.fixture(autouse=True)
-    def one_clock(self, world, monkeypatch):
+    def boot_clock(self, world, monkeypatch):
         monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", world.clock)
         monkeypatch.setattr("brainsurgeon.operations.retention.clocks.boot_clock", world.clock)
 
     def run(self, world, **keys):
         return retention(world.settings(**keys), world.store, clock=world.clock)
 
-    def let_expire(self, world, **keys):
-        """Let a month pass, and some days, with runs and retention runs in between."""
+    def let_expire(self, world):
+        """Advance the clock by 34 days, with scans and retention runs in between."""
         for _ in range(17):
             world.later(2 * DAY)
-            world.scan(**keys)
-            done = self.run(world, **keys)
-        return done
+            world.scan()
+            self.run(world)
 
-    def test_values_whose_placeholders_stand_are_kept(self, world):
-        """Placeholders in rows keep their values, also when databases are not to be looked at."""
+    def test_values_with_placeholders_in_rows_are_kept(self, world):
+        """They are kept with `databases = "off"`, too."""
         world.scan()
-        held = _held(world)
+        values = _value_ids(world)
 
         for databases_ in ("auto", "off"):
             for _ in range(7):
                 world.later(2 * DAY)
                 self.run(world, databases=databases_)
 
-        assert len(_held(world)) == len(held) > 0
+        assert len(_value_ids(world)) == len(values) > 0
 
-    def test_values_of_deleted_sessions_go(self, world):
-        """Where a session was deleted and archived nowhere, its values expire."""
+    def test_values_of_deleted_sessions_expire(self, world):
+        """A session that was deleted and not archived loses its values."""
         world.scan()
-        gone = _held(world, COMPACTED)
+        expired = _value_ids(world, COMPACTED)
         _delete(world, COMPACTED)
 
         self.let_expire(world)
 
-        assert gone
-        assert gone.isdisjoint(_held(world))
+        assert expired
+        assert expired.isdisjoint(_value_ids(world))
 
     @pytest.mark.parametrize("cut_off", [0, 20])
-    def test_an_archive_of_its_agent_keeps_the_values(self, world, cut_off):
-        """A deleted session that its agent archived still counts, also where that was cut off."""
+    def test_values_in_an_archive_file_are_kept(self, world, cut_off):
+        """A deleted session that its agent archived counts, even if the archive is truncated."""
         world.scan()
-        kept = _held(world, COMPACTED)
-        text = b"".join(one + b"\n" for one in world.claw.texts(COMPACTED))
+        values = _value_ids(world, COMPACTED)
+        text = b"".join(line + b"\n" for line in world.claw.texts(COMPACTED))
         _delete(world, COMPACTED)
         directory = world.claw.root / "main" / "sessions"
         directory.mkdir()
@@ -714,13 +699,13 @@ class TestRetention:
 
         self.let_expire(world)
 
-        assert kept <= _held(world)
+        assert values <= _value_ids(world)
 
-    def test_an_archive_in_the_database_keeps_the_values(self, world):
-        """A session that lies in the database's own archives still counts."""
+    def test_values_in_an_archived_row_are_kept(self, world):
+        """A session in the database's own archives counts."""
         world.scan()
-        kept = _held(world, COMPACTED)
-        text = b"".join(one + b"\n" for one in world.claw.texts(COMPACTED))
+        values = _value_ids(world, COMPACTED)
+        text = b"".join(line + b"\n" for line in world.claw.texts(COMPACTED))
         _delete(world, COMPACTED)
         world.claw.sql(
             "INSERT INTO session_transcript_archives (session_id, generation, session_key, reason,"
@@ -731,44 +716,42 @@ class TestRetention:
 
         self.let_expire(world)
 
-        assert kept <= _held(world)
+        assert values <= _value_ids(world)
 
-    def test_what_cannot_be_read_counts_as_standing(self, world):
-        """With one event that cannot be unpacked, nothing is deleted below that root."""
+    def test_an_unreadable_event_prevents_expiry(self, world):
+        """With one event that cannot be unpacked no value below the root expires."""
         world.scan()
-        held = len(_held(world))
+        values = len(_value_ids(world))
         restore_all(world.settings(), world.store, clock=world.clock, session=f"main/{COMPACTED}")
         self.run(world)
         world.claw.sql("UPDATE transcript_events SET event_zstd = x'28b52ffd00'"
                        " WHERE session_id = ? AND event_zstd IS NOT NULL", (KILLED,))  # fmt: skip
 
         world.later(1.5 * DAY)
-        done = self.run(world)
+        report = self.run(world)
 
-        assert len(_held(world)) == held > 0
-        assert "damaged" in next(iter(done.held_back.values()))
+        assert len(_value_ids(world)) == values > 0
+        assert "damaged" in next(iter(report.held_back.values()))
 
-    def test_columns_go_with_the_last_value_of_their_entry(self, world):
-        """What we kept of a row's own columns is release with the row's values."""
+    def test_stored_columns_expire_with_their_values(self, world):
+        """The stored columns of a row are deleted with the last value of its entry."""
         world.scan()
-        with closing(sqlite3.connect(world.base / "state" / "store.db")) as store:
-            before = store.execute("SELECT count(*) FROM row_columns").fetchone()[0]
+        [(before,)] = sql(world, "SELECT count(*) FROM row_columns")
         for session in (GATEWAY, COMPACTED, FORK, REWOUND, WINDOW_AFTER_REWIND, LOCAL):
             _delete(world, session)
 
         self.let_expire(world)
 
-        with closing(sqlite3.connect(world.base / "state" / "store.db")) as store:
-            after = store.execute("SELECT count(*) FROM row_columns").fetchone()[0]
+        [(after,)] = sql(world, "SELECT count(*) FROM row_columns")
         assert before > after
 
 
-class TestMovingIn:
-    """An agent that moved from files to a database keeps its values."""
+class TestImportedSessions:
+    """Sessions that OpenClaw imported from files, with their placeholders, into its database."""
 
     @pytest.fixture
     def moved(self, world):
-        """Prune a session while it lies in a file, then let its agent take it over."""
+        """Prune a session in a file, import it into the database; return its lines before that."""
         directory = world.claw.root / "main" / "sessions"
         directory.mkdir()
         path = directory / f"{GATEWAY}.jsonl"
@@ -776,21 +759,21 @@ class TestMovingIn:
         header = json.loads(texts[0]) | {"version": 3}
         lines = [json.dumps(header, separators=(",", ":")).encode(), *texts[1:]]
         path.write_bytes(b"".join(line + b"\n" for line in lines))
-        away = world.claw.path.rename(world.claw.path.with_suffix(".away"))
+        hidden = world.claw.path.rename(world.claw.path.with_suffix(".away"))
         world.later(7 * DAY)
         world.scan()
         cut = path.read_bytes().splitlines()
         assert sum(b"[[extracted-" in line for line in cut) > 3
-        away.rename(world.claw.path)
+        hidden.rename(world.claw.path)
         for seq, line in enumerate(cut[1:], 1):
-            world.claw.sql(_TAKE_OVER, (line.decode(), len(line), GATEWAY, seq))
+            world.claw.sql(_IMPORT, (line.decode(), len(line), GATEWAY, seq))
         archive = world.claw.root / "main" / "session-sqlite-import-archive"
         archive.mkdir()
         path.rename(archive / f"agent_main_x.{GATEWAY}.jsonl.imported-1795276186279")
         return texts
 
-    def test_its_placeholders_are_put_back(self, world, moved):
-        """What was extracted from the file goes back into rows that no run has seen yet."""
+    def test_values_from_the_file_are_restored_in_rows(self, world, moved):
+        """Rows that no scan has read yet get the values that were extracted from the file."""
         ident = world.placeholders()[0]
 
         assert not world.restore(ident).pending
@@ -798,18 +781,18 @@ class TestMovingIn:
         world.restore_all(pristine=True)
         assert world.claw.texts(GATEWAY)[1:] == moved[1:]
 
-    def test_its_values_do_not_expire(self, world, moved):
-        """The placeholders in its rows stand, although the file is gone."""
-        held = len(_held(world))
+    def test_values_of_an_imported_session_do_not_expire(self, world, moved):
+        """Their placeholders stand in rows, although the file is gone."""
+        values = len(_value_ids(world))
         for _ in range(14):
             world.later(2 * DAY)
             world.scan()
             retention(world.settings(), world.store, clock=world.clock)
 
-        assert len(_held(world)) >= held > 0
+        assert len(_value_ids(world)) >= values > 0
 
-    def test_a_root_without_the_database_keeps_the_values(self, world, moved, monkeypatch):
-        """Values stay where the root is the old directory of files and no row is seen."""
+    def test_a_root_that_excludes_the_database_keeps_values(self, world, moved, monkeypatch):
+        """If the root is the old directory of files, nothing expires and the doctor advises."""
         assert moved
         monkeypatch.setattr(clocks, "boot_clock", lambda: world.clock.now)
         alone = world.claw.root / "main" / "sessions"
@@ -819,32 +802,36 @@ class TestMovingIn:
         (alone / "s.jsonl").write_bytes(Conversation().bytes())
         for _ in range(34):
             world.later(2 * DAY)
-            done = retention(settings, world.store, clock=world.clock)
+            report = retention(settings, world.store, clock=world.clock)
         scan(settings, world.store, clock=world.clock)
-        assert (done.values_deleted, done.values_held > 0) == (0, True)
-        assert done.held_back == {str(world.claw.root / "main"): HIDDEN}
-        advice = {one.advice for one in doctor(settings, world.store)}
-        assert any("the directory of OpenClaw's agents as a root" in one for one in advice)
+        assert (report.values_deleted, report.values_held > 0) == (0, True)
+        assert report.held_back == {str(world.claw.root / "main"): HIDDEN}
+        findings = doctor(settings, world.store)
+        assert any("the directory of OpenClaw's agents as a root" in row.advice for row in findings)
 
-    def test_what_is_cut_later_joins_what_was_cut_before(self, world, moved):
-        """After a run over the rows, everything of both times is undone together."""
+    def test_values_of_file_and_rows_are_restored_together(self, world, moved):
+        """Values extracted before and after the import are undone in one `restore_all`."""
         world.scan(keep_recent=0)
         world.restore_all(pristine=True)
 
         assert world.claw.texts(GATEWAY)[1:] == moved[1:]
 
 
-_TAKE_OVER = (
+_IMPORT = (
     "UPDATE transcript_events SET event_json = ?, event_utf8_bytes = ?, event_zstd = NULL,"
     " navigation_json = NULL WHERE session_id = ? AND seq = ?"
 )
 
 
-def _held(world, session=""):
-    """Give the ids of the extractions whose values are held, of all sessions or of one."""
-    of = (one for one in world.store.sessions.all() if one.path.endswith(session))
-    taken = (value for one in of for value in world.store.extractions.of_session(one.id))
-    return {value.id for value in taken if value.blob_id is not None}
+def _value_ids(world, session=""):
+    """Return the ids of the extractions whose values exist, of all sessions or of one."""
+    rows = (row for row in world.store.sessions.all() if row.path.endswith(session))
+    values = (value for row in rows for value in world.store.extractions.of_session(row.id))
+    return {value.id for value in values if value.blob_id is not None}
+
+
+def status_text(world):
+    return render.status(status(world.settings(), world.store, world.clock()), world.clock())
 
 
 def _ids(world, session=GATEWAY):
@@ -854,17 +841,17 @@ def _ids(world, session=GATEWAY):
 def _results(world, session=GATEWAY):
     entries = [json.loads(text) for text in world.claw.texts(session)]
     return [
-        one["id"] for one in entries
-        if one.get("message", {}).get("role") == "toolResult" and len(json.dumps(one)) > 3000
+        entry["id"] for entry in entries
+        if entry.get("message", {}).get("role") == "toolResult" and len(json.dumps(entry)) > 3000
     ]  # fmt: skip
 
 
-def _all_but_the_index(world):
-    return {name: told for name, told in world.claw.contents().items() if not name.endswith("-shm")}
+def _files_without_index(world):
+    return {name: digest for name, digest in world.claw.contents().items() if name[-4:] != "-shm"}
 
 
 def _indexed(world):
-    """Read what OpenClaw's search would find in its events, and what its index holds."""
+    """Return the texts of the events that OpenClaw indexes, and the rows of its index."""
     texts = []
     for text in world.claw.texts(GATEWAY):
         message = json.loads(text).get("message", {})
@@ -872,8 +859,7 @@ def _indexed(world):
             content = message["content"]
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
             texts.append([block["text"] for block in blocks if block["type"] == "text"])
-    row_writing = world.claw.sql("SELECT c0, c1, c2 FROM session_transcript_fts_content")
-    return texts, row_writing
+    return texts, world.claw.sql("SELECT c0, c1, c2 FROM session_transcript_fts_content")
 
 
 def _touch(world, session, moment):

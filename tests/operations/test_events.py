@@ -1,4 +1,4 @@
-"""What happened is listed, followed and counted."""
+"""Events: listed, followed and counted."""
 
 import pytest
 
@@ -12,20 +12,20 @@ DAY = 86_400
 
 
 def kinds(world, **wanted):
-    return [one.kind for one in events(world.settings(), world.store, **wanted)]
+    return [event.kind for event in events(world.settings(), world.store, **wanted)]
 
 
-def test_what_a_run_does_is_told(world, pruned, clock):
-    """A cut and a put-back are told, with their session, their run, and what they were."""
+def test_extraction_and_restore_are_recorded_as_events(world, pruned, clock):
+    """Each event has its kind, session, run and number of values."""
     world.restore(pruned)
-    one, two = events(world.settings(), world.store)
+    first, second = events(world.settings(), world.store)
 
-    assert (one.kind, one.session, one.run_id) == ("extraction", "main/s", 1)
-    assert (two.kind, two.run_id, two.facts["values"]) == ("restoration", 2, 1)
+    assert (first.kind, first.session, first.run_id) == ("extraction", "main/s", 1)
+    assert (second.kind, second.run_id, second.facts["values"]) == ("restoration", 2, 1)
 
 
-def test_a_request_that_nobody_could_carry_out_is_told(world, pruned, path, conversation, clock):
-    """A put-back that found no idle moment in time lapses, with an event."""
+def test_a_request_that_lapses_is_recorded_as_an_event(world, pruned, path, conversation, clock):
+    """A pending restore that finds no idle moment in time lapses, with an event."""
     open_turn(path, conversation, clock)
     world.restore(pruned)
     for _ in range(4):  # the agent never rests
@@ -33,13 +33,13 @@ def test_a_request_that_nobody_could_carry_out_is_told(world, pruned, path, conv
         append(path, [{"type": "custom", "id": f"c{clock.now}", "data": 1}])
         world.scan(quiet_seconds=10**6)
 
-    [lapse] = [one for one in world.store.events.after(0) if one.kind == "lapse"]
+    [lapse] = [event for event in world.store.events.after(0) if event.kind == "lapse"]
     assert lapse.facts["entry_id"] == pruned
     assert lapse.session == "main/s"
 
 
-def test_a_failure_is_told_once(world, pruned, path, clock, monkeypatch):
-    """A session that goes on failing for the same reason is told when it begins to."""
+def test_a_lasting_failure_is_recorded_once(world, pruned, path, clock, monkeypatch):
+    """A session that fails again for the same reason adds no further event."""
 
     def broken(*_, **__):
         raise PermissionError(13, "no entry")
@@ -50,12 +50,12 @@ def test_a_failure_is_told_once(world, pruned, path, clock, monkeypatch):
         clock.now += DAY
         world.scan()
 
-    [event] = [one for one in world.store.events.after(0) if one.kind == "failure"]
-    assert (event.session, event.facts["reason"]) == ("main/s", "no entry")
+    [failure] = [event for event in world.store.events.after(0) if event.kind == "failure"]
+    assert (failure.session, failure.facts["reason"]) == ("main/s", "no entry")
 
 
-def test_events_are_chosen_by_time_kind_and_session(world, pruned, clock):
-    """Since an id or a moment, of some kinds, of one session."""
+def test_events_are_selected_by_time_kind_and_session(world, pruned, clock):
+    """`since` is an event id or a time."""
     clock.now += 60
     world.restore(pruned)
 
@@ -65,8 +65,8 @@ def test_events_are_chosen_by_time_kind_and_session(world, pruned, clock):
     assert kinds(world, session="main/s") == ["extraction", "restoration"]
 
 
-def test_what_is_no_event_and_no_moment_is_refused(world, pruned):
-    """A wrong kind, moment or session is named."""
+def test_events_refuse_an_unknown_kind_time_or_session(world, pruned):
+    """An unknown kind or time is a usage error, an unknown session is not found."""
     for wanted, error in (
         ({"kinds": ["extractions"]}, UsageError), ({"since": "yesterday"}, UsageError),
         ({"session": "nobody"}, NotFoundError),
@@ -75,8 +75,8 @@ def test_what_is_no_event_and_no_moment_is_refused(world, pruned):
             kinds(world, **wanted)
 
 
-def test_without_a_moment_the_newest_are_listed(world, pruned):
-    """Of many events the newest are given, unless all are asked for."""
+def test_events_lists_the_newest_unless_all_are_wanted(world, pruned):
+    """Without `since` the newest LISTED events are returned, with `everything` all."""
     with world.store.transaction():
         for _ in range(LISTED):
             world.store.events.add(1.0, "expiry", None, {}, None)
@@ -85,64 +85,62 @@ def test_without_a_moment_the_newest_are_listed(world, pruned):
     assert len(kinds(world, everything=True)) == LISTED + 1
 
 
-def test_who_follows_sees_each_event_once(world, pruned, clock):
-    """From an id on, and then whatever comes, in its order; nothing comes twice."""
-    looks = follow(world.settings(), since="0", wait=lambda: True)
-    first, idle = next(looks), next(looks)
+def test_follow_yields_each_event_once_in_order(world, pruned, clock):
+    """It begins after the given id, and yields an empty page while nothing happens."""
+    pages = follow(world.settings(), since="0", wait=lambda: True)
+    first, idle = next(pages), next(pages)
     world.restore(pruned)
-    later = next(looks)
+    later = next(pages)
 
-    assert [[one.id for one in some] for some in (first, idle, later)] == [[1], [], [2]]
+    assert [[event.id for event in page] for page in (first, idle, later)] == [[1], [], [2]]
 
 
-def test_who_follows_from_now_on_sees_what_comes(world, pruned):
-    """Without a beginning only what happens from now on is seen, of the session that is meant."""
-    looks = follow(world.settings(), session="main/s", kinds=["restoration"], wait=lambda: True)
-    assert next(looks) == []
+def test_follow_without_since_yields_new_events_only(world, pruned):
+    """Only later events of the selected session and kind are yielded."""
+    pages = follow(world.settings(), session="main/s", kinds=["restoration"], wait=lambda: True)
+    assert next(pages) == []
     world.restore(pruned)
 
-    assert [one.kind for one in next(looks)] == ["restoration"]
+    assert [event.kind for event in next(pages)] == ["restoration"]
 
 
-def test_who_follows_waits_for_a_store(world, conversation):
-    """Where there is no store yet, what the first run does is the first that is seen."""
+def test_follow_waits_for_the_store_to_be_created(world, conversation):
+    """Without a store, the events of the first run are yielded first."""
     conversation.turn()
     conversation.turn("y" * 2000)
     world.put("s.jsonl", conversation.bytes())
-    looks = follow(world.settings(), wait=lambda: True)
-    assert next(looks) == []
+    pages = follow(world.settings(), wait=lambda: True)
+    assert next(pages) == []
     world.scan()
 
-    assert [one.kind for one in next(looks)] == ["extraction"]
+    assert [event.kind for event in next(pages)] == ["extraction"]
 
 
-@pytest.mark.parametrize("removed", [False, True])
-def test_following_ends_when_another_store_takes_the_place(
-    world, pruned, clock, tmp_path, removed
-):  # fmt: skip
-    """Another store may use the same ids, so that following it would tell some twice or never."""
-    kept = str(tmp_path / "kept.db")
-    store.back_up(world.settings(), kept)
-    looks = follow(world.settings(), since="0", wait=lambda: True)
-    assert [one.id for one in next(looks)] == [1]
+@pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
+def test_follow_ends_when_the_store_is_replaced(world, pruned, clock, tmp_path, removed):
+    """Another store may use the same ids, so that events would be repeated or missed."""
+    backup = str(tmp_path / "backup.db")
+    store.back_up(world.settings(), backup)
+    pages = follow(world.settings(), since="0", wait=lambda: True)
+    assert [event.id for event in next(pages)] == [1]
     world.close()
     if removed:
         (world.state / "store.db").unlink()
     else:
-        with store.replacing_store(world.settings(), kept) as (_, carry_out):
+        with store.replacing_store(world.settings(), backup) as (_, carry_out):
             carry_out(clock())
 
     with pytest.raises(BusyError, match="the store was replaced"):
-        next(looks)
+        next(pages)
 
 
-def test_following_ends_when_nobody_waits(world, pruned):
-    """It ends after the look behind which nobody wants another."""
+def test_follow_ends_when_wait_returns_false(world, pruned):
+    """The page before that is the last."""
     assert len(list(follow(world.settings(), since="0", wait=lambda: False))) == 1
 
 
-def test_what_went_and_came_back_is_counted_by_kind_and_tool(world, conversation, clock):
-    """Values and characters, out and back, for each kind and tool."""
+def test_counts_sum_values_by_kind_and_tool(world, conversation, clock):
+    """Extracted and restored values and characters are summed for each kind and tool."""
     ident = add_two_values(conversation)
     conversation.turn("z" * 600, "read")
     conversation.turn("short")
@@ -151,7 +149,7 @@ def test_what_went_and_came_back_is_counted_by_kind_and_tool(world, conversation
     world.restore(ident)
 
     listed = counts(events(world.settings(), world.store))
-    assert [(one.kind, one.tool, one.extracted, one.restored) for one in listed] == [
+    assert [(row.kind, row.tool, row.extracted, row.restored) for row in listed] == [
         ("tool_result", "exec", 3, 3), ("tool_result", "read", 1, 0),
     ]  # fmt: skip
     assert listed[0].extracted_chars == listed[0].restored_chars == 7500

@@ -1,4 +1,4 @@
-"""The evidence of a session: its calls and their results, extracted or not, within a budget."""
+"""Evidence of a session: its calls and their results, extracted or not, within a budget."""
 
 import json
 
@@ -19,8 +19,8 @@ FAILED = "Traceback: the disk is full\n" + "f" * 1200
 LARGE = "".join(f"{number:07} naïve\n" for number in range(3000))
 
 
-def worked(turns=4):
-    """Return a session that called a tool often: the first call failed, one result is large."""
+def conversation_with_failure(turns=4):
+    """Return a conversation whose first call failed and whose second result is large."""
     talk = Conversation()
     talk.user()
     talk.call(call="bad")
@@ -38,9 +38,9 @@ def evidence(world, session="s", **keys):
     return api.evidence(world.settings(), world.store, session, world.clock(), **keys)
 
 
-def test_what_is_extracted_and_what_is_not_comes_within_the_budget(world):
-    """The failed result stands first and whole, the large one as its two ends."""
-    path = world.put("s.jsonl", worked().bytes())
+def test_evidence_is_the_same_before_and_after_extraction(world):
+    """The failed result comes first and whole, the large one shortened to fit the budget."""
+    path = world.put("s.jsonl", conversation_with_failure().bytes())
     before = evidence(world)
     assert world.scan().values_extracted > 5
     report = evidence(world)
@@ -54,24 +54,24 @@ def test_what_is_extracted_and_what_is_not_comes_within_the_budget(world):
     assert render.evidence(report).endswith("\n--- end ---\n")
 
 
-def test_an_archived_turn_gives_its_evidence(world):
-    """Archived in the linked form, by the id of its last answer, its prompt or a result in it."""
-    talk = worked()
+def test_evidence_of_an_archived_turn_is_complete(world):
+    """The turn is named by its closing entry, its prompt, or a result in it."""
+    talk = conversation_with_failure()
     world.put("s.jsonl", talk.bytes())
     whole = evidence(world, turn=talk.failed)
     world.scan(**ARCHIVE_ON)
     archive(world.settings(), world.store, "s", clock=world.clock, turns=(1, 1))
-    (made, *_) = world.store.archives.of_session(1, world.store.extractions.of_session(1))
+    (record, *_) = world.store.archives.of_session(1, world.store.extractions.of_session(1))
 
     assert len(whole.index) == 2
     assert whole.evidence.count(FAILED) == 1
-    for ident in (made.entry_id, made.prompt_id, talk.failed, f"[[extracted-{talk.failed}]]"):
+    for ident in (record.entry_id, record.prompt_id, talk.failed, f"[[extracted-{talk.failed}]]"):
         assert evidence(world, turn=ident) == whole
 
 
-def test_the_last_turn_alone_may_be_asked_for(world):
-    """The index and the results are those of the last turn; an unknown turn is an error."""
-    world.put("s.jsonl", worked().bytes())
+def test_evidence_is_limited_to_one_turn(world):
+    """With LAST it has the last turn's calls; an unknown turn is an error."""
+    world.put("s.jsonl", conversation_with_failure().bytes())
     report = evidence(world, turn=LAST)
 
     assert len(report.index) == 5
@@ -80,9 +80,9 @@ def test_the_last_turn_alone_may_be_asked_for(world):
         evidence(world, turn="nobody")
 
 
-def test_what_expired_is_named(world):
-    """An expired result says its id, its size and when it went, in place of its text."""
-    talk = worked()
+def test_evidence_names_an_expired_result(world):
+    """A notice with id, size and time of expiry replaces the text."""
+    talk = conversation_with_failure()
     world.put("s.jsonl", talk.bytes())
     world.scan()
     with world.store.transaction():
@@ -97,8 +97,8 @@ def test_what_expired_is_named(world):
     assert report.evidence.split("\n")[1] == notice
 
 
-def test_a_session_in_a_database_and_one_of_claude_code_give_theirs(tmp_path):
-    """Each format has results; a sub-agent's own session has them, too."""
+def test_evidence_works_for_databases_and_claude_code(tmp_path):
+    """It is complete for an extracted session in a database and for a sub-agent's session."""
     claw, claude = ClawWorld(tmp_path / "one"), ClaudeWorld(tmp_path / "two")
     before = evidence(claw, GATEWAY)
     claw.scan()
@@ -117,11 +117,8 @@ def test_a_session_in_a_database_and_one_of_claude_code_give_theirs(tmp_path):
     claude.close()
 
 
-# --- mount ---------------------------------------------------------------------------------------
-
-
 def request_with(*texts, failed=()):
-    """Return a request with these results, as Anthropic's API takes it, oddly spaced."""
+    """Return a request of Anthropic's API with these results, indented unusually."""
     blocks = [
         {"type": "tool_result", "tool_use_id": f"t{number}", "is_error": number in failed,
          "content": [{"type": "text", "text": text}]}
@@ -132,8 +129,8 @@ def request_with(*texts, failed=()):
 
 
 def test_mount_fills_the_placeholders_of_a_request(world):
-    """Only strings that are a placeholder change; unknown ones and all other bytes stay."""
-    talk = worked()
+    """Only strings that are a known placeholder change; all other bytes stay."""
+    talk = conversation_with_failure()
     world.put("s.jsonl", talk.bytes())
     world.scan()
     name = f"[[extracted-{talk.failed}]]"
@@ -143,9 +140,9 @@ def test_mount_fills_the_placeholders_of_a_request(world):
     assert filled == request_with(FAILED, *texts[1:])
 
 
-def test_mount_fills_the_lines_of_a_session(world):
-    """The lines of a pruned session come back as the agent wrote them, while the budget lasts."""
-    talk = worked(2)
+def test_mount_restores_the_lines_of_a_session(world):
+    """With a large budget the lines of a pruned session are those that the agent wrote."""
+    talk = conversation_with_failure(2)
     path = world.put("s.jsonl", talk.bytes())
     world.scan()
 
@@ -155,9 +152,9 @@ def test_mount_fills_the_lines_of_a_session(world):
     ) == talk.bytes()  # fmt: skip
 
 
-def test_mount_gives_failed_results_first_and_keeps_to_the_budget(world):
-    """The older result failed, so it comes whole; the newer one is cut to what is left."""
-    talk = worked()
+def test_mount_fills_failed_results_first_within_budget(world):
+    """The failed result is filled whole, the newer one shortened to the rest of the budget."""
+    talk = conversation_with_failure()
     large = talk.lines[5]["id"]
     world.put("s.jsonl", talk.bytes())
     world.scan()
@@ -165,16 +162,16 @@ def test_mount_gives_failed_results_first_and_keeps_to_the_budget(world):
     filled = json.loads(api.mount(
         world.settings(), world.store, request_with(*texts, failed=(0,)), Scope("main"), 3000
     ))  # fmt: skip
-    first, second = (one["content"][0]["content"][0]["text"] for one in filled["messages"])
+    first, second = (message["content"][0]["content"][0]["text"] for message in filled["messages"])
 
     assert first == FAILED
     assert len(second.encode()) == 3000 - len(FAILED)
     assert second.startswith(LARGE[:900])
 
 
-def test_mount_gives_nothing_of_another_scope(world):
-    """A placeholder of another agent's session stays; a scope without sessions is an error."""
-    talk = worked()
+def test_mount_fills_nothing_outside_its_scope(world):
+    """A placeholder of another agent's session stays; an empty scope is an error."""
+    talk = conversation_with_failure()
     world.put("s.jsonl", talk.bytes())
     other = world.root / "other" / "sessions"
     other.mkdir(parents=True)
