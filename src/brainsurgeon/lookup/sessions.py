@@ -13,14 +13,13 @@ from brainsurgeon.errors import AmbiguousError, BusyError, FailedError, GoneErro
 from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import SessionRecord
-from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
+from brainsurgeon.model.sessions import Fingerprint, SessionFile, Unreadable
 from brainsurgeon.model.text import readable
 from brainsurgeon.sessions.discovery import (
     AnyOpen,
     discover,
-    failing,
     identity_of,
-    open_session,
+    open_to_show,
     session_at,
 )
 from brainsurgeon.sessions.row_listing import list_rows
@@ -57,7 +56,7 @@ def _has_left(record: SessionRecord) -> bool:
         return isinstance(error, FileNotFoundError)
     if not in_database and os.path.realpath(record.path) != record.path:
         return True  # reached through a link; links are not followed
-    file = session_at([Root(record.root)], record.path)
+    file = session_at(record.root, record.path)
     if not isinstance(file, SessionFile):
         return in_database and file is None
     return identity_of(file) not in (None, record.identity)  # another session took its path
@@ -181,7 +180,7 @@ def walk(settings: Settings, store: Store, *, beyond: bool = False) -> Walk:
             continue
         is_linked = _place_of(record.path) in places  # by a hard link
         looked_for = not record.displaced and (beyond or is_linked)
-        file = session_at([Root(record.root)], record.path) if looked_for else None
+        file = session_at(record.root, record.path) if looked_for else None
         if isinstance(file, SessionFile):
             sessions.append(session_of(file))
         else:
@@ -208,7 +207,7 @@ def why_hidden(store: Store, session: Session) -> str:
     record = session.record
     if record is None or not store.placements.of_session(record.id):
         return ""
-    place = session_at([Root(record.root)], record.path)
+    place = session_at(record.root, record.path)
     if isinstance(place, Unreadable):
         return f"{place.path} cannot be read ({place.why})"
     return session.unseen
@@ -327,7 +326,7 @@ def noted(store: Store, session: Session) -> Session:
     if file is None:
         return session
     try:
-        with failing(file), open_session(file) as opened:
+        with open_to_show(file) as opened:
             return replace(session, record=note_record(store, opened))
     except (BusyError, FailedError):
         if session.record is None:

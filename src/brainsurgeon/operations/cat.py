@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.rewrite.inspect import examine_open, plan_of_everything
-from brainsurgeon.sessions.discovery import failing, open_session
+from brainsurgeon.sessions.discovery import open_to_show
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
@@ -19,15 +17,14 @@ def cat(settings: Settings, store: Store, name: str | Session, now: float) -> It
     """
     chosen = session_named(settings, store, name)
     file = file_of(chosen)
-    with failing(file), open_session(file) as session:
+    with open_to_show(file) as session:
         done = 0
         try:
             is_known = session.format is not None
         except RefusedError:
             is_known = False
         if is_known:
-            examined = examine_open(settings, store, session, now, window=0)
-            examined = replace(examined, record=chosen.record)
+            examined = examine_open(settings, store, session, now, chosen.record, window=0)
             for edit in plan_of_everything(examined).restorations:
                 yield from session.stream(done, edit.start)
                 yield edit.bytes_after(store.extractions.value)

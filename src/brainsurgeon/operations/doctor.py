@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
@@ -254,8 +253,8 @@ def _databases(settings: Settings) -> Iterator[Finding]:
 def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> SessionPlaceholders:
     """Return the placeholders of a session, from the plan of a restore of all of them."""
     form = session.format
-    examined = examine_open(settings, store, session, 0.0, window=0)
-    examined = replace(examined, record=find_record(store, session))
+    record = find_record(store, session)
+    examined = examine_open(settings, store, session, 0.0, record, window=0)
     planned = plan_of_everything(examined)
     is_expired = {
         value.id: value.blob_id is None

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError
-from brainsurgeon.lookup.sessions import Session, session_named, walk
+from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.model.reports import POLICIES, Bill, Estimate, SessionEstimate
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.cache import price_of
@@ -24,9 +24,8 @@ def estimate(
     settings: Settings, store: Store, names: Iterable[str | Session], now: float
 ) -> Estimate:
     """Replay the calls of the named sessions, or of all if none is named. Writes nothing."""
-    chosen = [
-        session_named(settings, store, name) if isinstance(name, str) else name for name in names
-    ] or walk(settings, store).sessions
+    chosen = [session_named(settings, store, name) for name in names]
+    chosen = chosen or all_sessions(settings, store)
     listed = []
     for session in chosen:
         with suppress(RefusedError, FailedError):

@@ -10,8 +10,8 @@ from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.rewrite.budget import fit_in, is_too_full, weigh
 from brainsurgeon.rewrite.inspect import Planner, examine_open, settings_for
-from brainsurgeon.sessions.discovery import discover_at, failing
-from brainsurgeon.sessions.reading import OpenSession, open_session
+from brainsurgeon.sessions.discovery import discover_at, open_to_show
+from brainsurgeon.sessions.reading import OpenSession
 from brainsurgeon.store import Store
 
 
@@ -26,15 +26,15 @@ def advice(
     file = discover_at(settings.root_directories(), os.path.realpath(path))
     if not isinstance(file, SessionFile):
         return None
-    with failing(file), open_session(file) as session:
+    with open_to_show(file) as session:
         settings = settings_for(settings, file)
-        last = _too_full(settings, session)
+        last = _too_full(settings, session) if isinstance(session, OpenSession) else None
         if last is None:
             return None
-        examined = examine_open(settings, store, session, now)
+        examined = examine_open(settings, store, session, now, store.sessions.at(file.path))
         # The turn is over, though its last line may not be written yet.
         survey = replace(examined.survey, open_turn=None)
-        closed = replace(examined, survey=survey, record=store.sessions.at(file.path))
+        closed = replace(examined, survey=survey)
         planner = Planner(closed, closed.records)
         _, full = weigh(planner)
         load = full.load if resumed else max(full.load, last.tokens + last.output)

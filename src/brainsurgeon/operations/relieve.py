@@ -19,7 +19,7 @@ from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
 from brainsurgeon.rewrite.budget import Fitting, Wanted, relieve_by
 from brainsurgeon.rewrite.recover import Rewrite
-from brainsurgeon.sessions.discovery import failing, open_session
+from brainsurgeon.sessions.discovery import open_to_show
 from brainsurgeon.store import Store
 
 # Seconds after which a request lapses if no scan could carry it out.
@@ -81,7 +81,7 @@ def _relieved(
 
 
 def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -> None:
-    with failing(file), open_session(file) as session, store.transaction():
+    with open_to_show(file) as session, store.transaction():
         record = sessions.note_within(store, session)
         until = now + PATIENCE
         store.requests.add(

@@ -32,7 +32,7 @@ from brainsurgeon.rewrite.inspect import (
     examine_to_show,
     excluded,
 )
-from brainsurgeon.sessions.discovery import failing, open_session
+from brainsurgeon.sessions.discovery import open_session, open_to_show
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import FAILED
@@ -154,7 +154,7 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
 
 
 def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:
-    with failing(file), open_session(file) as session:
+    with open_to_show(file) as session:
         try:
             form = session.format.name
         except RefusedError as why:
@@ -224,7 +224,7 @@ def session_costs(settings: Settings, store: Store, name: str) -> SessionCosts:
     for session in (own, *started_by(own, others)):
         if (file := session.file) is None:
             continue
-        with suppress(BusyError, FailedError), failing(file), open_session(file) as opened:
+        with suppress(BusyError, FailedError), open_to_show(file) as opened:
             lines, form = opened.lines, opened.format
             spending.read(lines, form)
             read += 1

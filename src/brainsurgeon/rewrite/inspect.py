@@ -25,10 +25,10 @@ from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
 from brainsurgeon.sessions.discovery import (
     AnyOpen,
-    failing,
     is_archive,
     moved_to_database,
     open_session,
+    open_to_show,
 )
 from brainsurgeon.sessions.reading import (
     ObstacleError,
@@ -241,14 +241,15 @@ def plan_of_everything(examined: Examination, records: Records | None = None) ->
 
 def examine_open(
     settings: Settings, store: Store, session: AnyOpen, now: float,
-    window: int | None = None,
+    record: SessionRecord | None = None, window: int | None = None,
 ) -> Examination:  # fmt: skip
-    """Survey an open session. Raise RefusedError if its format is unknown."""
+    """Survey an open session with this record. Raise RefusedError if its format is unknown."""
     settings = settings_for(settings, session.file)
     if window is None:
         window = settings.decision_rules().window
     survey = session.format.survey(session.lines, window)
-    return Examination(settings, store, session, survey, _silence(store, session.file, now), now)
+    silent = _silence(store, session.file, now)
+    return Examination(settings, store, session, survey, silent, now, record)
 
 
 @contextmanager
@@ -284,9 +285,8 @@ def examine_to_show(
     now: float,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session for a command that only reads; raise FailedError if that is impossible."""
-    with failing(file), open_session(file) as session:
-        examined = examine_open(settings, store, session, now)
-        yield replace(examined, record=record)
+    with open_to_show(file) as session:
+        yield examine_open(settings, store, session, now, record)
 
 
 def _silence(store: Store, file: SessionFile, now: float) -> float:

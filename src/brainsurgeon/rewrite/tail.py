@@ -141,7 +141,7 @@ def scan_tail(
         ):
             return None
         record = store.sessions.at(file.path)
-        examined = replace(examine_open(settings, store, session, now), record=record)
+        examined = examine_open(settings, store, session, now, record)
         if (
             # With another cursor, new lines concern entries before the tail.
             examined.survey.cursor != before.cursor

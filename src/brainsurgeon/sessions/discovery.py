@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from msgspec import Struct, field
@@ -295,8 +295,9 @@ def identity_of(file: SessionFile) -> str | None:
         return None
 
 
-def session_at(roots: Sequence[Root], path: str) -> SessionFile | Unreadable | None:
-    """Return the session or unreadable place at one path, in either medium, or None."""
+def session_at(root: str, path: str) -> SessionFile | Unreadable | None:
+    """Return the session or unreadable place at a path below a root, in either medium, or None."""
+    roots = [Root(root)]
     rows = list_rows(roots, only=path)
     row = (item for item in rows if isinstance(item, Unreadable) or item.path == path)
     return discover_at(roots, path) or next(row, None)
@@ -315,10 +316,11 @@ def current_state(file: SessionFile) -> SessionFile:
 
 
 @contextmanager
-def failing(file: SessionFile) -> Iterator[None]:
-    """Raise FailedError with the session's title if its file cannot be read in the block."""
+def open_to_show(file: SessionFile) -> Iterator[AnyOpen]:
+    """Open a session. Raises FailedError with its title if it cannot be read in the block."""
     try:
-        yield
+        with open_session(file) as session:
+            yield session
     except RefusedError as why:
         raise FailedError(f"{file.title}: {why}; its file was left as it is") from why
     except OSError as why:
