@@ -1,9 +1,9 @@
-"""Whatever an agent and its user do, in whatever order, with a crash anywhere: nothing is lost.
+"""Random actions of an agent, its user and brainsurgeon, with crashes: nothing is lost.
 
-A model keeps what the agent wrote, line by line. After every step each of those bytes stands in
-the file or comes back from the store, and the promises of the house hold. The crash is a shim
-that stops before the n-th change to the disk or the database and lets nothing through afterwards;
-the agent may go on before anybody recovers.
+A model keeps the lines that the agent wrote. After every step each of their bytes is in the file or
+comes back from the store, and the invariants hold. A shim makes a crash: it stops before the n-th
+change to the disk or the database and lets nothing through afterwards. The agent may go on before
+recovery.
 """
 
 import contextlib
@@ -95,7 +95,7 @@ class Crash(BaseException):
 
 
 class Shim:
-    """Stands before every change of ours; dies at the n-th and stays dead until it is reset."""
+    """Called before every change to disk or database; stops at the n-th until it is reset."""
 
     def __init__(self):
         self.at = None
@@ -146,7 +146,7 @@ class Shim:
         shim, connect = self, sqlite3.connect
 
         class Connection(sqlite3.Connection):
-            """Dies before the statements that change something; syncs nothing."""
+            """Stops before the statements that change something; syncs nothing."""
 
             def execute(self, sql, *arguments):
                 if sql.startswith("PRAGMA synchronous"):
@@ -182,7 +182,7 @@ class Shim:
 
 
 class Session:
-    """One session as its agent knows it: the lines it wrote, with their true values."""
+    """One session as its agent knows it: the lines it wrote, with their values."""
 
     def __init__(self, name, header):
         self.name = name
@@ -211,7 +211,7 @@ class Session:
 
 
 class Agents(RuleBasedStateMachine):
-    """A world with an agent, its user, a clock, and us."""
+    """A world with agents, a user, a clock, and brainsurgeon."""
 
     template = None
 
@@ -293,7 +293,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule(size=st.sampled_from([50, 400]), at=which, odd=which)
     def work_on(self, size, at, odd):
-        """Append turn after turn, with a run behind each: all but the first may look at tails."""
+        """Append three turns with a run after each; all runs but the first may read tails only."""
         session = self._session(at)
         if session and session.open:
             self._close(session)
@@ -311,14 +311,14 @@ class Agents(RuleBasedStateMachine):
     @precondition(lambda self: len(self.sessions) < 4)
     @rule(again=st.booleans())
     def new_session(self, again):
-        """Begin another session, sometimes under a name that was there before."""
+        """Begin another session, sometimes under a name that was used before."""
         session = self._new_session(old_name=again)
         self._turn(session, 300, closed=True, odd=0)
 
     @rule(at=which, new_ids=st.sampled_from([None, 0, 1, 3]), in_place=st.booleans(),
           loaded=st.booleans())  # fmt: skip
     def rewrite(self, at, new_ids, in_place, loaded):
-        """Write the history anew: from memory or as loaded, with new ids from some entry on."""
+        """Write the history again, from memory or as loaded, with new ids from some entry on."""
         session = self._session(at)
         if not session:
             return
@@ -336,7 +336,7 @@ class Agents(RuleBasedStateMachine):
     @precondition(lambda self: len(self.sessions) < 4)
     @rule(at=which, share=st.floats(0.2, 1))
     def fork(self, at, share):
-        """Fork a session: a new file carries its lines over, placeholders and fields included."""
+        """Fork a session: the new file has the same lines, placeholders and fields included."""
         parent = self._session(at)
         if not parent:
             return
@@ -377,23 +377,23 @@ class Agents(RuleBasedStateMachine):
     def rename_session(self, at):
         if session := self._session(at):
             self.counter += 1
-            self._take_along(session, f"renamed-{self.counter}.jsonl", session.agent)
+            self._move_session(session, f"renamed-{self.counter}.jsonl", session.agent)
 
     @rule(at=which, agent=st.integers(0, 3))
     def move_session(self, at, agent):
         if session := self._session(at):
-            self._take_along(session, session.name, self.agents[agent % len(self.agents)])
+            self._move_session(session, session.name, self.agents[agent % len(self.agents)])
 
     @rule(at=which, other=which)
     def exchange_names(self, at, other):
-        """Let two sessions exchange their names, and with them the directories of their agents."""
-        one, two = self._session(at), self._session(other)
-        if one and two and one is not two:
-            name, agent = two.name, two.agent
-            self._take_along(two, "exchanged.jsonl", two.agent)
-            first = one.name, one.agent
-            self._take_along(one, name, agent)
-            self._take_along(two, *first)
+        """Let two sessions exchange their names and the directories of their agents."""
+        session, partner = self._session(at), self._session(other)
+        if session and partner and session is not partner:
+            name, agent = partner.name, partner.agent
+            self._move_session(partner, "exchanged.jsonl", partner.agent)
+            first = session.name, session.agent
+            self._move_session(session, name, agent)
+            self._move_session(partner, *first)
 
     @rule(at=st.integers(0, 3))
     def rename_agent(self, at):
@@ -401,7 +401,7 @@ class Agents(RuleBasedStateMachine):
         old = self.agents[at % len(self.agents)]
         new = f"agent-{self.counter}"
         (self.world.root / old).rename(self.world.root / new)
-        self._call_agent(old, new)
+        self._record_agent_name(old, new)
 
     @precondition(lambda self: len(self.agents) < 3)
     @rule()
@@ -413,10 +413,10 @@ class Agents(RuleBasedStateMachine):
     @precondition(lambda self: len(self.agents) > 1)
     @rule()
     def exchange_agents(self):
-        one, two = self.agents[:2]
-        for old, new in ((one, "between"), (two, one), ("between", two)):
+        first, second = self.agents[:2]
+        for old, new in ((first, "between"), (second, first), ("between", second)):
             (self.world.root / old).rename(self.world.root / new)
-            self._call_agent(old, new)
+            self._record_agent_name(old, new)
 
     @precondition(lambda self: len(self.sessions) < 4)
     @rule(at=which)
@@ -424,18 +424,18 @@ class Agents(RuleBasedStateMachine):
         if session := self._session(at):
             self.counter += 1
             name = f"copy-{self.counter}.jsonl"
-            made = self.sessions[name] = copy.deepcopy(
+            duplicate = self.sessions[name] = copy.deepcopy(
                 session, {id(session.source): session.source}
             )
-            made.name, made.source, made.scanned_at = name, session, None
-            made.plain &= not any(OURS.search(line) for line in self._read(session))
-            shutil.copy2(self._path(session), self._path(made))
+            duplicate.name, duplicate.source, duplicate.scanned_at = name, session, None
+            duplicate.plain &= not any(OURS.search(line) for line in self._read(session))
+            shutil.copy2(self._path(session), self._path(duplicate))
             for (owner, ident), placeholders in list(self.pinned.items()):
                 if owner == session.name:
                     self.pinned[name, ident] = placeholders
 
-    def _take_along(self, session, name, agent):
-        """Move a session's file, and all that is known of it."""
+    def _move_session(self, session, name, agent):
+        """Move a session's file, and all that is recorded of it."""
         figures["moves"] += 1
         old = self._path(session)
         del self.sessions[session.name]
@@ -447,11 +447,11 @@ class Agents(RuleBasedStateMachine):
         self.sessions[name] = session
         old.rename(self._path(session))
 
-    def _call_agent(self, old, new):
+    def _record_agent_name(self, old, new):
         figures["moves"] += 1
         if self.crashed:
             self.stray.update(self.world.leftovers())
-        self.agents = [new if one == old else one for one in self.agents]
+        self.agents = [new if name == old else name for name in self.agents]
         for session in (*self.sessions.values(), *self.archives.values()):
             if session.agent == old:
                 session.agent = new
@@ -468,36 +468,42 @@ class Agents(RuleBasedStateMachine):
         report = self._verb(self.world.scan, **KEYS)
         if report is None:
             return
-        self._seen(report)
+        self._record_scanned_paths(report)
         assert not report.failed
         assert not report.interrupted
-        if any(one.made.restorations or MEANWHILE in one.reason for one in report.sessions):
+        if any(
+            session.made.restorations or MEANWHILE in session.reason for session in report.sessions
+        ):
             self._verb(self.world.scan, **KEYS)  # what is set to go at once goes again
         before = self._inodes()
         again = self._verb(self.world.scan, **KEYS)
         assert again is None or again.sessions_changed == 0
         assert self._inodes() == before
 
-    def _seen(self, report):
-        """Take down where a run has looked at each session."""
-        left = {one.path for one in report.sessions if one.outcome in ("deferred", "skipped")}
+    def _record_scanned_paths(self, report):
+        """Record the paths at which a run looked at each session."""
+        left = {
+            session.path
+            for session in report.sessions
+            if session.outcome in ("deferred", "skipped")
+        }
         for session in self.sessions.values():
             if str(path := self._path(session)) not in left:
                 session.scanned_at = path
 
     @rule()
     def archive(self):
-        """Do a run in which turns are archived, the newest too, and rows of archives once more."""
+        """Do a run that archives turns, the newest too, and archives of archives."""
         with folding(2):
             report = self._verb(self.world.scan, **KEYS, **ARCHIVES)
         if report is not None:
-            self._seen(report)
+            self._record_scanned_paths(report)
             written = b"".join(path.read_bytes() for path in self._files())
             figures["archives"] += written.count(ARCHIVED)
 
     @rule()
     def dry_run(self):
-        """Look only: nothing changes, the database neither."""
+        """Do a dry run: no file changes, the database neither."""
         self._recovered()
         before = self._everything()
         self.world.scan(dry_run=True, **KEYS)
@@ -505,7 +511,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=which, pristine=st.booleans())
     def restore(self, at, pristine):
-        """Put one entry back, or note that it is wanted."""
+        """Restore one entry, or record a pending request."""
         row = self._extraction(at)
         if row is None:
             return
@@ -521,25 +527,25 @@ class Agents(RuleBasedStateMachine):
 
     @rule(pristine=st.booleans())
     def restore_all(self, pristine):
-        """Put everything back; pristine ones are then the agent's own bytes, without our pins."""
+        """Restore everything; a pristine undo also removes pins."""
         if pristine:
             self.pinned.clear()
         self._recovered()
-        asked = "SELECT DISTINCT session_id FROM requests"
-        asked = {ident for (ident,) in self.world.store._connection.execute(asked)}
+        query = "SELECT DISTINCT session_id FROM requests"
+        requested = {ident for (ident,) in self.world.store._connection.execute(query)}
         waiting = {
-            os.path.basename(one.path)
-            for one in all_sessions(self.world.settings(**KEYS), self.world.store)
-            if one.record and one.record.id in asked
+            os.path.basename(result.path)
+            for result in all_sessions(self.world.settings(**KEYS), self.world.store)
+            if result.record and result.record.id in requested
         }
-        done = self._verb(self.world.restore_all, pristine=pristine, **KEYS)
-        for one in done or ():
-            session = self.sessions.get(one.session.rpartition("/")[2] + ".jsonl")
+        results = self._verb(self.world.restore_all, pristine=pristine, **KEYS)
+        for result in results or ():
+            session = self.sessions.get(result.session.rpartition("/")[2] + ".jsonl")
             if session is None or (session.name in waiting and not pristine):
                 continue  # what was asked for before is carried out as well
-            if one.state not in ("restored", "nothing to undo") or one.missed:
+            if result.state not in ("restored", "nothing to undo") or result.missed:
                 continue
-            raw, left = self._read(session), {why.partition(": ")[0] for why in one.left}
+            raw, left = self._read(session), {why.partition(": ")[0] for why in result.left}
             for line, true in zip(raw, session.lines, strict=True):
                 if OURS.sub(b"", line) != OURS.sub(b"", dump(true)):
                     assert true["id"] in left, "what stays is not named"
@@ -549,27 +555,27 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 40))
     def rollback(self, at):
-        """Take a run back; taking it back again finds nothing that it could do."""
+        """Roll a run back; a second rollback of it changes nothing."""
         self._recovered()
         runs = self.world.store.runs.newest(None)
         if runs:
             number = runs[-1 - at % len(runs)].id
-            done = self._roll_back(number)
-            again = done and self._roll_back(number)
+            report = self._roll_back(number)
+            again = report and self._roll_back(number)
             if again:
-                assert not any(one.state == "rolled back" for one in again.sessions)
+                assert not any(session.state == "rolled back" for session in again.sessions)
 
     @rule()
     def roll_everything_back(self):
-        """Take back every run, the newest first: then nothing of ours stays that is not named."""
+        """Roll back every run, newest first: then only reported values stay extracted."""
         self._recovered()
         runs = self.world.store.runs.newest(None)[::-1]
         named = set()
-        for one in runs:
-            done = self._roll_back(one.id)
-            if done is None:
+        for run in runs:
+            report = self._roll_back(run.id)
+            if report is None:
                 return
-            named |= {one.session for one in done.sessions if self._is_named(one)}
+            named |= {entry.session for entry in report.sessions if self._is_named(entry)}
         named |= self._titles("e.run_id > ?", runs[0].id if runs else 0)  # as it was due
         named |= self._titles("e.blob_id IS NULL AND e.run_id IS NULL")  # by a run release
         for session in self.sessions.values():
@@ -584,34 +590,36 @@ class Agents(RuleBasedStateMachine):
     def _is_known(self, session):
         """Check whether a run is known to have changed this file.
 
-        Where a session and its copy were both moved, nobody can tell before the next scan which of
-        the two files is the one that was there.
+        If a session and its copy were both moved, it is unknown until the next scan which of the
+        two files is the original.
         """
-        names = [one.lines[0]["id"] for one in self.sessions.values()]
+        names = [known.lines[0]["id"] for known in self.sessions.values()]
         copied = names.count(session.lines[0]["id"]) > 1
         return session.scanned_at and not (copied and session.scanned_at != self._path(session))
 
-    def _titles(self, which, *given):
+    def _titles(self, which, *arguments):
         return {title for (title,) in self.world.store._connection.execute(
             "SELECT DISTINCT s.agent || '/' || s.name FROM extractions e JOIN sessions s"
             f" ON s.id = e.session_id WHERE {which}",
-            given,
+            arguments,
         )}  # fmt: skip
 
     def _roll_back(self, number):
         fields = "SELECT entry_id FROM fields WHERE run_id = ?"
         undone = {ident for (ident,) in self.world.store._connection.execute(fields, (number,))}
         self.pinned = {key: v for key, v in self.pinned.items() if key[1] not in undone}
-        done = self._verb(self.world.rollback, number, **KEYS)
-        if done:
-            figures["rolled back"] += sum(one.state == "rolled back" for one in done.sessions)
-        return done
+        report = self._verb(self.world.rollback, number, **KEYS)
+        if report:
+            figures["rolled back"] += sum(
+                session.state == "rolled back" for session in report.sessions
+            )
+        return report
 
     @staticmethod
-    def _is_named(one):
-        """Tell whether a rollback says of a session that something stays, or may."""
-        since = one.since.keys() - {"restored since"}
-        return one.state in ("pending", "failed") or one.missed or since
+    def _is_named(session):
+        """Check whether a rollback reports that something stays, or may stay, in a session."""
+        since = session.since.keys() - {"restored since"}
+        return session.state in ("pending", "failed") or session.missed or since
 
     @rule(at=which, entry=which, value=st.sampled_from([True, False, 0, 2, 50]))
     def set_extractable(self, at, entry, value):
@@ -631,7 +639,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=which, pick=which)
     def agent_restores(self, at, pick):
-        """Let the agent ask for a value in the middle of its turn, and write down the answer."""
+        """Let the agent restore a value in the middle of its turn, and record the answer."""
         session, row = self._session(at), self._extraction(pick)
         if not session or not row or row[2] != session.name:
             return
@@ -651,7 +659,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule()
     def retention(self):
-        """Release what expired: what stands only where it was silent for a month."""
+        """Expire values: one whose placeholder is in a file only after a month of silence."""
         silent, alive = set(), set()
         for changed, text in self._standing():
             old = self.now >= changed + 30 * DAY
@@ -667,7 +675,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule(often=which)
     def long_silence(self, often):
-        """Let so much time pass that everything expires; the first run in days deletes nothing."""
+        """Let a month pass, so that everything expires; the first run in days deletes nothing."""
         if often == 0:
             self.now += 31 * DAY
             for act in (self.retention, self.scan, self.retention):
@@ -700,17 +708,19 @@ class Agents(RuleBasedStateMachine):
 
     @rule(follow=st.booleans(), beat=st.booleans(), at=st.integers(0, 12))
     def write_late(self, follow, beat, at):
-        """Die at an exchange: who waits in its open writes to the old file; others may go on."""
+        """Crash at an exchange; a waiting opener writes to the old file, others may go on."""
         if not self.crashed:
             self.crash_at = None
             self.dies_exchanged = True
             self.scan()
-        for one in self.world.store.journal.open_rewrites():
-            old, session = Path(one.beside), self.named.get(one.name)
-            if session not in self.sessions.values() or not _stands(old, one.inode):
+        for rewrite in self.world.store.journal.open_rewrites():
+            old, session = Path(rewrite.beside), self.named.get(rewrite.name)
+            if session not in self.sessions.values() or not _has_inode(old, rewrite.inode):
                 continue
             path = self._path(session)
-            untouched = _stands(path, one.new_inode) and path.stat().st_size == one.ends[1].size
+            untouched = (
+                _has_inode(path, rewrite.new_inode) and path.stat().st_size == rewrite.ends[1].size
+            )
             for place in (old, path) if follow and untouched else (old,):
                 self.now += 1
                 answer = {**self._answer(session), "timestamp": iso(self.now)}
@@ -729,7 +739,7 @@ class Agents(RuleBasedStateMachine):
 
     @invariant()
     def every_byte_is_there(self):
-        """Each line stands as written, or as written but for placeholders that lead back to it."""
+        """Check that each line is as written, or can be restored to that."""
         figures["steps"] += 1
         if not self.crashed:
             self._store_is_sound()
@@ -763,7 +773,7 @@ class Agents(RuleBasedStateMachine):
                 )
 
     def _must_be_expired(self, session, line, true):
-        """Whatever does not come back was let go rightly: a tombstone says so."""
+        """Check that every value that is not restored has a tombstone, and may have expired."""
         for place, value in differences(json.loads(line), true):
             if place[0] in ("_restored", "_extractable", "_redacted"):
                 continue
@@ -790,10 +800,10 @@ class Agents(RuleBasedStateMachine):
             figures["tombstones"] += 1
 
     def _is_shown_only(self, session, ident, text):
-        """Check whether a value is held that is shown, and not filled in: a fork got new ids.
+        """Check whether a value is shown but not restored, because a fork got new ids.
 
-        Of a part that belongs to no tool call, only the ids of its entry and of its session tell
-        ours from what was typed.
+        For a part that belongs to no tool call, only the ids of its entry and session distinguish
+        a placeholder from typed text.
         """
         rows = self.world.store._connection.execute(
             "SELECT e.entry_id, e.anchor, s.identity FROM extractions e JOIN sessions s"
@@ -845,7 +855,7 @@ class Agents(RuleBasedStateMachine):
     # How it is done.
 
     def _verb(self, act, *arguments, **keywords):
-        """Do something of ours; give None where it refused, or died of the crash."""
+        """Run an operation; return None if it refused or crashed."""
         at, self.crash_at = self.crash_at, None
         self._recovered()
         busy = {
@@ -932,7 +942,7 @@ class Agents(RuleBasedStateMachine):
         os.utime(self._path(session), (self.now, self.now))
 
     def _turn(self, session, size, *, closed, odd):
-        self._write(session, self._entry(session, {"role": "user", "content": self._said(odd)}))
+        self._write(session, self._entry(session, {"role": "user", "content": self._prompt(odd)}))
         call = self._call(session, "exec", {"command": "ls"}, thinking=self._text(size, 0))
         self._write(session, call)
         self._write(session, self._result(session, call, self._text(size, odd), "exec"))
@@ -982,19 +992,19 @@ class Agents(RuleBasedStateMachine):
         self._touch(session)
 
     def _text(self, size, odd):
-        """Make a value: new, said before, with odd characters, or looking like a placeholder."""
+        """Return a value: new, used before, with odd characters, or like a placeholder."""
         self.counter += 1
         if odd == 1 and self.texts:
             return self.texts[self.counter % len(self.texts)]
         if odd == 2:
-            return self._said(2)
+            return self._prompt(2)
         text = f"{self.counter} " + 'é"\\\u2028\t' * (odd == 3)
         text += "word " * (size // 5)
         self.texts.append(text)
         return text
 
-    def _said(self, odd):
-        """Say something; now and then a placeholder that stands somewhere, or may do so soon."""
+    def _prompt(self, odd):
+        """Return a prompt, sometimes a placeholder that is or may soon be in a file."""
         if odd != 2:
             return "go on"
         written = b"".join(path.read_bytes() for path in self._files() if path.suffix == ".jsonl")
@@ -1003,7 +1013,7 @@ class Agents(RuleBasedStateMachine):
         return f"[[extracted-{ids[self.counter % len(ids)]}]]" if ids else "go on"
 
     def _rename(self, session, lines, start):
-        """Give new ids from some entry on; what stood redacted is the agent's own text now."""
+        """Set new ids from some entry on; redacted text is the agent's own from then on."""
         last = lines[start].get("id") if start and len(lines) > start else None
         for number in range(1 + start, len(lines)):
             self.counter += 1
@@ -1011,11 +1021,11 @@ class Agents(RuleBasedStateMachine):
             if "id" not in true:
                 continue
             if lines[number].get("_redacted") and lines[number] is not true:
-                said = copy.deepcopy(lines[number]["message"])
-                for place, value in differences(said, true["message"]):
+                message = copy.deepcopy(lines[number]["message"])
+                for place, value in differences(message, true["message"]):
                     if PLACEHOLDER.fullmatch(_text(value).encode()):
-                        _put(said, place, _at(true["message"], [str(step) for step in place]))
-                true["message"] = said
+                        _put(message, place, _at(true["message"], [str(step) for step in place]))
+                true["message"] = message
             self.pinned.pop((session.name, true["id"]), None)
             for line in (lines[number], true):
                 line["id"], line["parentId"] = f"{self.counter:08x}", last
@@ -1033,14 +1043,11 @@ class Agents(RuleBasedStateMachine):
         self._touch(session)
 
     def _extraction(self, at):
-        """Choose an entry that was extracted from a session which stands somewhere.
-
-        Name both.
-        """
+        """Choose an extracted entry of a session that has a file; return it with path and name."""
         if self.crashed:
             return None
         known = all_sessions(self.world.settings(**KEYS), self.world.store)
-        where = {one.record.id: one.path for one in known if one.record and one.file}
+        where = {row.record.id: row.path for row in known if row.record and row.file}
         rows = self.world.store._connection.execute(
             "SELECT DISTINCT entry_id, session_id FROM extractions WHERE journal_id IS NULL"
             " ORDER BY id"
@@ -1075,12 +1082,12 @@ def _text(value):
 
 
 def _without_placeholders(line):
-    """Parse a line; None where something of ours stands in it."""
-    ours = PLACEHOLDER.search(line) or OURS.search(line) or ARCHIVED in line
-    return None if ours else json.loads(line)
+    """Return the parsed line, or None if it holds anything of brainsurgeon."""
+    found_mark = PLACEHOLDER.search(line) or OURS.search(line) or ARCHIVED in line
+    return None if found_mark else json.loads(line)
 
 
-def _stands(path, inode):
+def _has_inode(path, inode):
     return path.exists() and path.stat().st_ino == inode
 
 
@@ -1095,19 +1102,19 @@ def _put(value, place, new):
 
 
 class AgentsWithRows(RowRules, Agents):
-    """The same world, and an agent with a database."""
+    """The same world, with an agent that keeps its sessions in a database."""
 
     keys, figures = KEYS, figures
 
 
 def _counted(scan_tail):
-    """Count the sessions of which the tail alone is looked at, and those changed after that."""
+    """Count the sessions of which only the tail is read, and those changed after that."""
 
-    def look(*given, **named):
-        found = scan_tail(*given, **named)
-        figures["looks at tails"] += found is not None
-        figures["cuts in tails"] += found is not None and found.planned is not None
-        return found
+    def look(*arguments, **named):
+        result = scan_tail(*arguments, **named)
+        figures["looks at tails"] += result is not None
+        figures["cuts in tails"] += result is not None and result.planned is not None
+        return result
 
     return look
 
@@ -1124,8 +1131,8 @@ def _run(machine=Agents, **limits):
     print("state machine: " + ", ".join(f"{count} {name}" for name, count in figures.items()))
 
 
-def test_nothing_is_lost_whatever_is_done_in_whatever_order():
-    """Every byte that the agent wrote is in the file or in the store after every step."""
+def test_random_actions_and_crashes_lose_nothing():
+    """After every step, each byte that the agent wrote is in the file or in the store."""
     _run(max_examples=40, stateful_step_count=40, derandomize=True)
     assert figures["crashes"] > 5
     assert figures["placeholders"] > 500
@@ -1136,19 +1143,19 @@ def test_nothing_is_lost_whatever_is_done_in_whatever_order():
 
 
 @pytest.mark.long(proves=("formats", "planning", "store", "sessions", "rewrite", "operations"))
-def test_nothing_is_lost_in_a_long_life():
-    """The same over many more and longer lives, other ones each time."""
+def test_many_random_actions_and_crashes_lose_nothing():
+    """The same for more and longer examples, which differ each time."""
     _run(max_examples=1000, stateful_step_count=60)
 
 
-def test_nothing_is_lost_in_a_database_either():
-    """Every event that an agent wrote is in its database or in the store after every step."""
+def test_random_actions_and_crashes_lose_no_database_event():
+    """After every step, each event that the agent wrote is in its database or in the store."""
     _run(AgentsWithRows, max_examples=12, stateful_step_count=30, derandomize=True)
     assert figures["crashes"] > 1
     assert figures["placeholders"] > 100
 
 
 @pytest.mark.long(proves=("formats", "hosts", "store", "sessions", "rewrite", "operations"))
-def test_nothing_is_lost_in_a_long_life_with_a_database():
-    """The same over many more and longer lives, other ones each time."""
+def test_many_random_actions_and_crashes_lose_no_database_event():
+    """The same for more and longer examples, which differ each time."""
     _run(AgentsWithRows, max_examples=600, stateful_step_count=50)

@@ -1,4 +1,4 @@
-"""The table of troubles: each symptom is provoked, and its advice followed until well."""
+"""The table of symptoms in the documentation: each is provoked, and its advice works."""
 
 import json
 import re
@@ -40,84 +40,86 @@ def cli(world):
 
 
 def row(symptom):
-    """Say which row of the table a test proves: the one whose symptom says this."""
-    [found] = [one for one in ROWS if symptom in one[0]]
+    """Mark the test as the proof of the table's row with this symptom."""
+    [match] = [entry for entry in ROWS if symptom in entry[0]]
 
     def noted(test):
-        PROVEN.add(found)
+        PROVEN.add(match)
         return test
 
     return noted
 
 
-def advice(symptom, *commands):
+def check_advice(symptom, *commands):
     """Check that the advice of a row names these commands."""
-    [(_, said)] = [one for one in ROWS if symptom in one[0]]
-    assert all(one in said for one in commands), said
+    [(_, text)] = [entry for entry in ROWS if symptom in entry[0]]
+    assert all(entry in text for entry in commands), text
 
 
-def shown(done, code=0):
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done.stdout.decode() + done.stderr.decode()
+def shown(process, code=0):
+    assert process.returncode == code, (process.stdout, process.stderr)
+    return process.stdout.decode() + process.stderr.decode()
 
 
-def full(error, turns=20):
-    """Give a session whose last prompt its provider refused."""
-    one = Conversation()
+def too_long_session(error, turns=20):
+    """Return a session whose last prompt its provider refused."""
+    talk = Conversation()
     for _ in range(turns):
-        one.turn("x" * 3000)
-    one.user("and now?")
-    one.assistant([], stop="error", api="anthropic-messages")
-    one.lines[-1]["message"]["errorMessage"] = error
-    return one
+        talk.turn("x" * 3000)
+    talk.user("and now?")
+    talk.assistant([], stop="error", api="anthropic-messages")
+    talk.lines[-1]["message"]["errorMessage"] = error
+    return talk
 
 
-def think(one, model="claude-fable-5-1"):
-    one.user()
+def think(talk, model="claude-fable-5-1"):
+    talk.user()
     block = {"type": "thinking", "thinking": "t" * 40, "thinkingSignature": "s" * 80}
-    one.assistant([block, {"type": "text", "text": "so"}], api="anthropic-messages")
-    one.lines[-1]["message"]["model"] = model
+    talk.assistant([block, {"type": "text", "text": "so"}], api="anthropic-messages")
+    talk.lines[-1]["message"]["model"] = model
 
 
 @row("prompt is too long")
 @pytest.mark.parametrize("error", TOO_LONG)
-def test_a_session_that_is_too_long_is_relieved(world, cli, error):
-    """`relieve` makes it fit; in an open turn it is recorded, and the next scan does it."""
-    advice("prompt is too long", "`brainsurgeon relieve SESSION`", "recorded", "the next scan")
-    one = full(error)
-    world.put("s.jsonl", one.bytes())
+def test_relieve_makes_a_too_long_session_fit(world, cli, error):
+    """In an open turn the request is recorded, and the next scan carries it out."""
+    check_advice(
+        "prompt is too long", "`brainsurgeon relieve SESSION`", "recorded", "the next scan"
+    )
+    talk = too_long_session(error)
+    world.put("s.jsonl", talk.bytes())
     assert "it fits" in shown(cli("relieve", "main/s"))
 
-    one = full(error)
-    one.user("more")
-    path = world.put("t.jsonl", one.bytes(), age=5)
+    talk = too_long_session(error)
+    talk.user("more")
+    path = world.put("t.jsonl", talk.bytes(), age=5)
     assert "recorded" in shown(cli("relieve", "main/t"))
-    assert path.read_bytes() == one.bytes()
-    one.assistant("yes")
-    world.put("t.jsonl", one.bytes(), age=5)
+    assert path.read_bytes() == talk.bytes()
+    talk.assistant("yes")
+    world.put("t.jsonl", talk.bytes(), age=5)
     shown(cli("scan", "--once"))
-    assert path.stat().st_size < len(one.bytes()) / 2
+    assert path.stat().st_size < len(talk.bytes()) / 2
 
 
 @row("400 because of thinking")
-def test_a_refused_signature_leaves_with_the_others(world, cli):
-    """`relieve --signatures` takes out all signed thinking where one was refused."""
-    advice("400 because of thinking", "`brainsurgeon relieve SESSION --signatures`")
-    one = Conversation()
-    think(one)
-    one.user()
-    one.assistant([], stop="error", api="anthropic-messages")
-    one.lines[-1]["message"]["errorMessage"] = "400 The block is bound to a different conversation"
-    path = world.put("s.jsonl", one.bytes())
+def test_relieve_signatures_extracts_all_signed_thinking(world, cli):
+    """All signed thinking of a session with a refused signature is extracted."""
+    check_advice("400 because of thinking", "`brainsurgeon relieve SESSION --signatures`")
+    talk = Conversation()
+    think(talk)
+    talk.user()
+    talk.assistant([], stop="error", api="anthropic-messages")
+    talk.lines[-1]["message"]["errorMessage"] = "400 The block is bound to a different conversation"
+    path = world.put("s.jsonl", talk.bytes())
     shown(cli("relieve", "main/s", "--signatures"))
 
     assert b'"thinkingSignature":"s' not in path.read_bytes()
 
 
 @row("nothing is pruned")
-def test_why_nothing_is_pruned_is_said(world):
-    """`status` names what blocks, and `sessions SESSION` the reason of each value that stays."""
-    advice("nothing is pruned", "`brainsurgeon status`", "`brainsurgeon sessions SESSION`")
+def test_reasons_why_nothing_is_pruned_are_shown(world):
+    """`status` names what blocks, `sessions SESSION` the reason for each value that stays."""
+    check_advice("nothing is pruned", "`brainsurgeon status`", "`brainsurgeon sessions SESSION`")
     path, ident = write_idle_session(world)
     off = program_for(world, enabled=False)
     shown(off("scan", "--once"))
@@ -130,16 +132,16 @@ def test_why_nothing_is_pruned_is_said(world):
 
 
 @row("no sessions found")
-def test_homes_that_no_root_covers_are_named_with_their_lines(own_home):
-    """The lines that `status` prints, put into the configuration, make the sessions seen."""
+def test_uncovered_home_is_shown_with_its_configuration_lines(own_home):
+    """With the lines from `status` in the configuration, its sessions are listed."""
     talk = ClaudeConversation()
     talk.turn("x" * 5000)
     path = own_home / ".claude/projects/-w/t.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(talk.bytes())
     assert "no sessions found" in shown(run("sessions"))
-    told = json.loads(shown(run("status", "--json")))
-    [home] = told["homes"]
+    status_report = json.loads(shown(run("status", "--json")))
+    [home] = status_report["homes"]
     assert home["config"] in re.sub("(?m)^ +", "", shown(run("status"))) + "\n"
     config = own_home / ".config/brainsurgeon/config.toml"
     config.parent.mkdir(parents=True)
@@ -148,25 +150,25 @@ def test_homes_that_no_root_covers_are_named_with_their_lines(own_home):
 
 
 @row("deferred again and again")
-def test_why_a_session_is_deferred_is_said(world, cli):
-    """`sessions` says that a turn is open; when it is closed, the session is pruned."""
-    one = Conversation()
-    ident = one.turn()
-    one.turn("short")
-    one.user("one more thing")
-    path = world.put("s.jsonl", one.bytes(), age=60)
+def test_deferred_session_is_shown_with_its_reason(world, cli):
+    """`sessions` shows the open turn; the session is pruned after it is closed."""
+    talk = Conversation()
+    ident = talk.turn()
+    talk.turn("short")
+    talk.user("one more thing")
+    path = world.put("s.jsonl", talk.bytes(), age=60)
     shown(cli("scan", "--once"))
-    assert path.read_bytes() == one.bytes()
+    assert path.read_bytes() == talk.bytes()
     assert "a user message" in shown(cli("sessions"))
-    one.assistant("done")
-    world.put("s.jsonl", one.bytes(), age=60)
+    talk.assistant("done")
+    world.put("s.jsonl", talk.bytes(), age=60)
     shown(cli("scan", "--once"))
     assert is_extracted(path, ident)
 
 
 @row("nothing: leases prove nothing on")
-def test_a_filesystem_that_proves_nothing_wants_a_word(world, monkeypatch):
-    """`status` says so, nothing is touched, and `exclusive = true` lets it be."""
+def test_unproven_filesystem_needs_an_exclusive_root(world, monkeypatch):
+    """`status` names the filesystem; the session is pruned only with `exclusive = true`."""
     path, ident = write_idle_session(world)
     for name in ("unproven", "unproven_at"):
         monkeypatch.setattr(leases, name, lambda *_: "nfs")
@@ -179,8 +181,8 @@ def test_a_filesystem_that_proves_nothing_wants_a_word(world, monkeypatch):
 
 
 @row("nothing: no lease can be had")
-def test_without_a_lease_nothing_is_touched(world, monkeypatch):
-    """`status` says so where leases are refused; with the owner's lease the session is pruned."""
+def test_root_without_leases_is_shown_in_status(world, monkeypatch):
+    """`status` shows it where leases are refused; with leases the session is pruned."""
     path, ident = write_idle_session(world)
     with monkeypatch.context() as others:
         others.setattr(leases, "supported", lambda _: False)
@@ -191,21 +193,21 @@ def test_without_a_lease_nothing_is_touched(world, monkeypatch):
 
 
 @row("a database is left alone")
-def test_why_a_database_is_left_alone_is_said(tmp_path):
-    """`status` names the database, and the layout that nobody knows."""
+def test_database_of_an_unknown_layout_is_shown_in_status(tmp_path):
+    """`status` shows that the database is left alone because of its layout."""
     claw = Claw(tmp_path / "claw")
     claw.sql("PRAGMA user_version = 24")
     config = tmp_path / "config.toml"
     config.write_text(f'state_dir = "{tmp_path}/ours"\n[[roots]]\npath = "{claw.root}"\n')
-    told = shown(run("status", "--config", config))
-    assert "left alone" in told
-    assert "layout" in told
+    output = shown(run("status", "--config", config))
+    assert "left alone" in output
+    assert "layout" in output
 
 
 @row("a placeholder expired")
-def test_a_value_that_expired_is_printed_from_a_backup(world, cli, tmp_path):
-    """The tombstone says when it went, with 5; a backup as the store has it, and is unchanged."""
-    advice("a placeholder expired", "`BRAINSURGEON_STATE_DIR=DIRECTORY brainsurgeon show ID`")
+def test_expired_value_is_shown_from_a_backup(world, cli, tmp_path):
+    """`show` exits with 5; with a backup as the store it shows the value, and changes nothing."""
+    check_advice("a placeholder expired", "`BRAINSURGEON_STATE_DIR=DIRECTORY brainsurgeon show ID`")
     path, ident = write_idle_session(world)
     for number in range(6):  # where most of a root is silent at once, a brake holds it
         other = Conversation(f"{number:08x}-0000-4000-8000-000000000009")
@@ -230,22 +232,22 @@ def test_a_value_that_expired_is_printed_from_a_backup(world, cli, tmp_path):
 
 
 @row("says that no systemd runs")
-def test_where_no_systemd_runs_cron_does_as_well(world, own_home):
-    """`init --systemd` does the rest, names a way out, and `scan --once` from cron prunes."""
+def test_init_systemd_without_systemd_names_the_alternatives(world, own_home):
+    """The configuration is written all the same, and `scan --once` prunes."""
     path, ident = write_idle_session(world)
-    done = run("init", "--systemd", "--yes", PATH="/nowhere", XDG_RUNTIME_DIR="/nowhere")
-    told = shown(done, 1)
-    assert "no systemd runs" in told
+    process = run("init", "--systemd", "--yes", PATH="/nowhere", XDG_RUNTIME_DIR="/nowhere")
+    output = shown(process, 1)
+    assert "no systemd runs" in output
     assert (own_home / ".config/brainsurgeon/config.toml").exists()
-    assert "brainsurgeon run" in told
+    assert "brainsurgeon run" in output
     shown(program_for(world, keep_recent=0)("scan", "--once"))
     assert is_extracted(path, ident)
 
 
 @row("the agent's tool does not start")
-def test_a_server_that_does_not_start_says_why(world):
-    """Without the extra it names it, and with it a server that is asked nothing ends well."""
-    advice("the agent's tool does not start", "mcp --agent main </dev/null", "`[mcp]`")
+def test_mcp_server_without_the_extra_names_it(world):
+    """With the extra, a server that gets no request exits with 0."""
+    check_advice("the agent's tool does not start", "mcp --agent main </dev/null", "`[mcp]`")
     write_idle_session(world)
     words = ("mcp", "--agent", "main", "--config", str(world.config_file()))
     without = subprocess.run(
@@ -257,9 +259,11 @@ def test_a_server_that_does_not_start_says_why(world):
 
 
 @row("is unusable")
-def test_a_damaged_store_is_named_and_repaired(world, cli, tmp_path):
-    """Its message is the one in the table, nothing is touched, and a repair makes it well."""
-    advice("is unusable", "`brainsurgeon store restore FILE`", "`brainsurgeon doctor --repair`")
+def test_damaged_store_is_reported_and_repaired(world, cli, tmp_path):
+    """The message is that of the table, no session changes, and repair and backup both work."""
+    check_advice(
+        "is unusable", "`brainsurgeon store restore FILE`", "`brainsurgeon doctor --repair`"
+    )
     path, ident = write_idle_session(world)
     shown(cli("scan", "--once"))
     backup = tmp_path / "backup.db"
@@ -272,10 +276,10 @@ def test_a_damaged_store_is_named_and_repaired(world, cli, tmp_path):
         file.seek((page - 1) * PAGE)
         file.write(b"\xa5" * PAGE)
     before = path.read_bytes()
-    told = shown(cli("history", "--events"), 7)
-    [quoted] = re.findall(r"\*(.*?)\*", next(one for one, _ in ROWS if "is unusable" in one))
-    assert quoted in told
-    assert "nothing was touched" in told
+    output = shown(cli("history", "--events"), 7)
+    [quoted] = re.findall(r"\*(.*?)\*", next(entry for entry, _ in ROWS if "is unusable" in entry))
+    assert quoted in output
+    assert "nothing was touched" in output
     assert path.read_bytes() == before
     shown(cli("doctor", "--repair"))
     assert "x" * 2000 in shown(cli("show", ident))
@@ -286,8 +290,8 @@ def test_a_damaged_store_is_named_and_repaired(world, cli, tmp_path):
 
 
 @row("exit code 6")
-def test_what_is_in_other_hands_is_tried_again(world, cli, tmp_path):
-    """While somebody holds the store a command ends with 6; afterwards it is done."""
+def test_command_on_a_held_store_exits_with_6(world, cli, tmp_path):
+    """After the store is released, the same command succeeds."""
     write_idle_session(world)
     shown(cli("scan", "--once"))
     backup = tmp_path / "backup.db"
@@ -299,22 +303,22 @@ def test_what_is_in_other_hands_is_tried_again(world, cli, tmp_path):
 
 
 @row("anything else")
-def test_the_doctor_looks_at_what_the_table_says(world, cli):
-    """Its findings are about configuration, permissions, roots, store and rewrites."""
+def test_doctor_checks_permissions_store_and_roots(world, cli):
+    """Its findings name each of them, and it reports an invalid configuration."""
     write_idle_session(world)
     shown(cli("scan", "--once"))
-    told = shown(cli("doctor"))
-    for said in (
+    output = shown(cli("doctor"))
+    for finding in (
         "only this user has access",
         "the database is sound",
         f"{world.root}: leases work",
     ):
-        assert said in told
+        assert finding in output
     (world.base / "config.toml").write_text("keep_recent = -1\n")
     assert "keep_recent" in shown(cli("doctor"), 2)
 
 
-def test_every_row_of_the_table_is_proven_here():
-    """A row that no test provokes is no advice; a test of a row that is gone fails by itself."""
+def test_every_row_of_the_table_has_a_test():
+    """Each row of the table is provoked by a test here."""
     assert len(ROWS) > 10
     assert set(ROWS) == PROVEN

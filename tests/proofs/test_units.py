@@ -1,4 +1,4 @@
-"""The units and the crontab: understood by those who read them, and enough."""
+"""systemd units and crontab, checked with the tools that read them."""
 
 import configparser
 import os
@@ -58,14 +58,14 @@ class Unit(dict):
 
 
 def commands_of(unit):
-    """Give the words of each command of ours that a unit starts, without the program."""
+    """Return the words of each brainsurgeon command that a unit starts, without the program."""
     lines = [line for line in unit["ExecStart"] if PROGRAM.match(line)]
     return [line.split()[1:] for line in lines]
 
 
 @pytest.fixture
 def units(tmp_path):
-    """Copy the units to where they start a program that exists here."""
+    """Copy the units, with a program that exists here; return their directory."""
     for name in UNITS:
         copy = tmp_path / "units" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -80,62 +80,62 @@ def analyze(*words, runtime):
     )  # fmt: skip
 
 
-def test_every_unit_is_known_here():
-    """No unit is without a test."""
-    found = {str(path.relative_to(SYSTEMD)) for path in SYSTEMD.rglob("*") if path.is_file()}
+def test_list_of_units_is_complete():
+    """Every file below systemd/ is in the list of these tests."""
+    files = {str(path.relative_to(SYSTEMD)) for path in SYSTEMD.rglob("*") if path.is_file()}
 
-    assert found == UNITS
+    assert files == UNITS
 
 
 @with_systemd
 @pytest.mark.parametrize("name", sorted(UNITS))
-def test_systemd_understands_the_unit(units, tmp_path, name):
-    """`systemd-analyze verify` has nothing to say about it."""
+def test_systemd_verifies_the_unit(units, tmp_path, name):
+    """`systemd-analyze verify` prints nothing about the unit."""
     words = ("--user",) if name.startswith("user/") else ()
-    done = analyze(
+    process = analyze(
         *words, "verify", "--man=no", "--recursive-errors=no", str(units / name), runtime=tmp_path
     )
 
-    assert str(units) not in done.stderr
-    assert done.returncode == 0, done.stderr
+    assert str(units) not in process.stderr
+    assert process.returncode == 0, process.stderr
 
 
 @with_systemd
-def test_a_misspelt_key_would_be_noticed(units, tmp_path):
-    """The check above fails for a key that systemd does not know."""
+def test_systemd_verify_fails_for_an_unknown_key(units, tmp_path):
+    """This shows that the check above can fail."""
     unit = units / "brainsurgeon.service"
     unit.write_text(unit.read_text().replace("MemoryMax=", "MemoryMaximum="))
-    done = analyze("verify", "--man=no", "--recursive-errors=no", str(unit), runtime=tmp_path)
+    process = analyze("verify", "--man=no", "--recursive-errors=no", str(unit), runtime=tmp_path)
 
-    assert done.returncode != 0
+    assert process.returncode != 0
 
 
 @with_systemd
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_is_shut_in(units, tmp_path, name):
-    """What a service could reach beyond its work stays below a threshold."""
+def test_exposure_of_a_service_is_below_its_threshold(units, tmp_path, name):
+    """`systemd-analyze security` rates each service within its limit."""
     words = ("--user",) if name.startswith("user/") else ()
-    done = analyze(
+    process = analyze(
         *words, "security", "--offline=yes", f"--threshold={EXPOSED[name]}", str(units / name),
         runtime=tmp_path,
     )  # fmt: skip
 
-    assert done.returncode == 0, done.stdout.splitlines()[-1]
+    assert process.returncode == 0, process.stdout.splitlines()[-1]
 
 
-def test_a_users_service_may_do_what_the_systems_may():
-    """What is filtered is the same, so that what is shown of one holds for both."""
-    ours, systems = Unit("user/brainsurgeon.service"), Unit("brainsurgeon.service")
+def test_user_and_system_service_have_the_same_filters():
+    """What is traced for one then holds for both; keys that a user's manager refuses are absent."""
+    user, system = Unit("user/brainsurgeon.service"), Unit("brainsurgeon.service")
 
     for key in ("SystemCallFilter", "RestrictAddressFamilies", "WatchdogSec", "ProtectSystem"):
-        assert ours[key] == systems[key]
+        assert user[key] == system[key]
     for key in ("CapabilityBoundingSet", "PrivateDevices", "ProtectClock", "ProtectKernelLogs",
                 "ProtectKernelModules", "PrivateUsers"):  # fmt: skip
-        assert key not in ours  # with it a user's manager does not start a service
+        assert key not in user  # with it a user's manager does not start a service
 
 
-def test_a_failure_can_be_told_to_an_address():
-    """The line that is to be taken in names the unit that is there for it."""
+def test_services_have_a_failure_hook_to_enable():
+    """The commented OnFailure line names the unit that exists for it."""
     for name in SERVICES:
         text = (SYSTEMD / name).read_text()
 
@@ -144,23 +144,23 @@ def test_a_failure_can_be_told_to_an_address():
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_starts_commands_that_exist(name):
-    """Every ExecStart is a command of this program with options that it has."""
+def test_commands_of_a_service_are_valid(name):
+    """Every ExecStart is a command of this program with valid options."""
     commands = commands_of(Unit(name))
 
     assert commands
     for words in commands:
-        assert_understood(words)
+        check_command(words)
 
 
-def assert_understood(words):
-    done = subprocess.run(
+def check_command(words):
+    process = subprocess.run(
         [sys.executable, "-m", "brainsurgeon", *words, "--help"], capture_output=True, check=False,
         timeout=60,
     )  # fmt: skip
 
-    assert done.returncode == 0, done.stderr
-    assert b"Usage: " in done.stdout
+    assert process.returncode == 0, process.stderr
+    assert b"Usage: " in process.stdout
 
 
 # --- where it works ------------------------------------------------------------------------------
@@ -177,11 +177,11 @@ def homes(unit, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SYSTEM_SERVICES)
-def test_a_system_service_keeps_its_state_where_the_shell_does(monkeypatch, name):
-    """It runs as the agent's user, makes the directory that user's shell has, and may write it."""
+def test_system_service_has_the_state_directory_of_the_shell(monkeypatch, name):
+    """It runs as the agent's user, creates that user's state directory, and may write sessions."""
     unit = Unit(name)
     home, settings = homes(unit, monkeypatch)
-    made = next(line for line in unit["ExecStartPre"] if "install -d" in line).split()
+    install = next(line for line in unit["ExecStartPre"] if "install -d" in line).split()
     writable = [path.lstrip("-") for path in unit.words("ReadWritePaths")]
     sessions = [
         *(root.path for root in settings.root_directories()),
@@ -189,16 +189,16 @@ def test_a_system_service_keeps_its_state_where_the_shell_does(monkeypatch, name
         f"{home}/.pi/agent/sessions/--w--",
     ]
 
-    assert made[-1] == settings.state_dir == f"{home}/.local/state/brainsurgeon"
-    assert made[made.index("-m") + 1] == "0700"
-    assert made[made.index("-o") + 1] == unit["User"][0]
+    assert install[-1] == settings.state_dir == f"{home}/.local/state/brainsurgeon"
+    assert install[install.index("-m") + 1] == "0700"
+    assert install[install.index("-o") + 1] == unit["User"][0]
     for path in (settings.state_dir, *sessions):
         assert any(path.startswith(f"{place}/") for place in writable), path
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_no_service_moves_the_state(name):
-    """Nothing in a unit makes the program look elsewhere than the shell of the same user."""
+def test_services_do_not_change_paths_of_the_program(name):
+    """No key of a unit changes the paths that the program uses in a shell."""
     unit = Unit(name)
 
     assert not unit.keys() & {"StateDirectory", "Environment", "EnvironmentFile", "DynamicUser",
@@ -207,8 +207,8 @@ def test_no_service_moves_the_state(name):
 
 
 @pytest.mark.parametrize("name", ["brainsurgeon.service", "user/brainsurgeon.service"])
-def test_a_daemon_is_waited_for_told_and_left_in_peace(name):
-    """It says when it is ready, is reloaded by SIGHUP, and no scheduler slows it under a lease."""
+def test_daemon_unit_notifies_reloads_and_is_not_throttled(name):
+    """It is of type notify, reloads by SIGHUP, and no scheduling key slows it under a lease."""
     unit = Unit(name)
 
     assert unit["Type"] == ["notify"]
@@ -218,8 +218,8 @@ def test_a_daemon_is_waited_for_told_and_left_in_peace(name):
     assert not unit.keys() & {"Nice", "IOSchedulingClass", "CPUSchedulingPolicy", "KillSignal"}
 
 
-def test_the_timer_starts_the_run():
-    """Its service has its name, runs once, and the timer comes again and again."""
+def test_timer_starts_the_oneshot_scan_repeatedly():
+    """The service of the timer's name runs `scan --once` as a oneshot."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.optionxform = str
     parser.read(SYSTEMD / "brainsurgeon-scan.timer")
@@ -235,7 +235,7 @@ def test_the_timer_starts_the_run():
 
 @cache
 def sets_of_calls():
-    """Give the sets of system calls that systemd knows, by their names."""
+    """Return the sets of system calls that systemd defines, by name."""
     shown = subprocess.run(
         ["systemd-analyze", "syscall-filter", "--no-pager"], capture_output=True, check=True,
         text=True, timeout=60,
@@ -257,7 +257,7 @@ def members(name):
 
 
 def allowed_calls(unit):
-    """Give the system calls that the filter of a unit lets through."""
+    """Return the system calls that the filter of a unit allows."""
     allowed = members("@default")
     for line in unit["SystemCallFilter"]:
         denied = line.startswith("~")
@@ -267,51 +267,51 @@ def allowed_calls(unit):
 
 
 def calls_of(trace):
-    """Give the names of all system calls in a trace, and the lines that made each of them."""
-    made = {}
+    """Return the lines of a trace by the name of their system call."""
+    lines_of = {}
     for line in trace.read_text(errors="replace").splitlines():
         match = re.match(r"\d+ +(?:<\.\.\. )?(\w+)(?:\(| resumed)", line)
         if match:
-            made.setdefault(match[1], []).append(line)
-    return made
+            lines_of.setdefault(match[1], []).append(line)
+    return lines_of
 
 
-def check_calls(unit, made):
+def check_calls(unit, lines_of):
     for_root_alone = {"fchown"} if os.geteuid() == 0 else set()  # SQLite, for its journal
 
-    assert made.keys() >= {"openat", "fcntl", "renameat2", "fsync"}
-    assert made.keys() - for_root_alone - allowed_calls(unit) == set()
+    assert lines_of.keys() >= {"openat", "fcntl", "renameat2", "fsync"}
+    assert lines_of.keys() - for_root_alone - allowed_calls(unit) == set()
     assert unit.words("RestrictAddressFamilies") == ["AF_UNIX"]
-    for line in made.get("socket", ()):
+    for line in lines_of.get("socket", ()):
         assert "AF_UNIX" in line or "resumed" in line
-    for line in made["mmap"] + made["mprotect"]:
+    for line in lines_of["mmap"] + lines_of["mprotect"]:
         assert not ("PROT_WRITE" in line and "PROT_EXEC" in line)
     for name in ("clone", "clone3"):
-        for line in made.get(name, ()):
+        for line in lines_of.get(name, ()):
             assert "CLONE_NEW" not in line
 
 
 @with_systemd
 @with_strace
-def test_the_daemon_does_nothing_that_its_unit_forbids(world, tmp_path_factory):
-    """Through a start, a cut, a put-back and an end it makes no system call that is filtered."""
+def test_daemon_makes_only_calls_that_its_unit_allows(world, tmp_path_factory):
+    """From start to stop, with an extraction and a restore, it makes no filtered call."""
     path, ident = write_idle_session(world)
     trace = world.base / "trace"
     before = ("strace", "-f", "-qq", "-o", str(trace))
     address = str(tmp_path_factory.mktemp("n") / "nobody")
-    one = DaemonProcess(
+    daemon = DaemonProcess(
         world, before=before, environment={"NOTIFY_SOCKET": address}, scan_interval_seconds=1
     )
     try:
-        one.wait_for("scan_finished", sessions_changed=1)
+        daemon.wait_for("scan_finished", sessions_changed=1)
 
         assert is_extracted(path, ident)
 
         world.restore(ident, quiet_seconds=10**6)
-        one.wait_for("restoration")
-        code = one.stop()[1]
+        daemon.wait_for("restoration")
+        code = daemon.stop()[1]
     finally:
-        one.kill()
+        daemon.kill()
 
     assert code == 0
     check_calls(Unit("brainsurgeon.service"), calls_of(trace))
@@ -319,10 +319,10 @@ def test_the_daemon_does_nothing_that_its_unit_forbids(world, tmp_path_factory):
 
 @with_systemd
 @with_strace
-def test_a_run_does_nothing_that_its_unit_forbids(world):
-    """Nor does the command that the timer starts, with and without retention."""
+def test_scan_makes_only_calls_that_its_unit_allows(world):
+    """The timer's command makes no filtered call, with and without retention."""
     path, ident = write_idle_session(world)
-    made = {}
+    all_lines = {}
     for number, words in enumerate((("scan", "--once"), ("scan", "--retention"))):
         trace = world.base / f"trace{number}"
         subprocess.run(
@@ -331,17 +331,17 @@ def test_a_run_does_nothing_that_its_unit_forbids(world):
             check=True, timeout=120, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         for name, lines in calls_of(trace).items():
-            made.setdefault(name, []).extend(lines)
+            all_lines.setdefault(name, []).extend(lines)
 
     assert is_extracted(path, ident)
-    check_calls(Unit("brainsurgeon-scan.service"), made)
+    check_calls(Unit("brainsurgeon-scan.service"), all_lines)
 
 
 # --- cron ---------------------------------------------------------------------------------------
 
 
-def test_every_line_of_the_crontab_is_one_that_cron_runs():
-    """Five fields and a command of this program, without a percent sign, which cron would eat."""
+def test_crontab_lines_are_valid():
+    """Five fields and a command of this program, without a percent sign, which ends it in cron."""
     lines = (TOP / "deploy" / "crontab").read_text().splitlines()
     jobs = [line for line in lines if line.strip() and not line.startswith("#")]
 
@@ -355,4 +355,4 @@ def test_every_line_of_the_crontab_is_one_that_cron_runs():
         program, *words = command.split()
 
         assert program == '"$HOME/.local/bin/brainsurgeon"'  # of its user cron knows no PATH
-        assert_understood(words)
+        check_command(words)

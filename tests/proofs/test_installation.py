@@ -1,4 +1,4 @@
-"""What deploy/docs/operations.md says of the installation, done word by word in an empty home."""
+"""Installation as deploy/docs/operations.md describes it, typed in an empty home."""
 
 import getpass
 import json
@@ -52,7 +52,7 @@ def commands(text):
 
 
 class Account:
-    """A bare account: an empty home, a clone, and the tools of a system that is not ours."""
+    """An account with an empty home, a clone, and recorded tools of the system."""
 
     def __init__(self, base):
         self.home, self.clone, self.tools = base / "account", base / "clone", base / "tools"
@@ -76,15 +76,15 @@ class Account:
         path.chmod(0o755)
 
     def types(self, text):
-        done = subprocess.run(
+        process = subprocess.run(
             ["sh"], input=text, text=True, capture_output=True, cwd=self.clone, timeout=900,
             env=self.environment, check=False,
         )  # fmt: skip
-        if NO_NETWORK.search(done.stderr):
+        if NO_NETWORK.search(process.stderr):
             pytest.skip("what brainsurgeon needs cannot be installed here")  # no network
-        return done
+        return process
 
-    def said(self, tool):
+    def arguments(self, tool):
         return (self.tools / f"{tool}.said").read_text().splitlines()
 
     def read(self, tool):
@@ -93,22 +93,24 @@ class Account:
 
 @pytest.fixture(scope="module")
 def account(tmp_path_factory):
-    """Give the account in which the first block was typed, with a session to prune."""
-    one = Account(tmp_path_factory.mktemp("use-it"))
+    """Return the account after the first block was typed, with a session to prune."""
+    new_account = Account(tmp_path_factory.mktemp("use-it"))
     talk = Conversation()
     talk.turn()
     talk.turn()
-    one.session = one.home / ".openclaw" / "agents" / "main" / "sessions" / "s.jsonl"
-    one.session.parent.mkdir(parents=True)
-    one.session.write_bytes(talk.bytes())
-    os.utime(one.session, (10**9, 10**9))
-    one.before = talk.bytes()
-    one.shown = one.types("set -e\n" + commands(section("Install"))[0])
-    return one
+    new_account.session = (
+        new_account.home / ".openclaw" / "agents" / "main" / "sessions" / "s.jsonl"
+    )
+    new_account.session.parent.mkdir(parents=True)
+    new_account.session.write_bytes(talk.bytes())
+    os.utime(new_account.session, (10**9, 10**9))
+    new_account.before = talk.bytes()
+    new_account.shown = new_account.types("set -e\n" + commands(section("Install"))[0])
+    return new_account
 
 
-def test_the_first_block_installs_looks_and_prunes(account):
-    """In an empty home it ends without an error, and the session is pruned."""
+def test_install_block_installs_and_prunes(account):
+    """In an empty home the block ends without an error, and the session is pruned."""
     assert account.shown.returncode == 0, account.shown.stderr
     assert "nothing was written" in account.shown.stdout
     assert "1 changed" in account.shown.stdout
@@ -116,8 +118,8 @@ def test_the_first_block_installs_looks_and_prunes(account):
     assert os.access(account.home / ".local/bin/brainsurgeon", os.X_OK)
 
 
-def test_everything_is_installed_by_its_hash(account):
-    """The versions are those of the tests, with their hashes; the container's are the same."""
+def test_installed_versions_are_pinned_by_hash(account):
+    """The versions are those of the requirements files, which the container uses as well."""
     whole = (TOP / "requirements.txt").read_text()
     text = "".join(
         (TOP / "deploy" / name).read_text() for name in ("requirements.txt", "requirements-mcp.txt")
@@ -128,37 +130,37 @@ def test_everything_is_installed_by_its_hash(account):
         capture_output=True, check=True, env=account.environment,
     )  # fmt: skip
     wanted = dict(re.findall(r"^([a-z0-9_.-]+)==([^ ;\\]+)", text, re.MULTILINE))
-    found = {one["name"].lower().replace("_", "-"): one["version"]
-             for one in json.loads(listed.stdout)}  # fmt: skip
+    installed = {package["name"].lower().replace("_", "-"): package["version"]
+             for package in json.loads(listed.stdout)}  # fmt: skip
 
     assert len(pins) > 30
     assert all(pin.strip("\\ \n") in whole for pin in pins)
-    assert found.keys() - {"brainsurgeon", "pip", "setuptools"} <= wanted.keys()
-    assert all(wanted[name] == found[name] for name in found.keys() & wanted.keys())
+    assert installed.keys() - {"brainsurgeon", "pip", "setuptools"} <= wanted.keys()
+    assert all(wanted[name] == installed[name] for name in installed.keys() & wanted.keys())
     docker = (TOP / "Dockerfile").read_text()
     assert re.search(r"--require-hashes \\\s+-r deploy/requirements.txt", docker)
     assert "--no-deps --no-build-isolation" in docker
 
 
-def test_the_second_block_lets_it_run(account):
-    """The user's unit and the line for cron name a program that stands there."""
-    done = account.types(IN_PATH + commands(section("Keep it running"))[0])
+def test_keep_running_block_installs_unit_and_cron_job(account):
+    """The user's unit and the cron job start the installed program."""
+    process = account.types(IN_PATH + commands(section("Keep it running"))[0])
     own = account.home / ".config/systemd/user/brainsurgeon.service"
 
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     assert f"ExecStart={account.home}/.local/bin/brainsurgeon run\n" in own.read_text()
-    assert account.said("systemctl") == ["--user", "enable", "--now", "brainsurgeon"]
+    assert account.arguments("systemctl") == ["--user", "enable", "--now", "brainsurgeon"]
     [job] = account.read("crontab").splitlines()
-    ran = subprocess.run(
+    job_run = subprocess.run(
         ["/bin/sh", "-c", job.split(None, 5)[5]], capture_output=True, check=False,
         env={"HOME": str(account.home), "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"},
     )  # fmt: skip
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b""), job
-    assert account.said("sudo") == ["systemctl", "enable", "--now", "brainsurgeon"]
+    assert (job_run.returncode, job_run.stdout, job_run.stderr) == (0, b"", b""), job
+    assert account.arguments("sudo") == ["systemctl", "enable", "--now", "brainsurgeon"]
 
 
-def test_the_systems_unit_is_made_for_its_user(account):
-    """User, home and program in the unit are those of who types the command."""
+def test_system_unit_is_written_for_the_current_user(account):
+    """User, home and program in the unit are those of the user who types the command."""
     own, other = account.home / ".openclaw", account.home / ".pi/agent/sessions"
     unit = account.types(IN_PATH + "brainsurgeon init --systemd --system").stdout
 
@@ -170,12 +172,12 @@ def test_the_systems_unit_is_made_for_its_user(account):
     assert "/home/agent" not in unit
 
 
-def test_an_agent_starts_the_server_from_anywhere(account):
-    """What each agent is told is a server that starts without a PATH, and answers."""
+def test_registered_mcp_server_starts_without_a_path(account):
+    """The command that each agent's page registers starts in an empty environment, and answers."""
     for host, page in PAGES.items():
         [row] = re.findall(rf"^\$ ({host} mcp .*)$", page, re.MULTILINE)
         assert account.types(row).returncode == 0, row
-        words = account.said(host)
+        words = account.arguments(host)
         if host == "openclaw":
             server = json.loads(words[-1])
             start = [server["command"], *server["args"]]
@@ -187,11 +189,11 @@ def test_an_agent_starts_the_server_from_anywhere(account):
                 "clientInfo": {"name": "test", "version": "1"},
             },
         }  # fmt: skip
-        done = subprocess.run(
+        process = subprocess.run(
             start, input=json.dumps(hello) + "\n", text=True, capture_output=True, check=False,
             cwd="/", env={"HOME": str(account.home)}, timeout=60,
         )  # fmt: skip
 
         assert Path(start[0]).is_absolute(), row
-        assert '"brainsurgeon"' in done.stdout, (row, done.stderr)
+        assert '"brainsurgeon"' in process.stdout, (row, process.stderr)
         assert host != "claude" or words[2:5] == ["--scope", "user", "brainsurgeon"]

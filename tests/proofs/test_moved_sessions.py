@@ -1,8 +1,8 @@
-"""A placeholder names its value: whatever happens to a file, its values come back to the byte.
+"""Moved, copied and forked sessions: every value is restored to where it was extracted.
 
-Sessions are renamed, moved, rotated, copied, forked, exchanged, and come back from backups. Every
-placeholder in any file below the roots is filled with exactly the value that was extracted there,
-or it is left alone and named; and retention deletes nothing for having moved.
+Sessions are renamed, rotated, exchanged, and come back from backups. Every placeholder in a file
+below the roots is filled with exactly the value that was extracted there, or it stays and is
+reported; and retention deletes no value because its session moved.
 """
 
 import json
@@ -69,7 +69,7 @@ def extract(world, **settings):
 
 
 def expire(world, **settings):
-    """Let time pass, with scans and retention runs; return how many values were deleted."""
+    """Let time pass, with scans and retention runs; return the number of deleted values."""
     deleted = 0
     keys = {**SHORT, **settings}
     for _ in range(3):
@@ -84,35 +84,35 @@ def printed(world, name):
     return b"".join(cat(world.settings(), world.store, str(name), world.clock()))
 
 
-def is_undone(world, files, away=0, **settings):
-    """Undo everything; check that nothing of ours stays, and that each file is as it was.
+def check_restore_all(world, files, away=0, **settings):
+    """Restore everything; check that each file is as it was, with nothing left over.
 
-    `away` is the number of sessions of which nobody can tell whether they are still there.
+    `away` is the number of sessions of which it is unknown whether they still exist.
     """
-    named = [one for one in world.restore_all(pristine=True, **settings) if one.unfinished]
+    named = [result for result in world.restore_all(pristine=True, **settings) if result.unfinished]
     assert {path: path.read_bytes() for path in files} == files
     assert len(named) == away
-    assert all("cannot be read" in one.reason for one in named)
+    assert all("cannot be read" in result.reason for result in named)
 
 
 # --- wherever it is ------------------------------------------------------------------------------
 
 
 def unseen(_world):
-    """Do nothing: no scan has seen what happened."""
+    """Do nothing: no scan has seen the change."""
 
 
 def seen(world):
-    """Let scans see what happened, with retention runs between them."""
+    """Let scans see the change, with retention runs between them."""
     assert expire(world) == 0
 
 
 def expired_unseen(world):
-    """Let retention run where no scan has seen what happened."""
+    """Run retention without a scan that has seen the change."""
     for _ in range(3):
         world.clock.now += 60
-        done = retention(world.settings(**SHORT), world.store, clock=world.clock)
-        assert done.values_deleted == 0
+        report = retention(world.settings(**SHORT), world.store, clock=world.clock)
+        assert report.values_deleted == 0
 
 
 KNOWN_BY = [
@@ -130,11 +130,11 @@ KNOWN_BY = [
         if not (happens in FORKS and session is generic_log)
     ],
 )
-def test_every_value_comes_back_to_where_it_was_extracted(world, happens, session, by):
-    """Whatever happened to the files, each is printed and restored with exactly its own values.
+def test_moved_files_are_restored_with_their_own_values(world, happens, session, by):
+    """After any move, copy or fork each file is printed and restored with its own values.
 
-    Logs that name no session do not follow a root that was renamed: nobody can tell whether they
-    are still in the old one, so that they are named there, too.
+    A log without a session id does not follow a renamed root: it may still be in the old one, where
+    it is reported as well.
     """
     files = write_three_sessions(world, session)
     assert extract(world) == 3
@@ -143,7 +143,7 @@ def test_every_value_comes_back_to_where_it_was_extracted(world, happens, sessio
 
     assert set(world.root.resolve().rglob("*.jsonl")) == set(files)
     assert {path: printed(world, path) for path in files} == files
-    is_undone(world, files, away=3 * (happens is root_renamed and session is generic_log))
+    check_restore_all(world, files, away=3 * (happens is root_renamed and session is generic_log))
 
 
 MOVES = [files_renamed, agent_renamed, moved_to_another_agent, copied_and_removed]
@@ -151,8 +151,8 @@ MOVES = [files_renamed, agent_renamed, moved_to_another_agent, copied_and_remove
 
 @pytest.mark.parametrize("scanned", [False, True])
 @pytest.mark.parametrize("move", MOVES)
-def test_a_moved_session_is_known_by_its_present_names(world, move, scanned):
-    """By its path, its file's name and the id in its header; not by names that it had before."""
+def test_moved_session_is_found_by_its_present_names_only(world, move, scanned):
+    """These are its path, its file's name and the id in its header."""
     files = write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     [old, *_], [new, *_] = files, move(world, files)
@@ -172,18 +172,18 @@ def test_a_moved_session_is_known_by_its_present_names(world, move, scanned):
     assert entry_text(new, "00000003").startswith("secret 0")
 
 
-def test_a_root_that_is_not_configured_is_restored_too(world):
-    """A root that is configured no more is gone through by undoing everything, where it lies."""
+def test_restore_all_includes_roots_no_longer_configured(world):
+    """Sessions below a root that was removed from the configuration are restored in place."""
     files = write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     elsewhere = world.base / "elsewhere"
     elsewhere.mkdir()
 
-    is_undone(world, files, roots=[{"path": str(elsewhere)}])
+    check_restore_all(world, files, roots=[{"path": str(elsewhere)}])
 
 
-def test_a_moved_session_goes_on_where_it_is(world):
-    """Pending requests follow it, it is pruned again, and it stays one session."""
+def test_moved_session_keeps_requests_and_stays_one_session(world):
+    """Its pending request is carried out, and it is pruned again under its new path."""
     files = write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     before = sql(world, "SELECT count(*) FROM sessions")
@@ -196,12 +196,12 @@ def test_a_moved_session_goes_on_where_it_is(world):
     assert sql(world, "SELECT count(*) FROM sessions") == before
     world.clock.now += 700
     assert extract(world) == 1
-    is_undone(world, files)
+    check_restore_all(world, files)
 
 
 @pytest.mark.parametrize("session", [with_same_id, generic_log])
-def test_a_log_that_is_rotated_again_and_again(world, session):
-    """Every generation gets its own value, whatever its number is by now."""
+def test_repeatedly_rotated_log_is_restored(world, session):
+    """Each of four generations gets its own value, whatever its number is."""
     originals = []
     for number in range(4):
         for older in sorted(world.directory.glob("s.*.jsonl"), reverse=True):
@@ -215,77 +215,84 @@ def test_a_log_that_is_rotated_again_and_again(world, session):
         assert expire(world) == 0
 
     names = ["s.jsonl", *(f"s.{number}.jsonl" for number in range(1, 4))]
-    is_undone(world, {world.directory / n: one for n, one in zip(names, originals, strict=True)})
+    check_restore_all(
+        world, {world.directory / n: original for n, original in zip(names, originals, strict=True)}
+    )
 
 
 # --- copied and forked ---------------------------------------------------------------------------
 
 
-def test_a_copy_counts_in_the_figures(world):
-    """A copy has the values of its session, and keeps them when that is gone."""
-    path, said = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
+def test_copy_of_a_session_counts_its_values(world):
+    """A copy lists the values of its session, and keeps them when that is deleted."""
+    path, content = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     assert extract(world) == 1
     copy = path.with_name("t.jsonl")
     shutil.copy2(path, copy)
     world.scan(**SHORT)
-    listed = {one.session: one for one in sessions(world.settings(), world.store, world.clock())}
+    listed = {
+        session.session: session
+        for session in sessions(world.settings(), world.store, world.clock())
+    }
 
     assert listed["main/s"].extracted == listed["main/t"].extracted == 1
     assert listed["main/s"].saved == listed["main/t"].saved > 1900
     path.unlink()
     assert expire(world) == 0
-    is_undone(world, {copy: said})
+    check_restore_all(world, {copy: content})
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_a_copy_of_what_was_a_copy_and_grew(world, gone):
-    """Two copies of each other went apart: a third holds what only one of them said."""
+@pytest.mark.parametrize("deleted", [False, True])
+def test_copy_of_a_copy_that_grew_is_restored(world, deleted):
+    """Of two copies that differ, a third one has the values of the one that it was made from."""
     path, _ = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
-    one = conversation_with("secret")
-    one.turn("later: " + "y" * 2000)
-    one.turn("short")
-    longer, said = write_old_session(path.with_name("t.jsonl"), one)
+    longer_talk = conversation_with("secret")
+    longer_talk.turn("later: " + "y" * 2000)
+    longer_talk.turn("short")
+    longer, content = write_old_session(path.with_name("t.jsonl"), longer_talk)
     assert extract(world) == 3
     copy = path.with_name("u.jsonl")
     shutil.copy2(longer, copy)
-    if gone:
+    if deleted:
         path.unlink()
 
-    assert printed(world, copy) == said
-    is_undone(world, {longer: said, copy: said})
+    assert printed(world, copy) == content
+    check_restore_all(world, {longer: content, copy: content})
 
 
 @pytest.mark.parametrize("scanned", ["before", "after", None])
-def test_a_copy_of_what_was_put_away_comes_back(world, scanned):
-    """The archive that an agent made of a session and a copy of it are restored, both."""
-    path, said = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
+def test_archived_session_and_its_copy_are_restored(world, scanned):
+    """Both the agent's archive of a session and a copy of it are restored."""
+    path, content = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     assert extract(world) == 1
-    copy = list(copied_to_another_agent(world, {path: said}))[1]
+    copy = list(copied_to_another_agent(world, {path: content}))[1]
     if scanned == "before":
         world.scan(**SHORT)
     away = path.rename(path.with_name("s.jsonl.reset.2026-11-21T10-00-00.000Z"))
     if scanned == "after":
         world.scan(**SHORT)
-    done = world.restore_all(pristine=True)
+    results = world.restore_all(pristine=True)
 
-    assert (away.read_bytes(), copy.read_bytes()) == (said, said)
-    assert not any(one.unfinished for one in done)
+    assert (away.read_bytes(), copy.read_bytes()) == (content, content)
+    assert not any(result.unfinished for result in results)
 
 
 @pytest.fixture
 def both(world):
-    """Let a session and its fork extract the same entry, which says something else in each."""
-    parent, said = write_old_session(world.directory / "s.jsonl", conversation_with("the parent's"))
+    """Prune a session and its fork, which has another text in the same entry."""
+    parent, content = write_old_session(
+        world.directory / "s.jsonl", conversation_with("the parent's")
+    )
     child = fork(parent, OTHER)
     lines = [json.loads(line) for line in child.read_bytes().splitlines()]
     lines[3]["message"]["content"][0]["text"] = "the fork's: " + "y" * 3000
-    _, forked_said = write_old_session(child, b"".join(map(dump, lines)))
+    _, forked_content = write_old_session(child, b"".join(map(dump, lines)))
     assert extract(world) == 2
-    return {parent: said, child: forked_said}
+    return {parent: content, child: forked_content}
 
 
-def test_what_a_fork_said_itself_is_its_own(world, both):
-    """Shown, printed, listed and restored is what the fork said, never what its parent did."""
+def test_fork_has_its_own_value_for_a_changed_entry(world, both):
+    """Show, print, list and restore use the fork's text, never its parent's."""
     child, name = list(both)[1], f"main/{OTHER}"
     shown = show(world.settings(), world.store, "00000003", session=name)
     assert shown.content["message.content.0.text"].startswith("the fork's")
@@ -294,26 +301,29 @@ def test_what_a_fork_said_itself_is_its_own(world, both):
     assert value.chars > 3000
     busy = world.restore("00000003", session=name, quiet_seconds=10**9)
     assert busy.content["message.content.0.text"].startswith("the fork's")
-    listed = {one.session: one for one in sessions(world.settings(), world.store, world.clock())}
+    listed = {
+        session.session: session
+        for session in sessions(world.settings(), world.store, world.clock())
+    }
     assert (listed["main/s"].extracted, listed[name].extracted) == (1, 1)
     assert listed[name].saved > 2900 > listed["main/s"].saved
     assert status(world.settings(), world.store, world.clock()).values_extracted == 2
 
     world.restore("00000003", session=name)
     assert entry_text(child, "00000003").startswith("the fork's")
-    is_undone(world, both)
+    check_restore_all(world, both)
 
 
-def test_a_forks_own_value_beside_an_inherited_one(world):
-    """A fork has a placeholder of its parent and one of its own: each gets its own value."""
-    one = conversation_with("the parent's")
-    one.turn("both: " + "z" * 2000)
-    one.turn("short")
-    parent, said = write_old_session(world.directory / "s.jsonl", one)
+def test_fork_with_an_own_and_an_inherited_value_is_restored(world):
+    """Each placeholder of the fork gets its own value."""
+    conversation = conversation_with("the parent's")
+    conversation.turn("both: " + "z" * 2000)
+    conversation.turn("short")
+    parent, content = write_old_session(world.directory / "s.jsonl", conversation)
     assert extract(world) == 2
     child = fork(parent, OTHER)
     lines = [json.loads(line) for line in child.read_bytes().splitlines()]
-    full = [json.loads(line) for line in said.splitlines()]
+    full = [json.loads(line) for line in content.splitlines()]
     text = "the fork's: " + "y" * 3000
     for listed in (lines, full):
         listed[3]["message"]["content"][0]["text"] = text
@@ -324,11 +334,11 @@ def test_a_forks_own_value_beside_an_inherited_one(world):
     assert shown.content["message.content.0.text"] == text
     assert printed(world, child) == own
 
-    is_undone(world, {parent: said, child: own})
+    check_restore_all(world, {parent: content, child: own})
 
 
-def test_a_fork_of_a_parent_that_was_written_anew_and_put_away(world):
-    """The parent lies in an archive under another agent's name, and comes back, too."""
+def test_fork_of_an_archived_parent_is_restored(world):
+    """The parent was rewritten and archived under another agent's name, and is restored, too."""
     files = write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     files = agent_renamed(world, files)
@@ -337,23 +347,23 @@ def test_a_fork_of_a_parent_that_was_written_anew_and_put_away(world):
     shutil.copy2(parent, parent.with_name("anew")).rename(parent)
     away = parent.rename(parent.with_name(f"{parent.name}.reset.2026-11-21T10-00-00.000Z"))
     files[away] = files.pop(parent)
-    done = world.restore_all(pristine=True)
+    results = world.restore_all(pristine=True)
 
     assert {path: path.read_bytes() for path in files} == files
-    assert not any(one.unfinished for one in done)
+    assert not any(result.unfinished for result in results)
 
 
 # --- written anew --------------------------------------------------------------------------------
 
 
 def two_secrets():
-    one = conversation_with("secret")
-    one.turn("another: " + "x" * 2000)
-    one.turn("short")
-    return one
+    conversation = conversation_with("secret")
+    conversation.turn("another: " + "x" * 2000)
+    conversation.turn("short")
+    return conversation
 
 
-def written_anew(path, data):
+def write_anew(path, data):
     before = path.stat().st_ino
     fresh, _ = write_old_session(path.with_suffix(".writing"), data)
     fresh.rename(path)
@@ -388,55 +398,58 @@ CHANGES = [with_new_ids, without_first_turn, with_new_ids_and_without_first_turn
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_agent_writes_its_history_anew_with_its_values(world, change):
-    """The agent has the values in memory; what is extracted then is undone where it moved to."""
-    path, said = write_old_session(world.directory / "s.jsonl", two_secrets())
+def test_history_rewritten_from_memory_is_restored(world, change):
+    """Values that the agent wrote again are extracted again, and restored after a move."""
+    path, content = write_old_session(world.directory / "s.jsonl", two_secrets())
     assert extract(world) == 2
-    written_anew(path, change(said))
+    write_anew(path, change(content))
     left = extract(world)
     [listed] = sessions(world.settings(), world.store, world.clock())
-    assert listed.extracted == left == said_long(change(said))
-    written_anew(path, path.read_bytes())
-    files = agent_renamed(world, {path: change(said)})
+    assert listed.extracted == left == said_long(change(content))
+    write_anew(path, path.read_bytes())
+    files = agent_renamed(world, {path: change(content)})
 
-    assert printed(world, next(iter(files))) == change(said)
-    is_undone(world, files)
+    assert printed(world, next(iter(files))) == change(content)
+    check_restore_all(world, files)
 
 
 @pytest.mark.parametrize("scanned", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_agent_writes_its_history_anew_with_placeholders(world, change, scanned):
-    """Written anew and moved: what stands is filled, what was dropped expires only after weeks."""
-    path, said = write_old_session(world.directory / "s.jsonl", two_secrets())
+def test_history_rewritten_with_placeholders_is_restored(world, change, scanned):
+    """After a rewrite and a move every placeholder is filled, and no value expires early."""
+    path, content = write_old_session(world.directory / "s.jsonl", two_secrets())
     assert extract(world) == 2
-    written_anew(path, change(path.read_bytes()))
-    files = agent_renamed(world, {path: change(said)})
+    write_anew(path, change(path.read_bytes()))
+    files = agent_renamed(world, {path: change(content)})
     if scanned:
         assert expire(world) == 0
 
-    assert printed(world, next(iter(files))) == change(said)
-    is_undone(world, files)
+    assert printed(world, next(iter(files))) == change(content)
+    check_restore_all(world, files)
 
 
-def test_what_stands_in_a_fork_does_not_stand_in_its_parent(world):
-    """The parent was written anew; scans find its old placeholders in the fork only."""
-    path, said = write_old_session(world.directory / "s.jsonl", two_secrets())
+def test_placeholders_of_a_rewritten_parent_count_in_its_fork(world):
+    """After the parent was rewritten, its old placeholders count for the fork only."""
+    path, content = write_old_session(world.directory / "s.jsonl", two_secrets())
     assert extract(world) == 2
-    child, files = add_fork({path: said}, path)
+    child, files = add_fork({path: content}, path)
     world.scan(**SHORT)
-    written_anew(path, with_new_ids(said))
+    write_anew(path, with_new_ids(content))
     assert extract(world) == 2
     assert expire(world) == 0
     os.utime(child, (time.time() - LONG_AGO - 60,) * 2)
     world.scan(**SHORT)
-    listed = {one.session: one for one in sessions(world.settings(), world.store, world.clock())}
+    listed = {
+        session.session: session
+        for session in sessions(world.settings(), world.store, world.clock())
+    }
     assert listed["main/s"].extracted == listed[f"main/{OTHER}"].extracted == 2
 
-    is_undone(world, agent_renamed(world, files | {path: with_new_ids(said)}))
+    check_restore_all(world, agent_renamed(world, files | {path: with_new_ids(content)}))
 
 
-def test_a_redacted_call_with_a_new_id_holds_nothing_back(world):
-    """A call that was shortened stays so where its agent gave it another id; values come back."""
+def test_redacted_call_with_a_new_id_does_not_block_restoring(world):
+    """The call stays redacted, and every value of its session is restored."""
     agent = agent_after_scan(world)
     path = agent.path
     before = append_open_call(agent, {"action": "restore", "entry": "00000003"})
@@ -447,25 +460,27 @@ def test_a_redacted_call_with_a_new_id_holds_nothing_back(world):
     world.scan(**SHORT)
     assert b'"Restored 00000003."' in path.read_bytes()
     assert b"[[extracted-" in path.read_bytes()
-    written_anew(path, with_new_ids(path.read_bytes()))
+    write_anew(path, with_new_ids(path.read_bytes()))
     [moved] = agent_renamed(world, {path: b""})
 
-    assert not any(one.unfinished for one in world.restore_all(pristine=True))
+    assert not any(result.unfinished for result in world.restore_all(pristine=True))
     assert b"[[extracted-" not in moved.read_bytes()
     assert b'"Restored 00000003."' in moved.read_bytes()
 
 
 @pytest.mark.parametrize("changed", ["toolName", "toolCallId", "isError", "details"])
-def test_an_entry_with_the_recorded_id_is_the_recorded_one(world, changed):
-    """Where entry ids are random, whatever else changed in the entry does not matter."""
-    path, said = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
+def test_entry_is_recognized_by_its_id_alone(world, changed):
+    """If entry ids are random, other changes in the entry do not prevent restoring."""
+    path, content = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     assert extract(world) == 1
-    both = [[json.loads(line) for line in data.splitlines()] for data in (path.read_bytes(), said)]
+    both = [
+        [json.loads(line) for line in data.splitlines()] for data in (path.read_bytes(), content)
+    ]
     for lines in both:
         lines[3]["message"][changed] = {"new": 1} if changed == "details" else "another"
     write_old_session(path, b"".join(map(dump, both[0])))
 
-    is_undone(world, {path: b"".join(map(dump, both[1]))})
+    check_restore_all(world, {path: b"".join(map(dump, both[1]))})
 
 
 def generic_with_another_tool(path):
@@ -492,17 +507,17 @@ def another_result(path):
         (with_same_id, another_result),
     ],
 )
-def test_a_value_never_lands_in_another_entry(world, session, change):
-    """The placeholder stays and is named, and its value is kept and shown."""
+def test_value_is_not_restored_into_another_entry(world, session, change):
+    """The placeholder stays and is reported, and its value is kept and shown."""
     path, _ = write_old_session(world.directory / "s.jsonl", session("secret"))
     assert extract(world) == 1
     _, before = write_old_session(path, change(path))
-    [done] = world.restore_all(pristine=True)
+    [result] = world.restore_all(pristine=True)
     entry = "00000003" if session is with_same_id else "msg-3"
 
     assert path.read_bytes() == before
-    assert done.unfinished
-    assert [why.partition(": ")[2] for why in done.left] == [OTHER_ENTRY]
+    assert result.unfinished
+    assert [why.partition(": ")[2] for why in result.left] == [OTHER_ENTRY]
     assert expire(world) == 0
     assert show(world.settings(), world.store, entry).content
     with pytest.raises(BrainsurgeonError):
@@ -514,7 +529,7 @@ def test_a_value_never_lands_in_another_entry(world, session, change):
 
 
 def thinking(talk, text):
-    """Add a turn that a model thought about; its thinking is signed."""
+    """Add a turn with signed thinking."""
     talk.user()
     block = {"type": "thinking", "thinking": text, "thinkingSignature": "signature"}
     content = [block, {"type": "text", "text": "done."}]
@@ -527,49 +542,50 @@ def thinking(talk, text):
 EVERYTHING = {"archive": {"enabled": True, "token_threshold": 0, "keep_turns": 1}}
 
 
-def has_everything(lines, *more):
-    """Check that lines hold everything that we ever set."""
-    said = b"".join(lines)
-    for ours in (b"[[extracted-", b'"_restored"', b'"_redacted":true', b'"_extractable":false',
+def check_has_everything(lines, *more):
+    """Check that lines have every kind of change that brainsurgeon makes."""
+    content = b"".join(lines)
+    for mark in (b"[[extracted-", b'"_restored"', b'"_redacted":true', b'"_extractable":false',
                  b'"thinking":""', *more):  # fmt: skip
-        assert ours in said, ours
+        assert mark in content, mark
 
 
 @pytest.fixture
 def everything(world):
+    """Return an agent whose session has every kind of change that brainsurgeon makes."""
     agent = Agent(world)
     thinking(agent.conversation, "a long thought " * 100)
     agent.conversation.turn("a value: " + "x" * 2000)
     pinned = agent.conversation.turn("a pinned value: " + "x" * 2000)
-    asked = agent.conversation.turn("a value that is asked for: " + "x" * 2000)
+    requested = agent.conversation.turn("a value that is asked for: " + "x" * 2000)
     for _ in range(3):
         agent.conversation.turn("short")
     agent.write()
     assert pin(world, pinned, value=False).pending is False
     assert extract(world) == 3
-    before = append_open_call(agent, {"action": "restore", "entry": asked})
-    answer = world.restore(asked, session=str(agent.path))
+    before = append_open_call(agent, {"action": "restore", "entry": requested})
+    answer = world.restore(requested, session=str(agent.path))
     text = as_json(restored_json(answer))
     note_answer(world.store, answer, text)
     append_answer(agent, before, text)
     world.scan(**SHORT)
     prompt, _ = add_long_turn(agent.conversation)
     agent.append(
-        since=next(n for n, one in enumerate(agent.conversation.lines) if one.get("id") == prompt)
+        since=next(n for n, line in enumerate(agent.conversation.lines) if line.get("id") == prompt)
     )
     for number in range(2):
         agent.conversation.turn(f"short {number}")
     agent.append(since=len(agent.conversation.lines) - 8)
     make_old(agent.path)
     world.scan(**SHORT, **EVERYTHING)
-    has_everything(agent.path.read_bytes().splitlines(), b"[archived turn]")
+    check_has_everything(agent.path.read_bytes().splitlines(), b"[archived turn]")
     return agent
 
 
 @pytest.mark.parametrize("scanned", [False, True])
 @pytest.mark.parametrize("parent", ["there", "deleted", "undone", "renamed"])
-def test_a_fork_with_everything_of_ours_is_undone(world, everything, parent, scanned):
-    """Fields, emptied thinking, archives and shortened calls go from a fork as from its parent."""
+def test_fork_with_every_kind_of_change_is_restored(world, everything, parent, scanned):
+    """Fields, emptied thinking, archives and redacted calls are undone in forks and copies."""
     path = everything.path
     files = {path: everything.written}
     child, files = add_fork(files, path, THIRD)
@@ -588,17 +604,17 @@ def test_a_fork_with_everything_of_ours_is_undone(world, everything, parent, sca
         assert path.read_bytes() == everything.written
     if scanned:
         world.scan(**SHORT)
-        is_undone(world, files)
+        check_restore_all(world, files)
     assert b"[[extracted-" in child.read_bytes() or scanned
 
-    is_undone(world, files)
+    check_restore_all(world, files)
 
 
 # --- many logs -----------------------------------------------------------------------------------
 
 
 def numbered_log(number):
-    """Return a log whose entries are numbered from 1, as those of every other one."""
+    """Return a log whose entries are numbered from 1, as those of every other log."""
     entries = []
     for turn in range(2):
         entries += [
@@ -608,15 +624,15 @@ def numbered_log(number):
             {"type": "message", "role": "assistant", "content": "done."},
         ]
     entries += [{"type": "message", "role": "assistant", "content": "done."}] * 3
-    return b"".join(dump({**one, "__id": str(at)}) for at, one in enumerate(entries, 1))
+    return b"".join(dump({**entry, "__id": str(at)}) for at, entry in enumerate(entries, 1))
 
 
 @pytest.mark.parametrize(
     "count",
     [200, pytest.param(3000, marks=pytest.mark.long(proves=("store", "rewrite", "operations")))],
 )
-def test_many_logs_with_the_same_ids_cost_the_same_each(world, count):
-    """All come back to the byte; the last of them cost SQLite no more steps than the first."""
+def test_cost_per_log_is_constant_for_logs_with_equal_ids(world, count):
+    """The last logs cost SQLite less than twice the steps of the first; all are restored."""
     files = dict(
         write_old_session(world.directory / f"{number:05}.jsonl", numbered_log(number))
         for number in range(count)
@@ -636,12 +652,12 @@ def test_many_logs_with_the_same_ids_cost_the_same_each(world, count):
     assert costs[-1] < 2 * costs[0]
 
     marks = []
-    done = restore_all(
+    results = restore_all(
         world.settings(), world.store, clock=world.clock, pristine=True,
         watch=Watch(progress=lambda _: marks.append(steps[0])),
     )  # fmt: skip
     assert marks[-1] - marks[-batch] < 2 * (marks[batch] - marks[1])
-    assert not any(one.unfinished for one in done)
+    assert not any(result.unfinished for result in results)
     assert {path: path.read_bytes() for path in files} == files
 
 
@@ -650,34 +666,34 @@ def test_many_logs_with_the_same_ids_cost_the_same_each(world, count):
 
 @pytest.fixture
 def claw(tmp_path):
-    """Give a world in which OpenClaw keeps its sessions in a database."""
-    one = ClawWorld(tmp_path / "claw-world")
-    yield one
-    one.close()
+    """Yield a world in which OpenClaw keeps its sessions in a database."""
+    claw_world = ClawWorld(tmp_path / "claw-world")
+    yield claw_world
+    claw_world.close()
 
 
 CALL = "brainsurgeon__purge_control"
 
 
-def say_everything(claw, last, say, **settings):
-    """Let a session hold everything that we ever set in one; `say` writes lines as its agent.
+def write_everything(claw, last, say, **settings):
+    """Write every kind of change into a session; `say` appends lines as its agent.
 
-    `last` is the id of the entry behind which they come.
+    `last` is the id of the entry before them. Return the lines as the agent wrote them.
     """
-    talk, said = Conversation(), []
+    talk, written = Conversation(), []
     talk.last = last
     talk.lines.clear()
 
     def end_of_turn():
         say(talk.lines)
-        said.extend(talk.lines)
+        written.extend(talk.lines)
         talk.lines.clear()
         claw.later(120)
 
     thinking(talk, "a long thought " * 100)
     talk.turn("a value: " + "x" * 2000)
     pinned = talk.turn("a pinned value: " + "x" * 2000)
-    asked = talk.turn("a value that is asked for: " + "x" * 2000)
+    requested = talk.turn("a value that is asked for: " + "x" * 2000)
     add_long_turn(talk)
     for _ in range(3):
         talk.turn("short")
@@ -687,9 +703,9 @@ def say_everything(claw, last, say, **settings):
     )
     claw.scan(**settings)
     talk.user("what was it?")
-    talk.call(CALL, {"action": "restore", "entry": asked}, call="call_x")
+    talk.call(CALL, {"action": "restore", "entry": requested}, call="call_x")
     end_of_turn()
-    answer = claw.restore(asked)
+    answer = claw.restore(requested)
     assert answer.pending
     text = as_json(restored_json(answer))
     note_answer(claw.store, answer, text)
@@ -697,11 +713,11 @@ def say_everything(claw, last, say, **settings):
     talk.assistant("it said so")
     end_of_turn()
     claw.scan(**settings)
-    return [dump(line).rstrip() for line in said]
+    return [dump(line).rstrip() for line in written]
 
 
 def in_rows(claw):
-    """Return what appends lines to a session in a database."""
+    """Return a function that appends lines to a session in a database."""
 
     def say(lines):
         with claw_agent.transaction(claw.claw.path) as agent:
@@ -721,10 +737,10 @@ def in_file(claw, path):
 
 
 def import_sessions(claw, scanned, *, everything=False):
-    """Let a session be pruned in a file, and then be imported to the database of its agent.
+    """Prune a session in a file, then import it into the database of its agent.
 
-    `scanned` says when a scan sees the database for the first time: while the file is there, too,
-    or after it went to the archive of imported files. Return what the session says.
+    `scanned` is when a scan first sees the database: "beside" the file, "after" it was archived, or
+    None. Return the original lines.
     """
     directory = claw.claw.root / "main" / "sessions"
     directory.mkdir()
@@ -738,8 +754,8 @@ def import_sessions(claw, scanned, *, everything=False):
     more = []
     if everything:
         last = json.loads(texts[-1])["id"]
-        more = say_everything(claw, last, in_file(claw, path), **EVERYTHING)
-        has_everything(path.read_bytes().splitlines(), b"[archived turn]")
+        more = write_everything(claw, last, in_file(claw, path), **EVERYTHING)
+        check_has_everything(path.read_bytes().splitlines(), b"[archived turn]")
     rows = path.read_bytes().splitlines()
     away.rename(claw.claw.path)
     for seq, line in enumerate(rows[1 : len(texts)], 1):
@@ -760,25 +776,25 @@ def import_sessions(claw, scanned, *, everything=False):
 
 
 @pytest.mark.parametrize("scanned", [None, "after", "beside"])
-def test_an_imported_session_is_one_session(claw, scanned):
-    """Its values are shown and restored by the entry alone, and everything is undone."""
+def test_imported_session_counts_once(claw, scanned):
+    """Its values are shown and restored by the entry alone, and everything is restored."""
     texts = import_sessions(claw, scanned)
-    one, other = claw.placeholders()[-2:]
-    assert not {one, other} & set(claw.placeholders(FORK))
-    said = {json.loads(text)["id"]: text for text in texts[1:]}
-    for ident in (one, other):
+    first, other = claw.placeholders()[-2:]
+    assert not {first, other} & set(claw.placeholders(FORK))
+    texts_by_id = {json.loads(text)["id"]: text for text in texts[1:]}
+    for ident in (first, other):
         shown = show(claw.settings(), claw.store, ident)
         assert shown.session == f"main/{GATEWAY}"
-        assert all(dump_value(text) in said[ident] for text in shown.content.values())
+        assert all(dump_value(text) in texts_by_id[ident] for text in shown.content.values())
         assert show(claw.settings(), claw.store, ident, session=GATEWAY) == shown
-    assert not claw.restore(one, session=None).pending
-    assert one not in claw.placeholders()
-    done = claw.restore_all(pristine=True)
+    assert not claw.restore(first, session=None).pending
+    assert first not in claw.placeholders()
+    results = claw.restore_all(pristine=True)
 
     assert claw.claw.texts(GATEWAY)[1:] == texts[1:]
     [away] = claw.claw.root.glob("main/session-sqlite-import-archive/*")
     assert b"[[extracted-" not in away.read_bytes()
-    assert not any(one.unfinished for one in done)
+    assert not any(result.unfinished for result in results)
 
 
 def dump_value(value):
@@ -787,28 +803,28 @@ def dump_value(value):
 
 @pytest.mark.parametrize("imported", [False, True])
 @pytest.mark.parametrize("scanned", [False, True])
-@pytest.mark.parametrize("gone", [False, True])
-def test_a_fork_with_everything_of_ours_in_a_database_is_undone(claw, imported, scanned, gone):
-    """A fork carries everything of ours in its parent's rows, also where that was deleted."""
+@pytest.mark.parametrize("deleted", [False, True])
+def test_database_fork_with_every_kind_of_change_is_restored(claw, imported, scanned, deleted):
+    """This holds for imported rows, too, and if the parent was deleted."""
     if imported:
         texts = import_sessions(claw, "after", everything=True)
     else:
         texts = claw.claw.texts(GATEWAY)
-        texts += say_everything(claw, json.loads(texts[-1])["id"], in_rows(claw))
-        has_everything(claw.claw.texts(GATEWAY))
+        texts += write_everything(claw, json.loads(texts[-1])["id"], in_rows(claw))
+        check_has_everything(claw.claw.texts(GATEWAY))
     inherited = claw.claw.texts(GATEWAY)
     with claw_agent.transaction(claw.claw.path) as agent:
         claw_agent.fork(agent, GATEWAY, OTHER, int(claw.clock.now * 1000))
-        if gone:
+        if deleted:
             claw_agent.delete(agent, GATEWAY, int(claw.clock.now * 1000), archived=False)
     claw.later(7 * 86_400)
     if scanned:
         claw.scan()
     assert scanned or claw.claw.texts(OTHER) == inherited
-    done = claw.restore_all(pristine=True)
+    results = claw.restore_all(pristine=True)
 
-    assert not any(one.unfinished for one in done)
-    for session in (OTHER, *[GATEWAY] * (not gone)):
+    assert not any(result.unfinished for result in results)
+    for session in (OTHER, *[GATEWAY] * (not deleted)):
         assert claw.claw.texts(session)[1:] == texts[1:]
     assert claw.claw.sound() == []
 
@@ -816,88 +832,92 @@ def test_a_fork_with_everything_of_ours_in_a_database_is_undone(claw, imported, 
 # --- undoing everything tells the truth ----------------------------------------------------------
 
 
-def test_a_root_that_is_away_is_named(world, tmp_path):
-    """While a root cannot be looked into, each session that may hold placeholders is named."""
+def test_sessions_of_an_unreadable_root_are_reported(world, tmp_path):
+    """Each session that may have placeholders is reported with the reason."""
     write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     world.root.rename(tmp_path / "away")
-    done = world.restore_all()
+    results = world.restore_all()
 
-    assert [one.unfinished for one in done] == [True] * 3
-    assert all("cannot be read" in one.reason for one in done)
+    assert [result.unfinished for result in results] == [True] * 3
+    assert all("cannot be read" in result.reason for result in results)
 
 
-def test_after_a_lost_store_every_orphan_is_named(world):
-    """Without the store nothing can be restored: both verbs say what stays, and what to do."""
+def test_placeholders_of_a_lost_store_are_reported_as_orphans(world):
+    """`restore --all` and `doctor` name each of them and advise on `state_dir`."""
     files = write_three_sessions(world, with_own_id)
     assert extract(world) == 3
     world.close()
     shutil.rmtree(world.state)
     before = [path.read_bytes() for path in files]
-    done = world.restore_all()
+    results = world.restore_all()
     findings = doctor(world.settings(), world.store)
 
     assert [path.read_bytes() for path in files] == before
-    assert len(done) == 3
-    assert all(one.unfinished and one.left[0].startswith("00000003: ") for one in done)
-    assert all(one.left[0].endswith(NO_RECORD) and "state_dir" in one.reason for one in done)
-    orphans = [one for one in findings if "1 placeholder is an orphan, in 00000003" in one.what]
+    assert len(results) == 3
+    assert all(result.unfinished and result.left[0].startswith("00000003: ") for result in results)
+    assert all(
+        result.left[0].endswith(NO_RECORD) and "state_dir" in result.reason for result in results
+    )
+    orphans = [
+        finding for finding in findings if "1 placeholder is an orphan, in 00000003" in finding.what
+    ]
     assert len(orphans) == 3
-    assert all("state_dir" in one.advice for one in orphans)
+    assert all("state_dir" in orphan.advice for orphan in orphans)
 
 
-def test_a_text_that_looks_like_a_placeholder_is_nobodys(world):
-    """What a user typed stays, and nothing is said to be left."""
-    one = Conversation()
-    one.user("[[extracted-00000009]]")
-    one.assistant("[[extracted-00000001]]")
-    path, said = write_old_session(world.directory / "s.jsonl", one)
+def test_typed_placeholder_text_is_left_alone(world):
+    """A text that only looks like a placeholder stays and is not reported."""
+    conversation = Conversation()
+    conversation.user("[[extracted-00000009]]")
+    conversation.assistant("[[extracted-00000001]]")
+    path, content = write_old_session(world.directory / "s.jsonl", conversation)
     write_old_session(world.directory / "t.jsonl", conversation_with("secret", OTHER))
     assert extract(world) == 1
 
-    is_undone(world, {path: said})
+    check_restore_all(world, {path: content})
 
 
 @pytest.mark.parametrize("how", ["reset", "deleted"])
-def test_an_archive_that_is_a_file_is_restored(world, how):
-    """What its agent put away gets its values back, byte for byte, like a session."""
-    path, said = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
+def test_archived_session_file_is_restored(world, how):
+    """The file that an agent archived is restored like a session."""
+    path, content = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     assert extract(world) == 1
     away = path.rename(path.with_name(f"s.jsonl.{how}.2026-11-21T04-49-16.343Z"))
-    done = {one.session: one for one in world.restore_all(pristine=True)}
+    results = {result.session: result for result in world.restore_all(pristine=True)}
 
-    assert away.read_bytes() == said
-    assert (done[str(away)].state, done[str(away)].values) == ("restored", 1)
-    assert not any(one.unfinished for one in done.values())
-    assert not any(one.unfinished for one in world.restore_all(pristine=True))
+    assert away.read_bytes() == content
+    assert (results[str(away)].state, results[str(away)].values) == ("restored", 1)
+    assert not any(result.unfinished for result in results.values())
+    assert not any(result.unfinished for result in world.restore_all(pristine=True))
 
 
-def test_an_archive_that_its_agent_packed_is_named(world):
-    """A compressed archive is read, never written: one line names it."""
+def test_compressed_archive_is_reported_and_not_written(world):
+    """The report has one line for it, and its values do not expire."""
     path, _ = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     assert extract(world) == 1
     away = path.with_name("s.jsonl.reset.2026-11-21T04-49-16.343Z.zst")
     away.write_bytes(zstandard.compress(path.read_bytes()))
     path.unlink()
     before = away.read_bytes()
-    done = world.restore_all()
-    [line] = [line for line in restored_all(done).splitlines() if str(away) in line]
+    results = world.restore_all()
+    [line] = [line for line in restored_all(results).splitlines() if str(away) in line]
 
     assert "1 placeholder stays" in line
     assert away.read_bytes() == before
-    assert [one.session for one in done if one.unfinished] == [str(away)]
+    assert [result.session for result in results if result.unfinished] == [str(away)]
     assert expire(world) == 0
 
 
-def test_a_deleted_session_leaves_nothing_to_undo(world):
-    """Its root is there and it is not: nothing of ours stays anywhere."""
+def test_deleted_session_needs_no_restoring(world):
+    """A session that is gone from an existing root counts as finished."""
     path, _ = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     write_old_session(world.directory / "t.jsonl", conversation_with("another", OTHER))
     assert extract(world) == 2
     path.unlink()
-    done = {one.session: one for one in world.restore_all()}
+    results = {result.session: result for result in world.restore_all()}
 
-    assert (done["main/s"].state, done["main/s"].unfinished) == ("gone", False)
+    assert (results["main/s"].state, results["main/s"].unfinished) == ("gone", False)
     assert status(world.settings(), world.store, world.clock()).bytes_saved == 0
 
 
@@ -906,7 +926,7 @@ def test_a_deleted_session_leaves_nothing_to_undo(world):
 
 @pytest.fixture
 def pi(world):
-    """Let pi write a session and a fork of it, as it names them; return the files."""
+    """Write a session and a fork of it, named as pi names them; return the files."""
     directory = world.root / "--home-dev-x--"
     first = directory / f"2026-11-21T10-00-00-000Z_{OTHER}.jsonl"
     write_old_session(first, conversation_with("secret", OTHER))
@@ -915,20 +935,20 @@ def pi(world):
     return first, make_old(second.rename(directory / f"2026-11-21T11-00-00-000Z_{THIRD}.jsonl"))
 
 
-def test_pi_sessions_are_known_by_the_ids_that_pi_gives_them(world, pi):
-    """By the header's id, what follows the time, the whole stem, and each behind its agent."""
+def test_pi_session_is_found_by_id_stem_and_prefix(world, pi):
+    """Each name works alone and after the name of its agent."""
     first, second = pi
     for path, ident in ((first, OTHER), (second, THIRD)):
         for agent in ("", "pi:--home-dev-x--/", "openclaw:--home-dev-x--/"):
             for name in (ident, ident[:7], path.stem):
-                found = session_named(world.settings(), world.store, agent + name)
-                assert found.path == str(path)
-    found = session_named(world.settings(), world.store, OTHER)
-    assert found.title == f"pi:--home-dev-x--/{first.stem}"
+                match = session_named(world.settings(), world.store, agent + name)
+                assert match.path == str(path)
+    match = session_named(world.settings(), world.store, OTHER)
+    assert match.title == f"pi:--home-dev-x--/{first.stem}"
 
 
-def test_a_codex_session_is_known_by_the_id_that_codex_prints(world):
-    """By what follows the time in the file's name, a beginning of it, and the whole stem."""
+def test_codex_session_is_found_by_id_stem_and_prefix(world):
+    """The id is the part of the file's name after the time."""
     stem = f"rollout-2026-11-21T13-30-08-{OTHER}"
     meta = {"type": "session_meta", "payload": {"id": OTHER}}
     path = world.put(f"{stem}.jsonl", json.dumps(meta).encode() + b"\n")
@@ -937,8 +957,8 @@ def test_a_codex_session_is_known_by_the_id_that_codex_prints(world):
         assert session_named(world.settings(), world.no_store, name).path == str(path)
 
 
-def test_a_header_that_says_something_else_is_a_name_too(world):
-    """A file that was renamed answers to the id in its header, before any scan and without one."""
+def test_renamed_session_is_found_by_its_header_id(world):
+    """This works without a scan and without a store."""
     write_old_session(world.directory / "renamed.jsonl", conversation_with("secret", "s1"))
 
     assert session_named(world.settings(), world.no_store, "s1").name == "renamed"
@@ -947,27 +967,27 @@ def test_a_header_that_says_something_else_is_a_name_too(world):
         session_named(world.settings(), world.store, "s2")
 
 
-def test_two_files_that_say_the_same_are_told_apart_by_name(world):
-    """A header's id that fits two is ambiguous; what is printed for each leads to it."""
+def test_ambiguous_header_id_lists_usable_names(world):
+    """Each name that the error lists leads to one of the files."""
     for name in ("a", "b"):
         write_old_session(world.directory / f"{name}.jsonl", conversation_with("secret", "s1"))
-    with pytest.raises(AmbiguousError) as told:
+    with pytest.raises(AmbiguousError) as error:
         session_named(world.settings(), world.store, "s1")
 
-    for line in told.value.candidates:
+    for line in error.value.candidates:
         for name in line.split():
-            assert session_named(world.settings(), world.store, name).title in told.value.args[0]
+            assert session_named(world.settings(), world.store, name).title in error.value.args[0]
 
 
 @pytest.mark.parametrize("stem", ["naïve", "caf\udce9", "tab\there", "two words", "x" * 200])
-def test_every_printed_name_can_be_pasted_back(world, stem):
-    """Also where the name had to be escaped to be shown."""
+def test_printed_session_names_can_be_used_as_arguments(world, stem):
+    """This includes names that are escaped for printing."""
     path, _ = write_old_session(
         world.directory / f"{stem}.jsonl", conversation_with("secret", OTHER)
     )
     assert extract(world) == 1
-    for one in sessions(world.settings(), world.store, world.clock()):
-        for printed in (one.session, safe(one.session), safe(one.path)):
+    for session in sessions(world.settings(), world.store, world.clock()):
+        for printed in (session.session, safe(session.session), safe(session.path)):
             assert session_named(world.settings(), world.store, printed).path == str(path)
 
 
@@ -1000,8 +1020,8 @@ def exchanged_with_an_empty_one(world, files):
     [files_renamed, agent_renamed, exchanged_with_an_empty_one, moved_alone, moved_and_exchanged],
 )
 @pytest.mark.parametrize("at", ["exchanged", "retired"])
-def test_a_session_that_moves_after_a_crash_loses_nothing(world, monkeypatch, move, at):
-    """A late line follows a renamed session, or is kept in a file that is named."""
+def test_session_moved_after_a_crash_loses_no_late_line(world, monkeypatch, move, at):
+    """A late line follows a renamed session, or stays in an old file that `doctor` names."""
     path, original = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     late = dump({"type": "custom", "id": "late", "data": 1})
     with monkeypatch.context() as patch:
@@ -1021,15 +1041,17 @@ def test_a_session_that_moves_after_a_crash_loses_nothing(world, monkeypatch, mo
     recover.recover(world.store)
 
     left = list(world.root.rglob(".brainsurgeon-*.tmp"))
-    assert [one.read_bytes().endswith(late) for one in left] == [True] * moved
-    named = [one.what for one in doctor(world.settings(), world.store) if one.level != "ok"]
-    assert all(any(one.name in what for what in named) for one in left)
+    assert [file.read_bytes().endswith(late) for file in left] == [True] * moved
+    named = [
+        finding.what for finding in doctor(world.settings(), world.store) if finding.level != "ok"
+    ]
+    assert all(any(file.name in what for what in named) for file in left)
     assert expire(world) == 0
-    is_undone(world, files)
+    check_restore_all(world, files)
 
 
-def cut_and_killed(world, monkeypatch):
-    """Let a scan be killed before it removes the old file; give the name of that."""
+def kill_before_removal(world, monkeypatch):
+    """Let a scan be killed before it removes the old file; return that file's name."""
     with monkeypatch.context() as patch:
         patch.setattr(recover, "_remove", killed)
         patch.setattr(recover, "resolve", lambda *_, **__: None)
@@ -1041,32 +1063,32 @@ def cut_and_killed(world, monkeypatch):
 
 @pytest.mark.parametrize("where", ["main", "other"])
 @pytest.mark.parametrize("mode", ["ab", "wb"])
-def test_another_session_with_the_inode_of_a_deleted_one_gets_nothing(
+def test_reused_inode_of_a_deleted_session_gets_no_line(
     world, monkeypatch, where, mode
 ):  # fmt: skip
-    """After a crash the session is deleted, and the number of its inode is given out again."""
+    """After a crash, late lines are not moved to another session with the same inode number."""
     path, _ = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
-    left = cut_and_killed(world, monkeypatch)
+    left = kill_before_removal(world, monkeypatch)
     [rewrite] = world.store.journal.open_rewrites()
     with open(world.directory / left, mode) as old:
         old.write(dump({"type": "custom", "id": "late", "data": "secret"}))
     path.unlink()
     another = world.root / where / "sessions" / "t.jsonl"
     another.parent.mkdir(parents=True, exist_ok=True)
-    _, said = write_old_session(another, conversation_with("theirs", OTHER))
+    _, content = write_old_session(another, conversation_with("theirs", OTHER))
     with world.store.transaction():
         world.store.journal.update(rewrite.id, new_inode=another.stat().st_ino)
     world.close()
-    done = recover.recover(world.store)
+    results = recover.recover(world.store)
 
     assert rewrite.new_inode is not None
-    assert another.read_bytes() == said
-    assert [one.what.endswith("both files stay") for one in done] == [True]
+    assert another.read_bytes() == content
+    assert [event.what.endswith("both files stay") for event in results] == [True]
     assert world.leftovers() == [left]
 
 
-def test_a_root_that_moves_after_a_crash_is_scanned_as_ever(world, monkeypatch):
-    """The rewrite waits for the root; the old file stays, and each value goes back."""
+def test_root_renamed_after_a_crash_is_scanned_and_restored(world, monkeypatch):
+    """The interrupted rewrite waits for the old root, and each value is restored."""
     path, original = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     with monkeypatch.context() as patch:
         patch.setattr(recover, "_remove", killed)
@@ -1077,4 +1099,4 @@ def test_a_root_that_moves_after_a_crash_is_scanned_as_ever(world, monkeypatch):
     assert recover.recover(world.store)[0].what.endswith("left for the next run")
     world.scan(**SHORT)
 
-    is_undone(world, {world.root / "main/sessions" / path.name: original})
+    check_restore_all(world, {world.root / "main/sessions" / path.name: original})
