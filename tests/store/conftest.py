@@ -1,4 +1,4 @@
-"""A store of its own, and a second process that has it open."""
+"""A store, and a second process that has it open."""
 
 import pytest
 
@@ -14,13 +14,13 @@ def directory(tmp_path):
 
 @pytest.fixture
 def store(directory):
-    one = open_store(directory)
-    yield one
-    one.close()
+    opened = open_store(directory)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
-def neighbour(directory, store):
-    one = OtherProcess(*(step.format(directory=directory) for step in OPEN_STORE))
-    yield one
-    one.kill()
+def other_process(directory, store):
+    process = OtherProcess(*(step.format(directory=directory) for step in OPEN_STORE))
+    yield process
+    process.kill()

@@ -1,4 +1,4 @@
-"""Values: stored once, given back bit for bit, refused when damaged, gone when deleted."""
+"""Stored values: deduplicated, returned bit for bit, and refused if damaged."""
 
 import secrets
 
@@ -15,8 +15,8 @@ from building.store_rows import begin_rewrite, count_rows, removal, store_sessio
     max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 @given(value=st.one_of(st.binary(max_size=200), st.binary(max_size=3).map(lambda x: x * 3000)))
-def test_values_come_back_bit_for_bit(store, value):
-    """Whatever bytes are stored, those bytes are read, compressed or not."""
+def test_stored_value_is_returned_bit_for_bit(store, value):
+    """This holds for any bytes, compressed or not."""
     with store.transaction():
         blob, digest, _ = store.blobs.put(value)
 
@@ -24,20 +24,20 @@ def test_values_come_back_bit_for_bit(store, value):
     assert digest == blobs.digest(value)
 
 
-def test_what_does_not_compress_is_stored_as_it_is(store):
-    """Packing never makes a value larger than it was."""
+def test_incompressible_value_is_stored_uncompressed(store):
+    """Compression never makes a value larger."""
     value = secrets.token_bytes(10_000)
     with store.transaction():
-        random, digest, written = store.blobs.put(value)
+        blob, digest, written = store.blobs.put(value)
         _, _, packed = store.blobs.put(b"x" * 10_000)
 
-    assert store.blobs.get(random, digest) == value
+    assert store.blobs.get(blob, digest) == value
     assert written == 10_000
     assert packed < 100
 
 
 def test_equal_values_are_stored_once(store):
-    """The second of two equal values costs nothing."""
+    """The second of two equal values takes no space."""
     with store.transaction():
         first = store.blobs.put(b"same" * 100)
         second = store.blobs.put(b"same" * 100)
@@ -49,23 +49,23 @@ def test_equal_values_are_stored_once(store):
 
 
 @pytest.mark.parametrize("value", [secrets.token_bytes(300), b"words " * 500])
-def test_a_flipped_bit_is_noticed(store, value):
-    """A value of which one bit changed in the store is never given out, packed or not."""
+def test_value_with_a_flipped_bit_is_refused(store, value):
+    """A changed bit is detected in compressed and uncompressed data."""
     with store.transaction():
         blob, digest, _ = store.blobs.put(value)
     (data,) = store._connection.execute("SELECT data FROM blobs").fetchone()
-    given = []
+    returned = []
     for place in range(len(data)):
         damaged = bytearray(data)
         damaged[place] ^= 1 << (place % 8)
         store._connection.execute("UPDATE blobs SET data = ?", (bytes(damaged),))
         try:
-            given.append(store.blobs.get(blob, digest))
+            returned.append(store.blobs.get(blob, digest))
         except DamagedError:
             continue
 
-    assert all(got == value for got in given)
-    assert len(given) <= len(data) // 20
+    assert all(value_read == value for value_read in returned)
+    assert len(returned) <= len(data) // 20
 
 
 DAMAGES = [
@@ -79,8 +79,8 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_value_that_is_not_what_was_stored_is_refused(store, damage):
-    """Missing, of another length, of other bytes: the value is damaged, and not given out."""
+def test_damaged_value_is_refused(store, damage):
+    """A missing blob or one of another size, codec or contents raises DamagedError."""
     with store.transaction():
         blob, digest, _ = store.blobs.put(b"words " * 500)
     store._connection.execute("PRAGMA foreign_keys = OFF")
@@ -90,8 +90,8 @@ def test_a_value_that_is_not_what_was_stored_is_refused(store, damage):
         store.blobs.get(blob, digest)
 
 
-def test_one_value_is_never_given_out_for_another(store):
-    """A blob that is whole but is not the value asked for is as good as damaged."""
+def test_intact_blob_of_another_value_is_refused(store):
+    """The digest of the requested value decides."""
     with store.transaction():
         blob, _, _ = store.blobs.put(b"one" * 100)
         _, other, _ = store.blobs.put(b"another" * 100)
@@ -100,8 +100,8 @@ def test_one_value_is_never_given_out_for_another(store):
         store.blobs.get(blob, other)
 
 
-def test_a_packed_value_cannot_blow_up(store):
-    """A blob that claims a small size does not unpack to a large one."""
+def test_blob_is_not_decompressed_beyond_its_recorded_size(store):
+    """A blob with a false size cannot fill the memory."""
     with store.transaction():
         blob, digest, _ = store.blobs.put(b"\0" * (64 << 20))
     store._connection.execute("UPDATE blobs SET size = 10")
@@ -110,8 +110,8 @@ def test_a_packed_value_cannot_blow_up(store):
         store.blobs.get(blob, digest)
 
 
-def test_values_of_a_rewrite_that_was_given_up_go(store):
-    """They are deleted with its records, but not a value that another record names."""
+def test_abandoned_rewrite_deletes_its_unshared_values(store):
+    """A value that another record names stays."""
     row = store_session(store)
     begin_rewrite(store, row, [removal()], b"named")
     entry = begin_rewrite(store, row, [removal("e2")], b"named")

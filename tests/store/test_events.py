@@ -1,32 +1,34 @@
-"""What happened: each told once, in order, and let go after its time."""
+"""Events: their order, their expiry, and those of rewrites."""
+
+from msgspec.structs import replace
 
 from brainsurgeon.model.reports import KINDS
 from brainsurgeon.store import history as room
-from building.store_rows import count_rows
+from building.store_rows import begin_rewrite, confirm_rewrite, count_rows, removal, store_session
 
 
-def told(store, *kinds, at=1.0, row=None):
+def add_events(store, *kinds, at=1.0, row=None):
     with store.transaction():
         for kind in kinds:
             store.events.add(at, kind, row and row.id, {"values": 1}, None)
     return store.events.after(0)
 
 
-def test_events_come_in_the_order_in_which_they_were_committed(store):
-    """Each has an id above those before it, also after the newest ones have gone."""
-    first = told(store, "extraction", "expiry")
+def test_events_are_numbered_in_commit_order(store):
+    """The ids of deleted events are not used again."""
+    first = add_events(store, "extraction", "expiry")
     with store.transaction():
-        store.events.drop([one.id for one in first])
-    later = told(store, "failure")
+        store.events.drop([event.id for event in first])
+    later = add_events(store, "failure")
 
-    assert [one.kind for one in first] == ["extraction", "expiry"]
+    assert [event.kind for event in first] == ["extraction", "expiry"]
     assert later[0].id > first[1].id
 
 
-def test_old_events_are_let_go_by_age_and_by_number(store, monkeypatch):
-    """Events are kept for thirty days, and so many at most."""
-    told(store, "extraction", at=0.0)
-    told(store, *["expiry"] * 4, at=room.KEPT_SECONDS)
+def test_old_events_are_dropped_by_age_and_number(store, monkeypatch):
+    """Events are kept for 30 days, up to a maximum number."""
+    add_events(store, "extraction", at=0.0)
+    add_events(store, *["expiry"] * 4, at=room.KEPT_SECONDS)
 
     assert store.events.old(room.KEPT_SECONDS - 1) == []
     assert store.events.old(room.KEPT_SECONDS + 1) == [1]
@@ -37,6 +39,31 @@ def test_old_events_are_let_go_by_age_and_by_number(store, monkeypatch):
     assert count_rows(store, "events") == 2
 
 
-def test_every_kind_of_event_stands_in_one_list():
-    """The kinds are those that are promised, each once."""
+def test_kinds_of_events_are_unique():
+    """There are twelve kinds."""
     assert len(set(KINDS)) == len(KINDS) == 12
+
+
+def test_abandoned_rewrite_has_no_event(store):
+    """No event is written before the rewrite is confirmed."""
+    row = store_session(store)
+    entry = begin_rewrite(store, row, [removal("e1")])
+    with store.transaction():
+        store.journal.abandon(entry)
+
+    assert store.events.after(0) == []
+
+
+def test_redaction_and_extraction_are_separate_events(store):
+    """A shortened value is a redaction, emptied thinking an extraction."""
+    row = store_session(store)
+    short = replace(removal("e1"), new=b'"short"', how="redact")
+    emptied = replace(removal("e2"), new=b"{}", how="empty", kind="thinking", tool=None)
+    entry = begin_rewrite(store, row, [short, emptied])
+
+    confirm_rewrite(store, row, entry)
+
+    events = store.events.after(0)
+    assert {event.kind: event.facts["by"][0]["kind"] for event in events} == {
+        "extraction": "thinking", "redaction": "tool_result",
+    }  # fmt: skip

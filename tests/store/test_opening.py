@@ -1,4 +1,4 @@
-"""How a store is created, who may read it, and which stores are refused."""
+"""Creating and opening a store, its permissions, and stores that are refused."""
 
 import os
 import re
@@ -26,8 +26,8 @@ from building.store_rows import (
 )
 
 
-def test_a_new_store_has_the_whole_schema(store):
-    """A new store has every table and index of the schema, and its version."""
+def test_new_store_has_the_whole_schema(store):
+    """Its directory contains only the database and the locks."""
     created = {
         name
         for (name,) in store._connection.execute("SELECT name FROM sqlite_master WHERE sql != ''")
@@ -40,17 +40,17 @@ def test_a_new_store_has_the_whole_schema(store):
     assert sorted(os.listdir(store.directory)) == ["locks", "store.db"]
 
 
-def test_opening_again_changes_nothing(directory, store):
-    """Opening an existing store writes nothing, whether for reading or for writing."""
+def test_opening_an_existing_store_changes_no_file(directory, store):
+    """This holds for reading and for writing."""
     before = read_state_files(directory)
-    for opened in (room.open_to_read, open_store):
-        opened(directory).close()
+    for opener in (room.open_to_read, open_store):
+        opener(directory).close()
 
     assert read_state_files(directory) == before
 
 
-def test_reading_where_nothing_is_makes_nothing(directory):
-    """Opening for reading gives an empty store where there is none, and leaves it so."""
+def test_open_to_read_without_a_store_is_empty_and_creates_nothing(directory):
+    """A write to it is refused."""
     with room.open_to_read(directory) as empty:
         assert (empty.exists, empty.size, list(empty.sessions.all())) == (False, 0, [])
         with pytest.raises(StoreUnusableError), empty.transaction():
@@ -58,35 +58,32 @@ def test_reading_where_nothing_is_makes_nothing(directory):
     assert not os.path.exists(directory)
 
 
-def test_a_store_opened_for_reading_cannot_be_written(directory, store):
-    """What was opened for looking refuses to write, and needs no lock file."""
+def test_store_opened_to_read_refuses_writes_and_locks(directory, store):
+    """It needs no lock file."""
     os.unlink(os.path.join(directory, "locks"))
-    looking = room.open_to_read(directory)
-    with pytest.raises(StoreUnusableError), looking.transaction():
-        (
-            pytest.raises(StoreUnusableError),
-            looking._connection.execute("INSERT INTO meta VALUES ('a', 'b')"),
-        )
-    with pytest.raises(StoreUnusableError), looking.lock(1):
+    reader = room.open_to_read(directory)
+    with pytest.raises(StoreUnusableError), reader.transaction():
+        reader._connection.execute("INSERT INTO meta VALUES ('a', 'b')")
+    with pytest.raises(StoreUnusableError), reader.lock(1):
         pass
-    looking.close()
+    reader.close()
 
     assert count_rows(store, "meta") == 0
     assert os.listdir(directory) == ["store.db"]
 
 
-def test_the_settings_that_the_promises_need_hold(store):
-    """Every commit is synced, in a rollback journal that is synced too, and what goes is wiped."""
-    wanted = {
+def test_store_has_the_required_pragmas(store):
+    """Every commit and its rollback journal are synced, and deleted data is overwritten."""
+    required = {
         "synchronous": 3, "journal_mode": "delete", "secure_delete": 1, "foreign_keys": 1,
         "trusted_schema": 0, "cell_size_check": 1,
     }  # fmt: skip
 
-    assert {name: pragma(store, name) for name in wanted} == wanted
+    assert {name: pragma(store, name) for name in required} == required
 
 
 @pytest.fixture
-def careless():
+def no_umask():
     before = os.umask(0)
     yield
     os.umask(before)
@@ -96,8 +93,8 @@ def mode(path):
     return stat.S_IMODE(os.stat(path).st_mode)
 
 
-def test_nobody_else_can_read_the_store_from_birth(directory, careless):
-    """Even without a umask directory, database, journal and locks are their owner's alone."""
+def test_store_files_are_private_from_creation(directory, no_umask):
+    """Directory, database, journal and locks are the owner's even without a umask."""
     store = open_store(directory)
     with store.transaction():
         store._connection.execute("INSERT INTO meta VALUES ('a', 'b')")
@@ -108,26 +105,26 @@ def test_nobody_else_can_read_the_store_from_birth(directory, careless):
     assert mode(directory) == 0o700
 
 
-def test_the_unfinished_database_is_nobody_elses_either(directory, careless, monkeypatch):
-    """While it is being created, only its owner can read the database and its journal."""
-    seen = {}
+def test_unfinished_store_is_private(directory, no_umask, monkeypatch):
+    """The database and its journal are private while the schema is created."""
+    modes = {}
 
     def building(connection):
         connection.execute("CREATE TABLE x (y)")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("INSERT INTO x VALUES (1)")
-        seen.update({name: mode(os.path.join(directory, name)) for name in os.listdir(directory)})
+        modes.update({name: mode(os.path.join(directory, name)) for name in os.listdir(directory)})
         raise InterruptedError
 
     monkeypatch.setattr(database, "create_schema", building)
     with pytest.raises(InterruptedError):
         open_store(directory)
 
-    assert seen == {"locks": 0o600, "store.db.new": 0o600, "store.db.new-journal": 0o600}
+    assert modes == {"locks": 0o600, "store.db.new": 0o600, "store.db.new-journal": 0o600}
 
 
-def test_a_directory_that_was_too_open_is_closed(directory, careless):
-    """A state directory of ours that others could look into is made ours alone."""
+def test_open_state_directory_is_made_private(directory, no_umask):
+    """The user's own directory loses the permissions of others."""
     os.mkdir(directory, 0o755)
     open_store(directory).close()
 
@@ -135,8 +132,8 @@ def test_a_directory_that_was_too_open_is_closed(directory, careless):
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "nowhere"])
-def test_a_state_directory_that_is_none_is_refused(directory, tmp_path, kind):
-    """A link or a file in the directory's place is refused and left as it is."""
+def test_state_directory_that_is_a_link_or_file_is_refused(directory, tmp_path, kind):
+    """It stays as it is, and nothing is created elsewhere."""
     (tmp_path / "elsewhere").mkdir()
     if kind == "link":
         os.symlink(tmp_path / "elsewhere", directory)
@@ -151,10 +148,9 @@ def test_a_state_directory_that_is_none_is_refused(directory, tmp_path, kind):
     assert not (tmp_path / "gone").exists()
 
 
-# Others cannot make a directory of another user; root, for whom it matters most, can.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give directories away")
-def test_another_users_state_directory_is_refused(directory):
-    """A state directory that belongs to somebody else is not used, by root either."""
+def test_state_directory_of_another_user_is_refused(directory):
+    """This holds for root, too."""
     os.mkdir(directory, 0o700)
     os.chown(directory, 65534, 65534)
 
@@ -163,10 +159,9 @@ def test_another_users_state_directory_is_refused(directory):
     assert os.listdir(directory) == []
 
 
-# No mode closes a directory to root, who meets this case nowhere; any other account proves it.
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_state_directory_that_cannot_be_made_is_said(tmp_path):
-    """Where no directory can be made the store is unusable, with the system's reason."""
+def test_state_directory_that_cannot_be_created_is_an_error(tmp_path):
+    """The error gives the system's reason."""
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(StoreUnusableError, match="cannot be made: Permission denied"):
@@ -176,8 +171,8 @@ def test_a_state_directory_that_cannot_be_made_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["store.db", "locks"])
-def test_a_link_in_the_place_of_a_file_of_ours_is_not_followed(directory, tmp_path, name):
-    """A link planted in the state directory never makes us write elsewhere."""
+def test_symlink_in_place_of_a_store_file_is_not_followed(directory, tmp_path, name):
+    """Nothing is created at the target of the link."""
     elsewhere = tmp_path / "elsewhere"
     os.mkdir(directory, 0o700)
     os.symlink(elsewhere, os.path.join(directory, name))
@@ -187,7 +182,7 @@ def test_a_link_in_the_place_of_a_file_of_ours_is_not_followed(directory, tmp_pa
     assert not elsewhere.exists()
 
 
-def foreign(path, wal=False):
+def create_foreign(path, wal=False):
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA journal_mode = {'WAL' if wal else 'DELETE'}")
         connection.execute("PRAGMA application_id = 42")
@@ -204,8 +199,8 @@ def change(path, *statements):
 NEWER = f"PRAGMA user_version = {VERSION + 1}"
 
 
-def version_0_1(path):
-    """Make a store as brainsurgeon 0.1 marked its own."""
+def write_version_0_1(path):
+    """Write a store with the marks of brainsurgeon 0.1."""
     os.unlink(path)
     change(
         path,
@@ -231,13 +226,13 @@ def flip_header(path):
 UNUSABLE = {
     "newer": lambda path: change(path, NEWER),
     "newer, with a write-ahead log": lambda path: change(path, NEWER, "PRAGMA journal_mode = WAL"),
-    "another program's": lambda path: (os.unlink(path), foreign(path)),
+    "another program's": lambda path: (os.unlink(path), create_foreign(path)),
     "another program's, with a write-ahead log": lambda path: (
         os.unlink(path),
-        foreign(path, wal=True),
+        create_foreign(path, wal=True),
     ),
     "an unmarked database": lambda path: change(path, "PRAGMA application_id = 0"),
-    "of version 0.1": version_0_1,
+    "of version 0.1": write_version_0_1,
     "zero bytes": lambda path: write(path, b""),
     "garbage": lambda path: write(path, secrets.token_bytes(8192)),
     "text": lambda path: write(path, b"no database\n"),
@@ -249,42 +244,42 @@ UNUSABLE = {
 
 
 @pytest.fixture(params=UNUSABLE)
-def unusable(request, directory):
-    """Give a state directory whose store is not to be used."""
+def unusable_store(request, directory):
+    """Return a state directory with an unusable store."""
     open_store(directory).close()
     UNUSABLE[request.param](os.path.join(directory, "store.db"))
     return directory
 
 
-@pytest.mark.parametrize("opened", [open_store, room.open_to_read])
-def test_a_store_that_is_not_understood_is_refused(unusable, opened):
-    """A damaged or foreign store or one of another version is refused and does not change."""
-    before = read_state_files(unusable)
-    with pytest.raises(StoreUnusableError) as refused:
-        opened(unusable)
+@pytest.mark.parametrize("opener", [open_store, room.open_to_read])
+def test_unusable_store_is_refused_and_unchanged(unusable_store, opener):
+    """A damaged, foreign, newer or older database is neither read nor written."""
+    before = read_state_files(unusable_store)
+    with pytest.raises(StoreUnusableError) as error:
+        opener(unusable_store)
 
-    assert read_state_files(unusable) == before
-    assert refused.value.exit_code == 7
-    assert "store.db" in str(refused.value)
+    assert read_state_files(unusable_store) == before
+    assert error.value.exit_code == 7
+    assert "store.db" in str(error.value)
 
 
-@pytest.mark.parametrize("opened", [open_store, room.open_to_read])
-def test_an_older_store_is_refused_with_what_to_do(directory, opened):
-    """Its refusal names its version, and how to restore its values with the older program."""
+@pytest.mark.parametrize("opener", [open_store, room.open_to_read])
+def test_older_store_is_refused_with_instructions(directory, opener):
+    """The error names its version and the command that restores its values."""
     open_store(directory).close()
-    version_0_1(os.path.join(directory, "store.db"))
+    write_version_0_1(os.path.join(directory, "store.db"))
 
-    with pytest.raises(StoreUnusableError) as refused:
-        opened(directory)
-    assert str(refused.value) == (
+    with pytest.raises(StoreUnusableError) as error:
+        opener(directory)
+    assert str(error.value) == (
         f"{directory}/store.db was written by an older brainsurgeon (version 0 of the store, this "
         f"program knows {VERSION}): nothing was touched. Stop its daemon and run its "
         "`brainsurgeon restore --all --pristine` until nothing waits; then move the file away"
     )
 
 
-def test_a_process_that_had_the_store_open_writes_nothing_to_a_newer_one(store, directory):
-    """Each transaction checks the version, since another process may have upgraded the store."""
+def test_open_store_refuses_to_write_after_an_upgrade(store, directory):
+    """Each transaction checks the version, which another process may have raised."""
     change(os.path.join(directory, "store.db"), NEWER)
     before = read_state_files(directory)
 
@@ -297,8 +292,8 @@ def test_a_process_that_had_the_store_open_writes_nothing_to_a_newer_one(store, 
     assert not store._connection.in_transaction
 
 
-def test_a_creation_that_fails_leaves_no_store(directory, monkeypatch):
-    """A store whose creation fails does not exist, and the next opening creates it whole."""
+def test_failed_creation_leaves_no_store(directory, monkeypatch):
+    """The next opening creates the whole store."""
 
     def failing(connection):
         connection.execute("CREATE TABLE half (x)")
@@ -307,37 +302,37 @@ def test_a_creation_that_fails_leaves_no_store(directory, monkeypatch):
     monkeypatch.setattr(database, "create_schema", failing)
     with pytest.raises(ZeroDivisionError):
         open_store(directory)
-    half = os.path.exists(os.path.join(directory, "store.db"))
+    exists = os.path.exists(os.path.join(directory, "store.db"))
     monkeypatch.undo()
     with closing(open_store(directory)) as store:
-        assert not half
+        assert not exists
         assert count_rows(store, "blobs") == 0
         assert sorted(os.listdir(directory)) == ["locks", "store.db"]
 
 
-def test_many_first_openings_at_once_make_one_store(directory):
-    """Processes that all find no store agree on one."""
-    several = [OtherProcess(OPEN_STORE[0]) for _ in range(4)]
-    for one in several:
-        one.send(OPEN_STORE[1].format(directory=directory), "str(store._connection)")
-    for one in several:
-        one.receive()
-        one.receive()
-    for number, one in enumerate(several):
-        one.execute(f"""
+def test_concurrent_first_openings_create_one_store(directory):
+    """Four processes that find no store write to the same one."""
+    processes = [OtherProcess(OPEN_STORE[0]) for _ in range(4)]
+    for process in processes:
+        process.send(OPEN_STORE[1].format(directory=directory), "str(store._connection)")
+    for process in processes:
+        process.receive()
+        process.receive()
+    for number, process in enumerate(processes):
+        process.execute(f"""
             with store.transaction():
                 store._connection.execute("INSERT INTO meta VALUES ('key{number}', 'value')")
         """)
-    for one in several:
-        one.receive()
-        one.kill()
+    for process in processes:
+        process.receive()
+        process.kill()
     with closing(open_store(directory)) as store:
         assert count_rows(store, "meta") == 4
         assert pragma(store, "integrity_check") == "ok"
 
 
-def test_a_store_moved_with_its_directory_still_works(store, directory, tmp_path):
-    """The store holds no path of its own: a copy of the directory is the same store."""
+def test_copied_state_directory_is_the_same_store(store, directory, tmp_path):
+    """The store contains no path of its own."""
     begin_rewrite(store, store_session(store), [removal()])
     shutil.copytree(directory, tmp_path / "copy")
     with closing(open_store(str(tmp_path / "copy"))) as copy:

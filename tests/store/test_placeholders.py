@@ -1,4 +1,4 @@
-"""Placeholders: one pair of text and key path names one value, for ever."""
+"""Placeholder names: a name and a key path identify one value for ever."""
 
 import pytest
 
@@ -8,11 +8,11 @@ from building.store_rows import removal, store_session
 
 TEXT = ("message", "content", 0, "text")
 DETAILS = ("message", "details", "aggregated")
-ONE, OTHER, THIRD = b"one", b"other", b"third"
+FIRST, OTHER, THIRD = b"first", b"other", b"third"
 
 
-def named(store, ident, value, path=TEXT, taken=frozenset(), **keys):
-    """Name a value and record it, as a rewrite does; return the name."""
+def name_value(store, ident, value, path=TEXT, taken=frozenset(), **keys):
+    """Name a value and record it as a rewrite does."""
     blob, digest, _ = store.blobs.put(value)
     name = store.placeholders.name(ident, path, (blob, digest), taken, **keys)
     store.extractions.add(
@@ -26,99 +26,82 @@ def named(store, ident, value, path=TEXT, taken=frozenset(), **keys):
 def name(store):
     store_session(store)
 
-    def naming(*arguments, **keys):
+    def name_in_transaction(*arguments, **keys):
         with store.transaction():
-            return named(store, *arguments, **keys)
+            return name_value(store, *arguments, **keys)
 
-    return naming
-
-
-def test_a_value_is_named_by_the_id_of_its_entry(name):
-    """The first value of an entry gets the entry's id as it is."""
-    assert name("e1", ONE) == "e1"
+    return name_in_transaction
 
 
-def test_equal_values_at_the_same_place_share_a_placeholder(name):
-    """A fork, or a value that was restored and extracted again, gets the placeholder it had."""
-    assert [name("e1", ONE) for _ in range(3)] == ["e1"] * 3
-
-
-def test_a_store_from_a_backup_goes_on_with_other_numbers(store, name):
-    """Ids that are used again never get a text that the replaced store may have given out."""
-    name("1", ONE)
+def test_store_from_a_backup_continues_with_other_numbers(store, name):
+    """The replaced store may have given the next numbers to other values."""
+    name("1", FIRST)
     with store.transaction():
         renumber(store._connection)
 
-    assert name("1", ONE, reused=True) == "1"
-    fresh = name("1", OTHER, reused=True), name("2", OTHER, reused=True)
-    assert all(int(one.partition("~")[2]) > 10**5 for one in fresh)
+    assert name("1", FIRST, reused=True) == "1"
+    later = name("1", OTHER, reused=True), name("2", OTHER, reused=True)
+    assert all(int(name.partition("~")[2]) > 10**5 for name in later)
     assert name("random", OTHER) == "random"
 
 
-def test_other_values_of_an_id_get_numbers(name):
-    """A text that names one value never names another at the same place."""
-    assert [name("e1", value) for value in (ONE, OTHER, THIRD)] == ["e1", "e1~2", "e1~3"]
+def test_each_value_of_an_id_keeps_its_own_placeholder(name):
+    """The first has the id of its entry, the others get numbers, in whichever order they return."""
+    assert [name("e1", value) for value in (FIRST, OTHER, THIRD)] == ["e1", "e1~2", "e1~3"]
+    assert [name("e1", value) for value in (THIRD, FIRST, OTHER)] == ["e1~3", "e1", "e1~2"]
 
 
-def test_a_numbered_value_keeps_its_number(name):
-    """Whichever values come in between, each gets the placeholder that it was given first."""
-    for value in (ONE, OTHER, THIRD):
-        name("e1", value)
-
-    assert [name("e1", value) for value in (THIRD, ONE, OTHER)] == ["e1~3", "e1", "e1~2"]
+def test_values_at_different_paths_share_a_name(name):
+    """The path tells which value is meant; a second value at a path gets a number."""
+    assert [name("e1", FIRST), name("e1", OTHER, DETAILS)] == ["e1", "e1"]
+    assert name("e1", FIRST, DETAILS) == "e1~2"
 
 
-def test_places_in_an_entry_are_told_apart_by_their_paths(name):
-    """Two values of one entry share the text: the place says which is which."""
-    assert [name("e1", ONE), name("e1", OTHER, DETAILS)] == ["e1", "e1"]
-    assert name("e1", ONE, DETAILS) == "e1~2"
+def test_placeholder_that_occurs_in_the_file_is_skipped(name):
+    """Somebody may have typed its text before."""
+    assert name("e1", FIRST, taken={"[[extracted-e1]]", "[[extracted-e1~2]]"}) == "e1~3"
 
 
-def test_a_text_that_stands_in_the_file_is_never_given_out(name):
-    """Somebody typed the placeholder before there was one: the value gets another."""
-    assert name("e1", ONE, taken={"[[extracted-e1]]", "[[extracted-e1~2]]"}) == "e1~3"
+def test_placeholder_is_skipped_only_in_files_that_contain_it(name):
+    """The value has one placeholder in such a file and another in other files."""
+    name("e1", FIRST)
+    assert name("e1", FIRST, taken={"[[extracted-e1]]"}) == "e1~2"
+    assert name("e1", FIRST) == "e1"
+    assert name("e1", FIRST, taken={"[[extracted-e1]]"}) == "e1~2"
 
 
-def test_a_text_that_is_taken_in_one_file_is_not_in_another(name):
-    """Each file gets a placeholder of the value that stands there for nothing else."""
-    name("e1", ONE)
-    assert name("e1", ONE, taken={"[[extracted-e1]]"}) == "e1~2"
-    assert name("e1", ONE) == "e1"
-    assert name("e1", ONE, taken={"[[extracted-e1]]"}) == "e1~2"
-
-
-def test_what_was_given_out_is_known_after_the_values_are_gone(store, directory, name):
-    """A placeholder outlives its value and the process that gave it out."""
-    name("e1", ONE)
+def test_placeholder_stays_reserved_after_its_value_expired(store, directory, name):
+    """Another process gives it to no other value."""
+    name("e1", FIRST)
     with store.transaction():
         store.expiry.delete([(1, "retention")], 2.0)
     with open_store(directory) as other, other.transaction():
-        assert named(other, "e1", OTHER) == "e1~2"
-        assert named(other, "e1", ONE) == "e1"
+        assert name_value(other, "e1", OTHER) == "e1~2"
+        assert name_value(other, "e1", FIRST) == "e1"
 
 
-def test_a_name_that_was_not_committed_was_not_given_out(store, name):
-    """What is rolled back with its transaction leaves the text to others."""
+def test_placeholder_of_a_rolled_back_transaction_is_free(store, name):
+    """Another value may get it."""
     store._connection.execute("BEGIN")
-    named(store, "e1", ONE)
+    name_value(store, "e1", FIRST)
     store._connection.execute("ROLLBACK")
 
     assert name("e1", OTHER) == "e1"
 
 
-def test_naming_costs_the_same_however_often_an_id_was_used(store, name):
-    """The ten thousandth value of an id is named with few more steps than the tenth."""
+def test_naming_the_10000th_value_of_an_id_is_fast(store, name):
+    """The number of database steps does not grow with the values."""
     with store.transaction():
         for number in range(1, 10_000):
             blob, digest, _ = store.blobs.put(b"%d" % number)
-            one = removal("1").named("1" if number == 1 else f"1~{number}")
+            extraction = removal("1").named("1" if number == 1 else f"1~{number}")
             store.extractions.add(
-                one, session_id=1, blob_id=blob, digest=digest, size=1, extracted_at=1.0
+                extraction, session_id=1, blob_id=blob, digest=digest, size=1, extracted_at=1.0
             )
     steps = []
     store._connection.set_progress_handler(lambda: steps.append(1), 100)
-    given = name("1", ONE), name("1", b"9000")
+    assigned = name("1", FIRST), name("1", b"9000")
     store._connection.set_progress_handler(None, 0)
 
-    assert given == ("1~10000", "1~9000")
+    assert assigned == ("1~10000", "1~9000")
     assert len(steps) < 50

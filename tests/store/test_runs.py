@@ -1,4 +1,4 @@
-"""The runs: numbered when something is written, counted, and named by what they made."""
+"""Runs: numbers, counts, and how long their rows are kept."""
 
 import pytest
 from msgspec.structs import replace
@@ -8,26 +8,26 @@ from brainsurgeon.store import journal
 from brainsurgeon.store.history import KEPT_SECONDS
 from building.store_rows import begin_rewrite, removal, store_session
 
-# When what `made` made is as old as runs get.
+# When a run of `extract_in_run` has its greatest age.
 LONG_AFTER = 6.0 + KEPT_SECONDS
 
 
-def made(store, command="scan", *, cuts=("e1",), tokens=0):
-    """Extract something in a run; give its number."""
+def extract_in_run(store):
+    """Return the number of a run that extracts a value."""
     row = store_session(store)
-    with store.runs.run(command, 5.0):
+    with store.runs.run("scan", 5.0):
         with store.transaction():
             number = store.runs.number()
-        cutting = [replace(removal(one), tokens=tokens) for one in cuts]
-        entry = begin_rewrite(store, row, cutting, note=journal.Confirmation(at=6.0, run_id=number))
+        note = journal.Confirmation(at=6.0, run_id=number)
+        entry = begin_rewrite(store, row, [removal("e1")], note=note)
         with store.transaction():
-            store.journal.confirm(entry, row.id, store.journal.rewrite(entry).confirmation)
+            store.journal.confirm(entry, row.id, note)
             store.journal.close(entry)
     return number
 
 
-def test_a_run_has_one_number_for_all_that_it_writes(store):
-    """Whatever a run writes names the same run, and the next run another."""
+def test_run_has_one_number_for_all_its_writes(store):
+    """The next run gets the next number."""
     numbers = []
     for _ in range(2):
         with store.runs.run("scan", 5.0):
@@ -36,19 +36,19 @@ def test_a_run_has_one_number_for_all_that_it_writes(store):
                     numbers.append(store.runs.number())
 
     assert numbers == [1, 1, 2, 2]
-    assert [(one.id, one.at, one.command) for one in store.runs.newest(None)] == [
+    assert [(run.id, run.at, run.command) for run in store.runs.newest(None)] == [
         (1, 5.0, "scan"), (2, 5.0, "scan"),
     ]  # fmt: skip
 
 
-def test_nobody_outside_a_run_has_a_number(store):
-    """What is written without a run names none."""
+def test_write_outside_a_run_has_no_number(store):
+    """The number is None."""
     with store.transaction():
         assert store.runs.number() is None
 
 
-def test_a_number_that_was_not_committed_is_made_anew(store):
-    """Where the transaction failed that made the row, the next one makes it."""
+def test_number_of_a_failed_transaction_is_created_again(store):
+    """The next transaction of the run creates its row."""
     with store.runs.run("scan", 5.0):
         with pytest.raises(ZeroDivisionError), store.transaction():
             assert 1 / (store.runs.number() - 1)
@@ -56,11 +56,11 @@ def test_a_number_that_was_not_committed_is_made_anew(store):
         with store.transaction():
             number = store.runs.number()
 
-    assert [one.id for one in store.runs.newest(None)] == [number]
+    assert [run.id for run in store.runs.newest(None)] == [number]
 
 
-def test_a_run_of_which_nothing_happened_is_no_run(store):
-    """Where the only rewrite of a run was given up before anybody could see it, its row goes."""
+def test_run_whose_only_rewrite_is_abandoned_is_deleted(store):
+    """Later events of the run name no run."""
     with store.runs.run("scan", 5.0):
         with store.transaction():
             note = journal.Confirmation(at=6.0, run_id=store.runs.number())
@@ -75,52 +75,54 @@ def test_a_run_of_which_nothing_happened_is_no_run(store):
     assert store._connection.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
-def test_a_run_that_still_has_something_under_way_stays(store):
-    """Giving up one of two rewrites leaves the run to the other."""
+def test_run_with_another_open_rewrite_is_kept(store):
+    """Abandoning one of two rewrites leaves the run to the other."""
     row = store_session(store)
     with store.runs.run("scan", 5.0):
         with store.transaction():
             number = store.runs.number()
         note = journal.Confirmation(at=6.0, run_id=number)
         first, second = (
-            begin_rewrite(store, row, [removal(one)], note=note) for one in ("e1", "e2")
+            begin_rewrite(store, row, [removal(run)], note=note) for run in ("e1", "e2")
         )
         with store.transaction():
             store.journal.abandon(first)
 
-    assert [one.id for one in store.runs.newest(None)] == [number]
+    assert [run.id for run in store.runs.newest(None)] == [number]
     with store.transaction():
         store.journal.confirm(second, row.id, note)
     assert store.runs.named(number).facts["extracted"] == 1
 
 
-def test_a_run_whose_placeholders_were_seen_for_an_instant_stays(store):
-    """What may be written again names its run, also where another rewrite of it was given up."""
+def test_run_of_a_kept_rewrite_is_kept(store):
+    """Its placeholders may be written again, though another rewrite of it was abandoned."""
     row = store_session(store)
     with store.runs.run("scan", 5.0), store.transaction():
         note = journal.Confirmation(at=6.0, run_id=store.runs.number())
-    first, second = (begin_rewrite(store, row, [removal(one)], note=note) for one in ("e1", "e2"))
+    first, second = (
+        begin_rewrite(store, row, [removal(entry)], note=note) for entry in ("e1", "e2")
+    )
     with store.transaction():
         store._connection.execute("UPDATE extractions SET run_id = ?", (note.run_id,))
         store.journal.keep(first)
         store.journal.close(first)
         store.journal.abandon(second)
 
-    assert [one.run_id for one in store.extractions.of_run(note.run_id)] == [note.run_id]
-    assert [one.id for one in store.runs.newest(None)] == [note.run_id]
+    assert [row.run_id for row in store.extractions.of_run(note.run_id)] == [note.run_id]
+    assert [row.id for row in store.runs.newest(None)] == [note.run_id]
 
 
 def expire(store):
-    """Release every value, as retention does, and of what was told of it."""
+    """Expire every value, and delete its events, as retention does."""
     with store.transaction():
         held = store._connection.execute("SELECT id FROM extractions").fetchall()
         store.expiry.delete([(ident, "old") for (ident,) in held], 7.0)
-        store.events.drop([one.id for one in store.events.after(0)])
+        store.events.drop([event.id for event in store.events.after(0)])
 
 
-def test_an_old_run_of_which_nothing_is_left_is_let_go_of(store):
-    """Its tombstones stay and name no run then; nothing leads to what is not there."""
-    number = made(store)
+def test_old_run_without_values_is_dropped(store):
+    """Its tombstones stay and name no run."""
+    number = extract_in_run(store)
     expire(store)
     assert store.runs.old(LONG_AFTER - 2) == []
     assert store.runs.old(LONG_AFTER) == [number]
@@ -135,34 +137,34 @@ def test_an_old_run_of_which_nothing_is_left_is_let_go_of(store):
     assert store.runs.last == number
 
 
-@pytest.mark.parametrize("kept", ["value", "event", "field", "request", "rewrite"])
-def test_a_run_is_kept_for_as_long_as_something_of_it_may_be_taken_back(store, kept):
-    """A value that is held, an event, a field, a request or a rewrite under way keeps it."""
-    number, row = made(store), store_session(store)
-    if kept != "value":
+@pytest.mark.parametrize("kind", ["value", "event", "field", "request", "rewrite"])
+def test_run_is_kept_while_anything_of_it_can_be_undone(store, kind):
+    """A value, event, field, request or open rewrite keeps its run."""
+    number, row = extract_in_run(store), store_session(store)
+    if kind != "value":
         expire(store)
     with store.transaction():
-        store.events.drop([one.id for one in store.events.after(0)])
-        if kept == "event":
+        store.events.drop([event.id for event in store.events.after(0)])
+        if kind == "event":
             store.events.add(7.0, "rollback", row.id, {}, number)
-        if kept == "field":
+        if kind == "field":
             store.fields.add(
                 FieldRecord(0, row.id, "e1", "_extractable", None, b"x", "false", number), 1
             )
-        if kept == "request":
+        if kind == "request":
             store.requests.add(
                 replace(EVERYTHING, session_id=row.id, asked_at=7.0, rolls_back=number)
             )
-    if kept == "rewrite":
+    if kind == "rewrite":
         begin_rewrite(store, row, note=journal.Confirmation(at=6.0, run_id=number))
 
     assert store.runs.old(LONG_AFTER) == []
 
 
-def test_giving_up_a_rewrite_costs_the_same_however_much_was_cut(store):
-    """What names its run is found without a look at every value that was ever cut."""
+def test_abandoning_a_rewrite_is_fast_with_many_extractions(store):
+    """The values of its run are found by an index."""
     row, steps = store_session(store), []
-    made(store)
+    extract_in_run(store)
     store._connection.execute("BEGIN")
     store._connection.executemany(
         "INSERT INTO extractions (id, session_id, entry_id, name, path, kind, block, chars, size,"

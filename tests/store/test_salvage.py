@@ -1,4 +1,4 @@
-"""Rows are read around damaged pages, and what the new store lacks is completed."""
+"""Reading rows around damaged pages, and completing the new store."""
 
 import os
 import sqlite3
@@ -16,7 +16,7 @@ TABLES = ("numbered", "ordered", "sessions")
 
 @pytest.fixture
 def damaged(tmp_path):
-    """Give a connection to a database; a page in the middle of each of its tables is damaged."""
+    """Return a connection to a database with a damaged page in the middle of each table."""
     path = str(tmp_path / "damaged.db")
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("CREATE TABLE numbered (id INTEGER PRIMARY KEY, text TEXT)")
@@ -36,54 +36,54 @@ def damaged(tmp_path):
         yield database
 
 
-def gap(found, table):
-    """Check that rows of a table are right and that one range of them lacks; return its length."""
-    assert found.items() <= {number: f"{table}{number:05}" for number in range(1, ROWS + 1)}.items()
-    missing = set(range(1, ROWS + 1)) - found.keys()
+def missing_rows(rows, table):
+    """Check that the rows are right except for one missing range; return its length."""
+    assert rows.items() <= {number: f"{table}{number:05}" for number in range(1, ROWS + 1)}.items()
+    missing = set(range(1, ROWS + 1)) - rows.keys()
     assert max(missing) - min(missing) == len(missing) - 1
     return len(missing)
 
 
 @pytest.mark.parametrize("table", ["numbered", "ordered"])
-def test_only_the_rows_of_a_damaged_page_are_missing(damaged, table):
-    """Each number is looked up, and a None tells of each that cannot be."""
+def test_by_number_misses_only_rows_of_the_damaged_page(damaged, table):
+    """Each id is looked up, and None stands for each unreadable row."""
     rows = list(by_number(damaged, table, "id, text", "id", highest_row_id(damaged, "numbered")))
 
     assert 0 < rows.count(None) < 300
-    assert gap(dict(row for row in rows if row), table) == rows.count(None)
+    assert missing_rows(dict(row for row in rows if row), table) == rows.count(None)
 
 
-def test_an_index_is_read_from_both_ends(damaged):
+def test_by_index_reads_from_both_ends(damaged):
     """The entries before and after the damaged page are read."""
-    found = {ident: path.decode() for ident, path in by_index(damaged, "path").items()}
+    paths = {ident: path.decode() for ident, path in by_index(damaged, "path").items()}
 
-    assert 0 < gap(found, "sessions") < 300
+    assert 0 < missing_rows(paths, "sessions") < 300
 
 
-def test_where_nothing_is_damaged_there_is_no_gap(store):
-    """Tables and indexes of an intact store are read whole, once."""
+def test_intact_store_is_read_without_gaps(store):
+    """Each row is read once, by table and by index."""
     with store.transaction():
         store._connection.execute(
             "INSERT INTO sessions (id, agent, agent_directory, name, path, last_path, root, format)"
             " VALUES (7, 'a', x'2f61', 's', x'2f61', x'2f61', x'2f', 'pi')"
         )
-    old = store._connection
+    connection = store._connection
 
-    assert highest_row_id(old, "sessions") == 7
-    assert list(by_number(old, "sessions", "id, agent", "rowid", 7)) == [(7, "a")]
-    assert list(by_number(old, "placements", "extraction_id", "session_id", 7)) == []
-    assert by_index(old, "path") == {7: b"/a"}
-    assert sequences(old) == {}
+    assert highest_row_id(connection, "sessions") == 7
+    assert list(by_number(connection, "sessions", "id, agent", "rowid", 7)) == [(7, "a")]
+    assert list(by_number(connection, "placements", "extraction_id", "session_id", 7)) == []
+    assert by_index(connection, "path") == {7: b"/a"}
+    assert sequences(connection) == {}
 
 
-def test_the_new_store_equals_an_intact_one(store, directory, tmp_path):
-    """Every row of every table but the memories of the scan is copied, and nothing is added."""
+def test_salvage_of_an_intact_store_copies_every_row(store, directory, tmp_path):
+    """Nothing is added; only the memory of scans is not copied."""
     fill(store)
     fresh = str(tmp_path / "fresh.db")
-    saved = salvage(directory, fresh, 9.0)
+    result = salvage(directory, fresh, 9.0)
 
-    assert (saved.unread, saved.values_lost, saved.sessions_made) == (set(), 0, 0)
-    assert contents(fresh) == contents(database_path(directory))
+    assert (result.unread, result.values_lost, result.sessions_made) == (set(), 0, 0)
+    assert table_rows(fresh) == table_rows(database_path(directory))
     assert os.stat(fresh).st_mode & 0o777 == 0o600
 
 
@@ -117,7 +117,7 @@ def fill(store):
     store._connection.executescript(FILLED)
 
 
-def contents(path):
+def table_rows(path):
     with closing(sqlite3.connect(path)) as database:
         tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         return {
@@ -126,27 +126,27 @@ def contents(path):
         }
 
 
-def test_references_to_lost_rows_are_mended(store, directory, tmp_path):
-    """Lost owners are re-created; what means as much without a lost row goes on without it."""
+def test_salvage_repairs_references_to_lost_rows(store, directory, tmp_path):
+    """Lost sessions are re-created; rows that keep their meaning lose the reference."""
     fill(store)
     store._connection.execute("PRAGMA foreign_keys = OFF")
     for table in ("sessions", "runs", "journal", "placements", "blobs", "archives"):
         store._connection.execute(f"DELETE FROM {table}")
     store._connection.execute("INSERT INTO placements VALUES (1, 99, NULL)")
     fresh = str(tmp_path / "fresh.db")
-    saved = salvage(directory, fresh, 9.0)
-    made = contents(fresh)
+    result = salvage(directory, fresh, 9.0)
+    rows = table_rows(fresh)
 
     nowhere = b"/lost-with-a-damaged-store"
-    assert [row[:6] for row in made["sessions"]] == [
+    assert [row[:6] for row in rows["sessions"]] == [
         (1, "lost", nowhere, "1", None, nowhere + b"/1")
     ]
-    assert [row[0] for row in made["requests"]] == [2]
-    assert [row[8:] for row in made["fields"]] == [("undone", None, None)]
-    assert made["placements"] == []
-    assert (saved.values, saved.values_lost, saved.sessions_made) == (0, 6, 1)
-    assert saved.unread == {"requests", "placements"}
-    assert (saved.rows["requests"], saved.rows["placements"], saved.rows["extractions"]) == (
+    assert [row[0] for row in rows["requests"]] == [2]
+    assert [row[8:] for row in rows["fields"]] == [("undone", None, None)]
+    assert rows["placements"] == []
+    assert (result.values, result.values_lost, result.sessions_made) == (0, 6, 1)
+    assert result.unread == {"requests", "placements"}
+    assert (result.rows["requests"], result.rows["placements"], result.rows["extractions"]) == (
         1,
         0,
         6,
@@ -158,14 +158,14 @@ def test_references_to_lost_rows_are_mended(store, directory, tmp_path):
         ).fetchall() == [(None, None, None)]
 
 
-def test_a_value_may_have_lost_its_own_placement_and_kept_another(store, directory, tmp_path):
-    """Where some placements cannot be read, each held value is placed in its own session."""
+def test_salvage_places_values_in_their_own_session_if_unreadable(store, directory, tmp_path):
+    """If a page of placements is lost, each held value is placed in its own session."""
     fill(store)
-    number = 2000
+    count = 2000
     store._connection.executescript(f"""
         INSERT INTO sessions (id, agent, agent_directory, name, last_path, root, format)
             VALUES (2, 'a', x'2f61', 'fork', x'', x'', 'pi');
-        WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT {number})
+        WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT {count})
             INSERT INTO extractions (name, session_id, entry_id, path, kind, block, chars, size,
                 digest, blob_id, extracted_at)
             SELECT 'n' || n, 1, 'e', 't0', 'text', 0, 5, 5, digest, blobs.id, 1.0
@@ -173,12 +173,12 @@ def test_a_value_may_have_lost_its_own_placement_and_kept_another(store, directo
         INSERT OR IGNORE INTO placements SELECT s.id, e.id, NULL
             FROM sessions s JOIN extractions e WHERE e.name LIKE 'n%';
     """)
-    placed = contents(database_path(directory))["placements"]
-    assert len(placed) == 2 * number + 1
+    placements = table_rows(database_path(directory))["placements"]
+    assert len(placements) == 2 * count + 1
     damage_pages(database_path(directory), leaf_pages(database_path(directory), "placements")[0])
     fresh = str(tmp_path / "fresh.db")
-    saved = salvage(directory, fresh, 9.0)
+    result = salvage(directory, fresh, 9.0)
 
-    assert saved.unread == {"placements"}
-    assert saved.rows["placements"] < len(placed)
-    assert contents(fresh)["placements"] == placed
+    assert result.unread == {"placements"}
+    assert result.rows["placements"] < len(placements)
+    assert table_rows(fresh)["placements"] == placements

@@ -1,4 +1,4 @@
-"""The catalogue of sessions: one row a path, and a row follows its session id."""
+"""Catalogue of sessions: one row a path; a row follows its session id."""
 
 import os
 
@@ -8,8 +8,8 @@ from brainsurgeon.model.sessions import Fingerprint, SessionFile
 
 
 @pytest.fixture
-def file(tmp_path):
-    def writing(name="a", agent="main"):
+def create_file(tmp_path):
+    def create(name="a", agent="main"):
         home = tmp_path / "agents" / agent
         path = home / "sessions" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -19,79 +19,79 @@ def file(tmp_path):
             Fingerprint.of(path.stat()),
         )  # fmt: skip
 
-    return writing
+    return create
 
 
 @pytest.fixture
-def note(store):
-    def noting(file, identity=None):
+def note_session(store):
+    def note_session(create_file, identity=None):
         with store.transaction():
-            return store.sessions.note(file, "pi", identity)
+            return store.sessions.note(create_file, "pi", identity)
 
-    return noting
+    return note_session
 
 
 def count(store):
     return len(list(store.sessions.all()))
 
 
-def test_a_session_is_noted_as_it_was_found(store, file, note):
-    """Its row says whose it is, where it lies and what its agent calls it."""
-    one = file()
-    row = note(one, "one")
+def test_noted_session_has_agent_path_and_title(store, create_file, note_session):
+    """The row also gives its root, format and session id."""
+    session = create_file()
+    row = note_session(session, "one")
 
     assert (row.agent, row.name, row.title, row.format) == ("main", "a", "main/a", "pi")
-    assert (row.path, row.root, row.identity) == (one.path, one.root, "one")
+    assert (row.path, row.root, row.identity) == (session.path, session.root, "one")
     assert (row.displaced, row.missed_at) == (False, None)
-    assert store.sessions.at(one.path) == store.sessions.known(row.id) == row
+    assert store.sessions.at(session.path) == store.sessions.known(row.id) == row
 
 
-def test_a_path_has_one_row(store, file, note):
-    """Noting a session again changes nothing."""
-    one = file()
+def test_noting_a_session_again_changes_nothing(store, create_file, note_session):
+    """A path has one row."""
+    session = create_file()
 
-    assert note(one, "one") == note(one, "one")
+    assert note_session(session, "one") == note_session(session, "one")
     assert count(store) == 1
 
 
-def test_a_file_name_is_no_session_id(store, file, note):
-    """A session that says no id is known by its path alone."""
-    row = note(file("a"))
+def test_session_without_an_id_is_known_only_by_its_path(store, create_file, note_session):
+    """Its file name is not used as an id."""
+    row = note_session(create_file("a"))
     os.unlink(row.path)
-    other = file("b")
+    second = create_file("b")
 
-    assert note(other).id != row.id
+    assert note_session(second).id != row.id
     assert store.sessions.ids_of_identity(None) == set()
 
 
-def test_a_session_that_says_its_id_later_keeps_its_row(file, note):
-    """What was noted without an id gets it, and keeps it where it cannot be read again."""
-    one = file()
-    row = note(one)
+def test_session_that_gets_an_id_later_keeps_its_row(create_file, note_session):
+    """It also keeps the id if that cannot be read again."""
+    session = create_file()
+    row = note_session(session)
 
-    assert note(one, "one").id == row.id
-    assert note(one).identity == "one"
+    assert note_session(session, "one").id == row.id
+    assert note_session(session).identity == "one"
 
 
-def test_another_session_at_the_path_displaces_the_first(store, file, note):
-    """The first one has no path then; its row says where it was last seen."""
-    one = file()
-    first, second = note(one, "one"), note(one, "two")
+def test_other_session_at_a_path_displaces_the_first(store, create_file, note_session):
+    """The first one has no path any more; its row gives the last one."""
+    session = create_file()
+    first, second = note_session(session, "one"), note_session(session, "two")
 
     assert first.id != second.id
-    assert store.sessions.at(one.path) == second
+    assert store.sessions.at(session.path) == second
     displaced = store.sessions.known(first.id)
-    assert (displaced.displaced, displaced.path) == (True, one.path)
+    assert (displaced.displaced, displaced.path) == (True, session.path)
 
 
-def test_since_when_a_session_is_missed_ends_where_it_is_noted(store, file, note):
-    """The moment is kept until the session is there again."""
-    one = file()
-    row = note(one, "one")
+def test_missed_time_of_a_session_ends_when_it_is_noted(store, create_file, note_session):
+    """It can also be cleared directly."""
+    session = create_file()
+    row = note_session(session, "one")
     with store.transaction():
         store.sessions.miss([(row.id, 5.0)])
     assert store.sessions.known(row.id).missed_at == 5.0
-    assert note(one, "one").missed_at is None
+    assert note_session(session, "one").missed_at is None
 
     with store.transaction():
         store.sessions.miss([(row.id, 6.0)])
@@ -99,9 +99,9 @@ def test_since_when_a_session_is_missed_ends_where_it_is_noted(store, file, note
     assert store.sessions.known(row.id).missed_at is None
 
 
-def test_what_lies_below_a_path_is_found(store, file, note):
-    """A path, or a directory above it; not a path that only begins alike."""
-    row = note(file("a"))
+def test_is_below_matches_a_path_and_its_directories(store, create_file, note_session):
+    """A path with the same beginning does not match."""
+    row = note_session(create_file("a"))
     directory = os.path.dirname(row.path)
 
     assert store.sessions.is_below(row.path)
@@ -111,11 +111,11 @@ def test_what_lies_below_a_path_is_found(store, file, note):
 
 
 @pytest.mark.parametrize("name", [b"caf\xe9", b"new\nline", "ü".encode()])
-def test_a_path_of_any_bytes_is_kept(store, file, note, name):
-    """The path is kept byte for byte, and names are text that can be shown."""
-    one = file(os.fsdecode(name))
-    row = note(one)
+def test_path_of_any_bytes_is_stored_unchanged(store, create_file, note_session, name):
+    """Names are text that can be shown."""
+    session = create_file(os.fsdecode(name))
+    row = note_session(session)
 
-    assert os.fsencode(row.path) == os.fsencode(one.path)
+    assert os.fsencode(row.path) == os.fsencode(session.path)
     assert row.name.encode()
-    assert store.sessions.at(one.path) == row
+    assert store.sessions.at(session.path) == row

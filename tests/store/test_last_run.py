@@ -1,4 +1,4 @@
-"""Single facts: the moment of a run that found everything as the one before did."""
+"""The stored time of the last run."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from building.world import Clock
 
 
 @pytest.fixture
-def note(store):
+def note_run(store):
     def pass_(now):
         with store.transaction():
             store.facts.note_run(now)
@@ -18,40 +18,40 @@ def note(store):
     return pass_
 
 
-def test_a_run_that_found_the_same_leaves_the_database_alone(directory, note):
-    """Its moment is known all the same, to this process and to others, and nothing is synced."""
-    note(1.5)
+def test_time_of_an_unchanged_run_is_not_written_to_the_database(directory, note_run):
+    """Other processes can read the time, too."""
+    note_run(1.5)
     before = Path(directory, "store.db").stat()
 
-    assert note(2.5) == note(2.5) == 2.5
-    assert note(3.5) == 3.5
+    assert note_run(2.5) == note_run(2.5) == 2.5
+    assert note_run(3.5) == 3.5
     after = Path(directory, "store.db").stat()
     assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
     with open_to_read(str(directory)) as other:
         assert other.facts.last_run_at() == 3.5
 
 
-def test_a_lost_moment_is_the_first_one(directory, note):
-    """If a power cut left no file with the moment, that of the first run stands."""
-    note(1.0)
-    note(2.0)
+def test_lost_time_file_leaves_the_time_of_the_first_run(directory, note_run):
+    """A power cut may lose the file with the time."""
+    note_run(1.0)
+    note_run(2.0)
     Path(directory, "last_run").unlink()
     with open_to_read(str(directory)) as store:
         assert store.facts.last_run_at() == 1.0
 
-    assert note(3.0) == 3.0
-    assert note(0.5) == 0.5
+    assert note_run(3.0) == 3.0
+    assert note_run(0.5) == 0.5
 
 
-def test_the_moment_that_an_earlier_store_left_is_not_this_ones(directory, note):
-    """The first run of a store replaces the moment in a file that was there already."""
+def test_time_file_of_an_earlier_store_is_replaced(directory, note_run):
+    """The first run of a store writes its own time."""
     Path(directory, "last_run").touch()
 
-    assert note(1.5) == 1.5
+    assert note_run(1.5) == 1.5
 
 
-def test_an_unchanged_tree_has_the_database_left_alone(world, conversation):
-    """A second run over what did not change does not write to the database at all."""
+def test_scan_of_an_unchanged_tree_writes_nothing_to_the_database(world, conversation):
+    """The time of the run is stored all the same."""
     conversation.turn()
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())

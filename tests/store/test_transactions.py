@@ -1,4 +1,4 @@
-"""Transactions: all or nothing, on full and failing disks, with two writers."""
+"""Transactions: atomic, on a full or failing disk, with two writers."""
 
 import secrets
 import sqlite3
@@ -11,8 +11,8 @@ from building.processes import OtherProcess
 from building.store_rows import OPEN_STORE, count_rows, pragma, store_session
 
 
-def test_a_transaction_is_all_or_nothing(store):
-    """A block that fails leaves nothing of what it wrote."""
+def test_failed_transaction_writes_nothing(store):
+    """Its connection is not left in a transaction."""
 
     def failing():
         with store.transaction():
@@ -26,41 +26,41 @@ def test_a_transaction_is_all_or_nothing(store):
     assert not store._connection.in_transaction
 
 
-def test_a_full_disk_is_said_as_one_and_undone(store):
-    """When the database cannot grow, StoreFull says so and nothing of the transaction stays."""
+def test_full_disk_undoes_the_transaction_and_raises_store_full(store):
+    """The exit code is 1."""
     pages = pragma(store, "page_count")
     store._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
-    with pytest.raises(StoreFullError) as full, store.transaction():
+    with pytest.raises(StoreFullError) as error, store.transaction():
         store.blobs.put(secrets.token_bytes(100_000))
 
     assert count_rows(store, "blobs") == 0
     assert not store._connection.in_transaction
-    assert full.value.exit_code == 1
+    assert error.value.exit_code == 1
 
 
-def test_a_store_that_somebody_writes_to_for_long_is_busy(directory, monkeypatch):
-    """A writer that does not let go in time makes the others Busy, not broken."""
+def test_transaction_beside_a_long_writer_raises_busy(directory, monkeypatch):
+    """A later transaction succeeds."""
     monkeypatch.setattr(database, "PATIENCE", 0.05)
     store = open_store(directory)
-    other = OtherProcess(*(step.format(directory=directory) for step in OPEN_STORE))
-    other.evaluate("str(store._connection.execute('BEGIN IMMEDIATE'))")
-    with pytest.raises(BusyError) as busy, store.transaction():
+    writer = OtherProcess(*(step.format(directory=directory) for step in OPEN_STORE))
+    writer.evaluate("str(store._connection.execute('BEGIN IMMEDIATE'))")
+    with pytest.raises(BusyError) as error, store.transaction():
         pass
-    other.evaluate("str(store._connection.execute('COMMIT'))")
+    writer.evaluate("str(store._connection.execute('COMMIT'))")
     with store.transaction():
         store._connection.execute("INSERT INTO meta VALUES ('a', 'b')")
-    other.kill()
+    writer.kill()
 
-    assert busy.value.exit_code == 6
+    assert error.value.exit_code == 6
     assert count_rows(store, "meta") == 1
     store.close()
 
 
-def test_two_processes_write_at_once(store, neighbour):
-    """Transactions of two processes wait for each other; none is lost, torn or refused."""
+def test_transactions_of_two_processes_wait_for_each_other(store, other_process):
+    """None of them is lost, torn or refused."""
     rounds = 40
     store_session(store, session="x")
-    neighbour.execute(f"""
+    other_process.execute(f"""
         for number in range({rounds}):
             with store.transaction():
                 store._connection.execute(
@@ -74,7 +74,7 @@ def test_two_processes_write_at_once(store, neighbour):
                 "INSERT INTO meta VALUES (?, ?)", (f"ours{number}", "x" * 5000)
             )
             store._connection.execute("UPDATE sessions SET name = name || 'o'")
-    neighbour.receive(60)
+    other_process.receive(60)
     (name,) = store._connection.execute("SELECT name FROM sessions").fetchone()
 
     assert count_rows(store, "meta") == 2 * rounds
@@ -82,12 +82,12 @@ def test_two_processes_write_at_once(store, neighbour):
     assert pragma(store, "integrity_check") == "ok"
 
 
-def test_a_failing_disk_is_never_called_untouched():
-    """An error of the disk may come after the exchange: what is said then holds there too."""
+def test_disk_error_message_does_not_claim_nothing_was_touched():
+    """The error may come after the exchange."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
 
-    told = str(database.explain(error, "/state"))
+    message = str(database.explain(error, "/state"))
 
-    assert "the disk fails" in told
-    assert "nothing was touched" not in told
+    assert "the disk fails" in message
+    assert "nothing was touched" not in message

@@ -1,4 +1,4 @@
-"""What a run remembers of databases that rest, and what asking for it costs."""
+"""The memory of a run about unchanged databases and files."""
 
 import pytest
 
@@ -13,7 +13,7 @@ PATHS = [f"/a/agents/{name}/agent/own.sqlite" for name in "bcd"]
 
 
 class Counted(dict):
-    """A mapping that counts how often somebody goes over all of it."""
+    """A mapping that counts the walks over it."""
 
     walks = 0
 
@@ -26,42 +26,42 @@ class Counted(dict):
         return super().items()
 
 
-def seen(outcome="unchanged"):
-    """Give the state of something that was looked at and is not due."""
+def unchanged_state(outcome="unchanged"):
+    """Return the state of a file that is not due."""
     return FileState(MARK, "rules", None, outcome, "", NOW, None, NOW)
 
 
 @pytest.fixture
 def memory(store):
-    """Give the memory of a run: three databases, one with sessions of odd ids, and files."""
+    """Return the memory of a run: three databases, one with unusual session ids, and files."""
     inside = [f"{PATHS[0]}/one", f"{PATHS[0]}/with/a/slash", f"{PATHS[1]}/other"]
     with store.transaction():
         for path in PATHS:
-            store.files.remember(path, seen(DATABASE))
+            store.files.remember(path, unchanged_state(DATABASE))
         for path in (*inside, f"{PATHS[0]}-beside/no.jsonl", f"{PATHS[0]}0/no.jsonl"):
-            store.files.remember(path, seen())
+            store.files.remember(path, unchanged_state())
     memory = FileMemory(store, "rules", NOW)
     memory._rows = Counted(memory._rows)
     return memory
 
 
-def test_a_database_that_rests_names_its_own_sessions(memory):
-    """Also those whose ids hold a slash, and nothing of what only begins alike."""
+def test_idle_database_lists_only_its_own_sessions(memory):
+    """A session id may have a slash; a path with the same beginning does not match."""
     assert [sorted(memory.idle(path, MARK, NOW)) for path in PATHS] == [
         [f"{PATHS[0]}/one", f"{PATHS[0]}/with/a/slash"], [f"{PATHS[1]}/other"], [],
     ]  # fmt: skip
 
 
-def test_directories_are_gone_over_once_for_all_databases(memory):
-    """What a run over resting databases costs grows with these, not with all files for each."""
+def test_files_are_walked_once_for_all_idle_databases(memory):
+    """The cost does not grow with files times databases."""
     for path in PATHS:
         assert memory.idle(path, MARK, NOW) is not None
 
     assert memory._rows.walks == 1
 
 
-def test_a_session_whose_id_holds_a_slash_was_found(memory, store):
-    """The end of a whole run forgets files that it did not meet, and only these."""
+def test_forget_missing_keeps_seen_sessions_with_a_slash(memory, store):
+    """Only files that the run did not see are forgotten."""
     inside = [f"{PATHS[0]}/one", f"{PATHS[0]}/with/a/slash"]
     for path in inside:
         name = path.removeprefix(f"{PATHS[0]}/")
