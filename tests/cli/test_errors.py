@@ -199,15 +199,14 @@ def test_sigterm_during_a_run_leaves_every_session_whole(world, words, after):
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_show_as_json_contains_every_byte_of_a_session(world, session, cli):
-    """The lines in JSON joined are the output of `show`, invalid UTF-8 included."""
-    path = world.directory / "s.jsonl"
-    path.write_bytes(path.read_bytes() + b'{"odd": "\xff\xfe"}\nno end')
-
+def test_show_prints_every_byte_of_a_pruned_session(world, conversation, session, cli):
+    """As text and as JSON it prints the original session, invalid UTF-8 included."""
+    path, ending = world.directory / "s.jsonl", b'{"odd": "\xff\xfe"}\nno end'
+    path.write_bytes(path.read_bytes() + ending)
     plain, answer = cli("show", "main/s").stdout, json_output(cli("show", "main/s", "--json"))
 
+    assert plain == conversation.bytes() + ending
     assert "\n".join(answer["lines"]).encode("utf-8", "surrogateescape") == plain
-    assert b"[[extracted-" not in plain
     assert answer["session"] == "main/s"
 
 
@@ -335,7 +334,9 @@ def test_scan_refuses_an_unwritable_state_directory(shared_world, conversation, 
     assert path.read_bytes() == conversation.bytes()
 
 
-@pytest.mark.parametrize("place", ["the state directory", "its parent", "the store", "a session"])
+@pytest.mark.parametrize(
+    "place", ["the state directory", "its parent", "the store", "a session", "a root"]
+)
 def test_doctor_reports_missing_permissions(shared_world, conversation, place):
     """A place that this user may not write, create, open or read is an error and exits non-zero."""
     world = shared_world
@@ -352,6 +353,8 @@ def test_doctor_reports_missing_permissions(shared_world, conversation, place):
         shut, mode = world.state / "store.db", 0o000
     elif place == "a session":
         shut, mode = path, 0o000
+    elif place == "a root":
+        shut = world.root
     call = program_for(world)
     give_away(world)
     shut.chmod(mode)
@@ -363,6 +366,7 @@ def test_doctor_reports_missing_permissions(shared_world, conversation, place):
         "its parent": f"error    {world.state} cannot be made: {shut} cannot be written",
         "the store": "this user may not open it (Permission denied); nothing was touched",
         "a session": f"error    {path}: Permission denied",
+        "a root": "Permission denied\n         run as the user that owns it",
     }
 
     assert expected[place] in output

@@ -9,7 +9,7 @@ import pytest
 
 from brainsurgeon.store.database import hold_daemon_lock
 from building.processes import json_output, program_for, run, run_parallel
-from building.world import SAMPLES, Conversation, append, dump, entry_text, file_states
+from building.world import Conversation, append, dump, entry_text, file_states
 
 PATH = "message.content.0.text"
 
@@ -93,17 +93,6 @@ def test_show_prints_equal_values_of_an_entry_once(world, conversation, cli):
         assert answer["content"] == {PATH: "v" * 6000}
         assert answer["same_as"] == {copy: PATH}
     assert pending["keys_restored"] == [PATH, copy]
-
-
-def test_show_prints_the_original_of_a_pruned_session(world, cli):
-    """`show` of a pruned real session is its original, byte for byte."""
-    sample = SAMPLES / "pi" / "large-session.derived-v3.jsonl"
-    world.copy("pi", sample.name)
-    world.scan()
-    result = cli("show", str(world.directory / sample.name))
-
-    assert result.stdout == sample.read_bytes()
-    assert (result.returncode, result.stderr) == (0, b"")
 
 
 def test_restore_prints_the_value_while_a_turn_is_open(world, conversation, session, cli):

@@ -1,4 +1,4 @@
-"""A pruned session, and a clock that stands still."""
+"""A pruned session and a clock that the tests move."""
 
 import time
 
@@ -15,7 +15,7 @@ def clock(world):
 
 @pytest.fixture
 def pruned(world, conversation, clock):
-    """Give the entry whose value a scan has just extracted from the session `s`."""
+    """Return the id of an entry whose value a scan has extracted from the session `s`."""
     ident = conversation.turn()
     conversation.turn("y" * 2000)
     world.put("s.jsonl", conversation.bytes())

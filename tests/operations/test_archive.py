@@ -73,8 +73,11 @@ def archived_session(world, clock):
     return path, talk.bytes(), ends
 
 
-def test_archive_changes_only_parent_and_text_of_the_answer(archived_session):
-    """The closing entry gets the prompt as parent and a summary as text; no other line changes."""
+def test_archive_changes_only_parent_and_text_of_the_answer(world, archived_session):
+    """The closing entry gets the prompt as parent and a summary as text; no other line changes.
+
+    On the active branch an archived turn is a prompt and an answer. A second scan changes nothing.
+    """
     path, before, ends = archived_session
     prompts = {closing: prompt for prompt, closing in ends[:3]}
     for was, now in zip(entries_of(before), entries_of(path.read_bytes()), strict=True):
@@ -88,28 +91,15 @@ def test_archive_changes_only_parent_and_text_of_the_answer(archived_session):
             now["parentId"] = was["parentId"]
             now["message"]["content"][0]["text"] = was["message"]["content"][0]["text"]
         assert now == was
-
-
-def test_an_archived_turn_is_sent_as_prompt_and_summary(archived_session):
-    """On the active branch the roles of archived turns alternate between user and assistant."""
-    path, before, ends = archived_session
-
     assert branch_roles(path.read_bytes())[:6] == ["user", "assistant"] * 3
     assert branch_roles(path.read_bytes())[6:] == branch_roles(before)[36:]
     assert [entry["id"] for entry in active_branch(path.read_bytes())[:6]] == [
         ident for pair in ends[:3] for ident in pair
     ]
-
-
-def test_a_second_scan_keeps_archives_unchanged(world, archived_session):
-    """Archives stay as they are even if the file is read again."""
-    path, _, _ = archived_session
-    now = path.read_bytes()
-    os.utime(path, (1, 1))
-    report = world.scan(**ARCHIVE_ONLY)
-
-    assert report.sessions_changed == 0
-    assert path.read_bytes() == now
+    data = path.read_bytes()
+    os.utime(path, (1, 1))  # or the file would not be read again
+    assert world.scan(**ARCHIVE_ONLY).sessions_changed == 0
+    assert path.read_bytes() == data
 
 
 @pytest.mark.parametrize("pristine", [False, True])
@@ -152,13 +142,6 @@ def test_a_run_extracts_and_archives_in_one_rewrite(world):
     assert sum(line.count(b"[[extracted-") for line in path.read_bytes().splitlines()) == 19
     world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
-
-
-def test_cat_prints_archived_turns_as_the_agent_wrote_them(world, archived_session):
-    """The whole session is printed with its original bytes."""
-    path, before, _ = archived_session
-
-    assert b"".join(cat(world.settings(), world.store, str(path), world.clock())) == before
 
 
 def test_open_and_unfinished_turns_are_not_archived(world):
@@ -308,12 +291,18 @@ def test_a_row_of_archives_is_combined_into_one(world):
 
 
 def test_existing_archives_are_combined_and_restored(world):
-    """Restoring a combined archive restores the archives inside it, too."""
-    path, talk, ends = write_turns(world, 8)
+    """A combined archive sums the calls of those inside it, and is restored with them."""
+    talk, ends = conversation_of_turns(8)
+    talk.lines[3]["message"]["isError"] = True
+    path = world.put("s.jsonl", talk.bytes())
     world.scan(**ARCHIVE_ONLY)
+    [first] = [record for record in records(world) if record.entry_id == ends[0][1]]
     with folding(4):
         report = world.scan(**ARCHIVE_ONLY, min_session_bytes=1)
+    [combined] = [record for record in records(world) if record.depth == 2]
 
+    assert (first.calls, first.failed) == (5, 1)
+    assert (combined.turns, combined.calls, combined.failed) == (3, 15, 1)
     assert archived_ids(report) == [ends[2][1]]
     assert branch_roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
     world.restore_all(pristine=True)
@@ -368,19 +357,6 @@ def test_a_generic_turn_keeps_its_calls_without_results(world):
     assert second.sessions_changed == 0
     world.restore_all(pristine=True, roots=[{"path": str(world.root), "format": "generic"}])
     assert path.read_bytes() == before
-
-
-def test_restore_with_values_restores_a_whole_turn(world):
-    """A restored turn keeps its placeholders unless its values are requested as well."""
-    path, talk, ends = write_turns(world, 4)
-    world.scan(**ARCHIVE_ON)
-    world.restore(ends[0][1])
-    assert path.read_bytes().splitlines()[3].count(b"[[extracted-") == 1
-
-    restore(world.settings(), world.store, ends[1][1], clock=world.clock, how=How(whole=True))
-
-    now = re.sub(rb',"_restored":"[^"]*"', b"", path.read_bytes())
-    assert now.splitlines()[13:25] == talk.bytes().splitlines()[13:25]
 
 
 def test_archived_values_do_not_expire_with_the_session(world, clock):
@@ -523,21 +499,23 @@ def test_archived_turns_are_not_counted_as_values(world, archived_session, clock
     assert [row.values for row in page.sessions] == [()]
 
 
-def test_restore_with_values_works_on_a_restored_turn(world):
-    """Values of a turn that was restored without them are restored later, once."""
+@pytest.mark.parametrize("restored", [False, True], ids=["archived", "restored before"])
+def test_restore_with_values_restores_a_whole_turn(world, restored):
+    """The values of an archived or restored turn are restored with `whole`, and only once."""
     path, talk, ends = write_turns(world, 4)
     world.scan(**ARCHIVE_ON)
-    ask = lambda: restore(  # noqa: E731
-        world.settings(), world.store, ends[0][1], clock=world.clock, how=How(whole=True)
-    )
-    world.restore(ends[0][1])
-    assert path.read_bytes().splitlines()[3].count(b"[[extracted-") == 1
+    if restored:
+        world.restore(ends[0][1])
+        assert path.read_bytes().splitlines()[3].count(b"[[extracted-") == 1
+    answers = [
+        restore(world.settings(), world.store, ends[0][1], clock=world.clock, how=How(whole=True))
+        for _ in range(2)
+    ]
 
-    answer = ask()
-    assert (answer.already, answer.others, answer.missed) == (True, 5, ())
+    assert [(answer.already, answer.missed) for answer in answers] == [(restored, ()), (True, ())]
+    assert [answer.others for answer in answers] == [5, 0]
     now = re.sub(rb',"_restored":"[^"]*"', b"", path.read_bytes())
     assert now.splitlines()[1:13] == talk.bytes().splitlines()[1:13]
-    assert ask().others == 0
 
 
 def test_combined_archives_leave_no_pending_request(world):
@@ -551,21 +529,6 @@ def test_combined_archives_leave_no_pending_request(world):
     assert [record.turns for record in standing] == [3, 1, 1, 1]
     assert [record.calls for record in standing] == [15, 5, 5, 5]
     assert not world.store.requests.open_of(standing[0].session_id)
-
-
-def test_an_archive_counts_calls_and_failures(world):
-    """A combined archive has the sums of the archives inside it."""
-    talk, ends = conversation_of_turns(8)
-    talk.lines[3]["message"]["isError"] = True
-    world.put("s.jsonl", talk.bytes())
-    world.scan(**ARCHIVE_ONLY)
-    [first] = [record for record in records(world) if record.entry_id == ends[0][1]]
-    assert (first.calls, first.failed) == (5, 1)
-
-    with folding(4):
-        world.scan(**ARCHIVE_ONLY, min_session_bytes=1)
-    [combined] = [record for record in records(world) if record.depth == 2]
-    assert (combined.turns, combined.calls, combined.failed) == (3, 15, 1)
 
 
 def test_show_index_lists_exit_code_time_and_size(world):

@@ -59,13 +59,13 @@ def test_recorded_costs_take_precedence_over_prices(world):
     world.put("s.jsonl", talk.bytes())
     costs = cost(world, prices={"OPUS": PRICE}).models
 
-    assert [(one.model, one.turns, one.calls, one.calls_unpriced) for one in costs] == [
+    assert [(model.model, model.turns, model.calls, model.calls_unpriced) for model in costs] == [
         ("opus", 2, 2, 0), ("haiku", 1, 1, 0), ("house-1", 1, 1, 1),
     ]  # fmt: skip
-    assert [one.dollars or 0 for one in costs] == pytest.approx([0.5 + 0.004 + 0.002, 0.25, 0])
+    assert [model.dollars or 0 for model in costs] == pytest.approx([0.5 + 0.004 + 0.002, 0.25, 0])
     document = costs_json(cost(world))["costs"]
     assert (document["cost_dollars"], document["calls_unpriced"]) == (0.75, 2)
-    assert [one["cost_dollars"] for one in document["models"]] == [0.5, 0.25, None]
+    assert [model["cost_dollars"] for model in document["models"]] == [0.5, 0.25, None]
     text = render(cost(world), world.clock())
     assert text[0] == "cost       $0.75, unknown for 2 calls; 4 recorded calls"
     assert text[-1].split()[-1] == "unknown"
@@ -161,7 +161,7 @@ def test_the_total_equals_the_cost_state_of_claude_code(world):
     roots = [{"path": str(SAMPLES / "claude-code" / "projects")}]
     costs = cost(world, "5a5a5a5a-0001", roots=roots, prices={"claude-opus-5-5": PRICE})
 
-    assert sum(one.dollars for one in costs.models) == pytest.approx(0.4686478)
+    assert sum(model.dollars for model in costs.models) == pytest.approx(0.4686478)
     assert (costs.subagents, costs.stated) == (1, pytest.approx(0.4686478))
     assert render(cost(world, "5a5a5a5a-0001", roots=roots), 0)[0] == (
         "cost       unknown (no price is recorded or configured); 13 recorded calls, "
@@ -178,7 +178,7 @@ def test_a_message_copied_under_a_new_id_counts_once(world, clock):
         talk.lines[-1]["message"] |= {"responseId": "resp_1", "timestamp": 1_795_000_000_000}
     world.put("s.jsonl", talk.bytes())
 
-    assert [one.calls for one in cost(world).models] == [1]
+    assert [model.calls for model in cost(world).models] == [1]
 
 
 def test_compactions_and_cache_expiry_are_shown(world, clock):
@@ -193,7 +193,7 @@ def test_compactions_and_cache_expiry_are_shown(world, clock):
     costs = cost(world)
 
     assert costs.compactions[0].tokens == load
-    assert [one.at for one in costs.compactions] == [int(talk.at)] * 2
+    assert [compaction.at for compaction in costs.compactions] == [int(talk.at)] * 2
     assert costs.warm_until == pytest.approx(talk.at + 300, abs=1)
     text = "\n".join(render(costs, clock.now))
     assert "compacted  2 times, last 20" in text
@@ -214,7 +214,7 @@ def test_a_session_without_usage_has_no_cost_line(world):
 def total(world, **keys):
     """Return the calls and the dollars that `status` sums up."""
     models = status(world.settings(**keys), world.store, world.clock()).models
-    return sum(one.calls for one in models), sum(one.dollars or 0 for one in models)
+    return sum(model.calls for model in models), sum(model.dollars or 0 for model in models)
 
 
 def test_status_sums_calls_once_over_scans_and_forks(world):

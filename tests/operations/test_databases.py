@@ -18,7 +18,6 @@ from brainsurgeon.operations.restore import restore_all, rollback
 from brainsurgeon.operations.retention import HIDDEN, retention
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import context, sessions
-from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import show
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs as render
@@ -41,7 +40,7 @@ from building.claw import (
     ClawWorld,
     plain_connection,
 )
-from building.world import Conversation, dump, sql
+from building.world import Conversation, dump, pin, sql
 
 WORLD = ClawWorld
 
@@ -65,7 +64,7 @@ class TestScanning:
         first = every_world.scan()
 
         assert not first.failed
-        assert GATEWAY in {one.session.removeprefix("main/") for one in first.sessions}
+        assert GATEWAY in {row.session.removeprefix("main/") for row in first.sessions}
         assert every_world.placeholders()
         after = every_world.claw.contents()
         assert len(every_world.claw.texts(GATEWAY)) == len(before)
@@ -83,7 +82,7 @@ class TestScanning:
 
         answers = every_world.restore_all(pristine=True)
 
-        assert {one.state for one in answers} == {"restored"}
+        assert {answer.state for answer in answers} == {"restored"}
         assert {session: every_world.claw.columns(session) for session in listed} == before
         assert every_world.claw.sound() == []
 
@@ -94,8 +93,8 @@ class TestScanning:
         run = world.store.runs.named(1).facts
         report = rollback(world.settings(), world.store, 1, clock=world.clock)
 
-        assert {one.state for one in report.sessions} == {"rolled back"}
-        assert sum(one.values for one in report.sessions) == run["extracted"]
+        assert {session.state for session in report.sessions} == {"rolled back"}
+        assert sum(session.values for session in report.sessions) == run["extracted"]
         assert len(report.sessions) == run["sessions"]
         assert world.claw.columns(GATEWAY) == before
         assert world.claw.sound() == []
@@ -129,8 +128,8 @@ class TestScanning:
         assert _indexed(world) == before
         assert world.placeholders()
         settings = world.settings(trigger_types=["user"], keep_recent=0, min_value_length=1)
-        values = context(settings, world.store, f"main/{GATEWAY}", LATER).plan.kept
-        assert any("index of its agent's database" in part.reason for part in values)
+        parts = context(settings, world.store, f"main/{GATEWAY}", LATER).plan.kept
+        assert any("index of its agent's database" in part.reason for part in parts)
 
     def test_an_open_turn_is_never_abandoned(self, world):
         """A turn that the gateway left open stays deferred after a year."""
@@ -148,7 +147,7 @@ class TestScanning:
                        (KILLED,))  # fmt: skip
 
         assert world.outcome(KILLED, **rules)[0] == "changed"
-        assert {one.state for one in world.restore_all(pristine=True)} == {"restored"}
+        assert {answer.state for answer in world.restore_all(pristine=True)} == {"restored"}
         assert world.claw.columns(KILLED) == before
 
     def test_a_dry_run_names_the_database_and_changes_nothing(self, every_world):
@@ -225,7 +224,7 @@ class TestScanning:
 
         report = world.scan(keep_recent=0)
 
-        reasons = {one.path: one.reason for one in report.sessions}
+        reasons = {row.path: row.reason for row in report.sessions}
         assert "SQLite" in reasons[str(path)]
         assert path.read_bytes() == before
         assert session_named(world.settings(), world.store, LOCAL).file.in_database
@@ -246,23 +245,14 @@ SIGNS = {
         (f"DELETE FROM session_transcript_active_events WHERE session_id = '{GATEWAY}' AND"
          " message_position = (SELECT max(message_position) FROM session_transcript_active_events"
          f" WHERE session_id = '{GATEWAY}')"), "the last turn is open: a tool result"),
-    "a run": (WINDOW.format("status = 'running'"), "marked as running by its agent"),
     "a stuck claim": (
         NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 'abcdefghij'),"
                     f" updated_at = {DAY_BEFORE}"),
         "claimed by the run abcdefgh; stuck for 24 h, until OpenClaw restarts"),
-    "a queued input": (
-        ("INSERT INTO session_pending_inputs (input_id, session_key, session_id, idempotency_key,"
-         " run_id, request_hash, message_json, lifecycle_generation, state, accepted_at)"
-         " SELECT 'i', session_key, session_id, 'k', 'r', 'h', '{}', 'g', 'queued', ended_at + 1"
-         f" FROM session_windows WHERE session_id = '{GATEWAY}'"),
-        "a message waits to be answered"),
     "a stuck outbox row": (
         ("INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
          f" payload_json, created_at) VALUES ('a', 'e', '{GATEWAY}', '{{}}', {DAY_BEFORE})"),
         "a turn waits for its context engine, stuck for 24 h; only OpenClaw can settle it"),
-    "a foreign runtime": (
-        WINDOW.format("agent_harness_id = 'codex'"), "the runtime codex keeps its history itself"),
     "a doctor at work": (
         ("INSERT INTO state_leases (scope, lease_key, owner, expires_at, created_at, updated_at)"
          f" VALUES ('core:agent-database-maintenance', 'x', 'y', {2 * DAY_BEFORE}, 1, 1)"),
@@ -288,10 +278,7 @@ class TestLeavingAlone:
             rows = sessions(world.settings(), world.store, world.clock())
             assert [row.reason for row in rows if row.session == f"main/{GATEWAY}"] == [expected]
             assert f"x {expected}" in status_text(world)
-            assert set_extractable(
-                world.settings(), world.store, _results(world)[0], False, clock=world.clock,
-                session=GATEWAY,
-            ).pending  # fmt: skip
+            assert pin(world, _results(world)[0], False, GATEWAY).pending
             assert _files_without_index(world) == before
 
     @pytest.mark.parametrize("change", REFUSALS)
@@ -303,12 +290,14 @@ class TestLeavingAlone:
         before = world.claw.contents()
 
         world.later(60)
-        assert {one.outcome for one in world.scan().sessions} == {"skipped"}
+        assert {row.outcome for row in world.scan().sessions} == {"skipped"}
         assert "left alone, its layout, version 2" in status_text(world)
-        assert {one.state for one in sessions(world.settings(), world.store, LATER)} == {"skipped"}
+        assert {row.state for row in sessions(world.settings(), world.store, LATER)} == {"skipped"}
         assert show(world.settings(), world.store, ident, session=GATEWAY)
         assert b"[[extracted-" not in b"".join(cat(world.settings(), world.store, GATEWAY, LATER))
-        assert any("only read" in one.advice for one in doctor(world.settings(), world.store))
+        assert any(
+            "only read" in finding.advice for finding in doctor(world.settings(), world.store)
+        )
         assert world.claw.contents() == before
 
     @pytest.mark.parametrize(
@@ -345,7 +334,7 @@ class TestLeavingAlone:
         world.claw.state.unlink()
         before = world.claw.path.read_bytes()
 
-        assert {one.outcome for one in world.scan().sessions} == {"skipped"}
+        assert {row.outcome for row in world.scan().sessions} == {"skipped"}
 
         assert world.claw.path.read_bytes() == before
         text = status_text(world)
@@ -358,7 +347,7 @@ class TestLeavingAlone:
 
         report = world.scan()
 
-        assert [(one.path, one.failed) for one in report.problems] == [
+        assert [(problem.path, problem.failed) for problem in report.problems] == [
             (str(world.claw.path), False)
         ]
         assert "session.store" in report.problems[0].why
@@ -388,7 +377,7 @@ class TestLeavingAlone:
 
         report = world.scan()
 
-        assert [one.path for one in report.problems] == [str(world.claw.path)]
+        assert [problem.path for problem in report.problems] == [str(world.claw.path)]
         assert report.files_seen == 0
 
     def test_a_database_of_unknown_schema_stops_no_other(self, world):
@@ -405,12 +394,12 @@ class TestLeavingAlone:
 
         report = world.scan()
 
-        assert [one.path for one in report.problems] == [str(odd.path)]
+        assert [problem.path for problem in report.problems] == [str(odd.path)]
         assert "version 23 (OpenClaw 2026.9.6), differs" in report.problems[0].why
         assert report.sessions_changed > 0
         assert odd.contents() == before
         listed = sessions(world.settings(), world.store, world.clock())
-        assert {one.session.partition("/")[0] for one in listed} >= {"main"}
+        assert {row.session.partition("/")[0] for row in listed} >= {"main"}
 
     def test_an_invalid_lease_record_stops_no_scan(self, world):
         """A session marked as running is deferred beside it, the others are pruned."""
@@ -424,7 +413,7 @@ class TestLeavingAlone:
 
         report = world.scan()
 
-        reasons = {one.session: one.reason for one in report.sessions}
+        reasons = {row.session: row.reason for row in report.sessions}
         assert reasons[f"main/{GATEWAY}"] == "marked as running by its agent"
         assert report.sessions_changed > 0
         assert not report.failed
@@ -446,14 +435,13 @@ class TestRequests:
 
     def test_restore_in_a_row_is_protected_for_a_time(self, world):
         """The restored row has a mark; later scans keep it until the protection ends."""
-        before = dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))
+        before = _texts_by_id(world)
         world.scan()
         ident = world.placeholders()[0]
 
         assert not world.restore(ident).pending
         assert ident not in world.placeholders()
-        text = dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))[ident]
-        entry = json.loads(text)
+        entry = json.loads(_texts_by_id(world)[ident])
         assert entry.pop("_restored")
         assert entry == json.loads(before[ident])
         world.later(60)
@@ -469,16 +457,14 @@ class TestRequests:
         ident = world.placeholders()[0]
         world.later(1)
         world.claw.lease()
-        world.claw.sql("UPDATE session_windows SET status = 'running' WHERE session_id = ?",
-                       (GATEWAY,))  # fmt: skip
+        world.claw.sql(WINDOW.format("status = 'running'"))
 
         answer = world.restore(ident)
 
         assert answer.pending
         assert answer.content
         assert ident in world.placeholders()
-        world.claw.sql("UPDATE session_windows SET status = 'done' WHERE session_id = ?",
-                       (GATEWAY,))  # fmt: skip
+        world.claw.sql(WINDOW.format("status = 'done'"))
         world.later(30)
         world.scan()
         assert ident not in world.placeholders()
@@ -494,13 +480,8 @@ class TestRequests:
         before = world.claw.columns(GATEWAY)
         ident = _results(world)[0]
 
-        answer = set_extractable(
-            world.settings(), world.store, ident, False, clock=world.clock, session=GATEWAY
-        )
-
-        assert not answer.pending
-        entry = json.loads(dict(zip(_ids(world), world.claw.texts(GATEWAY), strict=True))[ident])
-        assert entry["_extractable"] is False
+        assert not pin(world, ident, False, GATEWAY).pending
+        assert json.loads(_texts_by_id(world)[ident])["_extractable"] is False
         world.scan()
         assert ident not in world.placeholders()
         world.restore_all(pristine=True)
@@ -610,12 +591,7 @@ class TestUndoingEverything:
     def test_restore_all_names_a_damaged_archive(self, world):
         """An archive that cannot be read may contain placeholders: the result is unfinished."""
         world.scan()
-        world.claw.sql(
-            "INSERT INTO session_transcript_archives (session_id, generation, session_key, reason,"
-            " encoding, archive_blob, archive_sha256, archive_name, created_at)"
-            " VALUES (?, 'g', 'k', 'deleted', 'zstd', x'28b52ffd00', hex(zeroblob(32)), 'n', 1)",
-            (COMPACTED,),
-        )
+        world.claw.sql(_ARCHIVE, (COMPACTED, "zstd", b"\x28\xb5\x2f\xfd\0", 1))
 
         answers = world.restore_all()
 
@@ -707,12 +683,8 @@ class TestRetention:
         values = _value_ids(world, COMPACTED)
         text = b"".join(line + b"\n" for line in world.claw.texts(COMPACTED))
         _delete(world, COMPACTED)
-        world.claw.sql(
-            "INSERT INTO session_transcript_archives (session_id, generation, session_key, reason,"
-            " encoding, archive_blob, archive_sha256, archive_name, created_at)"
-            " VALUES (?, 'g', 'k', 'deleted', 'identity', ?, hex(zeroblob(32)), 'n', ?)",
-            (COMPACTED, text, (world.clock.now + 20 * DAY) * 1000),
-        )
+        created_at = (world.clock.now + 20 * DAY) * 1000
+        world.claw.sql(_ARCHIVE, (COMPACTED, "identity", text, created_at))
 
         self.let_expire(world)
 
@@ -817,6 +789,11 @@ class TestImportedSessions:
         assert world.claw.texts(GATEWAY)[1:] == moved[1:]
 
 
+_ARCHIVE = (
+    "INSERT INTO session_transcript_archives (session_id, generation, session_key, reason,"
+    " encoding, archive_blob, archive_sha256, archive_name, created_at)"
+    " VALUES (?, 'g', 'k', 'deleted', ?, ?, hex(zeroblob(32)), 'n', ?)"
+)
 _IMPORT = (
     "UPDATE transcript_events SET event_json = ?, event_utf8_bytes = ?, event_zstd = NULL,"
     " navigation_json = NULL WHERE session_id = ? AND seq = ?"
@@ -834,8 +811,8 @@ def status_text(world):
     return render.status(status(world.settings(), world.store, world.clock()), world.clock())
 
 
-def _ids(world, session=GATEWAY):
-    return [json.loads(text)["id"] for text in world.claw.texts(session)]
+def _texts_by_id(world):
+    return {json.loads(text)["id"]: text for text in world.claw.texts(GATEWAY)}
 
 
 def _results(world, session=GATEWAY):

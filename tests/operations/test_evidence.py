@@ -34,6 +34,13 @@ def conversation_with_failure(turns=4):
     return talk
 
 
+def write_pruned(world, turns=4):
+    talk = conversation_with_failure(turns)
+    world.put("s.jsonl", talk.bytes())
+    world.scan()
+    return talk
+
+
 def evidence(world, session="s", **keys):
     return api.evidence(world.settings(), world.store, session, world.clock(), **keys)
 
@@ -82,9 +89,7 @@ def test_evidence_is_limited_to_one_turn(world):
 
 def test_evidence_names_an_expired_result(world):
     """A notice with id, size and time of expiry replaces the text."""
-    talk = conversation_with_failure()
-    world.put("s.jsonl", talk.bytes())
-    world.scan()
+    talk = write_pruned(world)
     with world.store.transaction():
         world.store._connection.execute(
             "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
@@ -130,9 +135,7 @@ def request_with(*texts, failed=()):
 
 def test_mount_fills_the_placeholders_of_a_request(world):
     """Only strings that are a known placeholder change; all other bytes stay."""
-    talk = conversation_with_failure()
-    world.put("s.jsonl", talk.bytes())
-    world.scan()
+    talk = write_pruned(world)
     name = f"[[extracted-{talk.failed}]]"
     texts = [name, f"see {name}", "[[extracted-nobody]]"]
     filled = api.mount(world.settings(), world.store, request_with(*texts), Scope("main"))
@@ -142,22 +145,17 @@ def test_mount_fills_the_placeholders_of_a_request(world):
 
 def test_mount_restores_the_lines_of_a_session(world):
     """With a large budget the lines of a pruned session are those that the agent wrote."""
-    talk = conversation_with_failure(2)
-    path = world.put("s.jsonl", talk.bytes())
-    world.scan()
-
+    talk = write_pruned(world, 2)
+    pruned = (world.directory / "s.jsonl").read_bytes()
     scope = Scope(session="s")
-    assert api.mount(
-        world.settings(), world.store, path.read_bytes(), scope, 1_000_000
-    ) == talk.bytes()  # fmt: skip
+
+    assert api.mount(world.settings(), world.store, pruned, scope, 1_000_000) == talk.bytes()
 
 
 def test_mount_fills_failed_results_first_within_budget(world):
     """The failed result is filled whole, the newer one shortened to the rest of the budget."""
-    talk = conversation_with_failure()
+    talk = write_pruned(world)
     large = talk.lines[5]["id"]
-    world.put("s.jsonl", talk.bytes())
-    world.scan()
     texts = [f"[[extracted-{talk.failed}]]", f"[[extracted-{large}]]"]
     filled = json.loads(api.mount(
         world.settings(), world.store, request_with(*texts, failed=(0,)), Scope("main"), 3000
