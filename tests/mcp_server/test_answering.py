@@ -19,9 +19,8 @@ from building.mcp_agent import (
 )
 
 
-def test_show_returns_the_value_and_changes_nothing(world):
+def test_show_returns_the_value_and_changes_nothing(agent):
     """`show` answers with the value under its path; the session and the store stay unchanged."""
-    agent = agent_after_scan(world)
     before = file_identity(agent.path)
 
     answer = agent.answer(action="show", entry="[[extracted-00000003]]", session=SESSION)
@@ -33,9 +32,8 @@ def test_show_returns_the_value_and_changes_nothing(world):
     assert file_identity(agent.path) == before
 
 
-def test_get_context_lists_the_extracted_values(world):
+def test_get_context_lists_the_extracted_values(agent):
     """Each value has its id, kind, tool, path, size, age, expiry and the start of its text."""
-    agent = agent_after_scan(world)
     before = file_identity(agent.path)
 
     answer = agent.answer(action="get_context", session=SESSION)
@@ -58,9 +56,8 @@ def test_get_context_lists_the_extracted_values(world):
     assert file_identity(agent.path) == before
 
 
-def test_get_context_is_paged_by_limit_and_offset(world):
+def test_get_context_is_paged_by_limit_and_offset(agent):
     """`limit` and `offset` page through the list, newest first; the answer has the next offset."""
-    agent = agent_after_scan(world)
     whole = agent.answer(action="get_context", session=SESSION)["extracted"]
 
     first = agent.answer(action="get_context", session=SESSION, limit=2)
@@ -83,7 +80,7 @@ def test_get_context_lists_what_the_next_scan_extracts(world):
     answer = agent.answer(action="get_context", session=SESSION)
 
     assert answer["extracted"] == []
-    assert [one["entry_id"] for one in answer["would_extract"]] == ["00000003", "00000007"]
+    assert [value["entry_id"] for value in answer["would_extract"]] == ["00000003", "00000007"]
     assert answer["would_extract_total"] == 2
     assert "tool_result" in answer["would_extract"][0]["reason"]
     assert answer["gain_bytes"] > 1500
@@ -92,10 +89,8 @@ def test_get_context_lists_what_the_next_scan_extracts(world):
 @pytest.mark.parametrize(
     ("value", "stored"), [(True, True), ("false", False), ("7", 7), (0, 0), ("TRUE", True)]
 )
-def test_set_extractable_accepts_booleans_and_numbers_as_text(world, value, stored):
+def test_set_extractable_accepts_booleans_and_numbers_as_text(agent, value, stored):
     """`value` may be a boolean or a number, or either of them as text; 0 is a number."""
-    agent = agent_after_scan(world)
-
     answer = agent.answer(
         action="set_extractable", entry_id="0000000f", value=value, session=SESSION
     )
@@ -134,7 +129,7 @@ def test_invalid_arguments_are_an_error_and_change_nothing(world, arguments, wor
     assert words in agent.error(**arguments)
 
     assert file_identity(agent.path) == before
-    assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
+    assert world.store.requests.count_open() == 0
 
 
 @pytest.mark.parametrize(
@@ -160,26 +155,20 @@ def test_two_invalid_arguments_are_in_one_error(world):
 @pytest.mark.parametrize(
     "keys", [["content"], "content", "content, nothing", ["message.content.0.text"]]
 )
-def test_keys_are_a_list_or_text_with_commas(world, keys):
+def test_keys_are_a_list_or_text_with_commas(agent, keys):
     """`keys` may be a list or text with commas, of whole paths or names in them."""
-    agent = agent_after_scan(world)
-
     answer = agent.answer(action="show", entry="00000003", keys=keys, session=SESSION)
 
     assert list(answer["content"]) == ["message.content.0.text"]
 
 
-def test_restore_remote_is_an_alias_of_restore(world):
+def test_restore_remote_is_an_alias_of_restore(agent):
     """The action `restore_remote` restores the entry."""
-    agent = agent_after_scan(world)
-
     assert agent.answer(action="restore_remote", entry="00000003", session=SESSION)["restored"]
 
 
-def test_null_arguments_count_as_absent(world):
+def test_null_arguments_count_as_absent(agent):
     """An argument that is null is ignored, since some hosts pass every argument."""
-    agent = agent_after_scan(world)
-
     answer = agent.answer(
         action="show", entry="00000003", entry_id=None, session=SESSION, keys=None, value=None,
         limit=None, offset=None,
@@ -188,9 +177,8 @@ def test_null_arguments_count_as_absent(world):
     assert answer["content"] == {"message.content.0.text": VALUE}
 
 
-def test_unexpected_exception_is_an_error_without_content(world, monkeypatch):
+def test_unexpected_exception_is_an_error_without_content(agent, monkeypatch):
     """An unexpected exception is answered with its type and place and without its text."""
-    agent = agent_after_scan(world)
 
     def breaks(*_):
         raise ValueError(VALUE)
@@ -206,9 +194,8 @@ def test_unexpected_exception_is_an_error_without_content(world, monkeypatch):
 # --- pages ---------------------------------------------------------------------------------------
 
 
-def test_value_above_the_limit_is_shortened_in_the_middle(world):
+def test_value_above_the_limit_is_shortened_in_the_middle(agent):
     """The head and the tail are answered with the range of bytes left out."""
-    agent = agent_after_scan(world)
     data = VALUE.encode()
 
     answer = agent.answer(action="show", entry="00000003", session=SESSION, limit=101)
@@ -250,7 +237,7 @@ def test_restore_with_an_offset_needs_a_single_value(world):
 
     assert "message.details.aggregated" in error
     assert file_identity(agent.path) == before
-    assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
+    assert world.store.requests.count_open() == 0
 
 
 def test_equal_values_of_an_entry_are_answered_once(world):

@@ -25,12 +25,27 @@ from building.processes import program_for
 from building.world import append, dump, sql
 
 CALL = {"action": "restore", "entry": "00000003"}
+REDACTED = "Restored 00000003."
 
 
-def test_restore_call_is_carried_out_redacted_and_reversible(world):
+def text_of(entries, ident):
+    return entries[ident]["message"]["content"][0]["text"]
+
+
+def open_requests(world):
+    return [action for (action,) in sql(world, "SELECT action FROM requests ORDER BY id")]
+
+
+def scan_later(agent, seconds=60):
+    """Scan some seconds after the last change of the session."""
+    os.utime(agent.path, (time.time() + 1,) * 2)
+    agent.world.clock = lambda: time.time() + seconds
+    agent.world.scan()
+
+
+def test_restore_call_is_carried_out_redacted_and_reversible(world, agent):
     """A restore call is pending, carried out, redacted, extracted again and fully undone."""
-    agent = agent_after_scan(world)
-    before = append_open_call(agent, CALL)
+    position = append_open_call(agent, CALL)
     untouched = file_identity(agent.path)
 
     failed, text = agent.call(**CALL)
@@ -42,20 +57,20 @@ def test_restore_call_is_carried_out_redacted_and_reversible(world):
     assert answer["content"] == {"message.content.0.text": VALUE}
     assert answer["keys_restored"] == ["message.content.0.text"]
     assert "previous_restored_at" not in answer
-    append_answer(agent, before, text)
+    append_answer(agent, position, text)
     world.scan()
     entries = agent.entries()
-    assert entries["00000003"]["message"]["content"][0]["text"] == VALUE
+    assert text_of(entries, "00000003") == VALUE
     assert "_restored" in entries["00000003"]
-    assert entries[f"answer{before}"]["message"]["content"][0]["text"] == "Restored 00000003."
-    assert entries[f"answer{before}"]["_redacted"] is True
-    call = entries[f"call{before}"]["message"]["content"][0]
+    assert text_of(entries, f"answer{position}") == REDACTED
+    assert entries[f"answer{position}"]["_redacted"] is True
+    call = entries[f"call{position}"]["message"]["content"][0]
     assert call["arguments"] == {"action": "restore", "entry": "00000003"}
-    assert entries[f"call{before}"]["_redacted"] is True
-    assert entries[f"answer{before}"]["message"]["toolCallId"] == call["id"]
-    assert VALUE not in json.dumps(entries[f"answer{before}"], ensure_ascii=False)
+    assert entries[f"call{position}"]["_redacted"] is True
+    assert entries[f"answer{position}"]["message"]["toolCallId"] == call["id"]
+    assert VALUE not in json.dumps(entries[f"answer{position}"], ensure_ascii=False)
     world.scan(keep_recent=0)
-    assert agent.entries()["00000003"]["message"]["content"][0]["text"] == VALUE
+    assert text_of(agent.entries(), "00000003") == VALUE
     world.clock = lambda: time.time() + 601
     world.scan(keep_recent=0)
     again = agent.entries()["00000003"]
@@ -69,18 +84,17 @@ def test_restore_call_is_carried_out_redacted_and_reversible(world):
     assert "_extractable: false" in answer["suggestion"]
     append_answer(agent, second, json.dumps(answer, ensure_ascii=False))
     world.scan(keep_recent=0)
-    assert agent.entries()["00000003"]["message"]["content"][0]["text"] == VALUE
+    assert text_of(agent.entries(), "00000003") == VALUE
     world.restore_all(pristine=True)
     assert agent.path.read_bytes() == agent.written
 
 
-def test_two_restore_calls_in_a_turn_are_both_redacted(world):
+def test_two_restore_calls_in_a_turn_are_both_redacted(world, agent):
     """Both answers with pages of a value are redacted, and no request stays open."""
-    agent = agent_after_scan(world)
-    before = append_open_call(agent, {**CALL, "limit": 100})
+    position = append_open_call(agent, {**CALL, "limit": 100})
     _, first = agent.call(**CALL, limit=100)
     since = len(agent.conversation.lines)
-    agent.conversation.result(first, "purge_control", call=f"call_{before}", ident="answer1")
+    agent.conversation.result(first, "purge_control", call=f"call_{position}", ident="answer1")
     agent.conversation.call("purge_control", {**CALL, "offset": 50}, call="again", ident="call2")
     agent.append(since=since)
     _, second = agent.call(**CALL, offset=50)
@@ -94,16 +108,15 @@ def test_two_restore_calls_in_a_turn_are_both_redacted(world):
 
     entries = agent.entries()
     for ident in ("answer1", "answer2"):
-        assert entries[ident]["message"]["content"][0]["text"] == "Restored 00000003."
+        assert text_of(entries, ident) == REDACTED
     assert world.store.requests.count_open() == 0
 
 
-def test_call_of_another_tool_named_restore_is_not_redacted(world):
+def test_call_of_another_tool_named_restore_is_not_redacted(world, agent):
     """The call of a tool named restore with the same arguments keeps its answer."""
-    agent = agent_after_scan(world)
-    before = append_open_call(agent, CALL, name="restore")
+    position = append_open_call(agent, CALL, name="restore")
     agent.conversation.result(
-        "restored from the backup tape " * 5, "restore", call=f"call_{before}", ident="foreign"
+        "restored from the backup tape " * 5, "restore", call=f"call_{position}", ident="foreign"
     )
     agent.conversation.assistant("fine", ident="fine")
     agent.append(since=len(agent.conversation.lines) - 2)
@@ -119,9 +132,8 @@ def test_call_of_another_tool_named_restore_is_not_redacted(world):
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("after", ["after", '\u2714 "all" \\ passed 😀\n' * 90])
 @pytest.mark.parametrize("before", ["x\n", '{"event": "😀", "level": "\\u00e9\t"}\n' * 9])
-def test_answer_inside_a_longer_output_is_redacted(world, form, before, after):
+def test_answer_inside_a_longer_output_is_redacted(world, agent, form, before, after):
     """Only the answer is replaced: the command and what the shell printed around it stay."""
-    agent = agent_after_scan(world)
     command = {"command": "echo x; brainsurgeon restore 00000003"}
     position = append_open_call(agent, command, name="exec")
     process = program_for(world)("restore", "00000003", *(["--json"] if form == "json" else []))
@@ -131,10 +143,8 @@ def test_answer_inside_a_longer_output_is_redacted(world, form, before, after):
                       details={"aggregated": output + "\n", "cwd": "/w"})  # fmt: skip
     agent.conversation.assistant("so it is", ident="end")
     agent.append(since=since)
-    os.utime(agent.path, (time.time() + 1,) * 2)
-    world.clock = lambda: time.time() + 3600
 
-    world.scan()
+    scan_later(agent, 3600)
 
     entries = agent.entries()
     answer = entries["answer"]["message"]
@@ -147,30 +157,25 @@ def test_answer_inside_a_longer_output_is_redacted(world, form, before, after):
     assert agent.path.read_bytes() == agent.written
 
 
-def test_truncated_answer_is_not_redacted(world):
+def test_truncated_answer_is_not_redacted(world, agent):
     """If a host truncated the output of a shell, all of it stays and the request ends."""
-    agent = agent_after_scan(world)
-    position = append_open_call(
-        agent, {"command": "make test; brainsurgeon restore 00000003"}, name="exec"
-    )
+    command = {"command": "make test; brainsurgeon restore 00000003"}
+    position = append_open_call(agent, command, name="exec")
     output = program_for(world)("restore", "00000003").stdout.decode()
     append_answer(agent, position, "a report\n" + output[:-200] + "[truncated]")
-    os.utime(agent.path, (time.time() + 1,) * 2)
-    world.clock = lambda: time.time() + 60
     before = agent.entries()
 
-    world.scan()
+    scan_later(agent)
 
     entries = agent.entries()
-    assert entries["00000003"]["message"]["content"][0]["text"] == VALUE
+    assert text_of(entries, "00000003") == VALUE
     for ident in (f"answer{position}", f"call{position}"):
         assert entries[ident] == before[ident]
     assert open_requests(world) == []
 
 
-def test_two_answers_in_one_output_are_both_redacted(world):
+def test_two_answers_in_one_output_are_both_redacted(world, agent):
     """What a shell printed around and between two answers stays."""
-    agent = agent_after_scan(world)
     position = append_open_call(agent, {"command": "restore both"}, name="exec")
     first, second = (
         program_for(world)("restore", ident).stdout.decode() for ident in ("00000003", "00000007")
@@ -179,30 +184,26 @@ def test_two_answers_in_one_output_are_both_redacted(world):
 
     world.scan()
 
-    answer = agent.entries()[f"answer{position}"]["message"]["content"][0]["text"]
+    answer = text_of(agent.entries(), f"answer{position}")
     assert answer.split() == ["a", "Restored", "00000003.", "b", "Restored", "00000007.", "c"]
     assert open_requests(world) == []
     world.restore_all(pristine=True)
     assert agent.path.read_bytes() == agent.written
 
 
-def test_each_answer_has_an_id_of_its_own(world):
+def test_each_answer_has_an_id_of_its_own(world, agent):
     """Answers of the tool and of the command, pending or not, have different ids."""
-    agent = agent_after_scan(world)
     answer = agent.answer(**CALL, session=SESSION)
-    again = agent.answer(action="restore", entry="00000007", session=SESSION)
-    output = program_for(world)(
-        "restore", "0000000b", "--session", f"main/{SESSION}"
-    ).stdout.decode()
+    other = agent.answer(action="restore", entry="00000007", session=SESSION)
+    process = program_for(world)("restore", "0000000b", "--session", f"main/{SESSION}")
+    ids = re.findall(r"answer ([0-9a-f]{16})", process.stdout.decode())
 
-    ids = {answer["answer_id"], again["answer_id"], *re.findall(r"answer ([0-9a-f]{16})", output)}
-    assert len(ids) == 3
+    assert len({answer["answer_id"], other["answer_id"], *ids}) == 3
 
 
 @pytest.mark.parametrize("turn_follows", [True, False])
-def test_redaction_that_finds_no_call_lapses(world, turn_follows):
+def test_redaction_that_finds_no_call_lapses(world, agent, turn_follows):
     """A restore by a person during a turn is no call of the agent: its redaction lapses."""
-    agent = agent_after_scan(world)
     agent.conversation.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
     since = len(agent.conversation.lines)
     agent.conversation.user("do something long")
@@ -210,7 +211,7 @@ def test_redaction_that_finds_no_call_lapses(world, turn_follows):
     if not turn_follows:
         os.utime(agent.path, (time.time() - 60,) * 2)
     program_for(world, abandoned_after_seconds=120)("restore", "00000003")
-    assert [request[0] for request in open_requests(world)] == ["restore", "redact"]
+    assert open_requests(world) == ["restore", "redact"]
     if turn_follows:
         agent.conversation.assistant("done")
         agent.append(since=since + 1)
@@ -231,90 +232,70 @@ def test_redaction_that_finds_no_call_lapses(world, turn_follows):
     }  # fmt: skip
 
 
-def test_redaction_waits_for_the_turn_to_be_written(world):
+def test_redaction_waits_for_the_turn_to_be_written(world, agent):
     """If the call is not in the file yet, the redaction stays pending until a scan finds it."""
-    agent = agent_after_scan(world)
     _, text = agent.call(**CALL, session=SESSION)
     world.scan()
     world.scan(keep_recent=0)
-    assert [request[0] for request in open_requests(world)] == ["redact"]
-    before = append_open_call(agent, CALL)
-    append_answer(agent, before, text)
-    os.utime(agent.path, (time.time() + 1,) * 2)
-    world.clock = lambda: time.time() + 60
+    assert open_requests(world) == ["redact"]
+    position = append_open_call(agent, CALL)
+    append_answer(agent, position, text)
 
-    world.scan()
+    scan_later(agent)
 
-    assert agent.entries()[f"answer{before}"]["message"]["content"][0]["text"] == (
-        "Restored 00000003."
-    )
+    assert text_of(agent.entries(), f"answer{position}") == REDACTED
     assert open_requests(world) == []
 
 
-def test_answer_about_a_restored_value_is_redacted(world):
+def test_answer_about_a_restored_value_is_redacted(world, agent):
     """A restore call for a value that is already back is redacted like any other."""
-    agent = agent_after_scan(world)
     agent.answer(**CALL, session=SESSION)
     world.clock = lambda: time.time() + 60
     world.scan()
-    before = append_open_call(agent, CALL)
+    position = append_open_call(agent, CALL)
     _, text = agent.call(**CALL)
     os.utime(agent.path, (time.time() + 1,) * 2)
     world.scan()
-    append_answer(agent, before, text)
+    append_answer(agent, position, text)
     os.utime(agent.path, (time.time() + 2,) * 2)
 
     world.scan()
 
     assert json.loads(text)["already"] is True
-    answer = agent.entries()[f"answer{before}"]
-    assert answer["message"]["content"][0]["text"] == "Restored 00000003."
+    assert text_of(agent.entries(), f"answer{position}") == REDACTED
     assert open_requests(world) == []
 
 
-def test_answer_in_the_result_of_another_tool_is_redacted(world):
+def test_answer_in_the_result_of_another_tool_is_redacted(world, agent):
     """The answer in a result of another tool is redacted, and the arguments of its call stay."""
-    agent = agent_after_scan(world)
-    position = append_open_call(
-        agent, {"action": "poll", "sessionId": "brisk-otter"}, name="process"
-    )
+    poll = {"action": "poll", "sessionId": "brisk-otter"}
+    position = append_open_call(agent, poll, name="process")
     _, text = agent.call(**CALL, session=SESSION)
     append_answer(agent, position, "Process exited.\n" + text)
-    os.utime(agent.path, (time.time() + 1,) * 2)
-    world.clock = lambda: time.time() + 60
 
-    world.scan()
+    scan_later(agent)
 
     entries = agent.entries()
-    assert entries[f"call{position}"]["message"]["content"][0]["arguments"] == {
-        "action": "poll", "sessionId": "brisk-otter",
-    }  # fmt: skip
-    assert entries[f"answer{position}"]["message"]["content"][0]["text"] == (
-        "Process exited.\nRestored 00000003."
-    )
+    assert entries[f"call{position}"]["message"]["content"][0]["arguments"] == poll
+    assert text_of(entries, f"answer{position}") == ("Process exited.\nRestored 00000003.")
 
 
-def open_requests(world):
-    return sql(world, "SELECT action, answer FROM requests ORDER BY id")
-
-
-def test_signed_call_keeps_its_arguments(world):
+def test_signed_call_keeps_its_arguments(world, agent):
     """Arguments under a provider's signature stay; the answer is redacted."""
-    agent = agent_after_scan(world)
-    before = append_open_call(agent, {**CALL, "keys": "content"})
+    position = append_open_call(agent, {**CALL, "keys": "content"})
     signed = agent.path.read_bytes().replace(
         b'"name":"brainsurgeon__purge_control"',
         b'"thoughtSignature":"c2ln","name":"brainsurgeon__purge_control"',
     )
     agent.path.write_bytes(signed)
     _, text = agent.call(**CALL, keys="content")
-    append_answer(agent, before, text)
+    append_answer(agent, position, text)
 
     world.scan()
 
     entries = agent.entries()
-    assert entries[f"call{before}"]["message"]["content"][0]["arguments"]["keys"] == "content"
-    assert entries[f"answer{before}"]["message"]["content"][0]["text"] == "Restored 00000003."
+    assert entries[f"call{position}"]["message"]["content"][0]["arguments"]["keys"] == "content"
+    assert text_of(entries, f"answer{position}") == REDACTED
 
 
 SHAPES = {
@@ -379,19 +360,18 @@ def test_generic_calls_of_every_shape_are_redacted(world, shape):
     assert agent.path.read_bytes() == b"".join(map(dump, [*old, prompt, call, result, end]))
 
 
-def test_keep_purge_control_calls_prevents_redaction(world):
+def test_keep_purge_control_calls_prevents_redaction(world, agent):
     """`keep_purge_control_calls` also applies if it was set after the call."""
-    agent = agent_after_scan(world)
-    before = append_open_call(agent, CALL)
+    position = append_open_call(agent, CALL)
     _, text = agent.call(**CALL)
-    append_answer(agent, before, text)
+    append_answer(agent, position, text)
 
     world.scan(keep_purge_control_calls=True)
 
     entries = agent.entries()
-    assert entries["00000003"]["message"]["content"][0]["text"] == VALUE
-    assert entries[f"answer{before}"]["message"]["content"][0]["text"] == text
-    assert "_redacted" not in entries[f"call{before}"]
+    assert text_of(entries, "00000003") == VALUE
+    assert text_of(entries, f"answer{position}") == text
+    assert "_redacted" not in entries[f"call{position}"]
     assert open_requests(world) == []
 
 
@@ -409,7 +389,7 @@ def test_long_ids_with_a_common_prefix_are_redacted_correctly(world):
     agent.write()
     world.scan()
     calls = [{"action": "restore", "entry": ident} for ident in ids]
-    before = append_open_call(agent, calls[0])
+    position = append_open_call(agent, calls[0])
     agent.conversation.lines[-1]["message"]["content"].append(
         {"type": "toolCall", "id": "second", "name": "x", "arguments": calls[1]}
     )
@@ -417,7 +397,7 @@ def test_long_ids_with_a_common_prefix_are_redacted_correctly(world):
     agent.path.write_bytes(b"".join(lines) + dump(agent.conversation.lines[-1]))
     texts = [agent.call(**call)[1] for call in calls]
     since = len(agent.conversation.lines)
-    agent.conversation.result(texts[0], call=f"call_{before}", ident="r1")
+    agent.conversation.result(texts[0], call=f"call_{position}", ident="r1")
     agent.conversation.result(texts[1], call="second", ident="r2")
     agent.conversation.assistant(ident="end")
     agent.append(since=since)
@@ -427,7 +407,7 @@ def test_long_ids_with_a_common_prefix_are_redacted_correctly(world):
 
     entries = agent.entries()
     for name, ident in zip(("r1", "r2"), ids, strict=True):
-        assert entries[name]["message"]["content"][0]["text"] == f"Restored {ident}."
+        assert text_of(entries, name) == f"Restored {ident}."
 
 
 def test_server_of_a_fork_hides_later_values_of_its_parent(world):
@@ -477,9 +457,8 @@ def test_restore_answer_ends_with_the_values(world):
     assert list(answer)[-2:] == ["missed", "content"]
 
 
-def test_pin_in_a_deleted_session_is_an_error(world):
+def test_pin_in_a_deleted_session_is_an_error(agent):
     """The error says that the file is gone and names the action `show`, which still works."""
-    agent = agent_after_scan(world)
     agent.path.unlink()
 
     words = agent.error(action="set_extractable", entry="00000003", value=False, session=SESSION)
@@ -490,9 +469,8 @@ def test_pin_in_a_deleted_session_is_an_error(world):
     assert agent.answer(action="show", entry="00000003", session=SESSION)
 
 
-def test_errors_name_actions_and_arguments_not_options(world):
+def test_errors_name_actions_and_arguments_not_options(world, agent):
     """Errors name actions and arguments of the tool instead of commands and options."""
-    agent = agent_after_scan(world)
     placeholder, other = b"[[extracted-00000003]]", b"something else"
     agent.path.write_bytes(agent.path.read_bytes().replace(placeholder, other))
     os.utime(agent.path, (time.time() - 3600,) * 2)
@@ -509,18 +487,15 @@ def test_errors_name_actions_and_arguments_not_options(world):
 @pytest.mark.parametrize(
     "entry", [" 00000003\n", "`[[extracted-00000003]]`", "'[[extracted-00000003]]'"]
 )
-def test_entry_may_have_quotes_or_spaces_around_it(world, entry):
+def test_entry_may_have_quotes_or_spaces_around_it(agent, entry):
     """White space, back quotes and quotes around an id or a placeholder are ignored."""
-    agent = agent_after_scan(world)
-
     answer = agent.answer(action="show", entry=entry, entry_id=entry, session=SESSION)
 
     assert answer["entry_id"] == "00000003"
 
 
-def test_values_of_a_migrated_agent_are_shown(world):
+def test_values_of_a_migrated_agent_are_shown(agent):
     """After an agent's move to SQLite values of its deleted session are still listed and shown."""
-    agent = agent_after_scan(world)
     database = agent.path.parent.parent / "agent" / "openclaw-agent.sqlite"
     database.parent.mkdir()
     with sqlite3.connect(database) as connection:

@@ -19,9 +19,8 @@ def foreign_agent(world, *texts):
     return foreign
 
 
-def test_unknown_foreign_and_expired_ids_get_the_same_error(world):
+def test_unknown_foreign_and_expired_ids_get_the_same_error(world, agent):
     """Unknown ids and sessions, those of another agent and expired values cannot be told apart."""
-    agent = agent_after_scan(world)
     foreign = foreign_agent(world, "short")
     foreign_only = "0000001f"
     assert f"[[extracted-{foreign_only}]]".encode() in foreign.path.read_bytes()
@@ -49,7 +48,7 @@ def test_unknown_foreign_and_expired_ids_get_the_same_error(world):
 
     assert answers == {NOT_HERE}
     assert foreign.path.read_bytes() == before
-    assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
+    assert world.store.requests.count_open() == 0
 
 
 def test_servers_of_two_agents_answer_with_their_own_values(world):
@@ -65,9 +64,8 @@ def test_servers_of_two_agents_answer_with_their_own_values(world):
         assert foreign not in str(agent.answer(action="get_context", session=own))
 
 
-def test_no_call_returns_a_value_of_another_agent(world):
+def test_no_call_returns_a_value_of_another_agent(world, agent):
     """No value of another agent is in 1,540 answers by any name of entries and sessions."""
-    agent = agent_after_scan(world)
     foreign = foreign_agent(world)
     ids = [f"{number:08x}" for number in range(3, 37, 2)]
     entries = [*ids, *(f"[[extracted-{ident}]]" for ident in ids), *(ident[:7] for ident in ids)]
@@ -150,7 +148,7 @@ def test_equal_open_calls_of_two_sessions_are_ambiguous(world):
 
     assert f"main/{SESSION}" in words
     assert f"main/{OTHER}" in words
-    assert world.store._connection.execute("SELECT count(*) FROM requests").fetchone() == (0,)
+    assert world.store.requests.count_open() == 0
 
 
 def test_entry_of_a_single_session_needs_no_session_name(world):
@@ -171,10 +169,8 @@ def test_entry_of_a_single_session_needs_no_session_name(world):
     assert first.error(action="set_extractable", entry="ffffffff", value=False) == NOT_HERE
 
 
-def test_only_session_is_the_default_of_reading_actions(world):
+def test_only_session_is_the_default_of_reading_actions(world, agent):
     """`get_context` and `search` use the only session; `done` needs its name."""
-    agent = agent_after_scan(world)
-
     assert agent.answer(action="get_context")["session"] == f"main/{SESSION}"
     assert agent.answer(action="search", text="first")["hits"]
     assert SESSION in agent.error(action="done", note="all of it")
