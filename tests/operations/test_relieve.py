@@ -68,10 +68,15 @@ SMALL = {"windows": {"house-*": 20_000}, "keep_recent": 100}
 LARGE = {"windows": {"house-*": 10_000_000}, "min_value_length": 10_000}
 
 
-def test_relieve_reduces_a_full_session_until_it_fits(world, clock):
+@pytest.fixture
+def full_path(world):
+    """Write a session that is larger than the window of its model."""
+    return world.put("s.jsonl", large_conversation().bytes())
+
+
+def test_relieve_reduces_a_full_session_until_it_fits(world, clock, full_path):
     """The lowest sufficient step extracts the oldest values; a restore brings back every byte."""
-    path = world.put("s.jsonl", large_conversation().bytes())
-    before = path.read_bytes()
+    before = full_path.read_bytes()
     relief = relieve_session(world, **SMALL)
 
     assert relief.fits
@@ -83,15 +88,14 @@ def test_relieve_reduces_a_full_session_until_it_fits(world, clock):
     assert fullness(world, **SMALL).load == pytest.approx(relief.after.load, rel=0.02)
     assert sum(amount.values for amount in relief.went) == relief.values == 7  # the oldest
     assert {amount.kind for amount in relief.stays} >= {"tool_call", "assistant", "user"}
-    assert len(path.read_bytes()) == relief.bytes_after < relief.bytes_before == len(before)
+    assert len(full_path.read_bytes()) == relief.bytes_after < relief.bytes_before == len(before)
     world.restore_all(pristine=True)
-    assert path.read_bytes() == before
+    assert full_path.read_bytes() == before
 
 
-def test_relieve_is_a_run_that_can_be_rolled_back(world, clock):
+def test_relieve_is_a_run_that_can_be_rolled_back(world, clock, full_path):
     """A relief records a run and its events, and a rollback of the run restores every byte."""
-    path = world.put("s.jsonl", large_conversation().bytes())
-    before = path.read_bytes()
+    before = full_path.read_bytes()
     relief = relieve_session(world, **SMALL)
     [run] = world.store.runs.newest(None)
 
@@ -100,7 +104,7 @@ def test_relieve_is_a_run_that_can_be_rolled_back(world, clock):
     assert event_kinds(world) == ["extraction", "relief"]
     assert world.store.events.after(0)[-1].facts["values"] == relief.values
     world.rollback(run.id)
-    assert path.read_bytes() == before
+    assert full_path.read_bytes() == before
 
 
 def test_relieve_to_a_given_number_of_tokens(world, clock):
@@ -324,15 +328,14 @@ def test_relieve_ignores_protected_values_it_does_not_need(world, clock):
     assert entry_text(path, results[0])[0] == "x" != entry_text(path, results[1])[0]
 
 
-def test_relieve_changes_nothing_for_an_unreachable_goal(world, clock):
+def test_relieve_changes_nothing_for_an_unreachable_goal(world, clock, full_path):
     """If the fixed load exceeds the goal, nothing is extracted and that load is named."""
-    path = world.put("s.jsonl", large_conversation().bytes())
-    before = path.read_bytes()
+    before = full_path.read_bytes()
     relief = relieve_session(world, to=2000)  # system prompt and tools take 2,000 in this model
 
     assert (relief.fits, relief.values) == (False, 0)
     assert relief.least > 2000
-    assert path.read_bytes() == before
+    assert full_path.read_bytes() == before
 
 
 def test_relieve_extracts_all_it_may_if_no_step_suffices(world, clock):
@@ -423,12 +426,11 @@ def test_relieve_request_ignores_min_session_bytes(world, pending_session, clock
     assert lapses(world) == []
 
 
-def test_restore_keeps_a_pending_relieve_request(world, clock):
+def test_restore_keeps_a_pending_relieve_request(world, clock, full_path):
     """Restoring an entry closes no request to relieve the session."""
-    path = world.put("s.jsonl", large_conversation().bytes())
     relieve_session(world, **SMALL)
-    entry = json.loads(path.read_bytes().splitlines()[3])["id"]
-    session = world.store.sessions.at(str(path))
+    entry = json.loads(full_path.read_bytes().splitlines()[3])["id"]
+    session = world.store.sessions.at(str(full_path))
     with world.store.transaction():
         world.store.requests.add(
             replace(EVERYTHING, session_id=session.id, action="relieve", value={}, asked_at=clock())
@@ -438,26 +440,24 @@ def test_restore_keeps_a_pending_relieve_request(world, clock):
     assert [request.action for request in world.store.requests.open_of(session.id)] == ["relieve"]
 
 
-def test_relieve_dry_run_writes_nothing_and_needs_no_store(world, clock):
+def test_relieve_dry_run_writes_nothing_and_needs_no_store(world, clock, full_path):
     """A dry run returns the load and values after a relief without a change and without a store."""
-    path = world.put("s.jsonl", large_conversation().bytes())
-    before = path.read_bytes()
+    before = full_path.read_bytes()
     relief = would_relieve(world.settings(**SMALL), world.no_store, "s", Wanted(), clock())
 
     assert relief.fits
     assert relief.values == 7
-    assert path.read_bytes() == before
+    assert full_path.read_bytes() == before
     assert not world.state.exists()
 
 
-def test_relieve_refuses_an_excluded_session(world):
+def test_relieve_refuses_an_excluded_session(world, full_path):
     """An excluded session is refused with the reason; a small one is not."""
-    path = world.put("s.jsonl", large_conversation().bytes())
-    before = path.read_bytes()
+    before = full_path.read_bytes()
     with pytest.raises(FailedError, match="excluded by session:s"):
         relieve_session(world, exclude=["session:s"], **SMALL)
 
-    assert path.read_bytes() == before
+    assert full_path.read_bytes() == before
     assert relieve_session(world, min_session_bytes=10**9, **SMALL).fits
 
 
@@ -517,17 +517,15 @@ def test_relieve_signatures_removes_all_after_a_refusal(world, clock):
 # Scans with a budget.
 
 
-def test_scan_without_a_budget_records_no_load(world, clock):
+def test_scan_without_a_budget_records_no_load(world, clock, full_path):
     """A scan in the default configuration neither estimates nor stores a load."""
-    world.put("s.jsonl", large_conversation().bytes())
     world.scan()
 
     assert status(world.settings(), world.store, clock()).loads.sessions == 0
 
 
-def test_scan_with_a_budget_takes_the_lowest_sufficient_step(world, clock):
+def test_scan_with_a_budget_takes_the_lowest_sufficient_step(world, clock, full_path):
     """Above the threshold a scan relieves to 0.15 below it, and the next scan changes nothing."""
-    world.put("s.jsonl", large_conversation().bytes())
     budget = {**SMALL, "budget": {"enabled": True, "max_step": 5}}
     report = world.scan(**budget)
 
@@ -550,17 +548,15 @@ def test_scan_with_a_budget_plans_a_fitting_session_once(world, clock, monkeypat
     assert len(plans) == 1
 
 
-def test_scan_with_a_budget_stops_at_max_step(world, clock):
+def test_scan_with_a_budget_stops_at_max_step(world, clock, full_path):
     """With the default max_step 3 recent messages are kept although the session stays too full."""
-    world.put("s.jsonl", large_conversation().bytes())
     budget = {**SMALL, "budget": {"enabled": True}}
     assert world.scan(**budget).values_extracted == 0
     assert fullness(world, **budget).pressure > 0.75
 
 
-def test_scan_with_a_budget_below_the_threshold_follows_the_rules(world, clock):
+def test_scan_with_a_budget_below_the_threshold_follows_the_rules(world, clock, full_path):
     """Below the threshold a budget extracts as many values as a scan without it."""
-    world.put("s.jsonl", large_conversation().bytes())
     plain = world.scan(dry_run=True, keep_recent=30).values_extracted
 
     assert world.scan(keep_recent=30, budget={"enabled": True}).values_extracted == plain > 0
@@ -591,7 +587,7 @@ def test_scan_resume_point_depends_on_the_profile(world, clock):
 
 @pytest.mark.parametrize(("turns", "calls"), [(18, 1), (3, 11), (1, 35), (37, 0), (13, 1)])
 def test_max_messages_archives_turns_until_it_holds(world, clock, turns, calls):
-    """Turns of any shape are archived until 50 messages remain; a second scan changes nothing."""
+    """Turns of any shape become one archive until 50 messages remain; then nothing changes."""
     conversation = Conversation()
     for _ in range(turns):
         add_long_turn(conversation, question="q" * 90, calls=calls, text="y" * 300)
@@ -601,6 +597,7 @@ def test_max_messages_archives_turns_until_it_holds(world, clock, turns, calls):
     written = path.read_bytes()
 
     assert 0 < len(branch_roles(written)) <= 50
+    assert written.count(b'"[archived turn]') == 1
     assert text_blocks(written, active_branch(written)[0]["id"]) == ["q" * 90]
     assert world.scan(**cap).sessions_changed == 0
     world.restore_all(pristine=True)
@@ -765,18 +762,5 @@ def test_relieve_archives_the_oldest_turns_in_step_3(world):
     assert path.read_bytes().count(b'"[archived turn]') == 2  # one would miss the goal
     assert relief.room - relief.after.load < (relief.before.load - relief.after.load) // 2
     assert fullness(world).load == pytest.approx(relief.after.load, rel=0.02)
-    world.restore_all(pristine=True)
-    assert path.read_bytes() == conversation.bytes()
-
-
-def test_max_messages_writes_a_single_archive(world):
-    """All turns beyond the cap become one archive, and a second scan changes nothing."""
-    conversation = large_conversation(12)
-    path = world.put("s.jsonl", conversation.bytes())
-    world.scan(budget={"max_messages": 12})
-    written = path.read_bytes()
-
-    assert written.count(b'"[archived turn]') == 1
-    assert world.scan(budget={"max_messages": 12}).sessions_changed == 0
     world.restore_all(pristine=True)
     assert path.read_bytes() == conversation.bytes()

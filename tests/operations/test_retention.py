@@ -194,11 +194,17 @@ def test_retention_counts_from_the_scan_that_missed_a_placeholder(world, other_s
     assert deletions(run(world)) == (1, {UNPLACED: 1})
 
 
-def test_values_of_a_deleted_session_expire_after_a_month(world, other_sessions, clock):
-    """The month begins with the first scan that misses the session."""
+@pytest.mark.parametrize("deleted", ["session", "entry"])
+def test_values_of_a_deleted_session_or_entry_expire(world, other_sessions, clock, deleted):
+    """The month begins with the first scan that misses the session, or the entry in it."""
     path, ident = prune(world)
     run(world)
-    path.unlink()
+    if deleted == "session":
+        path.unlink()
+    else:
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(line for line in lines if b"[[extracted-" not in line))
+        os.utime(path, (clock.now - 3 * DAY,) * 2)
 
     assert run_daily(world, 30) == 0
     assert show(world.settings(), world.store, ident).content
@@ -218,18 +224,6 @@ def test_session_that_returns_gets_another_month(world, other_sessions, clock):
     os.utime(path, (clock.now,) * 2)
     run_daily(world, 1)
     path.rename(away)
-
-    assert run_daily(world, 30) == 0
-    assert run_daily(world, 1) == 1
-
-
-def test_value_of_a_deleted_entry_expires_after_a_month(world, other_sessions, clock):
-    """A deleted entry counts as missing, not as restored, since the agent may bring it back."""
-    path, _ident = prune(world)
-    run(world)
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(line for line in lines if b"[[extracted-" not in line))
-    os.utime(path, (clock.now - 3 * DAY,) * 2)
 
     assert run_daily(world, 30) == 0
     assert run_daily(world, 1) == 1

@@ -122,14 +122,21 @@ def test_repeat_threshold_sets_the_number_of_calls(world, talk):
     assert [signal["calls"] for signal in signals(world)] == [9]
 
 
-def test_scan_finds_a_repetition_in_a_closed_turn(world, talk):
-    """Repeated calls in a closed turn are a signal of the next scan, once."""
-    repeat_call(talk, 5).assistant("I give up.")
+@pytest.mark.parametrize("signal", ["repeated_tool_call", "cost_ceiling"])
+def test_scan_finds_a_signal_in_a_closed_turn(world, talk, signal):
+    """Repeated calls or costs of a closed turn are a signal of the next scan, once."""
+    ceilings = {}
+    if signal == "cost_ceiling":
+        ceilings = {"max_turn_cost_usd": 9}
+        add_paid_call(talk, 9)
+    else:
+        repeat_call(talk, 5)
+    talk.assistant("I give up.")
     world.put("s.jsonl", talk.bytes())
-    world.scan()
-    world.scan(keep_recent=0)
+    for keep_recent in (3, 0):
+        world.scan(keep_recent=keep_recent, signals=ceilings)
 
-    assert [signal["signal"] for signal in signals(world)] == ["repeated_tool_call"]
+    assert [facts["signal"] for facts in signals(world)] == [signal]
 
 
 def test_scan_of_the_tail_finds_a_repetition(world):
@@ -280,16 +287,6 @@ def test_unknown_cost_is_no_signal(world, talk):
     find_signals(settings, world.store, path, world.clock())
 
     assert sorted(signal["of"] for signal in signals(world)) == ["session", "turn"]
-
-
-def test_scan_finds_costs_above_the_ceiling_in_a_closed_turn(world, talk):
-    """Costs of a closed turn are a signal of the next scan, once."""
-    add_paid_call(talk, 9).assistant("done")
-    world.put("s.jsonl", talk.bytes())
-    for keep_recent in (3, 0):
-        world.scan(keep_recent=keep_recent, signals={"max_turn_cost_usd": 9})
-
-    assert [signal["signal"] for signal in signals(world)] == ["cost_ceiling"]
 
 
 def test_on_signal_gets_json_and_its_failure_is_an_event(world, talk, tmp_path):
