@@ -1,4 +1,4 @@
-"""What other Python programs may use is there, documented, and does what its text says."""
+"""The Python API: every offered name exists, is documented and typed, and the example runs."""
 
 import ast
 import inspect
@@ -11,17 +11,19 @@ from brainsurgeon import api, errors
 from building.world import Conversation
 
 
-def test_everything_offered_is_there_and_documented():
-    """Each name of `__all__` exists, and says in a docstring what it is."""
+def test_api_names_exist_and_have_docstrings():
+    """Each name of `__all__` exists and has a docstring."""
     for name in api.__all__:
         offered = getattr(api, name)
         assert inspect.getdoc(offered), name
     assert sorted(api.__all__) == api.__all__
 
 
-def test_everything_offered_is_typed():
-    """Every function names the types of all it takes and of what it gives."""
-    functions = [one for one in map(vars(api).get, api.__all__) if inspect.isfunction(one)]
+def test_api_functions_are_typed():
+    """Every function annotates its parameters and its return value."""
+    functions = [
+        offered for offered in map(vars(api).get, api.__all__) if inspect.isfunction(offered)
+    ]
 
     assert len(functions) >= 12
     for function in functions:
@@ -31,8 +33,8 @@ def test_everything_offered_is_typed():
             assert parameter.annotation is not inspect.Parameter.empty, (function, parameter)
 
 
-def test_every_error_is_offered_and_explained():
-    """Each kind of error that may come out stands in the text."""
+def test_api_docstring_names_every_error():
+    """Every error that the API may raise is named in its docstring."""
     kinds = {
         name
         for name, value in vars(errors).items()
@@ -42,13 +44,13 @@ def test_every_error_is_offered_and_explained():
     assert {name for name in kinds if not re.search(rf"\b{name}\b", api.__doc__)} == set()
 
 
-def test_the_example_does_what_it_says(world, monkeypatch, capsys):
-    """The example in the text runs as it stands and prints the value that was asked for."""
-    talk = Conversation()
-    talk.turn("a long value " * 100)
+def test_api_example_prints_the_restored_value(world, monkeypatch, capsys):
+    """The example of the docstring runs unchanged and prints the value of the entry."""
+    conversation = Conversation()
+    conversation.turn("a long value " * 100)
     for _ in range(2):
-        talk.turn("short")
-    world.put("s.jsonl", talk.bytes())
+        conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
     world.scan()
     world.close()
     monkeypatch.setenv("BRAINSURGEON_CONFIG", str(world.config_file()))
@@ -59,7 +61,7 @@ def test_the_example_does_what_it_says(world, monkeypatch, capsys):
     assert "a long value a long value" in capsys.readouterr().out
 
 
-def test_errors_of_sqlite_come_out_as_ours(world):
-    """Within an open store no exception of another package has to be known."""
+def test_api_turns_sqlite_errors_into_its_own(world):
+    """An sqlite3 error inside `open_store` is raised as StoreUnusableError."""
     with pytest.raises(api.errors.StoreUnusableError), api.open_store(str(world.state)) as store:
         store._connection.execute("SELECT nothing FROM nowhere")

@@ -1,4 +1,4 @@
-"""The daemon: as a real process beside agents and commands, and its parts with passed clocks."""
+"""The daemon: as a real process beside agents and commands, and its parts in this process."""
 
 import hashlib
 import itertools
@@ -19,7 +19,7 @@ import structlog
 from freezegun import freeze_time
 from structlog.testing import capture_logs
 
-from brainsurgeon import daemon as daemons
+from brainsurgeon import daemon as daemon_module
 from brainsurgeon.daemon import _Daemon
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.model.reports import RetentionReport, ScanReport, Watch
@@ -42,147 +42,145 @@ EACH_SECOND = {"scan_interval_seconds": 1}
 SOON = 2.0
 
 
-def soon(world):
-    """Give the seconds in which it ends on this machine, busy as it is: two, and a slow disk's.
-
-    What it may have to wait for, a sync of what it wrote, is timed here and now.
-    """
-    begun = time.monotonic()
+def stop_limit(world):
+    """Return how long a stop may take: SOON plus the time of a large sync."""
+    started = time.monotonic()
     with open(world.base / "as_large", "wb", buffering=0) as file:
         file.writelines([b"x" * 1_000_000] * 75)
         os.fsync(file.fileno())
-    return SOON + 3 * (time.monotonic() - begun)
+    return SOON + 3 * (time.monotonic() - started)
 
 
 @pytest.fixture
-def daemon(world):
-    begun = []
+def start_daemon(world):
+    """Return a function that starts a daemon, which is killed after the test."""
+    daemons = []
 
-    def start(*words, **given):
-        begun.append(DaemonProcess(world, *([words] if words else []), **given))
-        return begun[-1]
+    def start(*words, **options):
+        daemons.append(DaemonProcess(world, *([words] if words else []), **options))
+        return daemons[-1]
 
     yield start
-    for one in begun:
-        one.kill()
+    for daemon in daemons:
+        daemon.kill()
 
 
-def command(world, *words):
+def run_command(world, *words):
     return subprocess.run(
         [*PROGRAM, *words, "--config", world.base / "config.toml"],
         capture_output=True, check=False, timeout=60,
     )  # fmt: skip
 
 
-def answer(world, *words):
-    done = command(world, *words, "--json")
+def json_answer(world, *words):
+    result = run_command(world, *words, "--json")
 
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 # --- a process of its own ------------------------------------------------------------------------
 
 
-def test_it_prunes_what_an_agent_writes_and_leaves(world, daemon):
-    """It wakes on a change, leaves an open turn alone, and prunes soon after the turn is closed."""
-    one = daemon(quiet_seconds=1, **HOURLY)
-    one.watching()
-    one.wait_for("scan_finished")
-    talk = Conversation()
-    ident = talk.turn()
-    talk.turn("short")
-    first, last = talk.lines[:-1], talk.lines[-1]
+def test_daemon_extracts_soon_after_an_agent_closes_its_turn(world, start_daemon):
+    """A change wakes the daemon; it waits while a turn is open and extracts once it is closed."""
+    daemon = start_daemon(quiet_seconds=1, **HOURLY)
+    daemon.watching()
+    daemon.wait_for("scan_finished")
+    conversation = Conversation()
+    ident = conversation.turn()
+    conversation.turn("short")
+    first, last = conversation.lines[:-1], conversation.lines[-1]
     path = world.directory / "s.jsonl"
     agent = OtherProcess(f"globals().update(path={str(path)!r})")
     try:
         agent.execute(f"with open(path, 'wb') as f: f.write({b''.join(map(dump, first))!r})")
         agent.receive()
-        one.wait_for("scan_finished", files_deferred=1)
+        daemon.wait_for("scan_finished", files_deferred=1)
 
         assert path.read_bytes() == b"".join(map(dump, first))
 
         agent.execute(f"with open(path, 'ab') as f: f.write({dump(last)!r})")
         agent.receive()
-        one.wait_for("scan_finished", sessions_changed=1, values_extracted=1)
+        daemon.wait_for("scan_finished", sessions_changed=1, values_extracted=1)
     finally:
         agent.kill()
 
     assert is_extracted(path, ident)
     assert world.leftovers() == []
-    assert one.stop()[1] == 0
-    assert one.logged("daemon_stopped")
-    assert one.out.read_bytes() == b""
+    assert daemon.stop()[1] == 0
+    assert daemon.logged("daemon_stopped")
+    assert daemon.out.read_bytes() == b""
 
 
-def test_a_loop_in_an_open_turn_is_one_signal_within_ten_seconds(world, daemon):
-    """An agent makes the same call again and again: one event, and the command runs once."""
-    said = world.base / "said"
-    script = f"cat >> {said}; echo >> {said}"
+def test_daemon_signals_a_tool_call_loop_once_within_ten_seconds(world, start_daemon):
+    """A tool call repeated in an open turn logs one signal event and runs `on_signal` once."""
+    output = world.base / "said"
+    script = f"cat >> {output}; echo >> {output}"
     signals = {"on_signal": ["sh", "-c", script]}
-    one = daemon(environment={"BRAINSURGEON_SIGNALS": json.dumps(signals)}, **HOURLY)
-    one.watching()
-    one.wait_for("scan_finished")
-    talk = Conversation()
-    talk.user("make it work")
-    path = world.put("s.jsonl", talk.bytes(), age=0)
+    daemon = start_daemon(environment={"BRAINSURGEON_SIGNALS": json.dumps(signals)}, **HOURLY)
+    daemon.watching()
+    daemon.wait_for("scan_finished")
+    conversation = Conversation()
+    conversation.user("make it work")
+    path = world.put("s.jsonl", conversation.bytes(), age=0)
     times = []
     for number in range(12):
-        before = len(talk.lines)
-        talk.call(call=f"c{number}", arguments={"command": "make test"})
-        talk.result("it failed", call=f"c{number}")
-        append(path, talk.lines[before:])
+        before = len(conversation.lines)
+        conversation.call(call=f"c{number}", arguments={"command": "make test"})
+        conversation.result("it failed", call=f"c{number}")
+        append(path, conversation.lines[before:])
         times.append(time.time())
         time.sleep(0.7)
-    event = one.wait_for("signal")
-    wait_until(lambda: said.exists() and said.read_text().endswith("\n"))
+    event = daemon.wait_for("signal")
+    wait_until(lambda: output.exists() and output.read_text().endswith("\n"))
     signalled = datetime.fromisoformat(event["timestamp"]).timestamp()
 
-    assert times[4] - 1 < signalled < times[4] + 10 + soon(world)
-    time.sleep(2 * daemons.SIGNALS_INTERVAL)
-    assert one.stop()[1] == 0
-    assert len(one.logged("signal")) == 1
-    [line] = filter(None, said.read_text().split("\n"))
+    assert times[4] - 1 < signalled < times[4] + 10 + stop_limit(world)
+    time.sleep(2 * daemon_module.SIGNALS_INTERVAL)
+    assert daemon.stop()[1] == 0
+    assert len(daemon.logged("signal")) == 1
+    [line] = filter(None, output.read_text().split("\n"))
     assert json.loads(line)["facts"]["signal"] == "repeated_tool_call"
 
 
-def test_it_prunes_by_the_interval_without_watching(world, daemon):
-    """Without watching the schedule finds what changed; SIGINT ends it too."""
-    one = daemon(watch=False, **EACH_SECOND)
-    one.wait_for("scan_finished", files_seen=0)
+def test_daemon_scans_by_interval_when_watching_is_off(world, start_daemon):
+    """Without watching, interval scans extract a changed session; SIGINT ends the daemon."""
+    daemon = start_daemon(watch=False, **EACH_SECOND)
+    daemon.wait_for("scan_finished", files_seen=0)
     path, ident = write_idle_session(world)
-    one.wait_for("scan_finished", sessions_changed=1)
+    daemon.wait_for("scan_finished", sessions_changed=1)
 
     assert is_extracted(path, ident)
 
-    one.wait_for("scan_finished", files_seen=1, files_unchanged=1)
-    took, code = one.stop(signal.SIGINT)
+    daemon.wait_for("scan_finished", files_seen=1, files_unchanged=1)
+    seconds, code = daemon.stop(signal.SIGINT)
 
     assert code == 0
-    assert took < soon(world)
+    assert seconds < stop_limit(world)
 
 
-def test_only_one_runs_at_a_time(world, daemon):
-    """A second one exits with 6 and names the first; when the first is killed the next may run."""
-    one = daemon(**HOURLY)
-    pid = one.started()
-    second = command(world, "run")
+def test_second_daemon_exits_6_and_names_the_first(world, start_daemon):
+    """A second daemon exits 6 with the first one's pid; after that is killed, a new one starts."""
+    daemon = start_daemon(**HOURLY)
+    pid = daemon.started()
+    second = run_command(world, "run")
 
     assert second.returncode == 6
     assert f"pid {pid}".encode() in second.stderr
 
-    one.kill()
-    second = daemon(**HOURLY)
+    daemon.kill()
+    second = start_daemon(**HOURLY)
 
     assert second.started() != pid
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "with its directory"])
-def test_a_daemon_whose_store_vanished_ends_with_7_and_says_so(world, daemon, conversation, how):
-    """What it would store could not be found again: it ends, and the sessions stay as they are."""
-    one = daemon(scan_interval_seconds=1, watch=False)
-    one.started()
-    wait_until(lambda: "scan_finished" in one.err.read_text())
+def test_daemon_exits_7_when_its_store_vanishes(world, start_daemon, conversation, how):
+    """A daemon whose store was removed or replaced ends and leaves new sessions as they are."""
+    daemon = start_daemon(scan_interval_seconds=1, watch=False)
+    daemon.started()
+    wait_until(lambda: "scan_finished" in daemon.err.read_text())
     if how == "with its directory":
         world.state.rename(world.base / "elsewhere")
     else:
@@ -191,125 +189,125 @@ def test_a_daemon_whose_store_vanished_ends_with_7_and_says_so(world, daemon, co
         shutil.copy(world.base / "elsewhere", world.state / "store.db")
     conversation.turn("x" * 4000)
     path = world.put("late.jsonl", conversation.bytes())
-    code = one.process.wait(TIMEOUT)
+    code = daemon.process.wait(TIMEOUT)
 
     assert code == 7
-    assert "vanished or was replaced" in one.err.read_text().splitlines()[-1]
+    assert "vanished or was replaced" in daemon.err.read_text().splitlines()[-1]
     assert path.read_bytes() == conversation.bytes()
 
 
-def test_a_root_that_vanishes_and_comes_back_is_survived(world, daemon):
-    """It says that the root is missing, goes on, and prunes there once it is back."""
-    one = daemon(**EACH_SECOND)
-    one.wait_for("scan_finished")
+def test_daemon_continues_while_a_root_is_missing(world, start_daemon):
+    """A missing root is logged, and its sessions are extracted once it is back."""
+    daemon = start_daemon(**EACH_SECOND)
+    daemon.wait_for("scan_finished")
     away = world.root.rename(world.base / "away")
-    missing = one.wait_for("root_unreadable")
+    missing = daemon.wait_for("root_unreadable")
 
     assert (missing["path"], missing["reason"]) == (str(world.root), "no such directory")
 
     away.rename(world.root)
     path, ident = write_idle_session(world)
-    one.wait_for("scan_finished", sessions_changed=1)
+    daemon.wait_for("scan_finished", sessions_changed=1)
 
     assert is_extracted(path, ident)
-    assert one.stop()[1] == 0
+    assert daemon.stop()[1] == 0
 
 
-def test_commands_work_beside_it(world, daemon):
-    """Show, restore, set-extractable, scan --once and status all answer while it scans."""
+def test_commands_work_while_the_daemon_scans(world, start_daemon):
+    """show, restore, extract, scan --once and status answer beside a scanning daemon."""
     path, ident = write_idle_session(world)
     before = path.read_bytes()
-    one = daemon(**EACH_SECOND)
-    one.wait_for("scan_finished", sessions_changed=1)
+    daemon = start_daemon(**EACH_SECOND)
+    daemon.wait_for("scan_finished", sessions_changed=1)
 
-    assert command(world, "show", ident).stdout == b"x" * 2000
+    assert run_command(world, "show", ident).stdout == b"x" * 2000
 
-    restored = answer(world, "restore", ident)
+    restored = json_answer(world, "restore", ident)
 
     assert (restored["restored"], restored["pending"]) == (True, False)
     assert b"_restored" in path.read_bytes()
     assert len(path.read_bytes()) > len(before)
 
-    one.wait_for("scan_finished", count=len(one.logged("scan_finished")) + 1)
+    daemon.wait_for("scan_finished", count=len(daemon.logged("scan_finished")) + 1)
 
     assert not is_extracted(path, ident)
 
-    forced = answer(world, "extract", ident)
+    forced = json_answer(world, "extract", ident)
     wait_until(lambda: is_extracted(path, ident))
 
     assert forced["set"]  # the daemon, which sees the request at once, may have been first
-    assert answer(world, "scan", "--once")["files_seen"] == 1
+    assert json_answer(world, "scan", "--once")["files_seen"] == 1
 
-    now = answer(world, "status")
+    now = json_answer(world, "status")
 
-    assert now["daemon_pid"] == one.process.pid
+    assert now["daemon_pid"] == daemon.process.pid
     assert now["sessions_by_state"] == {"idle": 1}
     assert 0 <= (moment(now["next_run_at"]) - moment(now["last_run_at"])).total_seconds() <= 1
 
-    assert one.stop()[1] == 0
+    assert daemon.stop()[1] == 0
     assert world.leftovers() == []
 
-    later = answer(world, "status")
+    later = json_answer(world, "status")
 
     assert (later["daemon_pid"], later["next_run_at"]) == (None, None)
     assert moment(later["last_run_at"]) >= moment(now["last_run_at"])
-    assert not one.logged("scan_failed")
+    assert not daemon.logged("scan_failed")
 
 
 def moment(text):
     return datetime.fromisoformat(text)
 
 
-def test_status_says_when_cron_runs_next(world, daemon):
-    """Beside a daemon that goes by cron, the next runs are those of the expressions."""
-    one = daemon(auto_cron="0 0 1 1 *", retention_cron="0 0 * * sun")
-    one.wait_for("scan_finished")
-    now = answer(world, "status")
-    scans, kept = (
+def test_status_shows_the_next_cron_runs(world, start_daemon):
+    """Beside a daemon with cron expressions, status shows their next times."""
+    daemon = start_daemon(auto_cron="0 0 1 1 *", retention_cron="0 0 * * sun")
+    daemon.wait_for("scan_finished")
+    now = json_answer(world, "status")
+    scans, retention = (
         moment(now[key]).astimezone() for key in ("next_run_at", "next_retention_run_at")
     )
 
     assert (scans.month, scans.day, scans.hour, scans.minute) == (1, 1, 0, 0)
-    assert (kept.isoweekday(), kept.hour, kept.minute) == (7, 0, 0)
-    assert datetime.now(UTC) < kept < datetime.now(UTC) + timedelta(days=7, hours=2)
+    assert (retention.isoweekday(), retention.hour, retention.minute) == (7, 0, 0)
+    assert datetime.now(UTC) < retention < datetime.now(UTC) + timedelta(days=7, hours=2)
     assert now["last_retention_run_at"] is None
 
 
-def test_the_configuration_is_read_again_on_sighup(world, daemon):
-    """A bad one is reported and the old one kept; a good one takes effect at once."""
+def test_sighup_reloads_a_valid_configuration_only(world, start_daemon):
+    """An invalid configuration is reported and the old one stays; a valid one applies at once."""
     path, ident = write_idle_session(world)
-    one = daemon(trigger_types=["system"], **HOURLY)
-    one.wait_for("scan_finished")
+    daemon = start_daemon(trigger_types=["system"], **HOURLY)
+    daemon.wait_for("scan_finished")
     for bad in ({"keep_recnt": 1}, {"auto_cron": "99 * * * *"}, {"quiet_seconds": -1}):
         world.config_file(**bad)
-        failed = len(one.logged("reload_failed")) + 1
-        os.kill(one.started(), signal.SIGHUP)
+        failed = len(daemon.logged("reload_failed")) + 1
+        os.kill(daemon.started(), signal.SIGHUP)
 
-        assert next(iter(bad)) in str(one.wait_for("reload_failed", count=failed)["problems"])
-    assert not one.logged("reloaded")
+        assert next(iter(bad)) in str(daemon.wait_for("reload_failed", count=failed)["problems"])
+    assert not daemon.logged("reloaded")
     assert not is_extracted(path, ident)
-    told = [text for event in one.logged("reload_failed") for text in event["problems"]]
-    assert all("\n" not in text and "nothing was run" not in text for text in told)
-    assert "the settings in force stay" in one.logged("reload_failed")[0]["reason"]
+    problems = [text for event in daemon.logged("reload_failed") for text in event["problems"]]
+    assert all("\n" not in text and "nothing was run" not in text for text in problems)
+    assert "the settings in force stay" in daemon.logged("reload_failed")[0]["reason"]
 
     world.config_file(**HOURLY)
-    os.kill(one.started(), signal.SIGHUP)
-    one.wait_for("reloaded")
-    one.wait_for("scan_finished", sessions_changed=1)
+    os.kill(daemon.started(), signal.SIGHUP)
+    daemon.wait_for("reloaded")
+    daemon.wait_for("scan_finished", sessions_changed=1)
 
     assert is_extracted(path, ident)
-    assert one.stop()[1] == 0
+    assert daemon.stop()[1] == 0
 
 
-def test_the_state_directory_stays_where_it_is_on_sighup(world, daemon):
-    """The store of a running daemon is not moved; it says so and takes the rest."""
+def test_sighup_does_not_move_the_state_directory(world, start_daemon):
+    """A new `state_dir` is logged and ignored until a restart; the other settings apply."""
     path, ident = write_idle_session(world)
-    one = daemon(trigger_types=["system"], **HOURLY)
-    one.wait_for("scan_finished")
+    daemon = start_daemon(trigger_types=["system"], **HOURLY)
+    daemon.wait_for("scan_finished")
     world.config_file(state_dir=str(world.base / "elsewhere"), **HOURLY)
-    os.kill(one.started(), signal.SIGHUP)
-    one.wait_for("state_dir_kept")
-    one.wait_for("scan_finished", sessions_changed=1)
+    os.kill(daemon.started(), signal.SIGHUP)
+    daemon.wait_for("state_dir_kept")
+    daemon.wait_for("scan_finished", sessions_changed=1)
 
     assert is_extracted(path, ident)
     assert not (world.base / "elsewhere").exists()
@@ -323,41 +321,39 @@ def listener(address):
 
 
 @pytest.mark.parametrize("kind", ["path", "abstract"])
-def test_systemd_is_told_how_it_stands(world, daemon, tmp_path_factory, kind):
-    """READY=1 when it holds its lock and its schedule, STOPPING=1 when it was told to end."""
+def test_daemon_notifies_systemd_of_start_and_stop(world, start_daemon, tmp_path_factory, kind):
+    """READY=1 is sent once lock and schedule are set, STOPPING=1 after SIGTERM."""
     address = f"@brainsurgeon-test-{os.getpid()}"
     if kind == "path":
         address = str(tmp_path_factory.mktemp("n") / "s")
     with closing(listener(address)) as line:
-        one = daemon(environment={"NOTIFY_SOCKET": address}, **HOURLY)
+        daemon = start_daemon(environment={"NOTIFY_SOCKET": address}, **HOURLY)
 
         assert line.recv(100) == b"READY=1"
-        assert command(world, "run").returncode == 6
+        assert run_command(world, "run").returncode == 6
 
-        assert one.stop()[1] == 0
+        assert daemon.stop()[1] == 0
         assert line.recv(100) == b"STOPPING=1"
 
 
 def longest_silence(line, seconds):
     longest, deadline = 0.0, time.monotonic() + 60
     while longest < seconds and time.monotonic() < deadline:
-        begun = time.monotonic()
+        started = time.monotonic()
         with suppress(TimeoutError):
             line.recv(100)
-        longest = max(longest, time.monotonic() - begun)
+        longest = max(longest, time.monotonic() - started)
     return longest
 
 
-def test_signs_of_life_come_while_it_works_and_none_while_it_stands_still(
-    world, daemon, tmp_path_factory
-):
-    """At rest and in runs they come; not while its worker waits for a lock; and then again."""
+def test_watchdog_messages_pause_while_the_worker_is_blocked(world, start_daemon, tmp_path_factory):
+    """WATCHDOG=1 is sent at rest and in runs, and not while the worker waits for a locked store."""
     address = str(tmp_path_factory.mktemp("n") / "s")
     write_idle_session(world)
     with closing(listener(address)) as line:
-        given = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}
-        one = daemon(environment=given, **EACH_SECOND)
-        one.wait_for("scan_finished", sessions_changed=1)
+        environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}
+        daemon = start_daemon(environment=environment, **EACH_SECOND)
+        daemon.wait_for("scan_finished", sessions_changed=1)
         before = [line.recv(100) for _ in range(20)]
         line.settimeout(4)
         with closing(sqlite3.connect(world.state / "store.db")) as other:
@@ -370,49 +366,49 @@ def test_signs_of_life_come_while_it_works_and_none_while_it_stands_still(
 
         assert before.count(b"WATCHDOG=1") >= 19
         assert [line.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3
-        assert one.stop()[1] == 0
+        assert daemon.stop()[1] == 0
 
 
-def test_nobody_is_told_who_does_not_wait_for_it(world, daemon, tmp_path_factory):
-    """Without a watchdog, or with one for another process, there are no signs of life."""
+def test_no_watchdog_messages_for_another_process(world, start_daemon, tmp_path_factory):
+    """With WATCHDOG_PID of another process, only READY=1 and STOPPING=1 are sent."""
     address = str(tmp_path_factory.mktemp("n") / "s")
     with closing(listener(address)) as line:
-        given = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "100000", "WATCHDOG_PID": "1"}
-        one = daemon(environment=given, **EACH_SECOND)
-        one.wait_for("scan_finished", count=2)
+        environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "100000", "WATCHDOG_PID": "1"}
+        daemon = start_daemon(environment=environment, **EACH_SECOND)
+        daemon.wait_for("scan_finished", count=2)
 
-        assert one.stop()[1] == 0
+        assert daemon.stop()[1] == 0
         assert (line.recv(100), line.recv(100)) == (b"READY=1", b"STOPPING=1")
 
 
-def test_a_notify_socket_that_nobody_serves_is_no_obstacle(world, daemon):
-    """It runs and ends as if there were none."""
-    one = daemon(environment={"NOTIFY_SOCKET": str(world.base / "nobody")}, **HOURLY)
-    one.wait_for("scan_finished")
+def test_daemon_runs_with_an_unserved_notify_socket(world, start_daemon):
+    """A NOTIFY_SOCKET without a listener stops neither start, scan nor exit."""
+    daemon = start_daemon(environment={"NOTIFY_SOCKET": str(world.base / "nobody")}, **HOURLY)
+    daemon.wait_for("scan_finished")
 
-    assert one.stop()[1] == 0
+    assert daemon.stop()[1] == 0
 
 
 # --- ending --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    """Give a session of 25 MB with thousands of values to cut, and 50 MB that stay, at its end."""
+def large_session(tmp_path_factory):
+    """Return a 25 MB session with thousands of values to extract, then 50 MB that stay."""
     path = tmp_path_factory.mktemp("large") / "large.jsonl"
     write_session(path, 25_000_000)
-    talk = Conversation()
+    conversation = Conversation()
     for _ in range(50):
-        talk.user("ü" * 500_000)
-    talk.turn("short")
+        conversation.user("ü" * 500_000)
+    conversation.turn("short")
     with open(path, "ab") as out:
-        out.writelines(map(dump, talk.lines[1:]))
+        out.writelines(map(dump, conversation.lines[1:]))
     return path
 
 
-def reading(world, pid):
+def is_reading(world, pid):
     listed = (f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd"))
-    return any(links_to(one) == str(world.directory / "large.jsonl") for one in listed)
+    return any(links_to(link) == str(world.directory / "large.jsonl") for link in listed)
 
 
 def links_to(path):
@@ -422,54 +418,54 @@ def links_to(path):
         return None
 
 
-def shelving(world, pid):
+def is_storing(world, pid):
     return (world.state / "store.db").stat().st_size > 2_000_000
 
 
-def writing(world, pid):
+def is_writing(world, pid):
     return world.leftovers() != []
 
 
-@pytest.mark.parametrize("phase", [reading, shelving, writing])
-def test_sigterm_ends_a_long_scan_within_two_seconds(world, daemon, large, phase):
-    """The session stays as it was, or is the new one, whole; nothing is left beside it."""
+@pytest.mark.parametrize("phase", [is_reading, is_storing, is_writing])
+def test_sigterm_ends_a_long_scan_within_two_seconds(world, start_daemon, large_session, phase):
+    """In each phase of a rewrite, SIGTERM leaves the old session or the new one, no other file."""
     path = world.directory / "large.jsonl"
     for _ in range(20):  # beside other work the phase may be over before it is seen
-        shutil.copy2(large, path)
+        shutil.copy2(large_session, path)
         os.utime(path, (time.time() - 3600,) * 2)
         before = path.read_bytes()
-        one = daemon(**HOURLY)
-        pid = one.started()
-        wait_until(lambda: phase(world, pid) or one.logged("scan_finished"))  # noqa: B023
-        if not one.logged("scan_finished"):
+        daemon = start_daemon(**HOURLY)
+        pid = daemon.started()
+        wait_until(lambda: phase(world, pid) or daemon.logged("scan_finished"))  # noqa: B023
+        if not daemon.logged("scan_finished"):
             break
-        one.stop()
+        daemon.stop()
         shutil.rmtree(world.state)
-    took, code = one.stop()
+    seconds, code = daemon.stop()
 
     assert code == 0
-    assert took < soon(world)
+    assert seconds < stop_limit(world)
     assert world.leftovers() == []
-    assert one.logged("daemon_stopped")
+    assert daemon.logged("daemon_stopped")
     if path.read_bytes() != before:  # on a busy machine a phase may be over when it is seen
-        whole = command(world, "show", "main/large").stdout
+        whole = run_command(world, "show", "main/large").stdout
 
         assert hashlib.sha256(whole).digest() == hashlib.sha256(before).digest()
 
 
-def test_the_word_to_stop_is_heard_while_the_new_file_is_written(world):
-    """Up to its last byte the new file can be given up: then it is gone and the old one stays."""
-    talk = Conversation()
-    talk.turn()
+def test_a_stop_while_the_new_file_is_written_discards_it(world):
+    """A stop before the last byte removes the new file; the session is extracted later."""
+    conversation = Conversation()
+    conversation.turn()
     for _ in range(4):
-        talk.user("x" * 1_000_000)
-    talk.turn("short")
-    path = world.put("s.jsonl", talk.bytes())
+        conversation.user("x" * 1_000_000)
+    conversation.turn("short")
+    path = world.put("s.jsonl", conversation.bytes())
     before = file_states(world.root)
     written = []
 
     def check():
-        written[:] = [one.stat().st_size for one in world.root.rglob(".brainsurgeon*")]
+        written[:] = [file.stat().st_size for file in world.root.rglob(".brainsurgeon*")]
         if written and written[0] > 3_000_000:
             raise StoppedError
 
@@ -478,57 +474,57 @@ def test_the_word_to_stop_is_heard_while_the_new_file_is_written(world):
     assert written[0] > 3_000_000
     assert (report.stopped, report.sessions_changed) == (True, 0)
     assert (world.leftovers(), file_states(world.root)) == ([], before)
-    assert path.read_bytes() == talk.bytes()
+    assert path.read_bytes() == conversation.bytes()
     assert world.scan().sessions_changed == 1
 
 
-def test_sigterm_does_not_wait_for_somebody_elses_lock(world, daemon):
-    """A session that another process of ours is rewriting does not hold up the end."""
+def test_sigterm_does_not_wait_for_a_locked_session(world, start_daemon):
+    """The daemon stops at once while another process holds the lock of a session it wants."""
     path, _ = write_idle_session(world)
-    one = daemon(**HOURLY)
-    one.wait_for("scan_finished", sessions_changed=1)
+    daemon = start_daemon(**HOURLY)
+    daemon.wait_for("scan_finished", sessions_changed=1)
     with closing(open_store(str(world.state))) as other, other.lock(1):
-        talk = Conversation()
-        talk._ids = iter(range(100, 200))
-        talk.turn()
-        talk.turn("short")
-        append(path, talk.lines[1:])
+        conversation = Conversation()
+        conversation._ids = iter(range(100, 200))
+        conversation.turn()
+        conversation.turn("short")
+        append(path, conversation.lines[1:])
         os.utime(path, (time.time() - 3600,) * 2)
         before = path.read_bytes()
-        os.kill(one.started(), signal.SIGHUP)
-        one.wait_for("reloaded")
-        wait_until(lambda: reads_for_long(one.process.pid, path))
-        took, code = one.stop()
+        os.kill(daemon.started(), signal.SIGHUP)
+        daemon.wait_for("reloaded")
+        wait_until(lambda: keeps_open(daemon.process.pid, path))
+        seconds, code = daemon.stop()
 
         assert code == 0
-        assert took < soon(world)
+        assert seconds < stop_limit(world)
     assert path.read_bytes() == before
     assert world.leftovers() == []
 
 
-def reads_for_long(pid, path):
-    """Tell whether a process has a file open, now and a moment later."""
+def keeps_open(pid, path):
+    """Check whether a process has a file open for 0.3 seconds."""
     for _ in range(10):
         listed = (f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd"))
-        if not any(links_to(one) == str(path) for one in listed):
+        if not any(links_to(link) == str(path) for link in listed):
             return False
         time.sleep(0.03)
     return True
 
 
-def test_impatience_does_not_hang_it(world, daemon):
-    """Signals that come in a row, of any sort, end it as one does."""
-    one = daemon(**HOURLY)
-    pid = one.started()
-    begun = time.monotonic()
+def test_repeated_signals_end_the_daemon_like_one(world, start_daemon):
+    """Hundreds of SIGHUP, SIGTERM and SIGINT in a row end the daemon with exit code 0."""
+    daemon = start_daemon(**HOURLY)
+    pid = daemon.started()
+    started = time.monotonic()
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT) * 100:
-        if one.process.poll() is None:
+        if daemon.process.poll() is None:
             os.kill(pid, number)
-    code = one.process.wait(30)
-    took = time.monotonic() - begun
+    code = daemon.process.wait(30)
+    seconds = time.monotonic() - started
 
     assert code == 0
-    assert took < soon(world)
+    assert seconds < stop_limit(world)
 
 
 # --- a tree in which nothing changes -------------------------------------------------------------
@@ -536,66 +532,66 @@ def test_impatience_does_not_hang_it(world, daemon):
 
 # Only the kernel can tell what was opened; the gate has strace, a newcomer need not.
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
-def test_an_unchanged_tree_is_never_read(world, daemon):
-    """Runs over 2,000 unchanged sessions open none of them; one that changed is opened alone."""
-    talk = Conversation()
-    talk.turn("short")
+def test_scans_do_not_open_unchanged_sessions(world, start_daemon):
+    """Scans over 2,000 unchanged sessions open none of them, only one that changes later."""
+    conversation = Conversation()
+    conversation.turn("short")
     for number in range(2000):
         directory = world.root / f"agent{number % 20}" / "sessions"
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"{number:08x}.jsonl"
-        path.write_bytes(talk.bytes())
+        path.write_bytes(conversation.bytes())
         os.utime(path, (time.time() - 3600,) * 2)
 
     assert world.scan().files_scanned == 2000
 
     trace = world.base / "trace"
     before = ("strace", "-f", "-qq", "-e", "trace=open,openat,openat2", "-o", str(trace))
-    one = daemon(before=before, **EACH_SECOND)
-    one.wait_for("scan_finished", count=3, files_seen=2000, files_unchanged=2000)
+    daemon = start_daemon(before=before, **EACH_SECOND)
+    daemon.wait_for("scan_finished", count=3, files_seen=2000, files_unchanged=2000)
     opened = trace.read_text()
 
     assert opened.count('.jsonl"') == 0
     assert opened.count('"agent7"') >= 3
 
-    append(path, talk.lines[-1:])
+    append(path, conversation.lines[-1:])
     wait_until(lambda: any(
         finished["files_unchanged"] != finished["files_seen"]
-        for finished in one.logged("scan_finished")
+        for finished in daemon.logged("scan_finished")
     ))  # fmt: skip
-    took = [line for line in trace.read_text().splitlines() if '.jsonl"' in line]
+    seconds = [line for line in trace.read_text().splitlines() if '.jsonl"' in line]
 
-    assert {line.split('"')[1] for line in took} == {path.name}
-    assert one.stop()[1] == 0
+    assert {line.split('"')[1] for line in seconds} == {path.name}
+    assert daemon.stop()[1] == 0
 
 
 # --- watching ------------------------------------------------------------------------------------
 
 
-def in_process(world, **keys):
+def daemon_in_process(world, **keys):
     settings = world.settings(**keys)
     return _Daemon(lambda: settings, settings, world.store)
 
 
 @contextmanager
-def watched(world, monkeypatch, **keys):
-    monkeypatch.setattr(daemons, "ROOTS_INTERVAL", 0.2)
-    one = in_process(world, **keys)
+def watching_daemon(world, monkeypatch, **keys):
+    monkeypatch.setattr(daemon_module, "ROOTS_INTERVAL", 0.2)
+    daemon = daemon_in_process(world, **keys)
     due = []
-    monkeypatch.setattr(one, "_scan_soon", due.append)
-    thread = threading.Thread(target=one._watch)
+    monkeypatch.setattr(daemon, "_scan_soon", due.append)
+    thread = threading.Thread(target=daemon._watch)
     thread.start()
     try:
-        yield one, due
+        yield daemon, due
     finally:
-        one._stop.set()
+        daemon._stop.set()
         thread.join(5)
 
         assert not thread.is_alive()
 
 
-def touched_until(due, path, data=b"{}\n"):
-    """Write to a file again and again until it is marked: the watch begins when it begins."""
+def append_until_due(due, path, data=b"{}\n"):
+    """Append to a file until it is due, since the watch may not have begun."""
 
     def marked():
         with open(path, "ab") as handle:
@@ -606,60 +602,60 @@ def touched_until(due, path, data=b"{}\n"):
     wait_until(marked)
 
 
-def test_a_change_marks_its_own_path_and_nothing_of_ours(world, monkeypatch):
-    """Temporary files of ours, locks, archives and registries wake nobody."""
-    with watched(world, monkeypatch) as (_, due):
-        touched_until(due, world.directory / "first.jsonl")
+def test_watching_marks_changed_sessions_only(world, monkeypatch):
+    """Temporary files, locks, archives and registries that change do not make a scan due."""
+    with watching_daemon(world, monkeypatch) as (_, due):
+        append_until_due(due, world.directory / "first.jsonl")
         for name in (
             ".brainsurgeon-0123456789abcdef.tmp", "s.jsonl.lock", "sessions.json",
             "s.trajectory.jsonl", "s.jsonl.reset.2026-11-21T10-00-00.000Z", "notes.txt",
         ):  # fmt: skip
             (world.directory / name).write_bytes(b"{}\n")
         time.sleep(0.3)
-        touched_until(due, world.directory / "last.jsonl")
+        append_until_due(due, world.directory / "last.jsonl")
 
     assert set(due) == {str(world.directory / name) for name in ("first.jsonl", "last.jsonl")}
 
 
-def test_a_root_that_comes_later_is_watched(world, monkeypatch):
-    """One that is missing at first, and vanishes, is watched whenever it is there."""
+def test_watching_covers_a_root_whenever_it_exists(world, monkeypatch):
+    """A root that is missing at the start, or vanishes, is watched each time it appears."""
     later = world.base / "later"
     roots = [{"path": str(world.root)}, {"path": str(later)}]
-    with watched(world, monkeypatch, roots=roots) as (_, due):
-        touched_until(due, world.directory / "s.jsonl")
+    with watching_daemon(world, monkeypatch, roots=roots) as (_, due):
+        append_until_due(due, world.directory / "s.jsonl")
         for number in range(2):
             later.mkdir()
-            touched_until(due, later / f"{number}.jsonl")
+            append_until_due(due, later / f"{number}.jsonl")
             later.rename(world.base / f"away{number}")
 
 
-def test_a_root_that_was_replaced_is_watched(world, monkeypatch):
-    """Another directory under the name of a root is noticed, however fast they were exchanged."""
-    with watched(world, monkeypatch) as (_, due):
-        touched_until(due, world.directory / "s.jsonl")
+def test_watching_follows_a_replaced_root(world, monkeypatch):
+    """A new directory under a root's name is watched, however quickly it replaced the old one."""
+    with watching_daemon(world, monkeypatch) as (_, due):
+        append_until_due(due, world.directory / "s.jsonl")
         world.root.rename(world.base / "away")
         world.directory.mkdir(parents=True)
-        touched_until(due, world.directory / "t.jsonl")
+        append_until_due(due, world.directory / "t.jsonl")
 
 
-def test_a_link_as_root_is_watched_where_it_leads(world, monkeypatch):
-    """The path that is marked is the one that a scan finds."""
+def test_watching_resolves_a_root_that_is_a_link(world, monkeypatch):
+    """The path marked as due is the one that a scan finds behind the link."""
     link = world.base / "link"
     link.symlink_to(world.root)
-    with watched(world, monkeypatch, roots=[{"path": str(link)}]) as (_, due):
-        touched_until(due, world.directory / "s.jsonl")
+    with watching_daemon(world, monkeypatch, roots=[{"path": str(link)}]) as (_, due):
+        append_until_due(due, world.directory / "s.jsonl")
 
 
-def test_what_changed_is_due_after_the_quiet_time(world):
-    """A later change of the same path moves the one job; the quiet time is that of now."""
-    one = in_process(world, quiet_seconds=30)
+def test_a_changed_session_is_due_after_the_quiet_time(world):
+    """A second change of a path postpones its one job instead of adding another."""
+    daemon = daemon_in_process(world, quiet_seconds=30)
     with freeze_time("2026-11-21 12:00:00") as frozen:
-        one._scan_soon("/s.jsonl")
+        daemon._scan_soon("/s.jsonl")
         frozen.tick(10)
-        one._scan_soon("/s.jsonl")
-    one._scheduler.start(paused=True)
-    [job] = one._scheduler.get_jobs()
-    one._scheduler.shutdown()
+        daemon._scan_soon("/s.jsonl")
+    daemon._scheduler.start(paused=True)
+    [job] = daemon._scheduler.get_jobs()
+    daemon._scheduler.shutdown()
 
     assert job.trigger.run_date == datetime(2026, 11, 21, 12, 0, 40, 500_000, tzinfo=UTC)
     assert job.args == ("/s.jsonl",)
@@ -673,18 +669,19 @@ def test_what_changed_is_due_after_the_quiet_time(world):
         RuntimeError("error in underlying watcher: OS file watch limit reached."),
     ],
 )
-def test_a_watch_that_fails_is_said_and_not_fatal(world, monkeypatch, error):
-    """The limit of inotify, met at first or later, is a visible warning; the thread lives on."""
+def test_a_failing_watch_is_logged_and_retried(world, monkeypatch, error):
+    """An error of the watcher is logged as a warning with advice, and its thread goes on."""
 
     def fail(*_, **__):
         raise error
 
     monkeypatch.setattr("watchfiles.watch", fail)
     structlog.reset_defaults()
-    with capture_logs() as logs, watched(world, monkeypatch) as (one, _):
+    with capture_logs() as logs, watching_daemon(world, monkeypatch) as (daemon, _):
         wait_until(lambda: logs)
         thread_lives = any(
-            thread.is_alive() and thread._target == one._watch for thread in threading.enumerate()
+            thread.is_alive() and thread._target == daemon._watch
+            for thread in threading.enumerate()
         )
 
     assert thread_lives
@@ -695,8 +692,8 @@ def test_a_watch_that_fails_is_said_and_not_fatal(world, monkeypatch, error):
 LOWER = 'echo 1 > /proc/sys/user/max_inotify_watches && exec "$@"'
 
 
-def can_lower_the_limit():
-    """Tell whether the limit can be lowered for a process, in a user namespace of its own."""
+def can_lower_watch_limit():
+    """Check whether a user namespace can lower the limit of inotify watches for a process."""
     words = ("unshare", "-Ur", "sh", "-c", LOWER, "sh", "true")
     return (
         bool(shutil.which("unshare"))
@@ -705,23 +702,23 @@ def can_lower_the_limit():
 
 
 # The limit is a whole user's: it is lowered where nobody else is, or nowhere.
-@pytest.mark.skipif(not can_lower_the_limit(), reason="no user namespaces here")
-def test_at_the_real_limit_the_schedule_goes_on(world, daemon):
-    """Where the kernel refuses watches it warns, and prunes by the interval."""
-    one = daemon(before=("unshare", "-Ur", "sh", "-c", LOWER, "sh"), **EACH_SECOND)
-    one.wait_for("watch_failed", level="warning")
+@pytest.mark.skipif(not can_lower_watch_limit(), reason="no user namespaces here")
+def test_daemon_scans_by_interval_at_the_inotify_limit(world, start_daemon):
+    """Where the kernel refuses watches, the daemon warns and extracts by the interval."""
+    daemon = start_daemon(before=("unshare", "-Ur", "sh", "-c", LOWER, "sh"), **EACH_SECOND)
+    daemon.wait_for("watch_failed", level="warning")
     path, ident = write_idle_session(world)
-    one.wait_for("scan_finished", sessions_changed=1)
+    daemon.wait_for("scan_finished", sessions_changed=1)
 
     assert is_extracted(path, ident)
-    assert one.stop()[1] == 0
+    assert daemon.stop()[1] == 0
 
 
 # --- one thing at a time -------------------------------------------------------------------------
 
 
 class Work:
-    """Stands in for scans and retention: takes its time and notes when it was at work."""
+    """Replaces scans and retention runs: takes given durations and records the spans."""
 
     def __init__(self, *durations):
         self.durations = list(durations)
@@ -733,101 +730,103 @@ class Work:
         self.spans.append((begun, time.monotonic()))
 
 
-def test_scans_requests_and_retention_take_turns(world, monkeypatch):
-    """Whatever falls due at once is done one after the other, by one worker."""
+def test_due_jobs_run_one_at_a_time(world, monkeypatch):
+    """Scans, changed paths and retention that fall due together run one after the other."""
     work = Work(*[0.1] * 6)
-    monkeypatch.setattr(daemons, "scan", lambda *_, **__: work() or ScanReport(dry_run=False))
-    monkeypatch.setattr(daemons, "retention", lambda *_, **__: work() or RetentionReport(False))
-    one = in_process(world, **HOURLY)
-    one._schedule()
+    monkeypatch.setattr(daemon_module, "scan", lambda *_, **__: work() or ScanReport(dry_run=False))
+    monkeypatch.setattr(
+        daemon_module, "retention", lambda *_, **__: work() or RetentionReport(False)
+    )
+    daemon = daemon_in_process(world, **HOURLY)
+    daemon._schedule()
     for number in range(4):
-        one._scan_soon(f"/{number}.jsonl")
-    one._scheduler.add_job(one._run_retention)
-    one._scheduler.start()
+        daemon._scan_soon(f"/{number}.jsonl")
+    daemon._scheduler.add_job(daemon._run_retention)
+    daemon._scheduler.start()
     wait_until(lambda: len(work.spans) == 6)
-    one._scheduler.shutdown()
+    daemon._scheduler.shutdown()
     spans = sorted(work.spans)
 
-    assert all(ended <= begun for (_, ended), (begun, _) in itertools.pairwise(spans))
+    assert all(ended <= started for (_, ended), (started, _) in itertools.pairwise(spans))
 
 
-def test_a_missed_scan_is_not_made_up_for(world, monkeypatch):
-    """After a scan longer than two intervals one follows, and then the next at its time."""
+def test_missed_interval_scans_are_not_repeated(world, monkeypatch):
+    """After a scan longer than two intervals one scan follows at once, the next one on time."""
     work = Work(2.2)
-    monkeypatch.setattr(daemons, "scan", lambda *_, **__: work() or ScanReport(dry_run=False))
-    one = in_process(world, **EACH_SECOND)
-    one._schedule()
-    one._scheduler.start()
+    monkeypatch.setattr(daemon_module, "scan", lambda *_, **__: work() or ScanReport(dry_run=False))
+    daemon = daemon_in_process(world, **EACH_SECOND)
+    daemon._schedule()
+    daemon._scheduler.start()
     wait_until(lambda: len(work.spans) == 3)
-    one._scheduler.shutdown()
-    begun = [span[0] - work.spans[0][0] for span in work.spans]
+    daemon._scheduler.shutdown()
+    started = [span[0] - work.spans[0][0] for span in work.spans]
 
-    assert begun[1] == pytest.approx(2.2, abs=0.3)
-    assert begun[2] == pytest.approx(3, abs=0.3)
+    assert started[1] == pytest.approx(2.2, abs=0.3)
+    assert started[2] == pytest.approx(3, abs=0.3)
 
 
 @pytest.mark.parametrize("job", ["scan", "retention"])
-def test_whatever_goes_wrong_is_said_and_the_next_run_comes(world, monkeypatch, job):
-    """An error that nobody expected is logged by its kind alone, since its words may quote."""
+def test_an_unexpected_error_is_logged_by_its_type(world, monkeypatch, job):
+    """A job survives any error and logs only its type, because its text may quote a session."""
 
     def fail(*_, **__):
         raise ValueError("canary")
 
-    monkeypatch.setattr(daemons, job, fail)
-    one = in_process(world)
+    monkeypatch.setattr(daemon_module, job, fail)
+    daemon = daemon_in_process(world)
     structlog.reset_defaults()
     with capture_logs() as logs:
-        {"scan": one._scan, "retention": one._run_retention}[job]()
+        {"scan": daemon._scan, "retention": daemon._run_retention}[job]()
 
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [(f"{job}_failed", "error")]
     assert logs[0]["reason"] == "ValueError"
 
 
-def test_a_daemon_that_was_told_to_stop_begins_nothing(world, monkeypatch):
-    """Jobs that are still in the queue do nothing, and what is under way is told to stop."""
+def test_a_stopping_daemon_starts_no_job(world, monkeypatch):
+    """Queued jobs do nothing after a stop, and a running one raises StoppedError."""
     path, ident = write_idle_session(world)
-    one = in_process(world)
-    one._stop.set()
-    one._scan()
-    one._run_retention()
+    daemon = daemon_in_process(world)
+    daemon._stop.set()
+    daemon._scan()
+    daemon._run_retention()
 
     assert not is_extracted(path, ident)
     with pytest.raises(StoppedError):
-        one._check()
+        daemon._check()
 
 
 # --- what falls due by time ----------------------------------------------------------------------
 
 
-def runs(one):
+def runs(daemon):
     structlog.reset_defaults()
     with capture_logs() as logs:
-        one._scan()
+        daemon._scan()
     [finished] = [entry for entry in logs if entry["event"] == "scan_finished"]
     return finished
 
 
-def test_an_idle_daemon_sleeps(world, daemon):
-    """While nothing changes it wakes up about once a second, not twenty times."""
+def test_an_idle_daemon_wakes_about_once_a_second(world, start_daemon):
+    """While nothing changes, its threads wake at most four times a second."""
     write_idle_session(world)
-    one = daemon(**HOURLY)
-    one.watching()
-    pid = one.started()
-    one.wait_for("scan_finished")
+    daemon = start_daemon(**HOURLY)
+    daemon.watching()
+    pid = daemon.started()
+    daemon.wait_for("scan_finished")
 
     def asleep():
         """Watch it for a while; on a machine that is busy its threads may wait for each other."""
-        begun, before = time.monotonic(), wake_ups(pid)
+        started, before = time.monotonic(), wake_ups(pid)
         time.sleep(1.5)
-        return wake_ups(pid) - before <= 4 * (time.monotonic() - begun)
+        return wake_ups(pid) - before <= 4 * (time.monotonic() - started)
 
     wait_until(asleep, patience=3 * TIMEOUT)
 
 
 def wake_ups(pid):
-    """Count how often the threads of a process have waited for something and were woken up."""
-    told = 0
+    """Count the voluntary context switches of a process's threads."""
+    count = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/status") as handle:
-            told += sum(int(line.split()[1]) for line in handle if line.startswith("voluntary"))
-    return told
+            count += sum(int(line.split()[1]) for line in handle if line.startswith("voluntary"))
+    return count

@@ -1,4 +1,4 @@
-"""What is logged: ids, paths of keys, counts and sizes; what a value says, never."""
+"""Logging: ids, paths, counts and sizes are logged, and never the content of a value."""
 
 import ast
 import json
@@ -28,19 +28,19 @@ VALUE = f"{CANARY} " * 200
 
 
 @pytest.fixture(autouse=True)
-def logging_anew():
+def reset_logging():
     structlog.reset_defaults()
     yield
     structlog.reset_defaults()
 
 
-def logged(speak, *given):
+def logs_of(speak, *given):
     with capture_logs() as logs:
         speak(*given)
     return logs
 
 
-def named(logs, event):
+def entries_named(logs, event):
     return [
         {key: value for key, value in entry.items() if key != "event"}
         for entry in logs if entry["event"] == event
@@ -48,7 +48,7 @@ def named(logs, event):
 
 
 @pytest.fixture
-def two_values(world, conversation):
+def session_with_two_values(world, conversation):
     conversation.user()
     conversation.call()
     texts = ("x" * 1000, "ü" * 600)
@@ -67,44 +67,46 @@ SIZES = {"message.content.0.text": 1002, "message.content.1.text": 1202}
 # --- events --------------------------------------------------------------------------------------
 
 
-def test_an_extraction_is_logged_entry_by_entry(world, two_values):
-    """At debug: which keys of which entry of which session went, and how many bytes each had."""
-    _, ident = two_values
+def test_log_of_a_scan_names_extracted_keys_and_sizes(world, session_with_two_values):
+    """At debug, each entry is logged with its session and the keys and bytes extracted."""
+    _, ident = session_with_two_values
     report = world.scan()
 
-    assert named(logged(log.scanned, report), "extraction") == [
+    assert entries_named(logs_of(log.scanned, report), "extraction") == [
         {"module": "extraction", "entry_id": ident, "session": "main/s",
          "keys_extracted": list(SIZES),
          "sizes_bytes": SIZES, "log_level": "debug"}
     ]  # fmt: skip
 
 
-def test_a_dry_run_logs_no_extraction(world, two_values):
-    """What was not done is not logged as done; the run itself is, and says what it was."""
-    logs = logged(log.scanned, world.scan(dry_run=True))
+def test_log_of_a_dry_run_has_no_extractions(world, session_with_two_values):
+    """A dry run logs its end, marked as one, and no extraction."""
+    logs = logs_of(log.scanned, world.scan(dry_run=True))
 
-    assert named(logs, "extraction") == []
-    assert named(logs, "scan_finished")[0]["dry_run"] is True
+    assert entries_named(logs, "extraction") == []
+    assert entries_named(logs, "scan_finished")[0]["dry_run"] is True
 
 
-def test_a_restoration_is_logged_where_it_was_asked_for(world, two_values):
-    """At debug: the same of what went back, and whether the agent's call is redacted for it."""
-    _, ident = two_values
+def test_log_of_a_restore_names_keys_and_sizes(world, session_with_two_values):
+    """At debug, a restore command logs the keys and bytes restored, and no redacted call."""
+    _, ident = session_with_two_values
     world.scan()
     answer = world.restore(ident)
 
-    assert named(logged(log.restored, answer), "restoration") == [
+    assert entries_named(logs_of(log.restored, answer), "restoration") == [
         {"module": "restoration", "entry_id": ident, "session": "main/s",
          "keys_restored": list(SIZES),
          "sizes_bytes": SIZES, "pending": False, "redacted": False, "log_level": "debug"}
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_restoration_is_logged_by_the_run_that_makes_it(world, conversation, two_values, kept):
-    """What an agent asked for in its turn is logged when it goes back, its redacted call too."""
-    path, ident = two_values
-    settings = {"keep_purge_control_calls": kept}
+@pytest.mark.parametrize("keep_calls", [False, True])
+def test_log_of_a_scan_names_a_fulfilled_restore_request(
+    world, conversation, session_with_two_values, keep_calls
+):
+    """A run that fulfils an agent's restore request logs whether it redacted the call."""
+    path, ident = session_with_two_values
+    settings = {"keep_purge_control_calls": keep_calls}
     world.scan()
     conversation.user("show me that again")
     conversation.call("bash", {"command": f"brainsurgeon restore {ident}"}, call="call_9")
@@ -119,21 +121,21 @@ def test_a_restoration_is_logged_by_the_run_that_makes_it(world, conversation, t
     conversation.assistant("there it is")
     append(path, conversation.lines[-2:])
     os.utime(path, (time.time() - 3600,) * 2)
-    logs = logged(log.scanned, world.scan(**settings))
+    logs = logs_of(log.scanned, world.scan(**settings))
 
-    assert named(logs, "restoration") == [
+    assert entries_named(logs, "restoration") == [
         {"module": "restoration", "entry_id": ident, "session": "main/s",
          "keys_restored": list(SIZES),
-         "sizes_bytes": SIZES, "redacted": not kept, "log_level": "debug"}
+         "sizes_bytes": SIZES, "redacted": not keep_calls, "log_level": "debug"}
     ]  # fmt: skip
-    assert (b'"_redacted":true' in path.read_bytes()) is not kept
+    assert (b'"_redacted":true' in path.read_bytes()) is not keep_calls
 
 
-def test_a_run_is_logged_with_its_counts(world, two_values):
-    """At info, what it saw and did."""
-    path, _ = two_values
+def test_log_of_a_scan_ends_with_its_counts(world, session_with_two_values):
+    """At info, a scan's end is logged with its files, sessions, values and bytes."""
+    path, _ = session_with_two_values
     before = path.stat().st_size
-    [finished] = named(logged(log.scanned, world.scan()), "scan_finished")
+    [finished] = entries_named(logs_of(log.scanned, world.scan()), "scan_finished")
 
     assert finished.pop("duration_seconds") >= 0
     assert finished == {
@@ -144,33 +146,35 @@ def test_a_run_is_logged_with_its_counts(world, two_values):
     }  # fmt: skip
 
 
-def test_each_change_is_logged_and_each_deferral_at_debug(world, two_values, conversation):
-    """At info which session changed and how, at debug which was left alone and why."""
-    path, _ = two_values
+def test_log_of_a_scan_names_changed_and_deferred_sessions(
+    world, session_with_two_values, conversation
+):
+    """A changed session is logged at info with sizes, a deferred one at debug with its reason."""
+    path, _ = session_with_two_values
     before = path.stat().st_size
     conversation.user()
     world.put("busy.jsonl", conversation.bytes(), age=60)
-    logs = logged(log.scanned, world.scan())
+    logs = logs_of(log.scanned, world.scan())
 
-    assert named(logs, "session_changed") == [
+    assert entries_named(logs, "session_changed") == [
         {"module": "scan", "session": "main/s", "reason": "2 extracted", "log_level": "info",
          "bytes_before": before, "bytes_after": path.stat().st_size}
     ]  # fmt: skip
-    assert named(logs, "session_left") == [
+    assert entries_named(logs, "session_left") == [
         {"module": "scan", "session": "main/busy", "outcome": "deferred", "log_level": "debug",
          "reason": "the last turn is open: a user message"}
     ]  # fmt: skip
 
 
-def test_a_trouble_that_lasts_is_said_once(world):
-    """A root that is not there, or a switch that is off, is said when it begins and no more."""
-    there, said = world.root, set()
-    away = [{"path": str(there)}, {"path": str(world.base / "later")}]
+def test_log_warns_once_of_a_lasting_problem(world):
+    """A missing root or a disabled scan is a warning at first and debug while it lasts."""
+    root, warned = world.root, set()
+    away = [{"path": str(root)}, {"path": str(world.base / "later")}]
     levels = []
     for roots, enabled in ((away, False), (away, False), (away[:1], True), (away, True)):
-        logs = logged(log.scanned, world.scan(roots=roots, enabled=enabled), said)
+        logs = logs_of(log.scanned, world.scan(roots=roots, enabled=enabled), warned)
         levels.append([
-            {one["log_level"] for one in named(logs, event)}
+            {entry["log_level"] for entry in entries_named(logs, event)}
             for event in ("root_unreadable", "scan_disabled", "scan_finished")
         ])  # fmt: skip
 
@@ -180,34 +184,36 @@ def test_a_trouble_that_lasts_is_said_once(world):
     ]  # fmt: skip
 
 
-def test_what_went_wrong_is_logged_by_name(world, two_values, monkeypatch):
-    """A session that failed is an error, a root that cannot be read a warning."""
+def test_log_names_failed_sessions_and_unreadable_roots(
+    world, session_with_two_values, monkeypatch
+):
+    """A failed session is logged as an error, an unreadable root as a warning, with reasons."""
 
     def fail(*_, **__):
         raise OSError(5, "Input/output error", CANARY)
 
     monkeypatch.setattr("brainsurgeon.sessions.exchange.prepare", fail)
     report = world.scan(roots=[{"path": str(world.root)}, {"path": str(world.base / "none")}])
-    logs = logged(log.scanned, report)
+    logs = logs_of(log.scanned, report)
 
-    assert named(logs, "session_failed") == [
+    assert entries_named(logs, "session_failed") == [
         {"module": "scan", "session": "main/s", "reason": "Input/output error",
          "log_level": "error"}
     ]  # fmt: skip
-    assert named(logs, "root_unreadable") == [
+    assert entries_named(logs, "root_unreadable") == [
         {"module": "scan", "path": str(world.base / "none"), "reason": "no such directory",
          "log_level": "warning"}
     ]  # fmt: skip
 
 
-def test_a_retention_run_is_logged_with_what_it_held_back():
-    """At info what it did, and as a warning each root where nothing was deleted, and why."""
+def test_log_of_retention_names_roots_held_back():
+    """A retention run logs its counts, and a warning for each root where it deletes nothing."""
     report = RetentionReport(
         False, values_held=5, values_deleted=1, bytes_deleted=900,
         held_back={"/agents": "no such directory"},
     )  # fmt: skip
 
-    assert logged(log.retained, report) == [
+    assert logs_of(log.retained, report) == [
         {"event": "retention_held_back", "module": "retention", "root": "/agents",
          "reason": "no such directory", "log_level": "warning"},
         {"event": "retention_finished", "module": "retention", "values_held": 5,
@@ -229,16 +235,16 @@ def test_a_retention_run_is_logged_with_what_it_held_back():
         (UnicodeEncodeError("utf-8", CANARY, 0, 1, CANARY), "UnicodeEncodeError"),
     ],
 )  # fmt: skip
-def test_a_reason_is_in_our_words_or_the_systems(error, words):
-    """The words of any other error may quote what a session says."""
+def test_reason_of_an_unknown_error_is_its_type(error, words):
+    """Only texts of own and system errors are logged; others may quote a session."""
     assert log.reason(error) == words
 
 
 # --- how it looks --------------------------------------------------------------------------------
 
 
-def lines_of(world, capsys, **settings):
-    """Set logging up, log a run of nothing that met a trouble, and give what stderr shows."""
+def log_lines(world, capsys, **settings):
+    """Log a scan with a problem and a debug event, and return the lines on stderr."""
     log.set_up(world.settings(**settings))
     report = ScanReport(dry_run=False, problems=[Unreadable("/r", "/r", "no such directory")])
     log.scanned(report)
@@ -250,27 +256,27 @@ def lines_of(world, capsys, **settings):
 
 
 @pytest.mark.parametrize("settings", [{}, {"log_format": "json"}])
-def test_without_a_terminal_each_event_is_one_line_of_json(world, capsys, settings):
-    """To stderr, with level and moment; debug is left out unless asked for."""
-    events = [json.loads(line) for line in lines_of(world, capsys, **settings)]
+def test_log_without_a_terminal_is_json_lines(world, capsys, settings):
+    """Without a terminal, each event is one JSON line on stderr with level and time."""
+    events = [json.loads(line) for line in log_lines(world, capsys, **settings)]
 
-    assert [(one["event"], one["level"]) for one in events] == [
+    assert [(event["event"], event["level"]) for event in events] == [
         ("root_unreadable", "warning"), ("scan_finished", "info"),
     ]  # fmt: skip
-    assert all(one["timestamp"].endswith("Z") for one in events)
+    assert all(event["timestamp"].endswith("Z") for event in events)
 
 
 @pytest.mark.parametrize(
     ("level", "count"), [("debug", 3), ("info", 2), ("warning", 1), ("error", 0)]
 )
-def test_the_level_says_what_is_shown(world, capsys, level, count):
+def test_log_level_hides_lower_events(world, capsys, level, count):
     """Events below `log_level` are not printed."""
-    assert len(lines_of(world, capsys, log_level=level)) == count
+    assert len(log_lines(world, capsys, log_level=level)) == count
 
 
-def test_the_console_has_no_colour_without_a_terminal(world, capsys):
-    """Asked for in a file, it is text for people and no more."""
-    lines = lines_of(world, capsys, log_format="console")
+def test_console_log_has_no_colour_without_a_terminal(world, capsys):
+    """The console format without a terminal is plain text that begins with the time."""
+    lines = log_lines(world, capsys, log_format="console")
 
     assert len(lines) == 2
     assert "root_unreadable" in lines[0]
@@ -281,41 +287,40 @@ def test_the_console_has_no_colour_without_a_terminal(world, capsys):
 # --- the canary ----------------------------------------------------------------------------------
 
 
-def a_canary_everywhere(session="11111111-0000-4000-8000-000000000001"):
-    """Make a conversation that says the canary wherever something can be said."""
-    talk = Conversation(session)
-    talk.user(VALUE)
-    talk.entry(message={"role": "assistant", "api": "openai-completions", "stopReason": "toolUse",
-                        "content": [
+def canary_conversation(session="11111111-0000-4000-8000-000000000001"):
+    """Return a conversation with the canary in every text, and an entry's id."""
+    conversation = Conversation(session)
+    conversation.user(VALUE)
+    conversation.assistant([
         {"type": "thinking", "thinking": VALUE},
         {"type": "toolCall", "id": "call_1", "name": "exec", "arguments": {"command": VALUE}},
-    ]})  # fmt: skip
-    ident = talk.result(VALUE, details={"aggregated": VALUE})
-    talk.assistant(VALUE)
-    talk.entry("custom", customType="state", data={"secret": VALUE})
-    talk.turn(VALUE)
-    talk.user("odd fields", _restored=CANARY)
-    talk.result(VALUE, _extractable=CANARY)
-    talk.assistant()
-    talk.turn("short")
-    talk.lines.append({"type": VALUE})
-    return talk, ident
+    ], stop="toolUse")  # fmt: skip
+    ident = conversation.result(VALUE, details={"aggregated": VALUE})
+    conversation.assistant(VALUE)
+    conversation.entry("custom", customType="state", data={"secret": VALUE})
+    conversation.turn(VALUE)
+    conversation.user("odd fields", _restored=CANARY)
+    conversation.result(VALUE, _extractable=CANARY)
+    conversation.assistant()
+    conversation.turn("short")
+    conversation.lines.append({"type": VALUE})
+    return conversation, ident
 
 
 @pytest.fixture
-def haunted(world):
-    talk, ident = a_canary_everywhere()
-    whole = talk.bytes()
+def canary_session(world):
+    conversation, ident = canary_conversation()
+    whole = conversation.bytes()
     broken = f'{{"type":"message","id":"{CANARY[:4]}", "message": {VALUE}\n'.encode()
     path = world.put("s.jsonl", whole.replace(b"\n", b"\n" + broken, 1))
-    other, _ = a_canary_everywhere("22222222-0000-4000-8000-000000000002")
+    other, _ = canary_conversation("22222222-0000-4000-8000-000000000002")
     world.put("t.jsonl", other.bytes() + b'{"torn": "' + VALUE.encode())
     return path, ident
 
 
 @pytest.fixture
-def say(world, monkeypatch, capfdbinary):
-    """Give a way to run commands in this process at the most talkative level."""
+def run_command(world, monkeypatch, capfdbinary):
+    """Return a function that runs a command in this process with the log level debug."""
     config = str(world.config_file(log_level="debug"))
 
     def command(*words):
@@ -327,11 +332,11 @@ def say(world, monkeypatch, capfdbinary):
     return command
 
 
-def test_the_canary_is_said_only_where_it_was_asked_for(world, haunted, say):
-    """Through scans, restores, listings, checks and errors nothing shows what a value says."""
-    path, ident = haunted
+def test_only_show_prints_the_content_of_a_value(world, canary_session, run_command):
+    """Scans, restores, listings, checks and errors print no content of a session; show does."""
+    path, ident = canary_session
     name = ("--session", "main/s")
-    silent = [
+    commands = [
         ("scan", "--once", "--dry-run"),
         ("scan", "--once", "--dry-run", "--json"),
         ("scan", "--once"),
@@ -352,8 +357,8 @@ def test_the_canary_is_said_only_where_it_was_asked_for(world, haunted, say):
         ("scan", "--once", "--session", "nosuch"),
     ]
     codes = {}
-    for words in silent:
-        code, out, err = say(*words)
+    for words in commands:
+        code, out, err = run_command(*words)
         codes[words] = code
 
         assert CANARY.encode() not in out + err, words
@@ -363,23 +368,23 @@ def test_the_canary_is_said_only_where_it_was_asked_for(world, haunted, say):
     assert CANARY.encode() in path.read_bytes()
 
     for words in (("show", ident, *name), ("show", "main/s")):
-        code, out, err = say(*words)
+        code, out, err = run_command(*words)
 
         assert code == 0
         assert CANARY.encode() in out
         assert CANARY.encode() not in err
 
 
-def test_a_pending_restore_says_it_to_whoever_asked(world, haunted, say):
-    """The values go to stdout, and nowhere else."""
-    path, ident = haunted
-    say("scan", "--once")
+def test_a_pending_restore_prints_values_to_stdout_only(world, canary_session, run_command):
+    """While the turn is open, restore prints the values to stdout; stderr has none of them."""
+    path, ident = canary_session
+    run_command("scan", "--once")
     append(
         path, [{"type": "message", "id": "abcdef01", "message": {"role": "user", "content": "?"}}]
     )
     os.utime(path)
     for words in ((), ("--json",)):
-        code, out, err = say("restore", ident, "--session", "main/s", *words)
+        code, out, err = run_command("restore", ident, "--session", "main/s", *words)
 
         assert code == 0
         assert CANARY.encode() in out
@@ -390,14 +395,16 @@ def test_a_pending_restore_says_it_to_whoever_asked(world, haunted, say):
 @pytest.mark.parametrize(
     "broken", ["rewrite.inspect.plan", "lookup.sessions.discover", "store.open_store"]
 )
-def test_an_error_that_nobody_expected_does_not_quote(world, haunted, say, monkeypatch, broken):
-    """It is told by its kind and its place, without a traceback."""
+def test_an_unexpected_error_does_not_quote_a_session(
+    world, canary_session, run_command, monkeypatch, broken
+):
+    """An unexpected error exits 1 with its type, without its text or a traceback."""
 
     def fail(*_, **__):
         raise ValueError(VALUE)
 
     monkeypatch.setattr(f"brainsurgeon.{broken}", fail)
-    code, out, err = say("scan", "--once", "--session", "main/s")
+    code, out, err = run_command("scan", "--once", "--session", "main/s")
 
     assert code == 1
     assert b"ValueError" in out + err
@@ -405,47 +412,49 @@ def test_an_error_that_nobody_expected_does_not_quote(world, haunted, say, monke
     assert b"Traceback" not in err
 
 
-def test_the_daemons_log_does_not_say_it(world, haunted):
-    """Neither at its most talkative, nor through a restore that it carries out."""
-    path, ident = haunted
-    one = DaemonProcess(world, scan_interval_seconds=1)
+def test_daemon_log_has_no_content_of_a_value(world, canary_session):
+    """At debug, extracting and fulfilling a restore request log no content of a value."""
+    path, ident = canary_session
+    daemon = DaemonProcess(world, scan_interval_seconds=1)
     try:
-        one.wait_for("scan_finished", sessions_changed=2)
+        daemon.wait_for("scan_finished", sessions_changed=2)
         world.restore(ident, session="main/s", quiet_seconds=10**6)
         with closing(world.store):
-            one.wait_for("restoration")
+            daemon.wait_for("restoration")
         world._stores.clear()
-        os.kill(one.process.pid, signal.SIGTERM)
+        os.kill(daemon.process.pid, signal.SIGTERM)
 
-        assert one.process.wait(20) == 0
+        assert daemon.process.wait(20) == 0
     finally:
-        one.kill()
-    said = one.err.read_bytes() + one.out.read_bytes()
+        daemon.kill()
+    output = daemon.err.read_bytes() + daemon.out.read_bytes()
 
-    assert one.logged("extraction")
+    assert daemon.logged("extraction")
     assert CANARY.encode() in path.read_bytes()
-    assert CANARY.encode() not in said
+    assert CANARY.encode() not in output
 
 
-def events_in_the_source():
-    """Give every event that the program logs, with the fields that its calls name."""
-    found = {}
+def events_in_source():
+    """Return the fields of each event, read from the logging calls in the source."""
+    events = {}
     for name in ("log.py", "daemon.py"):
         for node in ast.walk(ast.parse((Path(log.__file__).parent / name).read_text())):
             if not (isinstance(node, ast.Call) and node.args and node.keywords):
                 continue
-            event, fields = node.args[0], {one.arg for one in node.keywords}
+            event, fields = node.args[0], {keyword.arg for keyword in node.keywords}
             if isinstance(event, ast.Constant) and fields & {"module", None}:
-                known = {"session", "reason"} if None in fields else set()  # what `said` holds
-                found.setdefault(event.value, set()).update(fields - {"module", None} | known)
-    return found
+                shared = (
+                    {"session", "reason"} if None in fields else set()
+                )  # fields passed on as keywords
+                events.setdefault(event.value, set()).update(fields - {"module", None} | shared)
+    return events
 
 
-def test_the_reference_names_every_event_with_its_fields():
-    """The table of events in the reference has all that is logged, and no other."""
+def test_reference_lists_all_events_and_their_fields():
+    """The table of events in operations.md matches the logging calls in the source."""
     page = (TOP / "deploy" / "docs" / "operations.md").read_text()
     table = re.search(r"<!-- log -->\n(.*?)<!-- end of log -->", page, re.DOTALL)[1]
     rows = re.findall(r"^\| `(\w+)` \| .*? \| (.*)\|$", table, re.MULTILINE)
-    told = {event: set(re.findall(r"`(\w+)`", fields)) for event, fields in rows}
+    documented = {event: set(re.findall(r"`(\w+)`", fields)) for event, fields in rows}
 
-    assert told == events_in_the_source()
+    assert documented == events_in_source()

@@ -1,4 +1,4 @@
-"""When things run: cron as cron means it, checked against a matcher that knows nothing of ours."""
+"""Schedule: cron expressions fire as in Vixie cron, checked against an independent matcher."""
 
 import itertools
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ NAMES = ((), (), (), MONTHS, DAYS)
 
 @pytest.fixture(scope="module", autouse=True)
 def local_zone():
-    """Let the machine stand in a zone of its own: cron goes by local time."""
+    """Set the local time zone, since cron expressions mean local time."""
     with pytest.MonkeyPatch.context() as patched:
         for kind in ("cron", "interval"):
             patched.setattr(f"apscheduler.triggers.{kind}.get_localzone", lambda: ZONE)
@@ -49,16 +49,16 @@ def weekdays(expression):
 
 
 class Cron:
-    """Vixie cron's own reading of five fields, by brute force."""
+    """Vixie cron's reading of the five fields, by brute force."""
 
     def __init__(self, expression):
         words = expression.lower().split()
-        self.sets = [self.numbers(*given) for given in zip(words, BOUNDS, NAMES, strict=True)]
+        self.sets = [self.numbers(*field) for field in zip(words, BOUNDS, NAMES, strict=True)]
         self.stars = words[2][0] == "*", words[4][0] == "*"
 
     @staticmethod
     def numbers(word, bounds, names):
-        found = set()
+        numbers = set()
         for item in word.split(","):
             span, _, step = item.partition("/")
             low, high = bounds
@@ -68,8 +68,8 @@ class Cron:
                     for end in span.split("-")
                 ]
                 low, high = ends[0], ends[-1]
-            found.update(range(low, high + 1, int(step or 1)))
-        return found
+            numbers.update(range(low, high + 1, int(step or 1)))
+        return numbers
 
     def matches_day(self, day):
         _, _, of_month, months, of_week = self.sets
@@ -95,20 +95,20 @@ class Cron:
 
 @st.composite
 def items(draw, low, high, names):
-    """Make one item of a field: a star or a span with or without a step, a number, a name."""
+    """Draw one item of a field: a star, number or span, with or without a step, or a name."""
 
-    def said(number):
+    def number_or_name(number):
         name = names[number - low] if number - low < len(names) else str(number)
         return draw(st.sampled_from([name, name.title(), str(number)]))
 
     kind = draw(st.sampled_from(["star", "number", "span"]))
     if kind == "number":
-        return said(draw(st.integers(low, high)))
+        return number_or_name(draw(st.integers(low, high)))
     step = draw(st.one_of(st.just(""), st.integers(1, high).map("/{}".format)))
     if kind == "star":
         return "*" + step
     first = draw(st.integers(low, high))
-    return f"{said(first)}-{said(draw(st.integers(first, high)))}{step}"
+    return f"{number_or_name(first)}-{number_or_name(draw(st.integers(first, high)))}{step}"
 
 
 def field(low, high, names=()):
@@ -150,13 +150,13 @@ EXPRESSIONS = st.tuples(
         ("*", "sun mon tue wed thu fri sat"),
     ],
 )  # fmt: skip
-def test_weekdays_mean_what_they_mean_to_cron(field, days):
+def test_cron_weekdays_count_from_sunday(field, days):
     """Sunday is 0 and 7, Monday 1, in numbers, names, spans, steps and lists."""
     assert weekdays(f"0 12 * * {field}") == set(days.split())
 
 
-def test_the_librarys_own_reading_is_another():
-    """The trap that the translation is there for still stands: to APScheduler 0 is Monday."""
+def test_apscheduler_counts_weekdays_from_monday():
+    """APScheduler reads weekday 0 as Monday, which is why cron_trigger translates weekdays."""
     assert CronTrigger.from_crontab("0 0 * * 0").get_next_fire_time(None, SATURDAY).weekday() == 0
     assert cron_trigger("0 0 * * 0").get_next_fire_time(None, SATURDAY).weekday() == 6
 
@@ -175,20 +175,20 @@ def test_the_librarys_own_reading_is_another():
         ("1,15 12 1", ["12-01", "12-07", "12-14", "12-15", "12-21"]),
     ],
 )
-def test_either_day_is_enough_unless_one_is_a_star(days, expected):
-    """Day of the month or weekday, where both are named; both, where one begins with a star."""
+def test_cron_matches_either_day_unless_one_is_a_star(days, expected):
+    """Day of month or weekday must match; both must match if either field begins with a star."""
     assert [f"{m:%m-%d}" for m in fires(f"0 12 {days}", len(expected))] == expected
 
 
-def test_one_moment_that_fits_twice_is_one():
-    """A Friday the 13th fires once."""
+def test_cron_fires_once_when_both_days_match():
+    """A Friday the 13th fires once for an expression that names both."""
     moments = fires("0 12 13 * fri", 20, datetime(2026, 11, 1, tzinfo=ZONE))
 
     assert f"{datetime(2026, 11, 13, 12, tzinfo=ZONE)}" in map(str, moments)
     assert len(set(moments)) == len(moments) == 20
 
 
-def test_months_have_names():
+def test_cron_months_may_be_names():
     """Months are named or numbered, in spans and with steps."""
     moments = fires("0 0 1 jan-may/2,Dec *", 5)
 
@@ -211,15 +211,15 @@ def test_months_have_names():
 @example("0 0 * * 5-7/2", SATURDAY)
 @example("0 0 1 1 */7", SATURDAY)
 @example("*/60 */24 * * *", SATURDAY)
-def test_every_expression_fires_when_cron_fires_it(expression, now):
-    """The next five moments are those of a matcher that tries every minute of every day."""
+def test_cron_fires_as_the_independent_matcher(expression, now):
+    """The next five moments equal those of a matcher that tries every minute of every day."""
     now = now.replace(microsecond=0)
 
     assert fires(expression, 5, now) == Cron(expression).fires(5, now)
 
 
-def test_the_matcher_knows_cron():
-    """The matcher itself gives moments that were written down by hand."""
+def test_the_matcher_gives_hand_written_moments():
+    """The matcher gives moments that were written down by hand."""
     assert [f"{m:%m-%d %H:%M}" for m in Cron("*/20 8-9 * * 7").fires(7, SATURDAY)] == [
         "11-22 08:00", "11-22 08:20", "11-22 08:40", "11-22 09:00", "11-22 09:20", "11-22 09:40",
         "11-29 08:00",
@@ -237,15 +237,15 @@ def test_the_matcher_knows_cron():
         "* * last * *", "* * 1st * *", "1,,2 * * * *",
     ],
 )  # fmt: skip
-def test_what_cron_would_refuse_is_refused(bad):
-    """A field out of its bounds, or one that is no field, raises ValueError and nothing else."""
+def test_an_invalid_cron_expression_raises_value_error(bad):
+    """A field out of bounds or not well-formed raises ValueError."""
     with pytest.raises(ValueError, match="cron"):
         cron_trigger(bad)
 
 
 @pytest.mark.parametrize("key", ["auto_cron", "retention_cron"])
-def test_a_bad_expression_is_a_problem_of_the_configuration(tmp_path, key):
-    """Nothing runs on an expression that cron would refuse; the error names the key."""
+def test_an_invalid_cron_expression_is_a_config_error(tmp_path, key):
+    """Loading a configuration with a bad expression raises ConfigError with its key."""
     path = tmp_path / "config.toml"
     path.write_text(f'{key} = "0 25 * * *"\n')
 
@@ -256,15 +256,15 @@ def test_a_bad_expression_is_a_problem_of_the_configuration(tmp_path, key):
 # --- scans ---------------------------------------------------------------------------------------
 
 
-def test_scans_run_by_the_interval():
-    """Without `auto_cron` a scan follows the last by `scan_interval`."""
+def test_scans_follow_the_interval_without_auto_cron():
+    """Without `auto_cron`, a scan is due `scan_interval` seconds after the last one."""
     trigger = scan_trigger(config.Settings(scan_interval=45))
 
     assert trigger.get_next_fire_time(SATURDAY, SATURDAY) == SATURDAY + timedelta(seconds=45)
 
 
-def test_cron_takes_the_place_of_the_interval():
-    """With `auto_cron` scans run when cron says, in local time."""
+def test_auto_cron_replaces_the_scan_interval():
+    """With `auto_cron`, scans run when the expression fires in local time."""
     trigger = scan_trigger(config.Settings(auto_cron="15 4 * * *", scan_interval=45))
 
     assert trigger.get_next_fire_time(None, SATURDAY) == datetime(2026, 11, 22, 4, 15, tzinfo=ZONE)

@@ -1,4 +1,4 @@
-"""The configuration: every key, every way to get it wrong, and every place it may come from."""
+"""The configuration: every key, every kind of mistake, and every place it is read from."""
 
 import json
 import os
@@ -55,8 +55,8 @@ def problems(tmp_path):
     return build
 
 
-def test_nothing_configured_gives_the_defaults(loaded, own_home):
-    """An empty file, or none at all, gives every default, and the state below the home."""
+def test_an_empty_configuration_has_the_defaults(loaded, own_home):
+    """An empty file, or none, has every default, with the state below the home directory."""
     assert loaded("").model_dump() == {
         "budget": {"enabled": False, "max_step": 3, "threshold": None, "max_messages": 0},
         "archive": {
@@ -174,12 +174,12 @@ GOOD = [
 
 
 @pytest.mark.parametrize(("key", "text", "value"), GOOD)
-def test_each_key_takes_what_it_is_for(loaded, key, text, value):
-    """Every value that a key is for is understood, and keeps its sort."""
-    found = getattr(loaded(f"{key} = {text}"), key)
+def test_each_key_accepts_its_values(loaded, key, text, value):
+    """Each accepted value of each key is parsed to the expected value of the expected type."""
+    parsed = getattr(loaded(f"{key} = {text}"), key)
 
-    assert found == value
-    assert type(found) is type(value)
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
 BAD = [
@@ -314,64 +314,64 @@ BAD = [
 
 
 @pytest.mark.parametrize(("key", "text", "problem"), BAD)
-def test_each_key_refuses_what_it_is_not_for(problems, key, text, problem):
-    """Its path and the value are told, and no word of how the program checks it."""
-    (found,) = problems(f"{key} = {text}")
+def test_each_key_refuses_other_values(problems, key, text, problem):
+    """A refused value is reported with its key and text, in words of the program."""
+    (message,) = problems(f"{key} = {text}")
 
-    assert found.startswith(problem)
-    assert not re.search(r"[Ii]nput|tuple|Field|dictionary|instance|valid|extra", found)
-    assert " is given" in found or "is missing" in found or "no such key" in found
+    assert message.startswith(problem)
+    assert not re.search(r"[Ii]nput|tuple|Field|dictionary|instance|valid|extra", message)
+    assert " is given" in message or "is missing" in message or "no such key" in message
 
 
-def test_every_key_is_tried():
-    """The two tables above leave out no key."""
+def test_every_key_has_accepted_and_refused_values():
+    """The two tables above cover every key."""
     keys = Settings.model_fields.keys()
 
     assert {key for key, *_ in GOOD} == keys
     assert {key for key, *_ in BAD} == {*keys, "keep_resent"}
 
 
-def test_a_problem_shows_what_was_given_but_no_secret(problems):
-    """The value is shown, shortened; what stands under a key that is not ours may be a secret."""
-    found = problems(f'log_level = "{"loud" * 50}"\napi_key = "hunter2"\n')
+def test_a_problem_hides_the_value_of_an_unknown_key(problems):
+    """A long value is shown shortened; that of an unknown key is not, for it may be a secret."""
+    messages = problems(f'log_level = "{"loud" * 50}"\napi_key = "hunter2"\n')
 
-    assert len(found) == 2
-    assert "hunter2" not in "".join(found)
-    assert "loudloud" in "".join(found)
-    assert max(map(len, found)) < 600
+    assert len(messages) == 2
+    assert "hunter2" not in "".join(messages)
+    assert "loudloud" in "".join(messages)
+    assert max(map(len, messages)) < 600
 
 
 @pytest.mark.parametrize("place", ["/agents/main/state", "/agents", "/"])
-def test_a_state_directory_among_the_sessions_is_refused(problems, tmp_path, place):
-    """The store may lie in no root, nor a root in the store's directory."""
-    (found,) = problems(
+def test_the_state_directory_may_not_overlap_a_root(problems, tmp_path, place):
+    """A state directory inside a root, or around one, is refused."""
+    (message,) = problems(
         f'state_dir = "{tmp_path}{place}"\nroots = [{{path = "{tmp_path}/agents"}}]'
     )
 
-    assert found.startswith("state_dir: wants a directory outside every root, but ")
-    assert f"{tmp_path}/agents" in found
+    assert message.startswith("state_dir: wants a directory outside every root, but ")
+    assert f"{tmp_path}/agents" in message
 
 
-def test_a_misspelt_word_of_an_exclusion_is_told(problems):
-    """A prefix that is almost one of ours is no glob: the one that was meant is named."""
-    (found,) = problems('exclude = ["agnt:main"]')
+def test_a_misspelt_exclusion_prefix_gets_a_suggestion(problems):
+    """A prefix that almost equals a known one is refused with a suggestion, not read as a glob."""
+    (message,) = problems('exclude = ["agnt:main"]')
 
-    assert found.endswith('but "agnt:main" is given; did you mean agent:main? (line 1)')
+    assert message.endswith('but "agnt:main" is given; did you mean agent:main? (line 1)')
 
 
-def test_one_root_by_two_names_is_one_root(problems, tmp_path):
-    """A link to a root that is listed is that root."""
+def test_a_link_to_a_listed_root_is_refused(problems, tmp_path):
+    """Two roots that are one directory by way of a link are refused."""
     (tmp_path / "agents").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "agents")
 
-    (found,) = problems(f'roots = [{{path = "{tmp_path}/agents"}}, {{path = "{tmp_path}/link"}}]')
+    (message,) = problems(f'roots = [{{path = "{tmp_path}/agents"}}, {{path = "{tmp_path}/link"}}]')
 
-    assert found.startswith("roots[1].path: wants another directory than roots[0]")
+    assert message.startswith("roots[1].path: wants another directory than roots[0]")
 
 
 @pytest.mark.parametrize("key", ["last_run_at", "last_retention_run_at"])
-def test_what_the_store_remembers_is_accepted_with_a_note(tmp_path, key):
-    """Keys in which the original kept its last runs stop nothing, and are said to be ignored."""
+def test_last_run_keys_are_ignored_with_a_warning(tmp_path, key):
+    """Keys that the store now holds load with a warning and change nothing."""
     path = tmp_path / "config.toml"
     path.write_text(f'{key} = "2026-02-20T10:00:00Z"\nkeep_recent = 4\n')
 
@@ -382,23 +382,23 @@ def test_what_the_store_remembers_is_accepted_with_a_note(tmp_path, key):
 
 
 @pytest.mark.parametrize("text", ["keep_recent = ", "= 3", 'a = "', "[[roots]\n"])
-def test_what_is_no_toml_is_said_to_be_none(problems, text):
-    """A file that does not parse is one problem, with the place in it."""
-    (found,) = problems(text)
+def test_a_file_that_is_not_toml_is_one_problem(problems, text):
+    """A file that does not parse is reported as not TOML."""
+    (message,) = problems(text)
 
-    assert found.startswith("not TOML: ")
+    assert message.startswith("not TOML: ")
 
 
-def test_a_file_that_cannot_be_read_says_so(tmp_path):
-    """A directory, a file that is not there and bytes that are no text are each told."""
+def test_an_unreadable_file_is_reported(tmp_path):
+    """A directory, a missing file and bytes that are not text each raise ConfigError."""
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
-    for path, why in (
+    for path, reason in (
         (tmp_path, "cannot be read: Is a directory"),
         (tmp_path / "none.toml", "cannot be read: No such file or directory"),
         (binary, "not TOML"),
     ):
-        with pytest.raises(ConfigError, match=why):
+        with pytest.raises(ConfigError, match=reason):
             load(str(path))
 
 
@@ -440,7 +440,7 @@ def test_a_file_that_cannot_be_read_says_so(tmp_path):
     ],
 )  # fmt: skip
 def test_the_environment_overrides_the_file(loaded, monkeypatch, variable, text, value):
-    """BRAINSURGEON_<KEY> replaces a key: lists as words, tables as JSON."""
+    """BRAINSURGEON_<KEY> replaces a key of the file; lists are words, tables are JSON."""
     monkeypatch.setenv(f"BRAINSURGEON_{variable}", text)
     file = "" if variable == "RULES" else 'trigger_types = ["system"]\n'
 
@@ -468,35 +468,33 @@ def test_the_environment_overrides_the_file(loaded, monkeypatch, variable, text,
         ("AUTO_CRON", "", "wants the five fields of cron"),
     ],
 )
-def test_a_problem_of_the_environment_names_the_variable(
-    problems, monkeypatch, variable, text, problem
-):
-    """What is wrong in the environment is told by the variable, and hides a bad key of the file."""
+def test_an_environment_problem_names_the_variable(problems, monkeypatch, variable, text, problem):
+    """A bad variable is reported by its name, and a bad value of that key in the file is not."""
     monkeypatch.setenv(f"BRAINSURGEON_{variable}", text)
 
-    (found,) = problems(f"{variable.lower()} = {{}}")
+    (message,) = problems(f"{variable.lower()} = {{}}")
 
-    assert found.startswith(f"BRAINSURGEON_{variable}: {problem}")
-    assert text in found or " is given" in found
+    assert message.startswith(f"BRAINSURGEON_{variable}: {problem}")
+    assert text in message or " is given" in message
 
 
-def test_a_good_variable_mends_a_bad_key(loaded, monkeypatch):
-    """What the environment overrides is not looked at in the file."""
+def test_a_valid_variable_overrides_an_invalid_key(loaded, monkeypatch):
+    """A key that a variable overrides is not checked in the file."""
     monkeypatch.setenv("BRAINSURGEON_KEEP_RECENT", "4")
 
     assert loaded("keep_recent = -1").keep_recent == 4
 
 
-def test_without_a_file_problems_are_those_of_the_environment(monkeypatch):
-    """A bad variable is told without any file too."""
+def test_environment_problems_need_no_file(monkeypatch):
+    """Without a file, a bad variable is reported as a problem of the environment."""
     monkeypatch.setenv("BRAINSURGEON_WATCH", "maybe")
 
     with pytest.raises(ConfigError, match=r"^environment: 1 problem, nothing was run"):
         load()
 
 
-def test_a_variable_that_is_no_setting_warns(monkeypatch):
-    """A variable of ours that means nothing is named, and stops nothing."""
+def test_an_unknown_variable_is_a_warning(monkeypatch):
+    """A BRAINSURGEON_ variable that is no setting gives a warning with a suggestion."""
     monkeypatch.setenv("BRAINSURGEON_KEEP_RESENT", "3")
     monkeypatch.setenv("BRAINSURGEON_", "3")
     monkeypatch.setenv("BRAIN_KEEP_RECENT", "x")
@@ -513,18 +511,18 @@ def test_a_variable_that_is_no_setting_warns(monkeypatch):
 # Another name.
 
 
-def test_a_problem_is_told_by_the_name_that_was_used(problems):
-    """A bad value under another name is told under that name, since it is what the file says."""
-    (found,) = problems("keep_restore_calls = 1")
+def test_a_problem_of_an_alias_names_the_alias(problems):
+    """A bad value under a former key name is reported under the name that the file uses."""
+    (message,) = problems("keep_restore_calls = 1")
 
-    assert found.startswith("keep_restore_calls: ")
+    assert message.startswith("keep_restore_calls: ")
 
 
 # The places a configuration may come from.
 
 
-def test_the_first_place_that_exists_holds(tmp_path, own_home, monkeypatch):
-    """--config goes before $BRAINSURGEON_CONFIG, that before $XDG_CONFIG_HOME, that before /etc."""
+def test_the_configuration_is_read_from_the_first_place(tmp_path, own_home, monkeypatch):
+    """--config comes before $BRAINSURGEON_CONFIG, then $XDG_CONFIG_HOME, then the home."""
     places = {}
     for rank, directory in enumerate(("given", "named", "xdg", "home"), 1):
         path = {
@@ -544,8 +542,8 @@ def test_the_first_place_that_exists_holds(tmp_path, own_home, monkeypatch):
     assert load(places["given"])[0].keep_recent == 1
 
 
-def test_a_place_that_was_named_and_is_not_there_is_a_problem(tmp_path, own_home, monkeypatch):
-    """A file that somebody named must exist: another one is not taken in its stead."""
+def test_a_named_file_must_exist(tmp_path, own_home, monkeypatch):
+    """If $BRAINSURGEON_CONFIG names a missing file, no other file is read instead."""
     path = own_home / ".config" / "brainsurgeon" / "config.toml"
     path.parent.mkdir(parents=True)
     path.write_text("keep_recent = 4")
@@ -555,8 +553,8 @@ def test_a_place_that_was_named_and_is_not_there_is_a_problem(tmp_path, own_home
         load()
 
 
-def test_the_state_stands_below_xdg(loaded, own_home, monkeypatch):
-    """`state_dir` is below $XDG_STATE_HOME unless it is configured; ~ is the home."""
+def test_the_state_directory_follows_xdg_state_home(loaded, own_home, monkeypatch):
+    """`state_dir` defaults to $XDG_STATE_HOME/brainsurgeon, and ~ in it is the home."""
     assert loaded('state_dir = "~/state"').state_dir == f"{own_home}/state"
     monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
     assert loaded("").state_dir == "/var/state/brainsurgeon"
@@ -565,22 +563,22 @@ def test_the_state_stands_below_xdg(loaded, own_home, monkeypatch):
 # What the rooms get of it.
 
 
-def test_without_roots_openclaw_s_agents_are_walked(loaded, own_home, monkeypatch):
-    """The default root is OpenClaw's, where $OPENCLAW_STATE_DIR says, and may be missing."""
+def test_the_default_root_is_openclaws_agents(loaded, own_home, monkeypatch):
+    """Without roots, the agents below $OPENCLAW_STATE_DIR are read, and may be missing."""
     assert loaded("").root_directories() == [
         Root(f"{own_home}/.openclaw/agents", "auto", required=False)
     ]
-    for said, meant in (
+    for configured, expected in (
         ("/srv/claw", "/srv/claw"),
         ("~/claw", f"{own_home}/claw"),
         ("  ", f"{own_home}/.openclaw"),
     ):
-        monkeypatch.setenv("OPENCLAW_STATE_DIR", said)
-        assert loaded("").root_directories() == [Root(f"{meant}/agents", "auto", required=False)]
+        monkeypatch.setenv("OPENCLAW_STATE_DIR", configured)
+        assert loaded("").root_directories() == [Root(f"{expected}/agents", "auto", required=False)]
 
 
 def test_configured_roots_replace_the_default_and_must_exist(loaded, own_home, monkeypatch):
-    """Roots that are named are walked, no other, and are missed when they are missing."""
+    """Only the configured roots are read, and they are required."""
     monkeypatch.setenv("OPENCLAW_STATE_DIR", "/srv/claw")
     settings = loaded('[[roots]]\npath = "~/a"\n[[roots]]\npath = "/b"\nformat = "generic"\n')
 
@@ -589,16 +587,16 @@ def test_configured_roots_replace_the_default_and_must_exist(loaded, own_home, m
     ]  # fmt: skip
 
 
-def test_trigger_types_become_one_rule_each(loaded):
-    """Without the long form every trigger type gets the common numbers."""
+def test_each_trigger_type_becomes_one_rule(loaded):
+    """Without `[[rules]]`, each trigger type is a rule with the top-level numbers."""
     rules = loaded('trigger_types = ["user", "thinking"]\nkeep_recent = 5').decision_rules()
 
     assert rules.rules == (Rule("user", (), 500, 5), Rule("thinking", (), 500, 5))
     assert (rules.keep_recent, rules.enabled, rules.keep_after_restore) == (5, True, 600.0)
 
 
-def test_the_long_form_fills_its_gaps_with_the_common_numbers(loaded):
-    """A rule says what differs; the order of the file is kept, and 0 is a number."""
+def test_rules_inherit_missing_numbers(loaded):
+    """A rule keeps its own numbers, 0 included; missing ones come from the top level."""
     rules = loaded("""
 keep_recent = 5
 min_value_length = 700
@@ -623,8 +621,8 @@ keep_recent = 0
     assert rules.min_reclaim == 64_000
 
 
-def test_one_form_of_rules_at_a_time(problems, loaded, monkeypatch):
-    """Rules beside trigger types are a problem, wherever the two come from."""
+def test_rules_and_trigger_types_exclude_each_other(problems, loaded, monkeypatch):
+    """Rules beside trigger types are a problem, in one file or across file and environment."""
     rules = '[[rules]]\nkind = "user"\n'
 
     assert problems(f'trigger_types = ["thinking", "tool_result"]\n{rules}') == [
@@ -644,8 +642,8 @@ def test_one_form_of_rules_at_a_time(problems, loaded, monkeypatch):
      "[budget]\nmax_messages = 50", '[windows]\n"house-*" = 32000', '[tiers]\nhouse = "mid"',
      '[[use]]\nsessions = "main/*"\nprofile = "debug"', "[profiles.night]\nkeep_recent = 1"],
 )  # fmt: skip
-def test_what_changes_a_decision_changes_the_fingerprint(loaded, text):
-    """An unchanged file is looked at again when the rules are others."""
+def test_settings_that_decide_change_the_fingerprint(loaded, text):
+    """A setting that changes decisions changes the fingerprint, so that sessions are read again."""
     assert loaded(text).rules_fingerprint() != loaded("").rules_fingerprint()
 
 
@@ -654,16 +652,16 @@ def test_what_changes_a_decision_changes_the_fingerprint(loaded, text):
     ["", 'log_level = "debug"', "watch = false", 'retention = "1h"', 'state_dir = "/x"',
      'min_reclaim = "1%"', "keep_recent = 3", 'trigger_types = ["thinking", "tool_result"]'],
 )  # fmt: skip
-def test_what_changes_no_decision_keeps_the_fingerprint(loaded, text):
-    """Settings that decide nothing, and defaults written out, make nobody read files again."""
+def test_other_settings_keep_the_fingerprint(loaded, text):
+    """Settings without effect on decisions, and written defaults, keep the fingerprint."""
     assert loaded(text).rules_fingerprint() == loaded("").rules_fingerprint()
 
 
 # Profiles.
 
 
-def test_the_first_use_that_fits_gives_a_session_its_profile(loaded):
-    """A session is chosen by agent/name or by its key; without a match it is `profile`, if any."""
+def test_profile_of_a_session_is_that_of_its_first_use(loaded):
+    """The first `[[use]]` entry that matches by agent/name or key applies, else `profile`."""
     settings = loaded(
         '[[use]]\nsessions = ["main/0*", "key:agent:*:cron:*"]\nprofile = "ephemeral"\n'
         '[[use]]\nsessions = "main/*"\nprofile = "chat"\n'
@@ -679,8 +677,8 @@ def test_the_first_use_that_fits_gives_a_session_its_profile(loaded):
     assert lean.profile_of(["other/1"], []) == "lean"
 
 
-def test_a_profile_changes_what_it_names_and_nothing_else(loaded):
-    """What a profile leaves out is as at the top; the settings themselves stay as they are."""
+def test_a_profile_changes_only_the_keys_it_sets(loaded):
+    """Keys that a profile leaves out come from the top level, which itself does not change."""
     settings = loaded(
         "keep_recent = 7\nmin_value_length = 900\n"
         '[[rules]]\nkind = "user"\n'
@@ -700,8 +698,8 @@ def test_a_profile_changes_what_it_names_and_nothing_else(loaded):
     assert settings.rules_fingerprint() != night.rules_fingerprint()
 
 
-def test_the_profiles_that_are_built_in_set_what_the_documents_say(loaded):
-    """Five set a threshold, ephemeral keeps 50 messages, lean takes more and later values."""
+def test_built_in_profiles_have_the_documented_values(loaded):
+    """Five set a threshold, ephemeral keeps 50 messages, lean extracts more and sooner."""
     settings = loaded("")
     names = ("debug", "implement", "chat", "research", "review")
     thresholds = [settings.under(name).budget_rules().threshold_of(None) for name in names]
@@ -735,17 +733,15 @@ def test_the_profiles_that_are_built_in_set_what_the_documents_say(loaded):
         ("[profiles.debug.budget]\nthreshold = 0.1", "debug", "house-1", 0.1),
     ],
 )
-def test_the_users_threshold_wins_and_else_the_lower_of_profile_and_tier(
-    loaded, text, profile, model, threshold
-):
-    """The user's own threshold applies; else that of the profile, which never lifts a tier's."""
+def test_threshold_of_the_user_precedes_profile_and_tier(loaded, text, profile, model, threshold):
+    """Without a threshold set by the user, the lower one of profile and tier applies."""
     budget = loaded(text).under(profile).budget_rules()
 
     assert budget.threshold_of(budget.tier(model)) == threshold
 
 
-def test_settings_do_not_change(loaded):
-    """What was loaded stays as it is for the life of the program."""
+def test_settings_are_frozen(loaded):
+    """Assigning to a loaded setting raises ValueError."""
     settings = loaded("")
 
     with pytest.raises(ValueError, match="frozen"):
@@ -755,31 +751,31 @@ def test_settings_do_not_change(loaded):
 # The example file.
 
 
-def test_the_example_says_the_defaults():
-    """The example loads as it stands, and every value in it is the default."""
+def test_the_example_file_has_the_defaults():
+    """The example loads without warnings, and each value in it is the default."""
     settings, warnings = load(str(EXAMPLE))
-    said = tomllib.loads(EXAMPLE.read_text())
+    example = tomllib.loads(EXAMPLE.read_text())
 
     assert warnings == []
-    assert said.keys() <= Settings.model_fields.keys()
-    assert len(said) >= 8
+    assert example.keys() <= Settings.model_fields.keys()
+    assert len(example) >= 8
     assert settings == load()[0]
 
 
-def test_the_example_names_few_keys():
-    """At most 30 keys stand in it, in use or commented out; the reference has all."""
-    found = re.findall(r"(?m)^(?:# )?(\w+) = ", EXAMPLE.read_text())
+def test_the_example_file_names_at_most_30_keys():
+    """At most 30 known keys appear in it, in use or commented out."""
+    keys = re.findall(r"(?m)^(?:# )?(\w+) = ", EXAMPLE.read_text())
     known = {
         *Settings.model_fields, *RootTable.model_fields, *RuleTable.model_fields,
         *ArchiveTable.model_fields, *BudgetTable.model_fields,
     }  # fmt: skip
 
-    assert known >= set(found)
-    assert len(found) <= 30
+    assert known >= set(keys)
+    assert len(keys) <= 30
 
 
-def test_the_names_of_the_design_are_taken(loaded, monkeypatch):
-    """Former names of keys, in seconds, mean what they meant, in a file and in the environment."""
+def test_former_key_names_are_accepted(loaded, monkeypatch):
+    """Former key names, in seconds, work in a file and in the environment."""
     monkeypatch.setenv("BRAINSURGEON_ABANDONED_AFTER_SECONDS", "90")
     monkeypatch.setenv("BRAINSURGEON_KEEP_RESTORE_CALLS", "false")
     assert not loaded("keep_restore_calls = true").keep_purge_control_calls
@@ -801,8 +797,8 @@ sealed = "defer"
     assert settings.signed_thinking == "defer"
 
 
-def test_the_examples_in_the_example_can_be_taken_into_use(tmp_path):
-    """With every commented line taken in, and rules for trigger types, the file is understood."""
+def test_commented_examples_of_the_example_file_are_valid(tmp_path):
+    """With every commented line in use, the example file loads with the values shown."""
     text = re.sub(r"^# (?=\[|\w+ = |\"[^\"]+\" = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
     path = tmp_path / "config.toml"
     text = text.replace("[archive]\nenabled = false", "[archive]\nenabled = true")

@@ -1,4 +1,4 @@
-"""The settings in force, as a configuration file has them, and where each comes from."""
+"""The settings in force, in the syntax of a configuration file, and the origin of each."""
 
 import pytest
 
@@ -36,36 +36,36 @@ def shown(tmp_path):
 
     def show(text):
         path.write_text(text)
-        return {one.key: one for one in settings_shown(load(str(path))[0], str(path))}
+        return {setting.key: setting for setting in settings_shown(load(str(path))[0], str(path))}
 
     return show
 
 
-def test_every_setting_is_shown_with_where_it_comes_from(shown, tmp_path, monkeypatch):
-    """The environment, the line of the file, or the default; an alias is its key."""
+def test_each_setting_is_shown_with_its_origin(shown, tmp_path, monkeypatch):
+    """The origin is a variable, a line of the file or the default; an alias has its key's name."""
     monkeypatch.setenv("BRAINSURGEON_QUIET_SECONDS", "7")
-    one = shown(UNUSUAL)
+    settings = shown(UNUSUAL)
     file = tmp_path / "config.toml"
 
-    assert {key.partition(".")[0] for key in one} == Settings.model_fields.keys()
-    assert one["enabled"].source == f"{file}:2"
-    assert one["keep_purge_control_calls"].source == f"{file}:6"
-    assert one["rules"].source == f"{file}:9"
-    assert one["roots"].source == f"{file}:14"
-    assert one["quiet"].source == "$BRAINSURGEON_QUIET_SECONDS"
-    assert (one["quiet"].value, one["watch"].source) == ('"7s"', "default")
+    assert {key.partition(".")[0] for key in settings} == Settings.model_fields.keys()
+    assert settings["enabled"].source == f"{file}:2"
+    assert settings["keep_purge_control_calls"].source == f"{file}:6"
+    assert settings["rules"].source == f"{file}:9"
+    assert settings["roots"].source == f"{file}:14"
+    assert settings["quiet"].source == "$BRAINSURGEON_QUIET_SECONDS"
+    assert (settings["quiet"].value, settings["watch"].source) == ('"7s"', "default")
 
 
-def test_a_key_whose_line_is_not_found_has_its_file(shown, tmp_path):
-    """TOML may quote a key."""
+def test_a_quoted_key_has_its_file_as_origin(shown, tmp_path):
+    """A key that TOML quotes is not found in a line, so its origin is the file."""
     assert shown('"enabled" = true')["enabled"].source == str(tmp_path / "config.toml")
 
 
 @pytest.mark.parametrize(
     "text", ["", UNUSUAL, EXAMPLE.read_text()], ids=["none", "many", "example"]
 )
-def test_what_is_shown_is_a_configuration_of_the_same_settings(shown, tmp_path, text):
-    """It can be kept as a file, and then holds as it did."""
+def test_shown_settings_load_as_the_same_settings(shown, tmp_path, text):
+    """The settings as shown are a valid file with the same settings and roots."""
     listed = list(shown(text).values())
     before, _ = load(str(tmp_path / "config.toml"))
     again = tmp_path / "again.toml"
@@ -82,10 +82,10 @@ def test_what_is_shown_is_a_configuration_of_the_same_settings(shown, tmp_path, 
     ]  # fmt: skip
 
 
-def test_durations_are_written_as_a_file_has_them(shown):
-    """In the largest unit of which they are a whole number; a day is 24 hours."""
-    one = shown('retention = "86400s"\nretention_standing = "14d"')
+def test_durations_are_shown_in_the_largest_exact_unit(shown):
+    """A duration is shown in its largest exact unit, but one day as 24 hours."""
+    settings = shown('retention = "86400s"\nretention_standing = "14d"')
 
-    assert one["retention"].value == '"24h"'
-    assert one["retention_standing"].value == '"2w"'
+    assert settings["retention"].value == '"24h"'
+    assert settings["retention_standing"].value == '"2w"'
     assert shown('retention = "90m"')["retention"].value == '"90m"'

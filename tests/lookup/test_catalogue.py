@@ -1,4 +1,4 @@
-"""The catalogue of sessions: a row follows its session id."""
+"""The catalogue of sessions: a record follows its session's header id."""
 
 import json
 
@@ -16,13 +16,15 @@ def root(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    one = open_store(tmp_path / "state")
-    yield one
-    one.close()
+    store = open_store(tmp_path / "state")
+    yield store
+    store.close()
 
 
 @pytest.fixture
-def write(root):
+def write_session(root):
+    """Return a function that writes a session and returns its path."""
+
     def writing(name, identity, agent="main"):
         path = root / agent / "sessions" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,67 +38,67 @@ def write(root):
 
 
 @pytest.fixture
-def look(store, root):
-    """Open a session as a scan does, and pass it to a function of the catalogue."""
+def open_as_scan(store, root):
+    """Return a function that opens a session as a scan does and passes it to the catalogue."""
 
-    def looking(path, how=note_record):
+    def looking(path, action=note_record):
         with open_session(discover_at([Root(str(root))], str(path))) as session:
-            return how(store, session)
+            return action(store, session)
 
     return looking
 
 
-def exchange(one, other):
-    between = one.with_name("between")
-    one.rename(between)
-    other.rename(one)
-    between.rename(other)
+def exchange_names(first, second):
+    between = first.with_name("between")
+    first.rename(between)
+    second.rename(first)
+    between.rename(second)
 
 
-def test_looking_for_a_session_makes_no_row(store, write, look):
-    """A session that was never noted is not there, and stays so."""
-    assert look(write("a", "one"), find_record) is None
+def test_find_record_creates_no_record(store, write_session, open_as_scan):
+    """A session that was never noted has no record, also after a search for it."""
+    assert open_as_scan(write_session("a", "one"), find_record) is None
     assert list(store.sessions.all()) == []
 
 
-def test_a_copy_gets_a_row_of_its_own(store, write, look):
-    """While a file with the id stands at the old path, a second one is another session."""
-    first, second = look(write("a", "one")), look(write("b", "one"))
+def test_a_copy_gets_its_own_record(store, write_session, open_as_scan):
+    """While the original exists, a file with the same header id is another session."""
+    first, second = open_as_scan(write_session("a", "one")), open_as_scan(write_session("b", "one"))
 
     assert first.id != second.id
     assert store.sessions.at(first.path) == first
     assert store.sessions.ids_of_identity("one") == {first.id, second.id}
-    assert [one.id for one in store.sessions.of_identity("one")] == [second.id, first.id]
+    assert [record.id for record in store.sessions.of_identity("one")] == [second.id, first.id]
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
-def test_the_rows_of_exchanged_files_follow_at_the_first_look(write, look, first):
-    """Whichever of two exchanged files is looked at first, both keep their rows."""
-    paths = {"a": write("a", "one"), "b": write("b", "two")}
-    rows = {name: look(path).id for name, path in paths.items()}
-    exchange(paths["a"], paths["b"])
+def test_records_follow_exchanged_files(write_session, open_as_scan, first):
+    """Whichever of two exchanged files is opened first, both keep their records."""
+    paths = {"a": write_session("a", "one"), "b": write_session("b", "two")}
+    rows = {name: open_as_scan(path).id for name, path in paths.items()}
+    exchange_names(paths["a"], paths["b"])
     second = "b" if first == "a" else "a"
 
-    found = {name: look(paths[name], find_record).id for name in (first, second)}
-    noted = {name: look(paths[name], note_record).id for name in (first, second)}
+    searched = {name: open_as_scan(paths[name], find_record).id for name in (first, second)}
+    noted = {name: open_as_scan(paths[name], note_record).id for name in (first, second)}
 
-    assert found == noted == {"a": rows["b"], "b": rows["a"]}
+    assert searched == noted == {"a": rows["b"], "b": rows["a"]}
 
 
-def test_a_displaced_session_is_found_again_wherever_it_comes_up(store, write, look):
-    """Its path belongs to another session, so that the row follows the id."""
-    first = look(write("a", "one"))
-    look(write("a", "two"))
-    again = look(write("b", "one"))
+def test_a_displaced_session_is_found_at_a_new_path(store, write_session, open_as_scan):
+    """A session whose path another one took gets its record back wherever its id appears."""
+    first = open_as_scan(write_session("a", "one"))
+    open_as_scan(write_session("a", "two"))
+    again = open_as_scan(write_session("b", "one"))
 
     assert (again.id, again.displaced, again.name) == (first.id, False, "b")
     assert len(list(store.sessions.all())) == 2
 
 
-def test_a_session_that_cannot_be_read_keeps_its_row(write, look):
-    """What stands at the old path says no id any more: the session may still be there."""
-    path = write("a", "one")
-    row = look(path)
+def test_an_unreadable_session_keeps_its_record(write_session, open_as_scan):
+    """A file without a readable id may still be the session, so a copy elsewhere is a new one."""
+    path = write_session("a", "one")
+    row = open_as_scan(path)
     path.write_bytes(b"\0")
 
-    assert look(write("b", "one")).id != row.id
+    assert open_as_scan(write_session("b", "one")).id != row.id

@@ -1,4 +1,4 @@
-"""Whose sessions a caller may see, and which one is meant when none is named."""
+"""Scope: the sessions that a caller may see, and the one meant when none is named."""
 
 import json
 import os
@@ -13,117 +13,120 @@ from building.world import Conversation, dump
 CALL = {"action": "show", "entry": "00000003"}
 
 
-def calling(world, *lines, name="s.jsonl", age=5):
-    """Write a session that ends in these lines, changed a moment ago."""
+def write_calling_session(world, *lines, name="s.jsonl", age=5):
+    """Write a session of these lines that changed a moment ago."""
     return world.put(name, b"".join(dump(line) for line in lines), age=age)
 
 
-def meant(world, call=CALL, **settings):
-    """Give the name of the session that a call without one means, or None."""
+def session_meant(world, call=CALL, **settings):
+    """Return the name of the session meant by a call without one, or None."""
     try:
-        found = session_for(
+        session = session_for(
             world.settings(**settings), world.no_store, Caller(Scope("main"), call, time.time), None
         )
     except UnnamedError:
         return None
-    return os.path.basename(found.path)
+    return os.path.basename(session.path)
 
 
-def asked(*calls):
-    """Give an OpenClaw conversation with an open turn that makes these calls at once."""
-    talk = Conversation()
-    talk.turn("short")
-    talk.user("what did it say?")
-    talk.assistant(
-        [{"type": "toolCall", "id": f"call_{number}", "name": "purge_control", "arguments": one}
-         for number, one in enumerate(calls)], stop="toolUse",
-    )  # fmt: skip
-    return talk
+def conversation_with_calls(*calls):
+    """Return an OpenClaw conversation whose open turn makes these calls at once."""
+    conversation = Conversation()
+    conversation.turn("short")
+    conversation.user("what did it say?")
+    blocks = [
+        {"type": "toolCall", "id": f"call_{number}", "name": "purge_control", "arguments": call}
+        for number, call in enumerate(calls)
+    ]
+    conversation.assistant(blocks, stop="toolUse")
+    return conversation
 
 
 # --- OpenClaw ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [CALL, {**CALL, "session": None, "keys": None}, {"tool": "purge_control", "arguments": CALL}],
     ids=["plain", "with nulls", "wrapped"],
 )
-def test_the_session_that_waits_for_the_answer_is_meant(world, given):
-    """However the host wrote the call down, the session with the open call is found."""
-    calling(world, *asked(given).lines)
-    calling(world, *asked({**CALL, "entry": "another"}).lines, name="t.jsonl")
+def test_the_session_with_the_open_call_is_meant(world, arguments):
+    """The session with the same unanswered call is meant, however the host wrote it down."""
+    write_calling_session(world, *conversation_with_calls(arguments).lines)
+    write_calling_session(
+        world, *conversation_with_calls({**CALL, "entry": "another"}).lines, name="t.jsonl"
+    )
 
-    assert meant(world) == "s.jsonl"
-
-
-def test_of_several_calls_at_once_the_answered_ones_do_not_wait(world):
-    """In a round of parallel calls each waits until its own result stands there."""
-    talk = asked(CALL, {"command": "ls"})
-    talk.result("files", call="call_1")
-    calling(world, *talk.lines)
-    assert meant(world) == "s.jsonl"
-
-    talk.result("the value", call="call_0")
-    calling(world, *talk.lines)
-    assert meant(world) is None
+    assert session_meant(world) == "s.jsonl"
 
 
-def test_an_image_as_the_result_of_another_call_hides_nothing(world):
-    """A result without any text is a result like any other."""
-    talk = asked(CALL, {"path": "a.png"})
+def test_a_parallel_call_is_open_until_its_own_result(world):
+    """Of parallel calls, each is open until its own result is written."""
+    conversation = conversation_with_calls(CALL, {"command": "ls"})
+    conversation.result("files", call="call_1")
+    write_calling_session(world, *conversation.lines)
+    assert session_meant(world) == "s.jsonl"
+
+    conversation.result("the value", call="call_0")
+    write_calling_session(world, *conversation.lines)
+    assert session_meant(world) is None
+
+
+def test_an_image_result_of_another_call_is_a_result(world):
+    """A result without text leaves the other parallel call open."""
+    conversation = conversation_with_calls(CALL, {"path": "a.png"})
     image = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
-    talk.entry(message={"role": "toolResult", "toolCallId": "call_1", "content": [image]})
-    calling(world, *talk.lines)
+    conversation.entry(message={"role": "toolResult", "toolCallId": "call_1", "content": [image]})
+    write_calling_session(world, *conversation.lines)
 
-    assert meant(world) == "s.jsonl"
+    assert session_meant(world) == "s.jsonl"
 
 
-def answered_by_another(talk):
-    talk.result("no answer to it", call="call_9")
-    talk.call("exec", {"command": "ls"}, call="later")
+def another_round(conversation):
+    conversation.result("no answer to it", call="call_9")
+    conversation.call("exec", {"command": "ls"}, call="later")
 
 
 @pytest.mark.parametrize(
-    "goes_on",
+    "continuation",
     [
-        lambda talk: talk.assistant("never mind"),
-        lambda talk: talk.user("something else"),
-        answered_by_another,
+        lambda conversation: conversation.assistant("never mind"),
+        lambda conversation: conversation.user("something else"),
+        another_round,
     ],
     ids=["the turn ends", "the user speaks", "another round begins"],
 )
-def test_a_call_that_was_passed_over_waits_for_nothing(world, goes_on):
-    """Only a call of the last round, in an open turn, after the last prompt, can wait."""
-    talk = asked(CALL)
-    goes_on(talk)
-    calling(world, *talk.lines)
+def test_a_call_before_the_last_round_is_not_open(world, continuation):
+    """After an answer, a prompt or another round, an unanswered call is no longer open."""
+    conversation = conversation_with_calls(CALL)
+    continuation(conversation)
+    write_calling_session(world, *conversation.lines)
 
-    assert meant(world) is None
+    assert session_meant(world) is None
 
 
-@pytest.mark.parametrize("goes_on", [True, False], ids=["more was said", "nothing was said"])
-def test_a_call_whose_round_failed_is_over(world, goes_on):
-    """What was never answered and never will be hides nobody who makes the same call now."""
-    failed = asked(CALL, {"command": "ls"})
+@pytest.mark.parametrize("continued", [True, False], ids=["more was said", "nothing was said"])
+def test_a_call_of_an_aborted_round_is_not_open(world, continued):
+    """An unanswered call of an aborted round does not hide a session with the same open call."""
+    failed = conversation_with_calls(CALL, {"command": "ls"})
     failed.result("files", call="call_1")
     failed.assistant("", stop="aborted")
-    if goes_on:
+    if continued:
         failed.user("go on")
     else:
         failed.result("late", call="call_9")
-    calling(world, *failed.lines)
-    calling(world, *asked(CALL).lines, name="t.jsonl")
+    write_calling_session(world, *failed.lines)
+    write_calling_session(world, *conversation_with_calls(CALL).lines, name="t.jsonl")
 
-    assert meant(world) == "t.jsonl"
+    assert session_meant(world) == "t.jsonl"
 
 
-def test_an_abandoned_turn_waits_for_nothing(world):
-    """A turn that has been silent for an hour counts as closed here, too."""
-    calling(world, *asked(CALL).lines, age=3601)
+def test_a_call_of_an_abandoned_turn_is_not_open(world):
+    """A turn that was silent for `abandoned_after_seconds` counts as closed."""
+    write_calling_session(world, *conversation_with_calls(CALL).lines, age=3601)
 
-    assert meant(world) is None
-    assert meant(world, abandoned_after_seconds=7200) == "s.jsonl"
+    assert session_meant(world) is None
+    assert session_meant(world, abandoned_after_seconds=7200) == "s.jsonl"
 
 
 # --- generic entries -----------------------------------------------------------------------------
@@ -145,14 +148,14 @@ GENERIC = {
 
 
 @pytest.mark.parametrize("shape", GENERIC)
-def test_a_generic_call_of_any_shape_is_found(world, shape):
-    """Arguments as an object or as text, flat or in a block: the session that calls is found."""
+def test_a_generic_call_is_found_in_any_shape(world, shape):
+    """The open call is found with arguments as object or text, flat or in a block."""
     entry = GENERIC[shape]
     if "message" in entry:
         entry = {**entry, "message": {**entry["message"], "role": "assistant"}}
-    calling(world, {"type": "user", "__id": "u1", "content": "what?"}, entry)
+    write_calling_session(world, {"type": "user", "__id": "u1", "content": "what?"}, entry)
 
-    assert meant(world) == "s.jsonl"
+    assert session_meant(world) == "s.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -165,60 +168,60 @@ def test_a_generic_call_of_any_shape_is_found(world, shape):
     ],
     ids=["names nothing", "names the entry", "names the call", "in other words"],
 )
-def test_a_generic_call_that_was_answered_is_over(world, call, result):
-    """A result answers the call that it names, by its id or its entry's, or the one before it."""
-    calling(
+def test_an_answered_generic_call_is_not_open(world, call, result):
+    """A result answers the call it names by call id or entry id, else the one before it."""
+    write_calling_session(
         world,
         {"type": "tool_call", "__id": "c1", "name": "x", "arguments": CALL, **call},
         {"type": "tool_result", "__id": "r1", "output": "the value", **result},
     )
 
-    assert meant(world) is None
+    assert session_meant(world) is None
 
 
 # --- binding -------------------------------------------------------------------------------------
 
 
-def session_of(world, agent, name, root=None):
+def write_session_of(world, agent, name, root=None):
     place = (root or world.root) / agent / "sessions"
     place.mkdir(parents=True, exist_ok=True)
-    talk = Conversation(name)
-    talk.turn("x" * 2000)
+    conversation = Conversation(name)
+    conversation.turn("x" * 2000)
     path = place / f"{name}.jsonl"
-    path.write_bytes(talk.bytes())
+    path.write_bytes(conversation.bytes())
     os.utime(path, (time.time() - 3600,) * 2)
     return path
 
 
-def test_a_beginning_is_bound_to_the_session_that_it_means_now(world):
-    """A server for `7777` never comes to mean another session that begins so later."""
-    own = session_of(world, "main", "77770000")
+def test_an_id_prefix_is_bound_to_its_session_at_start(world):
+    """A scope bound to `7777` never means a later session whose id begins with it."""
+    own = write_session_of(world, "main", "77770000")
     scope, warning = bound(world.settings(), world.no_store, Scope(None, "7777"))
     own.unlink()
-    session_of(world, "other", "77771111")
+    write_session_of(world, "other", "77771111")
 
     assert (scope.session, warning) == (str(own), None)
     assert sessions_in(world.settings(), world.no_store, scope) == []
 
 
-def test_a_beginning_that_means_nothing_yet_means_nothing_later(world):
-    """Before its session exists only a whole id will do; whoever starts the server is told."""
-    session_of(world, "main", "11110000")
+def test_an_id_prefix_without_a_session_warns_and_fits_none(world):
+    """Before its session exists, a prefix warns and fits none; a whole id fits it later."""
+    write_session_of(world, "main", "11110000")
     early, warning = bound(world.settings(), world.no_store, Scope("main", "7777"))
     whole, _ = bound(world.settings(), world.no_store, Scope("main", "77771111"))
-    session_of(world, "main", "77771111")
+    write_session_of(world, "main", "77771111")
 
     assert "7777" in warning
     assert sessions_in(world.settings(), world.no_store, early) == []
     assert len(sessions_in(world.settings(), world.no_store, whole)) == 1
 
 
-def test_names_that_fit_several_are_refused_at_the_start(world):
-    """Two agents of one name, or two sessions of one beginning, end the start with a list."""
+def test_an_ambiguous_scope_is_refused_at_the_start(world):
+    """An agent name or id prefix that fits several raises AmbiguousError with the list."""
     elsewhere = world.base / "elsewhere"
-    session_of(world, "main", "77770000")
-    session_of(world, "main", "77771111")
-    session_of(world, "main", "77772222", elsewhere)
+    write_session_of(world, "main", "77770000")
+    write_session_of(world, "main", "77771111")
+    write_session_of(world, "main", "77772222", elsewhere)
     both = world.settings(roots=[{"path": str(world.root)}, {"path": str(elsewhere)}])
 
     with pytest.raises(AmbiguousError, match="elsewhere"):
@@ -228,20 +231,20 @@ def test_names_that_fit_several_are_refused_at_the_start(world):
     assert sessions_in(both, world.no_store, Scope("main")) == []
 
 
-def test_an_agent_is_its_whole_directory(world):
-    """Agents in directories whose names begin alike are strangers."""
-    session_of(world, "main", "11110000")
-    session_of(world, "mainly", "22220000")
+def test_scope_of_an_agent_excludes_agents_with_its_prefix(world):
+    """An agent `main` does not see the sessions of an agent `mainly`."""
+    write_session_of(world, "main", "11110000")
+    write_session_of(world, "mainly", "22220000")
     scope, _ = bound(world.settings(), world.no_store, Scope("main"))
 
-    assert [one.title for one in sessions_in(world.settings(), world.no_store, scope)] == [
+    assert [session.title for session in sessions_in(world.settings(), world.no_store, scope)] == [
         "main/11110000"
     ]
 
 
-def test_an_agents_directory_may_move(world):
-    """After its directory was moved the agent is the one whose files stand there now."""
-    session_of(world, "main", "11110000")
+def test_scope_follows_an_agents_moved_directory(world):
+    """After its directory was moved, the agent has the sessions at the new place."""
+    write_session_of(world, "main", "11110000")
     assert world.scan(keep_recent=0).values_extracted == 1
     moved = world.base / "moved"
     world.root.rename(moved)
@@ -251,14 +254,14 @@ def test_an_agents_directory_may_move(world):
     scope, warning = bound(settings, world.store, Scope("main"))
 
     assert warning is None
-    assert [one.path for one in sessions_in(settings, world.store, scope)] == [
+    assert [session.path for session in sessions_in(settings, world.store, scope)] == [
         str(moved / "main" / "sessions" / "11110000.jsonl")
     ]
 
 
-def test_a_name_with_a_nul_is_nobodys(world):
-    """What no file can be called is not found, like anything else that is not there."""
-    session_of(world, "main", "11110000")
+def test_a_session_name_with_a_nul_is_not_found(world):
+    """A name that no file can have raises NotFoundError."""
+    write_session_of(world, "main", "11110000")
 
     with pytest.raises(NotFoundError):
         session_for(

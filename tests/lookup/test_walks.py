@@ -1,4 +1,4 @@
-"""What is asked for is looked for once: one walk over the roots, one reading of a value."""
+"""The cost of a lookup: one walk over the roots, and one read of each value."""
 
 import sys
 
@@ -12,18 +12,18 @@ from building.world import Conversation
 _listings, _openings = [], []
 
 
-def _heard(event, arguments):
+def _count_access(event, arguments):
     if event == "os.scandir":
         _listings.append(event)
     elif event == "open" and str(arguments[0]).endswith(".jsonl"):
         _openings.append(arguments[0])
 
 
-sys.addaudithook(_heard)
+sys.addaudithook(_count_access)
 
 
-class Counted:
-    """How many directories were listed, and how often stored bytes were read, in a block."""
+class Counter:
+    """Counts directory listings and reads of stored values within a block."""
 
     def __init__(self, store=None):
         self._store = store
@@ -45,8 +45,8 @@ class Counted:
 
 
 @pytest.fixture
-def several(world, conversation):
-    """Give a world with sessions of three agents, and how many directories one walk lists."""
+def world_and_walk(world, conversation):
+    """Return a world with sessions of three agents, and the directories that one walk lists."""
     conversation.turn("x" * 4000)
     for _ in range(4):
         conversation.turn("short")
@@ -56,39 +56,39 @@ def several(world, conversation):
         directory.mkdir(parents=True)
         (directory / "s.jsonl").write_bytes(Conversation(agent).bytes())
     world.scan()
-    with Counted() as one_walk:
+    with Counter() as one_walk:
         files = list(discover(world.settings().root_directories()))
     assert len(files) == 3
     assert one_walk.listed == 7
     return world, one_walk.listed
 
 
-def test_a_restore_walks_once_and_reads_each_value_twice(several):
+def test_a_restore_walks_once_and_reads_each_value_twice(world_and_walk):
     """A restore walks the roots once; it reads each value to print it, and again to write it."""
-    world, one_walk = several
+    world, one_walk = world_and_walk
 
-    with Counted(world.store) as counted:
+    with Counter(world.store) as counted:
         answer = world.restore("00000003")
 
     assert not answer.pending
     assert (counted.listed, counted.read) == (one_walk, 2)
 
 
-def test_a_pending_restore_reads_each_value_once(several):
+def test_a_pending_restore_reads_each_value_once(world_and_walk):
     """A restore that has to wait reads each value only to print it."""
-    world, one_walk = several
+    world, one_walk = world_and_walk
 
-    with Counted(world.store) as counted:
+    with Counter(world.store) as counted:
         answer = world.restore("00000003", quiet_seconds=10**9)
 
     assert answer.pending
     assert (counted.listed, counted.read) == (one_walk, 1)
 
 
-def test_the_tool_walks_once(world):
-    """An agent that calls the tool waits for one walk, whatever the action."""
+def test_each_tool_action_walks_once(world):
+    """An agent's tool call lists each directory once, whatever its action."""
     agent = agent_after_scan(world)
-    with Counted() as one_walk:
+    with Counter() as one_walk:
         list(discover(world.settings().root_directories()))
 
     for call in (
@@ -97,28 +97,28 @@ def test_the_tool_walks_once(world):
         {"action": "restore", "entry": "00000003"},
         {"action": "set_extractable", "entry": "00000003", "value": False},
     ):
-        with Counted() as counted:
+        with Counter() as counted:
             agent.answer(session=SESSION, **call)
         assert counted.listed == one_walk.listed, call
 
 
-def test_status_walks_once(several):
-    """All that `status` says of sessions comes from one walk; each root is listed once more."""
-    world, one_walk = several
+def test_status_walks_once(world_and_walk):
+    """`status` walks the roots once and lists each root once more."""
+    world, one_walk = world_and_walk
 
-    with Counted() as counted:
+    with Counter() as counted:
         status(world.settings(), world.store, 0.0)
 
     assert counted.listed == one_walk + len(world.settings().root_directories())
 
 
-def test_a_path_that_changed_is_looked_at_alone(several):
-    """A run over one named path lists no directory at all."""
-    world, _ = several
+def test_scan_of_a_named_path_lists_no_directory(world_and_walk):
+    """A run over one named path scans that file and lists no directory."""
+    world, _ = world_and_walk
     path = world.directory / "one.jsonl"
     path.touch()
 
-    with Counted() as counted:
+    with Counter() as counted:
         report = world.scan(only=[str(path)])
 
     assert (report.files_seen, report.files_scanned) == (1, 1)
@@ -128,9 +128,9 @@ def test_a_path_that_changed_is_looked_at_alone(several):
 @pytest.mark.parametrize(
     "path", ["gone.jsonl", "node_modules/x.jsonl", "one.trajectory.jsonl", "../../../x.jsonl"]
 )
-def test_a_named_path_is_no_way_around_the_walk(several, path):
-    """A run over a path that the walk would not have found finds nothing either."""
-    world, _ = several
+def test_scan_of_a_named_path_obeys_the_rules_of_the_walk(world_and_walk, path):
+    """A named path that a walk would not find is not scanned."""
+    world, _ = world_and_walk
     place = world.directory / path
     if not path.startswith("gone"):
         place.parent.mkdir(exist_ok=True)
@@ -139,33 +139,33 @@ def test_a_named_path_is_no_way_around_the_walk(several, path):
     assert world.scan(only=[str(place)]).files_seen == 0
 
 
-def test_a_named_path_behind_a_link_is_left_alone(several):
-    """No link below a root is followed, also where the path is named."""
-    world, _ = several
+def test_scan_of_a_named_path_follows_no_link(world_and_walk):
+    """A named path behind a link below a root is not scanned."""
+    world, _ = world_and_walk
     (world.root / "linked").symlink_to(world.directory)
 
     assert world.scan(only=[str(world.root / "linked" / "one.jsonl")]).files_seen == 0
 
 
-def test_a_session_file_is_complete_when_it_is_found(world, conversation):
-    """Where the layout does not name the agent, the file's own format and directory do."""
+def test_discover_names_agents_by_format_and_directory(world, conversation):
+    """Where the layout does not name the agent, the file's format and directory do."""
     elsewhere = world.root / "-home-me"
     elsewhere.mkdir()
     (elsewhere / "s.jsonl").write_bytes(conversation.bytes())
     (elsewhere / "t.jsonl").write_bytes(b"no session\n")
 
-    found = {file.name: file.agent for file in discover(world.settings().root_directories())}
+    agents = {file.name: file.agent for file in discover(world.settings().root_directories())}
 
-    assert found == {"s.jsonl": "pi:-home-me", "t.jsonl": "unknown:-home-me"}
+    assert agents == {"s.jsonl": "pi:-home-me", "t.jsonl": "unknown:-home-me"}
 
 
-def test_forks_that_name_each_other_are_read_a_few_times_each(world):
-    """Sessions that exchanged their names name each other as parents: no file is read for ever."""
+def test_forks_that_name_each_other_are_read_few_times(world):
+    """Sessions that name each other as parents in a circle are opened at most three times each."""
     names = [f"{letter}.jsonl" for letter in "abcdef"]
     for name, parent in zip(names, [*names[1:], names[0]], strict=True):
-        talk = Conversation(name, parentSession=str(world.directory / parent))
-        talk.turn("short")
-        world.put(name, talk.bytes())
+        conversation = Conversation(name, parentSession=str(world.directory / parent))
+        conversation.turn("short")
+        world.put(name, conversation.bytes())
     _openings.clear()
     world.scan()
     world.restore_all(pristine=True)

@@ -1,4 +1,4 @@
-"""The JSON schema of a configuration file."""
+"""The JSON schema of the configuration file."""
 
 import json
 import tomllib
@@ -27,8 +27,8 @@ exclusive = true
 """
 
 
-def test_the_schema_takes_what_the_program_takes():
-    """The example, with everything in it in use, and unusual values are in order."""
+def test_schema_accepts_valid_configurations():
+    """The example file and a file of unusual values satisfy the schema."""
     checks = jsonschema.Draft202012Validator(schema())
 
     jsonschema.Draft202012Validator.check_schema(schema())
@@ -45,8 +45,8 @@ def test_the_schema_takes_what_the_program_takes():
      '[[roots]]\nformat = "auto"', '[[roots]]\npath = "/x"\nformt = "auto"', 'databases = "on"',
      '[[rules]]\nkind = "all"'],
 )  # fmt: skip
-def test_the_schema_refuses_what_the_program_refuses(tmp_path, text):
-    """An editor marks what would end with exit code 2."""
+def test_schema_rejects_what_the_program_refuses(tmp_path, text):
+    """A configuration that raises ConfigError does not satisfy the schema."""
     path = tmp_path / "config.toml"
     path.write_text(text)
     with pytest.raises(ConfigError):
@@ -54,27 +54,35 @@ def test_the_schema_refuses_what_the_program_refuses(tmp_path, text):
     assert list(jsonschema.Draft202012Validator(schema()).iter_errors(tomllib.loads(text)))
 
 
-def test_the_schema_says_each_default_as_a_file_would_have_it():
-    """With every default put into a file, the settings are those without one."""
-    made = schema()["properties"]
-    defaults = {key: one["default"] for key, one in made.items() if "default" in one}
+def test_schema_defaults_are_the_settings_defaults():
+    """A configuration of all defaults of the schema equals an empty one."""
+    properties = schema()["properties"]
+    defaults = {key: entry["default"] for key, entry in properties.items() if "default" in entry}
 
     assert defaults["retention"] == "24h"
-    assert made.keys() == Settings.model_fields.keys()
+    assert properties.keys() == Settings.model_fields.keys()
     assert defaults["keep_after_restore"] == "10m"
     assert Settings.model_validate(defaults) == Settings()
     assert json.loads(json.dumps(schema())) == schema()
 
 
-def test_each_key_of_the_schema_has_a_description():
-    """No key of any table is without a description, and tables describe the same key alike."""
-    made = schema()
-    told = {key: one["description"] for key, one in made["properties"].items()}
-    for name, table in made["$defs"].items():
-        for key, one in table["properties"].items():
-            told[f"{name}.{key}"] = one["description"]
+def test_schema_describes_each_key():
+    """Every key of every table has a description, and shared keys share it unless they differ."""
+    document = schema()
+    descriptions = {key: entry["description"] for key, entry in document["properties"].items()}
+    for name, table in document["$defs"].items():
+        for key, entry in table["properties"].items():
+            descriptions[f"{name}.{key}"] = entry["description"]
 
-    assert all(isinstance(one, str) and one for one in told.values())
-    assert "placeholder" in told["retention"]
-    assert told["BudgetTable.enabled"] != told["ArchiveTable.enabled"] != told["enabled"]
-    assert told["ProfileTable.keep_recent"] == told["keep_recent"] != told["RuleTable.keep_recent"]
+    assert all(isinstance(entry, str) and entry for entry in descriptions.values())
+    assert "placeholder" in descriptions["retention"]
+    assert (
+        descriptions["BudgetTable.enabled"]
+        != descriptions["ArchiveTable.enabled"]
+        != descriptions["enabled"]
+    )
+    assert (
+        descriptions["ProfileTable.keep_recent"]
+        == descriptions["keep_recent"]
+        != descriptions["RuleTable.keep_recent"]
+    )
