@@ -1,4 +1,4 @@
-"""What every test stands on: a home of its own, a world of sessions, and a guard."""
+"""Fixtures for every test: a home of its own, a world of sessions, and the guard."""
 
 import codecs
 import collections
@@ -19,18 +19,18 @@ from guard import guard
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("any machine")  # a busy machine is slow, and nobody's promise is broken
+settings.load_profile("any machine")  # a busy machine is slow
 
 ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
 
 
 def pytest_addoption(parser):
-    """Let the gate demand that nothing is skipped but for a reason that is committed."""
+    """Add options to fail on skips that are not allowed, and to list the long proofs."""
     parser.addoption("--strict-skips", action="store_true", help="fail on skips not allowed")
     parser.addoption("--list-proofs", action="store_true", help="name the proofs, run nothing")
 
 
-# The proofs that begin first, so that no worker is left alone with one at the end.
+# Proofs that start first, so that none runs alone at the end.
 SLOWEST = (
     "kill",
     "kill_rows",
@@ -48,27 +48,29 @@ SLOWEST = (
 
 def pytest_collection_modifyitems(items):
     order = [f"test_{name}" for name in SLOWEST]
-    items.sort(key=lambda one: order.index(one.path.stem) if one.path.stem in order else len(order))
+    items.sort(
+        key=lambda item: order.index(item.path.stem) if item.path.stem in order else len(order)
+    )
 
 
 def pytest_itemcollected(item):
-    """Let each long proof say in its report what it proves; the reports come from all workers."""
+    """Attach to each long proof what it proves, so that reports from all workers have it."""
     for mark in item.iter_markers("long"):
         item.user_properties.append(("proves", ", ".join(mark.kwargs["proves"])))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
-    """Name, with `--list-proofs`, what would run and which parts of the house each proves."""
+    """With `--list-proofs`, print the selected proofs and what they prove, and run nothing."""
     if not session.config.getoption("--list-proofs"):
         return None
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    _print_proofs(reporter, [(one.nodeid, one.user_properties, "") for one in session.items])
+    _print_proofs(reporter, [(item.nodeid, item.user_properties, "") for item in session.items])
     return True
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say after the long proofs which parts of the house each of them has proven, or has not."""
+    """Print after the long proofs what each of them has proved, or failed to."""
     reports = [
         (report.nodeid, getattr(report, "user_properties", ()), outcome)  # a collection has none
         for outcome in ("passed", "failed", "error", "skipped")
@@ -78,14 +80,14 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def _print_proofs(reporter, proofs):
-    """Print a line for each long proof: how often it came out how, and the parts it proves."""
-    told = collections.defaultdict(collections.Counter)
+    """Print for each long proof its outcomes and the parts that it proves."""
+    proved = collections.defaultdict(collections.Counter)
     for nodeid, properties, outcome in proofs:
         for parts in (value for name, value in properties if name == "proves"):
-            told[nodeid.partition("[")[0], parts][outcome] += 1
-    if told:
+            proved[nodeid.partition("[")[0], parts][outcome] += 1
+    if proved:
         reporter.section("what the long proofs prove")
-    for (name, parts), outcomes in told.items():
+    for (name, parts), outcomes in proved.items():
         counts = ", ".join(f"{count} {outcome}".strip() for outcome, count in outcomes.items())
         reporter.write_line(f"{name} ({counts})")
         reporter.write_line(f"    {parts}")
@@ -93,7 +95,7 @@ def _print_proofs(reporter, proofs):
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
-    """Fail, with `--strict-skips`, where a test was skipped for a reason that is not listed."""
+    """With `--strict-skips`, fail if a test was skipped for a reason that is not listed."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if not session.config.getoption("--strict-skips") or reporter is None:
         return
@@ -109,13 +111,13 @@ def pytest_sessionfinish(session):
 
 sys.addaudithook(guard)
 
-# What moves the homes of agents: who runs the tests may have them set.
+# Variables that move the homes of agents.
 HOMES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR")
 
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path, monkeypatch):
-    """Give each test a home of its own and an environment without settings of ours."""
+    """Set a home for each test, and remove the program's variables from the environment."""
     for name in list(os.environ):
         if name.startswith(("BRAINSURGEON_", "OPENCLAW_", "XDG_")) or name in HOMES:
             monkeypatch.delenv(name)
@@ -127,15 +129,15 @@ def own_home(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def short_look_back(monkeypatch):
-    """Look at the old file for the last time after 20 ms: in-process tests make many rewrites."""
+    """Check the old file for the last time after 20 ms: in-process tests make many rewrites."""
     monkeypatch.setattr(retire, "LOOK_BACK", 0.02)
 
 
 @pytest.fixture
 def world(tmp_path, request):
-    one = getattr(request.module, "WORLD", World)(tmp_path)
-    yield one
-    one.close()
+    created = getattr(request.module, "WORLD", World)(tmp_path)
+    yield created
+    created.close()
 
 
 @pytest.fixture
@@ -160,21 +162,21 @@ def samples():
 
 @pytest.fixture
 def other_process():
-    one = OtherProcess()
-    yield one
-    one.kill()
+    process = OtherProcess()
+    yield process
+    process.kill()
 
 
 @pytest.fixture
 def second_process():
-    one = OtherProcess()
-    yield one
-    one.kill()
+    process = OtherProcess()
+    yield process
+    process.kill()
 
 
 @pytest.fixture
 def unprivileged_world():
-    """Give a world of an ordinary user: root becomes one for the length of a test."""
+    """Yield a world of an ordinary user; root becomes that user for the test."""
     import sqlite_utils  # noqa: F401, PLC0415  an ordinary user may not read root's packages
 
     codecs.lookup("ascii")  # nor root's standard library

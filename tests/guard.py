@@ -1,4 +1,4 @@
-"""The guard that keeps tests out of the home of whoever runs them."""
+"""An audit hook that keeps tests out of the real home directory."""
 
 import os
 import pwd
@@ -14,11 +14,11 @@ FORBIDDEN = tuple(
 
 
 class TouchedTheRealHomeError(AssertionError):
-    """A test reached into the home of whoever runs it instead of its own."""
+    """A test accessed the real home directory instead of its own."""
 
 
 def guard(event, arguments):
-    """Refuse to open or to list what belongs to the real home, as an audit hook."""
+    """Refuse to open or list files of agents or of the program in the real home."""
     if event in ("open", "os.mkdir", "os.listdir", "os.scandir") and arguments:
         path = arguments[0]
         if isinstance(path, bytes):

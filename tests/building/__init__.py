@@ -1,1 +1,1 @@
-"""What tests build their worlds from; no test module imports from another."""
+"""Builders that several test modules share; no test module imports from another."""

@@ -1,4 +1,4 @@
-"""A headless browser, spoken to over a pair of pipes."""
+"""A headless Chromium, controlled over two pipes."""
 
 import base64
 import json
@@ -15,11 +15,11 @@ class Browser:
     """One tab of Chromium."""
 
     def __init__(self, profile):
-        theirs_in, self._out = os.pipe()
-        self._in, theirs_out = os.pipe()
+        child_in, self._out = os.pipe()
+        self._in, child_out = os.pipe()
 
-        def places():
-            spare = [os.dup(theirs_in), os.dup(theirs_out)]
+        def place_pipes():
+            spare = [os.dup(child_in), os.dup(child_out)]
             os.dup2(spare[0], 3)
             os.dup2(spare[1], 4)
 
@@ -27,33 +27,35 @@ class Browser:
             [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
              "--disable-dev-shm-usage", "--remote-debugging-pipe", f"--user-data-dir={profile}",
              "about:blank"],
-            preexec_fn=places, pass_fds=(3, 4),  # noqa: PLW1509  it only moves two descriptors
+            preexec_fn=place_pipes, pass_fds=(3, 4),  # noqa: PLW1509  it only moves two descriptors
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        os.close(theirs_in)
-        os.close(theirs_out)
+        os.close(child_in)
+        os.close(child_out)
         self._number, self._waiting, self._session, self.said = 0, b"", None, []
         (page,) = [
-            one for one in self.ask("Target.getTargets")["targetInfos"] if one["type"] == "page"
+            target
+            for target in self.ask("Target.getTargets")["targetInfos"]
+            if target["type"] == "page"
         ]
         attached = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
 
-    def ask(self, method, **given):
+    def ask(self, method, **parameters):
         self._number += 1
-        order = {"id": self._number, "method": method, "params": given}
+        request = {"id": self._number, "method": method, "params": parameters}
         if self._session:
-            order["sessionId"] = self._session
-        os.write(self._out, json.dumps(order).encode() + b"\0")
+            request["sessionId"] = self._session
+        os.write(self._out, json.dumps(request).encode() + b"\0")
         while True:
-            told = self._hear()
-            if told.get("id") == self._number:
-                assert "error" not in told, told
-                return told["result"]
-            self.said.append(told)
+            message = self._hear()
+            if message.get("id") == self._number:
+                assert "error" not in message, message
+                return message["result"]
+            self.said.append(message)
 
     def _hear(self):
         while b"\0" not in self._waiting:
@@ -65,7 +67,7 @@ class Browser:
         return json.loads(message)
 
     def show(self, path, width, scheme):
-        """Open a file in a window of a width, by day (`light`) or by night (`dark`)."""
+        """Open a file in a window of this width; `scheme` is `light` or `dark`."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900,
                  deviceScaleFactor=1, mobile=False)  # fmt: skip
         wanted = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -75,13 +77,13 @@ class Browser:
             pass
 
     def run(self, script):
-        told = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
-        assert "exceptionDetails" not in told, told
-        return told["result"].get("value")
+        answer = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
 
     def picture(self, path):
-        told = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(told["data"]))
+        answer = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(answer["data"]))
 
     def close(self):
         self._process.kill()

@@ -1,4 +1,4 @@
-"""A session whose model calls use the provider's prompt cache, as their usage records."""
+"""A session whose model calls use the provider's prompt cache."""
 
 from brainsurgeon.model.text import iso
 from building.world import Conversation
@@ -8,9 +8,9 @@ FIXED, RATE = 10_000, 3
 
 
 class CachedConversation(Conversation):
-    """Each call reads the whole prompt before it from the cache, and writes what is new.
+    """A conversation in which each call reads the prompt before it from the cache.
 
-    Its entries were written at `at` (seconds since 1970).
+    Each call writes what is new to the cache. Entries have the time `at` (seconds since 1970).
     """
 
     def __init__(self, at, *, hour=False, model="claude-opus-4-5", **header):

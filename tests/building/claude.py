@@ -1,4 +1,4 @@
-"""A home of Claude Code, and sessions line by line in the shape that 2.1.330 writes."""
+"""A home of Claude Code, and sessions in the format that 2.1.330 writes."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ SESSION = "11111111-1111-4111-8111-111111111111"
 
 
 class ClaudeConversation:
-    """One session file; each line hangs on the one before unless told otherwise."""
+    """A session file; each line's parent is the line before unless another is passed."""
 
     def __init__(self, session=SESSION, version="2.1.330", side=False):
         self.lines = []
@@ -38,15 +38,20 @@ class ClaudeConversation:
         return self.entry("user", message={"role": "user", "content": content}, **fields)
 
     def assistant(self, *blocks, stop="end_turn", message=None, **fields):
-        """Add a line of a reply: a text unless blocks are given."""
+        """Add a line of a reply; without blocks it is a text."""
         content = list(blocks) or [{"type": "text", "text": "done."}]
         ident = message or f"msg_{next(self._ids)}"
         inner = {"id": ident, "type": "message", "role": "assistant", "model": "claude-opus-5-5",
                  "content": content, "stop_reason": stop}  # fmt: skip
         return self.entry("assistant", message=inner, **fields)
 
-    def call(self, call="toolu_1", tool="Bash", given=None, **fields):
-        block = {"type": "tool_use", "id": call, "name": tool, "input": given or {"command": "ls"}}
+    def call(self, call="toolu_1", tool="Bash", arguments=None, **fields):
+        block = {
+            "type": "tool_use",
+            "id": call,
+            "name": tool,
+            "input": arguments or {"command": "ls"},
+        }
         return self.assistant(block, stop="tool_use", **fields)
 
     def result(self, content="x" * 2000, call="toolu_1", shown=..., **fields):
@@ -75,7 +80,7 @@ class ClaudeConversation:
 
 
 class ClaudeWorld(World):
-    """A home of Claude Code with one project as the root, and a store beside it."""
+    """A home of Claude Code with one project as the root, and a store."""
 
     def __init__(self, base):
         super().__init__(base)
@@ -99,17 +104,20 @@ class ClaudeWorld(World):
     def record(self, pid, session=SESSION, **fields):
         with open(f"/proc/{pid}/stat") as handle:
             started = handle.read().rsplit(")", 1)[1].split()[19]
-        said = {"pid": pid, "sessionId": session, "procStart": started, **fields}
-        (self.records / f"{pid}.json").write_text(json.dumps(said))
+        content = {"pid": pid, "sessionId": session, "procStart": started, **fields}
+        (self.records / f"{pid}.json").write_text(json.dumps(content))
 
 
 def read_entries(path):
-    listed = map(json.loads, path.read_bytes().splitlines())
-    return {one["uuid"]: one for one in listed if "uuid" in one}
+    lines = map(json.loads, path.read_bytes().splitlines())
+    return {line["uuid"]: line for line in lines if "uuid" in line}
 
 
 def fork_claude_session(path, session, *, says=True, directory=None):
-    """Copy a session as `--fork-session` does: other session, same uuids; 2.1.330 says whose."""
+    """Copy a session as `--fork-session` does: another session id, the same uuids.
+
+    With `says`, replies name the original session, as 2.1.330 writes them.
+    """
     lines = []
     for raw in path.read_bytes().splitlines():
         line = json.loads(raw)

@@ -1,4 +1,4 @@
-"""OpenClaw's own databases, as its program wrote them, laid out as it lays them out."""
+"""OpenClaw's own databases, as its program wrote them, in its directory layout."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ FORK = "12c93316-15b9-4714-a32b-36b5323d68e1"
 
 
 class Claw:
-    """A state directory of OpenClaw with one agent whose sessions lie in a database."""
+    """A state directory of OpenClaw with one agent whose sessions are in a database."""
 
     def __init__(self, base, version=NEWEST, agent="main"):
         self.base, self.agent = Path(base), agent
@@ -39,13 +39,13 @@ class Claw:
         unpack(f"openclaw-state-{NEWEST}", self.state)
 
     def sql(self, statement, values=(), state=False):
-        """Change the database as its agent might, and leave no log behind."""
+        """Run a statement as the agent does, leaving no log behind."""
         path = self.state if state else self.path
         with sqlite.opened(str(path), "rw") as connection:
             return connection.execute(statement, values).fetchall()
 
     def lease(self, pid=None, since=None, started=None):
-        """Say in the state database that a process has the agent's database open."""
+        """Record in the state database that a process has the agent's database open."""
         pid = os.getpid() if pid is None else pid
         if started is None:
             started = start_time(pid)
@@ -57,10 +57,10 @@ class Claw:
 
     def session(self, session, own=None):
         path = f"{self.path}/{session}"
-        (found,) = list_rows_at(
+        (session_rows,) = list_rows_at(
             [Root(str(self.root))], path, {} if own is None else {path: own}
         )  # fmt: skip
-        return found
+        return session_rows
 
     def configure(self, text):
         (self.base / "openclaw.json").write_text(
@@ -137,7 +137,7 @@ def _octets(value):
 
 
 class ClawWorld(World):
-    """A state directory of OpenClaw, a store of ours beside it, and the verbs that act on both."""
+    """A state directory of OpenClaw, a store, and the operations on both."""
 
     def __init__(self, base, version=NEWEST):
         super().__init__(base)
@@ -150,9 +150,9 @@ class ClawWorld(World):
 
     def outcome(self, session, **keys):
         report = self.scan(**keys)
-        for one in report.sessions:
-            if one.session == f"main/{session}":
-                return one.outcome, one.reason
+        for session_report in report.sessions:
+            if session_report.session == f"main/{session}":
+                return session_report.outcome, session_report.reason
         return None
 
     def restore(self, entry, session=GATEWAY, **keys):
@@ -162,10 +162,10 @@ class ClawWorld(World):
         self.clock.now += seconds
 
     def placeholders(self, session=GATEWAY):
-        """Give the entries of a session whose text is a placeholder now, in order."""
-        found = []
+        """Return the ids of a session's entries whose text is a placeholder, in order."""
+        entries = []
         for text in self.claw.texts(session):
-            said = PLACEHOLDER.search(text)
-            if said:
-                found.append(json.loads(text)["id"])
-        return found
+            match = PLACEHOLDER.search(text)
+            if match:
+                entries.append(json.loads(text)["id"])
+        return entries

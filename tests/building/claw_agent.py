@@ -1,6 +1,6 @@
-"""What OpenClaw does to the sessions in its database, with statements like its own.
+"""OpenClaw's changes to the sessions in its database, with statements like its own.
 
-The tables and columns are those of openclaw 2026.9.6; times are milliseconds since 1970.
+Tables and columns are those of openclaw 2026.9.6; times are milliseconds since 1970.
 """
 
 import json
@@ -10,7 +10,7 @@ import zstandard
 
 from building.claw import event_text, plain_connection
 
-MADE_FOR_EACH_OTHER = (
+SESSION_TABLES = (
     "session_transcript_active_events", "transcript_event_identities", "transcript_events",
     "session_transcript_index_state", "transcript_rewrite_watermarks",
 )  # fmt: skip
@@ -18,7 +18,7 @@ MADE_FOR_EACH_OTHER = (
 
 @contextmanager
 def transaction(path):
-    """Give a connection on which one transaction is done, whole or not at all."""
+    """Yield a connection for one transaction."""
     with closing(plain_connection(path)) as agent:
         agent.execute("PRAGMA synchronous = OFF")
         agent.execute("PRAGMA foreign_keys = ON")
@@ -28,7 +28,7 @@ def transaction(path):
 
 
 def begin_session(agent, template, session, now):
-    """Begin a session that is described as another one is; it has no events yet."""
+    """Begin a session without events, described as the template is."""
     key = f"agent:main:explicit:{session}"
     _copy(agent, "session_nodes", f"session_key LIKE '%{template}'", session_key=key,
           current_session_id=session, updated_at=now, status=None)  # fmt: skip
@@ -75,19 +75,19 @@ def append(agent, session, text, now, *, packed=False):
 
 
 def reappend(agent, session, count):
-    """Take the last events off the branch, so that others may come in their place."""
-    gone = agent.execute(
+    """Take the last events off the branch, so that others can replace them."""
+    removed = agent.execute(
         "SELECT active_position, message_position FROM session_transcript_active_events"
         " WHERE session_id = ? ORDER BY active_position DESC LIMIT ?", (session, count),
     ).fetchall()  # fmt: skip
     agent.execute(
         "DELETE FROM session_transcript_active_events WHERE session_id = ?"
-        " AND active_position >= ?", (session, gone[-1][0]),
+        " AND active_position >= ?", (session, removed[-1][0]),
     )  # fmt: skip
     agent.execute(
         "UPDATE session_transcript_index_state SET active_event_count = active_event_count - ?,"
         " active_message_count = active_message_count - ? WHERE session_id = ?",
-        (len(gone), sum(message is not None for _, message in gone), session),
+        (len(removed), sum(message is not None for _, message in removed), session),
     )
     change_generation(agent, session)
 
@@ -106,7 +106,7 @@ def touch(agent, session, now):
 
 
 def set_status(agent, session, word):
-    """Say in all three places how a run stands."""
+    """Set the status of a run in all three places."""
     agent.execute("UPDATE session_windows SET status = ? WHERE session_id = ?", (word, session))
     agent.execute(
         "UPDATE session_nodes SET status = ?, entry_json = json_set(entry_json, '$.status', ?)"
@@ -120,7 +120,7 @@ def fork(agent, session, other, now):
           current_session_id=other, fork_source_session_id=session, updated_at=now)  # fmt: skip
     _copy(agent, "session_windows", f"session_id = '{session}'", session_id=other,
           session_key=key, created_at=now)  # fmt: skip
-    for table in reversed(MADE_FOR_EACH_OTHER):
+    for table in reversed(SESSION_TABLES):
         _copy(agent, table, f"session_id = '{session}'", session_id=other)
     touch(agent, other, now)
 
@@ -134,7 +134,7 @@ def delete(agent, session, now, *, archived):
             " VALUES (?, 'g', 'k', 'deleted', 'zstd', ?, hex(zeroblob(32)), ?, ?)",
             (session, zstandard.compress(lines), f"{session}.jsonl.deleted.x.zst", now),
         )
-    for table in (*MADE_FOR_EACH_OTHER, "session_windows"):
+    for table in (*SESSION_TABLES, "session_windows"):
         agent.execute(f"DELETE FROM {table} WHERE session_id = ?", (session,))
     agent.execute("DELETE FROM session_nodes WHERE current_session_id = ?", (session,))
 
@@ -157,7 +157,7 @@ def _copy(agent, table, where, **other):
 
 
 def _navigation(entry):
-    """Make a digest of an event that the table takes; only its program knows what is right."""
+    """Return navigation data that the table accepts; only OpenClaw computes the real one."""
     return json.dumps({
         "version": 1, "report": {"kind": "canonical"}, "navigation": {"id": entry["id"]},
         "reset": {}, "model": {}, "modelBytes": 1, "modelWithoutCheckpointBytes": 1,

@@ -1,4 +1,4 @@
-"""One session file and the moment in which its content is exchanged, as tests arrange both."""
+"""One session file and the moment in which it is exchanged for a new one."""
 
 import os
 import time
@@ -44,7 +44,7 @@ def session(path):
 
 @pytest.fixture
 def no_leases(monkeypatch):
-    """Take leases away, as other systems and network filesystems do."""
+    """Make leases unsupported, as on network filesystems."""
 
     def take(descriptor):
         raise leases.LeaseUnsupportedError(22, "no leases here")
@@ -53,11 +53,15 @@ def no_leases(monkeypatch):
 
 
 def discovered(path):
-    return next(one for one in discover([Root(str(path.parent))]) if isinstance(one, SessionFile))
+    return next(
+        session
+        for session in discover([Root(str(path.parent))])
+        if isinstance(session, SessionFile)
+    )
 
 
 class Signs:
-    """The signs of an agent that is not at work; `changed` is what is asked under the lease."""
+    """Signs of an agent at rest; `changed` is called under the lease."""
 
     def __init__(self, changed=lambda: None, read=lambda: None):
         self.changed, self.read = changed, read
@@ -75,10 +79,10 @@ def replace(session, splices=SPLICES, signs=None, filled=lambda *_: None):
     return new.result
 
 
-def retire_old_file(session, done, patience=0.0, ledger=None):
-    """Remove the old file as the end of a command does."""
+def retire_old_file(session, rewrite, patience=0.0, ledger=None):
+    """Remove the old file, as a command does at its end."""
     return retire.retire(
-        msgspec.structs.replace(done.pair, ledger=ledger or Ledger()),
+        msgspec.structs.replace(rewrite.pair, ledger=ledger or Ledger()),
         deadline=time.monotonic() + patience, leased=session.descriptor,
     )  # fmt: skip
 
@@ -88,7 +92,7 @@ def directory_names(path):
 
 
 class Race:
-    """What happens right before and right after the names are exchanged for the first time."""
+    """Calls `before` and `after` around the first exchange of names."""
 
     def __init__(self, monkeypatch):
         self.before, self.after = (lambda: None), (lambda: None)
@@ -108,31 +112,31 @@ class Race:
         self.after()
 
     def _taking(self, descriptor):
-        # To ask whether a session is open is to lease it for an instant; the lease behind counts.
-        self.leased = [*(one for one in self.leased if one != descriptor), descriptor]
+        # Checking whether a session is open takes a lease for an instant; the last one counts.
+        self.leased = [*(other for other in self.leased if other != descriptor), descriptor]
         return self._take(descriptor)
 
     def opens(self, process, descriptor, path, flags, *steps):
-        """Send another process into an open that the lease on `descriptor` blocks."""
+        """Make another process open a file that the lease on `descriptor` blocks."""
         process.send(f"globals().update(fd=os.open({str(path)!r}, {flags}, 0o600))", *steps)
         wait_until(lambda: not leases.held(descriptor))
 
 
 @pytest.fixture
 def race(monkeypatch):
-    """Give the window between the last comparison and the exchange."""
+    """Return the hooks around the first exchange of names."""
     return Race(monkeypatch)
 
 
 @pytest.fixture
 def long_closing_wait(monkeypatch):
-    """Let a late opener take its time, so that a busy machine changes nothing."""
+    """Wait long for late openers to close, so that a busy machine changes nothing."""
     monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 20.0)
 
 
 @pytest.fixture
 def short_closing_wait(monkeypatch):
-    """Give a late opener 50 ms to close the file."""
+    """Give late openers 50 ms to close the file."""
     monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 0.05)
 
 
@@ -142,7 +146,7 @@ def append_bytes(path, data):
 
 
 def replace_by_rename(path, data):
-    """Replace by rename, with size and times of the old file."""
+    """Replace a file by rename, keeping size and times."""
     before = os.stat(path)
     fresh = str(path) + ".fresh"
     with open(fresh, "wb") as handle:
@@ -152,24 +156,24 @@ def replace_by_rename(path, data):
 
 
 def directory_state(path):
-    """Take down everything about every file beside the session."""
-    taken = {}
+    """Return status and content of each file beside the session."""
+    files = {}
     for name in directory_names(path):
         beside = path.with_name(name)
         status = os.lstat(beside)
-        taken[name] = (
+        files[name] = (
             status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
             beside.read_bytes(),
         )  # fmt: skip
-    return taken
+    return files
 
 
 def begin_interrupted_rewrite(world, path, new=None):
-    """Note a rewrite in the journal as it stands before the exchange, the new file whole or not."""
-    found = discovered(path)
+    """Record a rewrite in the journal as before the exchange; `new` is its finished new file."""
+    session = discovered(path)
     with world.store.transaction():
-        row = world.store.sessions.note(found, "generic", None)
-        entry = world.store.journal.begin(row.id, found, TEMPORARY, journal.Confirmation())
+        row = world.store.sessions.note(session, "generic", None)
+        entry = world.store.journal.begin(row.id, session, TEMPORARY, journal.Confirmation())
         if new:
             with open(path, "rb") as before, open(new, "rb") as after:
                 ends = tuple(

@@ -1,8 +1,7 @@
-"""Sessions that look alike, and what may happen to their files.
+"""Sessions that resemble each other, and renames, copies and forks of their files.
 
-Everything that happens to files is a function of the world and `files`: the paths of the sessions,
-each with the bytes that its file has when nothing of ours stands in it. It changes the files and
-returns the new `files`.
+Each function on files takes the world and `files`, the paths with their contents before any
+extraction. It changes the files and returns the new `files`.
 """
 
 import os
@@ -20,7 +19,7 @@ THIRD = "33333333-0000-4000-8000-000000000003"
 
 
 def generic_log(secret, **more):
-    """Return a log of generic entries; `more` are members of the entry with the secret."""
+    """Return a log of generic entries; `more` are fields of the entry with the secret."""
     return b"".join(map(dump, (
         {"type": "message", "__id": "msg-1", "role": "user", "content": "go on"},
         {"type": "tool_call", "__id": "msg-2", "name": "exec", "arguments": {"command": "ls"}},
@@ -34,10 +33,10 @@ def generic_log(secret, **more):
 
 
 def conversation_with(secret, session="11111111-0000-4000-8000-000000000001", **header):
-    one = Conversation(session, **header)
-    one.turn(f"{secret}: " + "x" * 2000)
-    one.turn("short")
-    return one
+    conversation = Conversation(session, **header)
+    conversation.turn(f"{secret}: " + "x" * 2000)
+    conversation.turn("short")
+    return conversation
 
 
 def with_own_id(secret):
@@ -45,7 +44,7 @@ def with_own_id(secret):
 
 
 def with_same_id(secret):
-    """Return an OpenClaw session with the same id, header and entry ids as every other one."""
+    """Return an OpenClaw session whose id, header and entry ids are those of every other one."""
     return conversation_with(secret).bytes()
 
 
@@ -61,7 +60,7 @@ def make_old(path):
 
 
 def write_three_sessions(world, session):
-    """Write two sessions of one agent and one of another; `session` makes the bytes of each."""
+    """Write two sessions of one agent and one of another, with contents made by `session`."""
     places = ("main/sessions/a.jsonl", "main/sessions/b.jsonl", "other/sessions/c.jsonl")
     return dict(
         write_old_session(world.root / place, session(f"secret {number}"))
@@ -76,14 +75,14 @@ def rename(files, old, new):
     new.parent.mkdir(parents=True, exist_ok=True)
     old.rename(new)
     return {
-        new / path.relative_to(old) if path.is_relative_to(old) else path: said
-        for path, said in files.items()
+        new / path.relative_to(old) if path.is_relative_to(old) else path: content
+        for path, content in files.items()
     }
 
 
-def exchange_names(files, one, two):
-    between = one.with_name("between")
-    return rename(rename(rename(files, one, between), two, one), between, two)
+def exchange_names(files, first, second):
+    between = first.with_name("between")
+    return rename(rename(rename(files, first, between), second, first), between, second)
 
 
 def files_renamed(_world, files):
@@ -99,20 +98,20 @@ def agent_renamed(world, files):
 def moved_to_another_agent(world, files):
     """Move all files into the directory of an agent that has a session of its own."""
     place = world.root / "third" / "sessions"
-    own, said = write_old_session(place / "own.jsonl", conversation_with("own", THIRD))
+    own, content = write_old_session(place / "own.jsonl", conversation_with("own", THIRD))
     for path in list(files):
         files = rename(files, path, place / path.name)
-    return files | {own: said}
+    return files | {own: content}
 
 
 def copied_and_removed(world, files):
-    """Move the directory of an agent as between two filesystems."""
+    """Move an agent's directory as between filesystems: by a copy."""
     old, new = world.root / "main", world.root / "prime"
     shutil.copytree(old, new)
     shutil.rmtree(old)
     return {
-        new / path.relative_to(old) if path.is_relative_to(old) else path: said
-        for path, said in files.items()
+        new / path.relative_to(old) if path.is_relative_to(old) else path: content
+        for path, content in files.items()
     }
 
 
@@ -121,16 +120,16 @@ def agents_exchanged(world, files):
 
 
 def files_exchanged(_world, files):
-    one, two, *_ = files
-    return exchange_names(files, one, two)
+    first, second, *_ = files
+    return exchange_names(files, first, second)
 
 
 def rotated(world, files):
-    """Rotate a log: the older part gets a new name, and a new one begins in its place."""
+    """Rename a log and begin a new one at its path."""
     path, *_ = files
     files = rename(files, path, path.with_name("a.1.jsonl"))
-    said = files[path.with_name("a.1.jsonl")].replace(b"secret", b"second")
-    return files | dict([write_old_session(world.directory / path.name, said)])
+    content = files[path.with_name("a.1.jsonl")].replace(b"secret", b"second")
+    return files | dict([write_old_session(world.directory / path.name, content)])
 
 
 # --- the root ------------------------------------------------------------------------------------
@@ -142,7 +141,7 @@ def root_renamed(world, files):
 
 
 def root_renamed_behind_a_link(world, files):
-    """Rename the root and leave a link; the configuration stays."""
+    """Rename the root and leave a link to it; the configuration stays."""
     old, new = world.root, world.base / "renamed"
     files = rename(files, old, new)
     old.symlink_to(new)
@@ -160,21 +159,21 @@ def root_renamed_beside_a_link(world, files):
 
 def contents_exchanged(_world, files):
     """Write the contents of two sessions into each other's file."""
-    one, two, *_ = files
-    first, second = one.read_bytes(), two.read_bytes()
-    write_old_session(one, second)
-    write_old_session(two, first)
-    return files | {one: files[two], two: files[one]}
+    first, second, *_ = files
+    first_content, second_content = first.read_bytes(), second.read_bytes()
+    write_old_session(first, second_content)
+    write_old_session(second, first_content)
+    return files | {first: files[second], second: files[first]}
 
 
 def exchanged_by_links(_world, files):
     """Exchange the names of two sessions of one agent by hard links."""
-    one, two, *_ = files
-    between = one.with_name("between")
-    os.link(one, between)
-    two.replace(one)
-    between.rename(two)
-    return files | {one: files[two], two: files[one]}
+    first, second, *_ = files
+    between = first.with_name("between")
+    os.link(first, between)
+    second.replace(first)
+    between.rename(second)
+    return files | {first: files[second], second: files[first]}
 
 
 def inodes_exchanged(world, files):
@@ -182,12 +181,12 @@ def inodes_exchanged(world, files):
 
 
 def inodes_reused(_world, files):
-    """Delete all files and write new ones: inode numbers are given out again, to other sessions."""
-    kept = {path: path.read_bytes() for path in files}
-    for path in kept:
+    """Delete all files and write them again, so that inode numbers go to other sessions."""
+    contents = {path: path.read_bytes() for path in files}
+    for path in contents:
         path.unlink()
-    for path in reversed(kept):
-        write_old_session(path, kept[path])
+    for path in reversed(contents):
+        write_old_session(path, contents[path])
     return files
 
 
@@ -210,10 +209,10 @@ def root_restored_from_a_backup(world, files):
 
 
 def copied_beside(_world, files):
-    for path, said in list(files.items()):
+    for path, content in list(files.items()):
         copy = shutil.copy2(path, path.with_name(f"copy-of-{path.name}"))
-        again = shutil.copy2(copy, path.with_name(f"again-{path.name}"))
-        files = files | {Path(copy): said, Path(again): said}
+        second_copy = shutil.copy2(copy, path.with_name(f"again-{path.name}"))
+        files = files | {Path(copy): content, Path(second_copy): content}
     return files
 
 
@@ -225,33 +224,33 @@ def copied_to_another_agent(world, files):
     place = world.root / "third" / "sessions"
     place.mkdir(parents=True)
     return files | {
-        Path(shutil.copy2(path, place / path.name)): said for path, said in files.items()
+        Path(shutil.copy2(path, place / path.name)): content for path, content in files.items()
     }
 
 
 def copied_and_deleted(world, files):
-    """Copy every file into the directory of another agent, and delete it."""
+    """Copy every file to another agent's directory and delete the original."""
     copies = copied_to_another_agent(world, files)
     for path in files:
         path.unlink()
-    return {path: said for path, said in copies.items() if path not in files}
+    return {path: content for path, content in copies.items() if path not in files}
 
 
 def copied_after_an_exchange(world, files):
-    one, _, three = files
+    first, _, third = files
     files = agents_exchanged(world, files)
-    here = world.directory / three.name
-    copies = [here.with_name("copy.jsonl"), here.with_name(one.name)]
+    here = world.directory / third.name
+    copies = [here.with_name("copy.jsonl"), here.with_name(first.name)]
     return files | {Path(shutil.copy2(here, copy)): files[here] for copy in copies}
 
 
 def moved_and_replaced_by_a_copy(world, files):
-    one, two, *_ = files
-    files = rename(files, one, one.with_name("moved.jsonl"))
-    return files | {Path(shutil.copy2(two, one)): files[two]}
+    first, second, *_ = files
+    files = rename(files, first, first.with_name("moved.jsonl"))
+    return files | {Path(shutil.copy2(second, first)): files[second]}
 
 
-# What may happen to sessions of any format.
+# Moves and copies of sessions of any format.
 MOVES = [
     files_renamed, agent_renamed, moved_to_another_agent, copied_and_removed, agents_exchanged,
     files_exchanged, rotated, root_renamed, root_renamed_behind_a_link, root_renamed_beside_a_link,
@@ -301,14 +300,14 @@ def fork_in_another_agent(world, files):
 
 
 def fork_of_an_old_name(_world, files):
-    """Rename a session and fork it; the fork names the old path."""
+    """Rename a session and fork it with the old path as the parent."""
     parent, *_ = files
     new = parent.with_name("renamed.jsonl")
     return add_fork(rename(files, parent, new), new, parent=str(parent))[1]
 
 
 def fork_between_two_names(_world, files):
-    """Rename a session, fork it, and rename it again: the path that the fork names never stayed."""
+    """Rename a session, fork it and rename it again, so that the fork names a temporary path."""
     parent, *_ = files
     between = parent.with_name("between.jsonl")
     _, files = add_fork(rename(files, parent, between), between)
@@ -316,16 +315,16 @@ def fork_between_two_names(_world, files):
 
 
 def fork_and_another_parent(_world, files):
-    """Fork a session and rename it; another one takes the path that the fork names."""
+    """Fork and rename a session; another one takes the path that the fork names."""
     parent, *_ = files
     _, files = add_fork(files, parent)
-    said = files[parent].replace(b"secret", b"another")
+    content = files[parent].replace(b"secret", b"another")
     files = rename(files, parent, parent.with_name("moved.jsonl"))
-    return files | dict([write_old_session(parent, said)])
+    return files | dict([write_old_session(parent, content)])
 
 
 def entries_under_another_header(_world, files):
-    """Let another session begin with the entries of one that is gone."""
+    """Replace a session by one with another header and the same entries."""
     path, *_ = files
     child, files = add_fork(files, path, THIRD)
     return delete(rename(files, child, path.with_name("another.jsonl")), path)
@@ -333,10 +332,10 @@ def entries_under_another_header(_world, files):
 
 def delete(files, path):
     path.unlink()
-    return {other: said for other, said in files.items() if other != path}
+    return {other: content for other, content in files.items() if other != path}
 
 
-# How sessions are forked by agents that write a header of their own.
+# Forks by agents that write a header of their own.
 FORKS = [
     fork_beside, fork_of_a_fork, fork_of_an_agent_renamed, fork_renamed_with_its_agent,
     fork_alone_in_an_agent_renamed, fork_in_another_agent, fork_of_an_old_name,

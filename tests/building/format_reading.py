@@ -1,4 +1,4 @@
-"""What a format says of some bytes."""
+"""What a format reads from bytes: surveys, entries and parts."""
 
 import contextlib
 import tempfile
@@ -24,7 +24,7 @@ def survey(form, data, window=WINDOW):
 
 
 def entries(data):
-    """Give every line that is an entry: its offset, its bytes, its number, and what it says."""
+    """Return offset, bytes, line number and parsed value of each entry."""
     with open_lines(data) as lines:
         return [
             (line.offset, line.raw, line.number, entry)
@@ -34,16 +34,14 @@ def entries(data):
 
 
 def parts(form, entry, before_last_user=True):
-    """Give the parts of an entry that stands before, or after, the last user message."""
-    look = Survey(WINDOW, {}, None, last_user=1 if before_last_user else -1)
-    return list(form.parts(entry, look, 0))
+    """Return the parts of an entry before, or after, the last user message."""
+    surveyed = Survey(WINDOW, {}, None, last_user=1 if before_last_user else -1)
+    return list(form.parts(entry, surveyed, 0))
 
 
 def unlocked_paths(form, entry):
     return {".".join(map(str, part.path)) for part in parts(form, entry) if not part.locked}
 
-
-# Recognition: the first parseable lines decide.
 
 HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-01T00:00:00.000Z",
           "cwd": "/w"}  # fmt: skip

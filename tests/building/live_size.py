@@ -1,4 +1,4 @@
-"""What a model is sent of a session, before and after turns are archived and values leave."""
+"""The characters of a session that a model is sent, before and after extraction and archiving."""
 
 import tempfile
 from pathlib import Path
@@ -8,7 +8,7 @@ from building.format_reading import entries, survey
 from building.world import World
 
 FORM = FORMATS["openclaw"]
-# What is done to a session: values leave, turns are archived, or both in one run.
+# Extraction, archiving, or both in one run.
 REDUCTIONS = {
     "scan": {},
     "archive": {"archive": {"enabled": True}, "trigger_types": []},
@@ -17,18 +17,18 @@ REDUCTIONS = {
 
 
 def live_chars(data):
-    """Count the characters that the next request carries of a session of OpenClaw or pi."""
-    look = survey(FORM, data)
+    """Count the characters that the next request carries of an OpenClaw or pi session."""
+    surveyed = survey(FORM, data)
     return sum(
         part.chars
-        for offset, _, _, entry in entries(data) if not look.dead(offset)
-        for part in FORM.parts(entry, look, offset) if not part.dead
+        for offset, _, _, entry in entries(data) if not surveyed.dead(offset)
+        for part in FORM.parts(entry, surveyed, offset) if not part.dead
     )  # fmt: skip
 
 
 def live_sizes(data):
-    """Give live characters and bytes of a session as it is, and after each way of leaning it."""
-    found = {"raw": (live_chars(data), len(data))}
+    """Return live characters and bytes of a session, as it is and after each reduction."""
+    sizes = {"raw": (live_chars(data), len(data))}
     for way, keys in REDUCTIONS.items():
         with tempfile.TemporaryDirectory() as place:
             world = World(Path(place))
@@ -36,5 +36,5 @@ def live_sizes(data):
             world.scan(**keys)
             world.close()
             after = path.read_bytes()
-        found[way] = (live_chars(after), len(after))
-    return found
+        sizes[way] = (live_chars(after), len(after))
+    return sizes

@@ -1,4 +1,4 @@
-"""A conversation in a file, and the tool that its agent calls."""
+"""An agent with a session file, which calls the MCP tool."""
 
 import json
 import os
@@ -17,7 +17,7 @@ VALUE = "the first result: " + "naïve 😀 " * 300
 
 
 class Agent:
-    """A conversation in a file, and the tool that its agent calls through the SDK's client."""
+    """An agent with a session file, which calls the tool through the SDK's client."""
 
     def __init__(self, world, agent="main", session=SESSION):
         self.world, self.conversation = world, Conversation(session)
@@ -34,21 +34,23 @@ class Agent:
         return self
 
     def append(self, *, since):
-        said = b"".join(dump(line) for line in self.conversation.lines[since:])
+        lines = b"".join(dump(line) for line in self.conversation.lines[since:])
         with open(self.path, "ab") as file:
-            file.write(said)
-        self.written += said
+            file.write(lines)
+        self.written += lines
 
     def entries(self):
-        return {one.get("id"): one for one in map(json.loads, self.path.read_bytes().splitlines())}
+        return {
+            entry.get("id"): entry for entry in map(json.loads, self.path.read_bytes().splitlines())
+        }
 
     def call(self, **arguments):
-        async def talk():
+        async def call_tool():
             server = mcp_server.server_of(self.world.settings(**self.settings), self.scope)
             async with Client(server) as client:
                 return await client.call_tool("purge_control", arguments)
 
-        result = anyio.run(talk)
+        result = anyio.run(call_tool)
         (block,) = result.content
         return result.is_error, block.text
 
@@ -63,20 +65,20 @@ class Agent:
         return text
 
 
-def agent_after_scan(world, agent="main", session=SESSION, text=VALUE):
-    """Give an agent with a session of four turns, of which the older results were extracted."""
-    one = Agent(world, agent, session)
-    one.conversation.turn(text)
+def agent_after_scan(world, name="main", session=SESSION, text=VALUE):
+    """Return an agent with a session of four turns whose older results are extracted."""
+    agent = Agent(world, name, session)
+    agent.conversation.turn(text)
     for number in range(3):
-        one.conversation.turn(f"result {number}: " + "y" * 900)
-    one.write()
+        agent.conversation.turn(f"result {number}: " + "y" * 900)
+    agent.write()
     world.scan()
-    assert b"[[extracted-00000003" in one.path.read_bytes()
-    return one
+    assert b"[[extracted-00000003" in agent.path.read_bytes()
+    return agent
 
 
 def append_open_call(agent, arguments, name="brainsurgeon__purge_control"):
-    """Let the agent open a turn in which it makes this call; nobody has answered it yet."""
+    """Append a turn in which the agent makes this call, without an answer."""
     agent.conversation.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
     before = len(agent.conversation.lines)
     agent.conversation.user("what did the first one say?", ident=f"ask{before}")
@@ -86,7 +88,7 @@ def append_open_call(agent, arguments, name="brainsurgeon__purge_control"):
 
 
 def append_answer(agent, before, text):
-    """Let the host write the answer down and the agent end its turn, an hour ago."""
+    """Append the answer of the call and the end of the turn, an hour ago."""
     since = len(agent.conversation.lines)
     agent.conversation.result(text, "brainsurgeon__purge_control", call=f"call_{before}",
                       details={"mcpServer": "brainsurgeon"}, ident=f"answer{before}")  # fmt: skip
@@ -96,17 +98,17 @@ def append_answer(agent, before, text):
 
 
 def file_identity(path):
-    """Give what OpenClaw's fence compares during a run."""
-    found = os.stat(path)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    """Return the file status that OpenClaw compares during a run."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def agent_with_two_values(world, again=VALUE):
-    """Give an agent whose cut result has a second value, in its details."""
+def agent_with_two_values(world, details=VALUE):
+    """Return an agent whose extracted result has a second value in its details."""
     agent = Agent(world)
     agent.conversation.user()
     agent.conversation.call()
-    agent.conversation.result(VALUE, details={"aggregated": again})
+    agent.conversation.result(VALUE, details={"aggregated": details})
     agent.conversation.assistant()
     for _ in range(3):
         agent.conversation.turn("short")

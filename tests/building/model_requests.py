@@ -1,4 +1,4 @@
-"""Sessions that agents' own readers look at, and what stands in the requests they build."""
+"""Sessions read by agents' own readers, and the requests these build."""
 
 SESSIONS = {
     "pi": ("pi", "large-session.derived-v3.jsonl"),
@@ -26,34 +26,34 @@ def dicts_in(value):
 
 
 def signed_blocks(request):
-    """Give what a provider verifies or looks up: each signature with what it stands beside."""
-    listed = []
-    for found in dicts_in(request["messages"]):
-        if found.get("type") in ("thinking", "redacted_thinking", "reasoning"):
-            listed.append(found)
-        elif "thoughtSignature" in found:
-            beside = found.get("functionCall", {}).get("name") or found.get("text")
-            listed.append((beside, found["thoughtSignature"]))
-    return listed
+    """Return each signature of a request with the block that it signs."""
+    signed = []
+    for block in dicts_in(request["messages"]):
+        if block.get("type") in ("thinking", "redacted_thinking", "reasoning"):
+            signed.append(block)
+        elif "thoughtSignature" in block:
+            beside = block.get("functionCall", {}).get("name") or block.get("text")
+            signed.append((beside, block["thoughtSignature"]))
+    return signed
 
 
 def call_and_result_ids(request):
-    """Give the ids of the calls of a request and of their results, each in its order."""
+    """Return the ids of a request's calls and of its results, in order."""
     calls, results = [], []
-    for found in dicts_in(request["messages"]):
-        calls += [found["id"]] if found.get("type") in ("tool_use", "function") else []
-        calls += [found["call_id"]] if found.get("type") == "function_call" else []
-        calls += [found["functionCall"]["name"]] if "functionCall" in found else []
-        results += [found["functionResponse"]["name"]] if "functionResponse" in found else []
-        results += [found["tool_use_id"]] if "tool_use_id" in found else []
-        results += [found["tool_call_id"]] if "tool_call_id" in found else []
-        results += [found["call_id"]] if found.get("type") == "function_call_output" else []
+    for block in dicts_in(request["messages"]):
+        calls += [block["id"]] if block.get("type") in ("tool_use", "function") else []
+        calls += [block["call_id"]] if block.get("type") == "function_call" else []
+        calls += [block["functionCall"]["name"]] if "functionCall" in block else []
+        results += [block["functionResponse"]["name"]] if "functionResponse" in block else []
+        results += [block["tool_use_id"]] if "tool_use_id" in block else []
+        results += [block["tool_call_id"]] if "tool_call_id" in block else []
+        results += [block["call_id"]] if block.get("type") == "function_call_output" else []
     assert sorted(calls) == sorted(results), request["api"]
     return calls, results
 
 
 def add_answer(conversation, content, api, stop="stop"):
-    """Add an answer of a model, with all that tells a provider whether it is its own."""
+    """Add a model's answer with all fields by which a provider recognises its own."""
     usage = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 2}
     return conversation.entry(message={
         "role": "assistant", "content": content, "api": api, "provider": "its-provider",

@@ -24,15 +24,15 @@ WORKERS = TESTS / "workers"
 TIMEOUT = 60.0
 ROOT = os.geteuid() == 0
 PROGRAM = (sys.executable, "-m", "brainsurgeon")
-# What makes a program heed interrupts that a shell in the background has it ignore.
+# Restores the interrupt signal, which a shell ignores in background jobs.
 INTERRUPTIBLE = ("env", "--default-signal=INT")
 
 
 class ForkServer:
-    """The program with everything imported, ready to run in a fork of a process of its own.
+    """Runs the program in forks of a process that has imported everything.
 
-    A command takes a third of a second to start, and most of what it does is importing. Root's
-    Python may stand where nobody else can read, so that rights are dropped inside it as well.
+    Starting a command takes a third of a second, most of it for imports. The process drops root's
+    rights after them, because another user may not be able to read root's Python.
     """
 
     def __init__(self):
@@ -45,15 +45,15 @@ class ForkServer:
         self._orders = ours
 
     def run(self, words, environment, user):
-        reading, told = os.pipe()
+        reading, answering = os.pipe()
         order = json.dumps([words, environment, user]).encode("utf-8", "surrogateescape")
         with (
             open(reading, "rb", buffering=0) as answer, open(os.devnull, "rb") as nothing,
             tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err,
         ):  # fmt: skip
-            streams = [nothing.fileno(), out.fileno(), err.fileno(), told]
+            streams = [nothing.fileno(), out.fileno(), err.fileno(), answering]
             socket.send_fds(self._orders, [order], streams)
-            os.close(told)
+            os.close(answering)
             pid = int(answer.readline())
             if not select.select([answer], [], [], 3 * TIMEOUT)[0]:
                 os.kill(pid, signal.SIGKILL)
@@ -74,23 +74,23 @@ def run(
 ):  # fmt: skip
     words, surroundings = [*map(str, words)], {**os.environ, **environment}
     if fresh or limit or stdout != subprocess.PIPE:
-        done = subprocess.run(
+        result = subprocess.run(
             [*program, *words], stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
             timeout=900, check=False, env=surroundings, cwd="/", preexec_fn=limit,
         )  # fmt: skip
     else:
         with _preparing:
             prepared = _prepared()
-        done = prepared.run(words, surroundings, NOBODY if ordinary and ROOT else None)
+        result = prepared.run(words, surroundings, NOBODY if ordinary and ROOT else None)
 
-    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    assert b"Traceback" not in result.stderr, result.stderr.decode()
     if stdout == subprocess.PIPE:
-        assert b"unexpected" not in done.stderr, done.stderr.decode()
-    return done
+        assert b"unexpected" not in result.stderr, result.stderr.decode()
+    return result
 
 
 def program_for(world, **settings):
-    """Bind the program to the configuration file of a world."""
+    """Return a function that runs the program with the configuration of a world."""
     config = world.config_file(**settings)
 
     def call(*words, **keys):
@@ -99,27 +99,27 @@ def program_for(world, **settings):
     return call
 
 
-def json_output(done):
-    return json.loads(done.stdout)
+def json_output(result):
+    return json.loads(result.stdout)
 
 
-def error_line(done):
-    """Give the one line that stands on stderr, with nothing on stdout."""
-    lines = done.stderr.decode().splitlines()
+def error_line(result):
+    """Return the only line on stderr, after checking that stdout is empty."""
+    lines = result.stderr.decode().splitlines()
 
-    assert done.stdout == b""
+    assert result.stdout == b""
     assert len(lines) == 1, lines
     return lines[0]
 
 
 def run_parallel(call, commands):
-    """Run commands that do not disturb each other, some at a time; give what each came to."""
+    """Run commands that do not affect each other, four at a time; return their results."""
     with ThreadPoolExecutor(4) as pool:
         return dict(zip(commands, pool.map(lambda words: call(*words), commands), strict=True))
 
 
 class DaemonProcess:
-    """The daemon, as a process of its own."""
+    """The daemon in its own process."""
 
     def __init__(self, world, words=("run",), before=(), environment=(), **settings):
         config = world.config_file(**{"log_level": "debug", **settings})
@@ -138,28 +138,28 @@ class DaemonProcess:
 
     def logged(self, event, **fields):
         return [
-            one for one in self.events
-            if one["event"] == event and all(one.get(key) == fields[key] for key in fields)
+            entry for entry in self.events
+            if entry["event"] == event and all(entry.get(key) == fields[key] for key in fields)
         ]  # fmt: skip
 
     def wait_for(self, event, count=1, **fields):
-        """Wait until something was logged so many times; give the last of them."""
-        wanted = []
+        """Wait until an event was logged `count` times; return the last one."""
+        entries = []
 
-        def there():
-            wanted[:] = self.logged(event, **fields)
+        def has_logged():
+            entries[:] = self.logged(event, **fields)
             if self.process.poll() is not None:
                 raise AssertionError(f"it ended: {self.process.returncode}\n{self.err.read_text()}")
-            return len(wanted) >= count
+            return len(entries) >= count
 
         try:
-            wait_until(there)
+            wait_until(has_logged)
         except NoAnswerError:
             raise AssertionError(f"no {event} {fields} in\n{self.err.read_text()}") from None
-        return wanted[count - 1]
+        return entries[count - 1]
 
     def started(self):
-        """Wait until it runs; give its process id, which is not ours where another starts it."""
+        """Wait for the start; return the daemon's pid, which a wrapper's pid is not."""
         return self.wait_for("daemon_started")["pid"]
 
     def watching(self):
@@ -179,25 +179,25 @@ class DaemonProcess:
 
     def stop(self, number=signal.SIGTERM):
         pid = self.started()
-        begun = time.monotonic()
+        started = time.monotonic()
         os.kill(pid, number)
         code = self.process.wait(30)
-        return time.monotonic() - begun, code
+        return time.monotonic() - started, code
 
     def kill(self):
         if self.process.poll() is None:
-            for one in self.logged("daemon_started"):
-                os.kill(one["pid"], signal.SIGKILL)
+            for entry in self.logged("daemon_started"):
+                os.kill(entry["pid"], signal.SIGKILL)
             self.process.kill()
         self.process.wait()
 
 
 def write_idle_session(world, name="s", age=3600):
-    """Put a session with a value to cut; give its file and the entry's id."""
-    talk = Conversation()
-    ident = talk.turn()
-    talk.turn("short")
-    return world.put(f"{name}.jsonl", talk.bytes(), age=age), ident
+    """Write a session with one extractable value; return its path and the entry's id."""
+    conversation = Conversation()
+    ident = conversation.turn()
+    conversation.turn("short")
+    return world.put(f"{name}.jsonl", conversation.bytes(), age=age), ident
 
 
 def is_extracted(path, ident):
@@ -270,17 +270,17 @@ def wait_until(happened, patience=TIMEOUT):
         time.sleep(0.001)
 
 
-def run_trial(worker, place, scenario, fault, extent):
-    """Let a worker carry out one trial below a place; return what it prints.
+def run_trial(worker, directory, scenario, fault, extent):
+    """Run one trial of a worker below a directory; return its output.
 
     `extent` is "all" to stop at every point, or "kinds" for the first of each kind.
     """
     source = str(Path(brainsurgeon.__file__).parent.parent)
-    beside = os.environ.get("PYTHONPATH")
-    ours = {"PYTHONPATH": f"{source}:{beside}" if beside else source, "HOME": str(place)}
-    done = subprocess.run(
-        [sys.executable, str(worker), str(place), scenario, fault, extent],
-        env={**os.environ, **ours}, capture_output=True, text=True, timeout=900, check=False,
+    others = os.environ.get("PYTHONPATH")
+    environment = {"PYTHONPATH": f"{source}:{others}" if others else source, "HOME": str(directory)}
+    result = subprocess.run(
+        [sys.executable, str(worker), str(directory), scenario, fault, extent],
+        env={**os.environ, **environment}, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stderr
+    return result.stdout

@@ -1,10 +1,9 @@
-"""A provider's prompt cache: it finds prefixes that were sent before, and counts what is paid."""
+"""A model of a provider's prompt cache: matched prefixes and the cost of each call."""
 
 import hashlib
 
 READ, WRITE = 0.1, 1.25
-# Characters of a request that make a token.
-A_TOKEN = 4
+CHARS_PER_TOKEN = 4
 
 
 class PromptCache:
@@ -15,15 +14,15 @@ class PromptCache:
         self.calls, self.sent, self.paid = 0, 0, 0.0
 
     def serve(self, blocks, marks):
-        """Take a request of some texts, marked behind some of them; give its usage in tokens.
+        """Serve one request; return its usage in tokens.
 
-        `marks` are the numbers of texts in front of each mark.
+        Each of `marks` is a number of blocks: the prefix of that many is cached.
         """
         now, prefix, tokens = self._clock(), hashlib.blake2b(), 0
         sizes, keys = [0], [prefix.digest()]
         for block in blocks:
             prefix.update(hashlib.blake2b(block.encode("utf-8", "surrogatepass")).digest())
-            tokens += len(block) // A_TOKEN
+            tokens += len(block) // CHARS_PER_TOKEN
             sizes.append(tokens)
             keys.append(prefix.digest())
         last = max(marks, default=0)

@@ -1,4 +1,4 @@
-"""What every verb says of a session that cannot be replaced as it is: one reason, everywhere."""
+"""The reason that each command reports for a session that cannot be replaced."""
 
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.sessions import sessions
@@ -6,28 +6,28 @@ from brainsurgeon.operations.status import status
 
 
 def skip_reasons(world, **settings):
-    """Give why nothing is done with the one session of a world, by who says so.
+    """Return the reasons reported for the only session of a world, by command.
 
-    A run, a dry run, the list of sessions, `status` and the doctor are asked; the run must find
-    it skipped twice, and must store nothing.
+    Checks that a run skips the session twice and stores nothing.
     """
     keys = {"keep_recent": 0, **settings}
     now = world.settings(**keys)
-    said = {"dry run": world.scan(dry_run=True, **keys)}
-    said["scan"], said["scan again"] = world.scan(**keys), world.scan(**keys)
-    told = {}
-    for who, report in said.items():
-        (one,) = report.sessions
-        told[who] = one.reason
-        assert (who, one.outcome) == (who, "skipped")
+    reports = {"dry run": world.scan(dry_run=True, **keys)}
+    reports["scan"], reports["scan again"] = world.scan(**keys), world.scan(**keys)
+    reasons = {}
+    for command, report in reports.items():
+        (session,) = report.sessions
+        reasons[command] = session.reason
+        assert (command, session.outcome) == (command, "skipped")
         assert not report.failed
     (listed,) = sessions(now, world.store, world.clock())
-    standing = status(now, world.store, world.clock())
-    found = [one for one in doctor(now, world.store) if told["scan"] in one.what]
-    told["sessions"] = listed.reason
-    told["status"] = "".join(standing.reasons)
-    told["doctor"] = told["scan"] if [one.level for one in found] == ["warning"] else found
+    findings = [finding for finding in doctor(now, world.store) if reasons["scan"] in finding.what]
+    reasons["sessions"] = listed.reason
+    reasons["status"] = "".join(status(now, world.store, world.clock()).reasons)
+    reasons["doctor"] = (
+        reasons["scan"] if [finding.level for finding in findings] == ["warning"] else findings
+    )
 
     assert listed.state == "skipped"
     assert world.store.blobs.check_all() == (0, [])
-    return told
+    return reasons

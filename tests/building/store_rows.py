@@ -1,4 +1,4 @@
-"""Rows of a store, as a rewrite leaves them."""
+"""Rows of a store, as a rewrite writes them."""
 
 import os
 
@@ -14,14 +14,14 @@ OPEN_STORE = (
 
 
 def read_state_files(directory):
-    """Take down every file of a state directory, but for the locks, which hold nothing."""
-    taken = {}
+    """Read every file of a state directory except the locks."""
+    files = {}
     for name in sorted(os.listdir(directory)):
         path = os.path.join(directory, name)
         if name != "locks" and os.path.isfile(path):
             with open(path, "rb") as handle:
-                taken[name] = handle.read()
-    return taken
+                files[name] = handle.read()
+    return files
 
 
 def pragma(store, name):
@@ -49,23 +49,23 @@ def removal(entry="e1", path=("message", "content", 0, "text")):
                block=False, forced=False, reason="old")  # fmt: skip
 
 
-def store_extraction(store, row, entry, one, value, **columns):
+def store_extraction(store, row, entry, cut, value, **columns):
     """Store a value and its record, as a rewrite does."""
     blob, digest, _ = store.blobs.put(value)
-    if one.is_named:
-        one = one.named(store.placeholders.name(one.name, one.path, (blob, digest)))
+    if cut.is_named:
+        cut = cut.named(store.placeholders.name(cut.name, cut.path, (blob, digest)))
     rest = {"session_id": row.id, "journal_id": entry, "extracted_at": 1.0}
     known = {"blob_id": blob, "digest": digest, "size": len(value)}
-    store.extractions.add(one, **rest | known | columns)
+    store.extractions.add(cut, **rest | known | columns)
 
 
 def begin_rewrite(store, row, cuts=(), value=b"value", note=None):
-    """Begin a rewrite: values, placeholders, rows and the journal entry, as the knife does."""
+    """Begin a rewrite: store values, placeholders, extractions and the journal entry."""
     with store.transaction():
         note = note or journal.Confirmation()
         entry = store.journal.begin(row.id, session_file(), ".brainsurgeon-0.tmp", note)
-        for one in cuts:
-            store_extraction(store, row, entry, one, value, run_id=note.run_id)
+        for cut in cuts:
+            store_extraction(store, row, entry, cut, value, run_id=note.run_id)
     return entry
 
 

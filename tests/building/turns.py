@@ -1,7 +1,4 @@
-"""Conversations whose turns are large enough to be archived.
-
-What agents make of their files.
-"""
+"""Conversations whose turns are large enough to archive, and readers of their files."""
 
 import json
 from contextlib import contextmanager
@@ -11,38 +8,37 @@ import pytest
 from brainsurgeon.planning import archive
 from building.world import Conversation
 
-# Settings under which turns are archived.
 ARCHIVE_ON = {"archive": {"enabled": True}}
 
 
 @contextmanager
 def folding(after, depth=3):
-    """Archive more than `after` archives in a row once more, up to a depth."""
+    """Set when archives are archived again: more than `after` in a row, up to `depth` levels."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive, "FOLD_AFTER", after)
         patch.setattr(archive, "DEPTH_CAP", depth)
         yield
 
 
-def add_long_turn(talk, question="fix it", answer="It is fixed.", calls=5, text="x" * 900):
-    """Add a turn with several calls; give the ids of its prompt and of its last answer."""
-    prompt = talk.user(question)
+def add_long_turn(conversation, question="fix it", answer="It is fixed.", calls=5, text="x" * 900):
+    """Add a turn with several calls; return the ids of its prompt and its last answer."""
+    prompt = conversation.user(question)
     for number in range(calls):
         call = f"{prompt}-{number}"
-        talk.call(call=call, arguments={"path": f"/w/{number}.py"})
-        talk.result(f"{text}{call}", call=call)
-    return prompt, talk.assistant(answer)
+        conversation.call(call=call, arguments={"path": f"/w/{number}.py"})
+        conversation.result(f"{text}{call}", call=call)
+    return prompt, conversation.assistant(answer)
 
 
 def conversation_of_turns(count, **fields):
-    talk = Conversation(**fields)
-    return talk, [
-        add_long_turn(talk, answer=f"Number {number} is done.") for number in range(count)
+    conversation = Conversation(**fields)
+    return conversation, [
+        add_long_turn(conversation, answer=f"Number {number} is done.") for number in range(count)
     ]
 
 
 def active_branch(data):
-    """Give the entries of the active branch as pi walks it, from the root to the leaf."""
+    """Return the entries of the active branch as pi walks it, from root to leaf."""
     entries = [json.loads(line) for line in data.splitlines() if line][1:]
     known = {entry["id"]: entry for entry in entries}
     path, at = [], entries[-1]
@@ -53,11 +49,11 @@ def active_branch(data):
 
 
 def branch_roles(data):
-    return [one["message"]["role"] for one in active_branch(data) if one["type"] == "message"]
+    return [entry["message"]["role"] for entry in active_branch(data) if entry["type"] == "message"]
 
 
 def text_blocks(data, ident):
     entries = [json.loads(line) for line in data.splitlines() if line]
-    content = next(one for one in entries if one.get("id") == ident)["message"]["content"]
+    content = next(entry for entry in entries if entry.get("id") == ident)["message"]["content"]
     return [content] if isinstance(content, str) else [block["text"] for block in content
                                                        if block["type"] == "text"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What deploy/docs/operations.md says under "Removing it", as it is typed."""
+"""The commands under "Removing it" in deploy/docs/operations.md."""
 
 import re
 import subprocess
@@ -11,7 +11,6 @@ _BLOCK = re.search(
     (TOP / "deploy" / "docs" / "operations.md").read_text(),
     re.DOTALL,
 )[1]
-# The commands of ours, in their order, as words.
 COMMANDS = [
     line.partition("#")[0].split()
     for line in re.findall(r"^\$ brainsurgeon (.*)$", _BLOCK, re.MULTILINE)
@@ -19,16 +18,16 @@ COMMANDS = [
 
 
 def run_documented_commands(environment):
-    """Type its commands; return what each printed. Each of them ends with 0."""
-    printed = []
+    """Run the commands; return what each printed. Each must exit 0."""
+    outputs = []
     for words in COMMANDS:
         if words[0] == "init":  # `init` set nothing up here
             continue
         answer = ["--yes"] if words[-1] == "purge" else []  # a person says so at a terminal
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "brainsurgeon", *words, *answer],
             env=environment, capture_output=True, timeout=120, check=False,
         )  # fmt: skip
-        printed.append(done.stdout.decode() + done.stderr.decode())
-        assert done.returncode == 0, (words, printed)
-    return printed
+        outputs.append(result.stdout.decode() + result.stderr.decode())
+        assert result.returncode == 0, (words, outputs)
+    return outputs

@@ -1,10 +1,10 @@
-"""What differs between two versions of a session, found without any help of the program."""
+"""Differences between two versions of a session, found without the program."""
 
 import json
 
 BLOCK = b'{"type":"text","text":'
 PLACEHOLDER = b'"[[extracted-'
-# What stands where signed thinking stood: no placeholder, since a model would imitate it.
+# Replaces signed thinking: a model would imitate a placeholder.
 EMPTY_THINKING = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
 
 
@@ -16,19 +16,16 @@ def parse(line):
 
 
 def token_end(raw, at):
-    """Give where the JSON value that starts at `at` ends."""
+    """Return the end of the JSON value that starts at `at`."""
     decoder = json.JSONDecoder(parse_int=str, parse_float=str)
     return decoder.raw_decode(raw.decode("latin-1"), at)[1]
 
 
 def extracted_tokens(old, new):
-    """Walk two versions of a line side by side.
+    """Return (placeholder, replaced bytes) of each difference between two versions of a line.
 
-    Give (placeholder, bytes that it stands for) in order.
-
-    This knows nothing of the program: every byte must be equal, except that a placeholder's token
-    (or a text block that holds nothing else) may stand where any JSON value stood, and an empty
-    block where thinking stood, which has no placeholder: its name is "".
+    All other bytes must be equal. A placeholder, or a text block with nothing else, may replace any
+    JSON value. An empty block may replace thinking; its placeholder is returned as "".
     """
     cuts, at, there = [], 0, 0
     while (
@@ -66,7 +63,7 @@ def extracted_tokens(old, new):
 
 
 def differing_paths(old, new, path=()):
-    """Give the paths of the values in which two parsed lines differ; a whole block is one."""
+    """Return the paths at which two parsed lines differ; a whole block is one path."""
     if new == json.loads(EMPTY_THINKING):
         return [] if old == new else [path]
     if isinstance(new, dict) and isinstance(old, dict) and list(old) == list(new):
@@ -82,26 +79,26 @@ def differing_paths(old, new, path=()):
 
 
 def replaced_values(old, new):
-    """Give every swap between two versions of a file, after checking that nothing else differs."""
+    """Return every replaced value of a file, after checking that nothing else differs."""
     lines, fresh = old.split(b"\n"), new.split(b"\n")
     assert len(lines) == len(fresh)
-    found = []
+    replaced = []
     for line, after in zip(lines, fresh, strict=True):
         if line == after:
             continue
         cuts = extracted_tokens(line, after)
         assert len(differing_paths(parse(line), parse(after))) == len(cuts) > 0
-        found += cuts
-    return found
+        replaced += cuts
+    return replaced
 
 
-def differences(one, other, place=()):
-    """Give the places where two values differ, with what stands in the first."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in sorted(one.keys() | other.keys()):
-            yield from differences(one.get(key), other.get(key), (*place, key))
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+def differences(first, second, place=()):
+    """Yield each path at which two values differ, with the first's value there."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        for key in sorted(first.keys() | second.keys()):
+            yield from differences(first.get(key), second.get(key), (*place, key))
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        for index, (left, right) in enumerate(zip(first, second, strict=True)):
             yield from differences(left, right, (*place, index))
-    elif one != other:
-        yield place, one
+    elif first != second:
+        yield place, first

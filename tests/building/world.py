@@ -1,4 +1,4 @@
-"""A world of sessions with a store beside it, and what fills, changes and reads its files."""
+"""A root of sessions with a store, and helpers that write, change and read its files."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ LATER = float(int(max(WRITTEN, time.time()))) + 86_400
 
 
 class World:
-    """A root with sessions, a store, and the verbs that act on them."""
+    """A root of sessions, a store, and the operations on them."""
 
     def __init__(self, base):
         self.base = base
@@ -40,7 +40,7 @@ class World:
         self._stores = []
 
     def settings(self, **keys):
-        """Give settings for this world: no quiet time unless asked for."""
+        """Return settings for this world; the quiet time is 0 by default."""
         table = {
             "roots": [{"path": str(self.root)}],
             "state_dir": str(self.state),
@@ -72,7 +72,7 @@ class World:
 
     @property
     def no_store(self):
-        """The empty store that is read where there is none."""
+        """The empty store that is read where none exists."""
         return open_to_read(str(self.base / "no state"))
 
     @property
@@ -113,7 +113,7 @@ class World:
 
 
 class Conversation:
-    """Builds a session line by line in the shape that OpenClaw 2026.7.35 writes."""
+    """Builds a session line by line in the format that OpenClaw 2026.7.35 writes."""
 
     def __init__(self, session="11111111-0000-4000-8000-000000000001", **header):
         self._ids = itertools.count(1)
@@ -156,7 +156,7 @@ class Conversation:
     def turn(
         self, text="x" * 2000, tool="exec", *, prompt="go on", arguments=None, call="call_1", **more
     ):
-        """Add a question, a call, its result with `more`, an answer; give the result's id."""
+        """Add a prompt, a call, its result with `more`, and an answer; return the result's id."""
         self.user(prompt)
         self.call(tool, arguments, call)
         ident = self.result(text, tool, call, **more)
@@ -192,7 +192,7 @@ class Clock:
 
 
 def file_states(directory, *, directories=False):
-    """Give what tells two states of every file below a directory apart, without reading any."""
+    """Return the status of every file below a directory, without reading any."""
     return {
         path: (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode)
         for path in sorted(directory.rglob("*"))
@@ -252,10 +252,10 @@ def close_turn(path, conversation, clock):
 
 
 def kept_reasons(world, session="main/s"):
-    """Give why the values of a session stay, with their counts."""
-    one = context(world.settings(), world.store, session, world.clock())
+    """Count the values of a session that stay, by reason."""
+    session_context = context(world.settings(), world.store, session, world.clock())
     counts = {}
-    for part in one.plan.kept:
+    for part in session_context.plan.kept:
         counts[part.reason] = counts.get(part.reason, 0) + part.values
     return counts
 
@@ -271,7 +271,7 @@ def open_rewrites(world):
 
 
 def add_two_values(conversation):
-    """Add a result with a text and details that are both long."""
+    """Add a result whose text and details are both long; return its id."""
     ident = conversation.turn(details={"aggregated": "a" * 3000, "content": "c" * 2500})
     conversation.turn("short")
     return ident
@@ -295,19 +295,19 @@ def write_two_turns(world, conversation):
 def write_session(path, size):
     """Write an OpenClaw session of about `size` bytes, most of them tool results.
 
-    Each name gets another conversation.
+    The name determines the content.
     """
     dice = random.Random(Path(path).name)
     words = [f"{dice.randrange(1 << 40):x}" for _ in range(5000)]
-    talk = Conversation(Path(path).stem)
+    conversation = Conversation(Path(path).stem)
     written = 0
     with open(path, "wb") as out:
         while written < size:
             length = dice.choice((300, 2_000, 20_000, 40_000))
             text = " ".join(dice.choices(words, k=length // 10)) + "\n\tü"
-            talk.turn(text, dice.choice(("exec", "read")))
-            block = talk.bytes()
-            talk.lines.clear()
+            conversation.turn(text, dice.choice(("exec", "read")))
+            block = conversation.bytes()
+            conversation.lines.clear()
             out.write(block)
             written += len(block)
     os.utime(path, (time.time() - 86_400,) * 2)

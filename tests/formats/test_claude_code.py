@@ -395,7 +395,7 @@ def test_images_and_documents_are_block_parts(conversation):
 def test_call_arguments_are_string_parts(conversation):
     """Objects and lists stay, and so do strings that the screen checks against a schema."""
     conversation.user()
-    ident = conversation.call(given={
+    ident = conversation.call(arguments={
         "file_path": "/w/a", "content": "c", "edits": [{"old_string": "o", "new_string": "n"}],
         "todos": [{"content": "t", "status": "pending"}], "subagent_type": "x",
     })  # fmt: skip
@@ -539,7 +539,7 @@ def test_call_preserved_by_a_compaction_is_live(conversation):
     """Another call before the compaction is dead, with its arguments."""
     conversation.user()
     arguments = {"command": "x" * 900}
-    calls = [conversation.call(f"toolu_{number}", given=arguments) for number in range(2)]
+    calls = [conversation.call(f"toolu_{number}", arguments=arguments) for number in range(2)]
     conversation.compaction(preservedMessages={"uuids": calls[1:]})
     conversation.assistant()
     data = conversation.bytes()

@@ -235,7 +235,7 @@ def test_shell_of_a_new_session_restores_in_the_older_one(world, monkeypatch):
     """If the calling session lacks the entry, the only session with it is meant."""
     talk, fresh = PrunedSession(world), ClaudeConversation(OTHER)
     fresh.user("what did the first one say?")
-    fresh.call(given={"command": f"brainsurgeon restore {talk.old}"})
+    fresh.call(arguments={"command": f"brainsurgeon restore {talk.old}"})
     world.put(f"{OTHER}.jsonl", fresh.bytes(), age=1)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world.home))
     world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")

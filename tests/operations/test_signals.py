@@ -160,7 +160,7 @@ def test_signals_of_claude_code_and_database_sessions(tmp_path):
     talk = ClaudeConversation()
     talk.user()
     for number in range(5):
-        talk.call(f"toolu_{number}", given={"command": "make"})
+        talk.call(f"toolu_{number}", arguments={"command": "make"})
         talk.result("it failed", f"toolu_{number}")
     path = claude.put("11111111-1111-4111-8111-111111111111.jsonl", talk.bytes(), age=0)
     find_signals(claude.settings(), claude.store, str(path), claude.clock())

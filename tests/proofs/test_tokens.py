@@ -94,7 +94,7 @@ def test_recorded_tokens_match_archived_turns_of_claude_code(tmp_path, keys):
     for number in range(4):
         talk.user("fix it")
         for call in range(5):
-            talk.call(f"t{number}-{call}", given={"command": "c" * 400})
+            talk.call(f"t{number}-{call}", arguments={"command": "c" * 400})
             talk.result("r" * 4000, f"t{number}-{call}")
         talk.assistant()
     path = world.put(f"{SESSION}.jsonl", talk.bytes())
