@@ -107,7 +107,7 @@ def test_compaction_preserves_a_segment_named_by_its_ends(conversation, broken):
 
 
 def test_abandoned_branch_is_dead(conversation):
-    """After a step back, the lines of the other branch are dead from the fork on."""
+    """After a step back, lines of the abandoned branch are dead from the fork on."""
     conversation.turn()
     fork = conversation.last
     abandoned = [conversation.user(), conversation.call(), conversation.result(),
@@ -143,7 +143,7 @@ def test_step_back_over_a_compaction_revives_older_lines(conversation):
 
 
 def test_line_with_a_missing_parent_continues_the_line_before(conversation):
-    """A torn line must not make the lines above it dead."""
+    """A line whose parent is missing follows the line before it, so no older line is dead."""
     conversation.turn()
     conversation.user(parent="00000000-0000-4000-8000-00000000dead")
     conversation.assistant()
@@ -194,7 +194,7 @@ def test_progress_is_live_with_its_call_and_outside_the_window(conversation):
 
 
 def test_positions_keep_a_reply_together_and_calls_with_results(conversation):
-    """No window ends inside a reply or between a call and its result."""
+    """The lines of a reply share a position, and so do a call and its result."""
     prompt = conversation.user()
     thought = conversation.assistant({"type": "thinking", "thinking": "t", "signature": "s"},
                                      message="m1", stop="tool_use")  # fmt: skip
@@ -246,7 +246,7 @@ def survey_of_reply(conversation, *blocks, **fields):
 
 @pytest.mark.parametrize("stop", ["end_turn", "stop_sequence", "max_tokens", "refusal"])
 def test_reply_with_a_final_stop_reason_closes_its_turn(conversation, stop):
-    """The turn is closed and needs no quiet time."""
+    """A reply with a final stop reason closes its turn without any quiet time."""
     look = survey_of_reply(conversation, TEXT, stop=stop)
 
     assert (look.open_turn, look.quiet) == (None, 0)
@@ -536,7 +536,7 @@ def test_dead_screen_copy_is_one_block_unless_partly_extracted(conversation):
 
 
 def test_call_preserved_by_a_compaction_is_live(conversation):
-    """Another call before the compaction is dead, with its arguments."""
+    """Of two calls before a compaction, only the one that it preserves has a live argument."""
     conversation.user()
     arguments = {"command": "x" * 900}
     calls = [conversation.call(f"toolu_{number}", arguments=arguments) for number in range(2)]
@@ -550,7 +550,7 @@ def test_call_preserved_by_a_compaction_is_live(conversation):
 
 
 def test_recorded_request_id_is_its_line_number_and_hash(conversation):
-    """The same record can follow each compaction, so its hash alone is not unique."""
+    """A recorded request has its line number in its id, since compactions repeat its hash."""
     for _ in range(2):
         conversation.note("api-request-shape", shapeHash="ab" * 32, shape={"system": []})
     conversation.note("api-request", shapeHash="ab" * 32)
@@ -562,7 +562,7 @@ def test_recorded_request_id_is_its_line_number_and_hash(conversation):
 
 
 def test_compaction_summary_has_no_parts(conversation):
-    """The summary is the context of all later requests."""
+    """The summary of a compaction stays, since it is the context of all later requests."""
     conversation.turn()
     ident = conversation.compaction()
     conversation.assistant()
@@ -603,7 +603,7 @@ def test_result_that_the_agent_replaces_when_sent_is_locked(conversation):
 
 @pytest.mark.parametrize("version", ["2.0.76", "2.1.37", "2.1.112", "2.1.330"])
 def test_read_cache_of_releases_before_2_1_112_is_locked(version):
-    """They refill it from the ten files read or written last, so those values stay."""
+    """Releases before 2.1.112 refill a read cache from the last ten files, which are locked."""
     conversation = ClaudeConversation(version=version)
     for number in range(12):
         conversation.user()
@@ -627,7 +627,7 @@ def test_read_cache_of_releases_before_2_1_112_is_locked(version):
 
 
 def test_task_notification_is_a_locked_tool_result(conversation):
-    """Nobody typed a task notification, and a resume searches it for tasks that have ended."""
+    """A task notification is locked, since a resume searches it for tasks that have ended."""
     notification = conversation.user("<task-notification>", origin={"kind": "task-notification"})
     prompt = conversation.user()
     meta = conversation.user(isMeta=True)

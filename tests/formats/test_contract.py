@@ -125,7 +125,7 @@ class FormatContract:
         assert count
 
     def test_parts_avoid_keys_that_the_agent_needs(self, sample):
-        """No part's path ends in a key that the agent needs to read its own file."""
+        """The path of a part never ends in a key that the agent needs to read its own file."""
         data = sample.read_bytes()
         look = survey(self.form, data)
 
@@ -134,7 +134,7 @@ class FormatContract:
                 assert self.free & set(part.path) or part.path[-1] not in self.never
 
     def test_parts_of_an_entry_do_not_overlap(self, sample):
-        """No two parts of an entry share a byte, so that all can be extracted at once."""
+        """The parts of an entry share no byte, so that all can be extracted at once."""
         data = sample.read_bytes()
         look = survey(self.form, data)
 

@@ -110,7 +110,7 @@ def test_generic_parts_of_content_blocks(block, kind, listed):
     ],
 )
 def test_generic_signed_thinking_is_locked(entry):
-    """The signer is unknown, so text and signature stay."""
+    """Signed thinking is locked, since its signer is unknown."""
     (part,) = parts(GENERIC, entry)
 
     assert part.kind == "thinking"

@@ -218,7 +218,7 @@ def test_unsigned_and_emptied_thinking_have_no_signature():
 
 
 def test_thoughts_record_models_and_drop_requests():
-    """They also record whether the reply contains nothing else that is sent.
+    """Thoughts record the models, a request to drop blocks, and whether they are sent alone.
 
     pi from 0.85.1 on writes `providerThinkingLevel` only with requests that ask for `drop_block`.
     """
@@ -282,7 +282,7 @@ def test_entries_that_the_next_request_omits_are_dead(lines, why):
 
 
 def test_details_of_a_result_are_dead():
-    """Only the agent's screen shows details; the text of the result is sent."""
+    """The details of a result are dead and its text is live: only the screen shows details."""
     details = {"diff": "d" * 9, "patch": "p" * 9}
     entry = message("toolResult", [TEXT], toolName="edit", details=details)
 
@@ -292,7 +292,7 @@ def test_details_of_a_result_are_dead():
 
 
 def test_system_messages_have_no_parts():
-    """Neither a system message nor its copy in a compaction is extracted or counted."""
+    """A system message, and its copy in a compaction, has no parts and does not count."""
     prompt = {"role": "system", "content": "", "sections": {"preamble": "x" * 9000},
               "toolsAdded": [{"name": "read", "description": "y" * 9000}]}  # fmt: skip
 
@@ -317,7 +317,7 @@ def test_system_messages_have_no_parts():
     ],
 )  # fmt: skip
 def test_thinking_signed_by_other_providers_is_locked(api, signature):
-    """Other providers verify a signature or pair it with its text (pi-ai providers)."""
+    """Thinking is locked if its provider verifies or pairs the signature (pi-ai providers)."""
     (part,) = parts(OPENCLAW, thinking(api, signature))
 
     assert part.locked == "thinking signed by its provider"

@@ -169,7 +169,7 @@ def test_prompt_off_the_branch_does_not_end_a_turn():
 
 @pytest.mark.parametrize("stop", ["error", "aborted"])
 def test_prompts_after_unanswered_results_join_their_turn(stop):
-    """Until a reply follows, the provider counts them, and the signed thinking, as one turn."""
+    """Signed thinking stays locked after failed replies, until one answers its results."""
     conversation = conversation_with_an_unanswered_result()
     conversation.assistant([], stop=stop)
     conversation.user("and now?")

@@ -93,7 +93,7 @@ def test_recognise_refuses_what_is_not_json_lines(head, reason):
     ],
 )
 def test_recognise_names_claude_code_and_codex(head, name):
-    """Their files are never taken for generic ones; Codex files are only read."""
+    """Files of Claude Code and Codex are never generic ones; Codex files are only read."""
     recognition = recognise([dump(entry) for entry in head])
 
     assert (recognition.form, recognition.name) == (FORMATS.get(name), name)

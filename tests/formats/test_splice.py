@@ -185,7 +185,7 @@ def test_duplicate_key_on_the_path_makes_a_line_untouchable(value, key, first, s
 
 
 def test_duplicate_nested_key_counts_only_on_the_path():
-    """An escaped key equals the same key without escapes."""
+    """A duplicate key makes only paths through it untouchable, even if one is escaped."""
     line = rb'{"a":{"b":"1","\u0062":"2"},"c":{"d":"3"}}'
 
     with pytest.raises(UntouchableError):
@@ -197,7 +197,7 @@ def test_duplicate_nested_key_counts_only_on_the_path():
 @QUICK
 @given(objects, st.integers(0, 10**6))
 def test_members_lists_top_level_keys_and_values_in_order(value, seed):
-    """Each member has its key and the spans of key and value."""
+    """Members are listed with their key and the spans of key and value."""
     writer = written(value, seed)
 
     assert members(bytes(writer.line)) == writer.top
@@ -243,7 +243,7 @@ def test_random_bytes_raise_only_untouchable_error(line, paths):
 
 @pytest.mark.parametrize("line", [b"{[1]:2}", b"{{}:2}", b"{1:2}", b"{null:2}"])
 def test_object_with_a_nonstring_key_is_untouchable(line):
-    """Neither `members` nor `locate` walks such an object."""
+    """An object with a key that is not a string raises UntouchableError."""
     with pytest.raises(UntouchableError):
         members(line)
     with pytest.raises(UntouchableError):
@@ -262,7 +262,7 @@ def test_deeply_nested_line_is_untouchable(opening):
 
 
 def test_locate_skips_a_deep_value_beside_the_path():
-    """A value next to a deeply nested one can be located."""
+    """A value beside one that is nested too deeply is located."""
     line = b'{"deep":' + b"[" * 300 + b"]" * 300 + b',"text":"here"}'
 
     assert locate(line, [("text",)]) == {("text",): (616, 622)}
@@ -276,7 +276,7 @@ def test_locate_passes_a_number_of_any_length():
 
 
 def test_splice_accepts_edits_in_any_order():
-    """Bytes between the edits stay as they are."""
+    """Edits in any order are applied, and the bytes between them stay."""
     line = b"0123456789"
 
     assert splice(line, [(8, 9, b"eight"), (2, 4, b""), (0, 1, b"zero")]) == b"zero14567eight9"
@@ -328,7 +328,7 @@ def entry():
 
 
 def test_verify_accepts_an_edit_at_its_own_path():
-    """The edited span is that of the value at the path."""
+    """An edit is accepted if its span is that of the value at its path."""
     verify(RAW, 0, entry(), [edit_of(17, 23, "text")])
 
 

@@ -41,7 +41,7 @@ def test_openclaw_entry_roles(entry, role):
 
 
 def test_openclaw_header_is_in_no_turn():
-    """The first entry of a session describes the session."""
+    """The header of a session describes the session and is in no turn."""
     assert OPENCLAW.turn_step({"type": "session", "id": "s"}) is None
 
 
@@ -68,7 +68,7 @@ def test_reply_with_a_stop_reason_and_no_call_closes_its_turn():
 
 
 def test_call_steps_have_files_and_failed_results_a_finding():
-    """The finding is the first line of a failed result."""
+    """A call gives its tool and files, a failed result its first line as the finding."""
     conversation = Conversation()
     conversation.call("write", {"path": "/a", "content": "x"}, call="c1")
     (call,) = OPENCLAW.turn_step(conversation.lines[-1]).calls

@@ -60,7 +60,7 @@ def presence_on(home, session=SESSION, abandoned=HOUR):
 
 
 def test_home_is_claude_config_dir_or_in_the_users_home(monkeypatch):
-    """A blank `$CLAUDE_CONFIG_DIR` counts as unset."""
+    """The home is `$CLAUDE_CONFIG_DIR` if that is not blank, else `~/.claude`."""
     monkeypatch.setenv("HOME", "/home/me")
     assert home_of_this_user() == "/home/me/.claude"
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", "/srv/claude")
@@ -79,7 +79,7 @@ def test_home_is_claude_config_dir_or_in_the_users_home(monkeypatch):
     ],
 )  # fmt: skip
 def test_other_files_of_a_home_are_no_sessions(path):
-    """Only files of a session's name directly in a project are sessions."""
+    """History, tool results, workflows and journals of a home are no sessions."""
     assert place(f"/h/.claude/{path}") is None
     assert is_no_session(f"/h/.claude/{path}", "/h/.claude")
     assert is_no_session(f"/srv/x/{path}", "/h/.claude") is (SESSION in path)
@@ -107,7 +107,7 @@ def test_session_without_records_is_not_busy(home):
     ],
 )  # fmt: skip
 def test_session_of_a_living_process_is_busy_unless_idle(home, process, fields, busy):
-    """Without a status, only the end of the file counts, and the session is in memory."""
+    """A living process makes its session busy, unless its status is `idle` or missing."""
     write_record(home, process.pid, **{"procStart": start_of(process.pid), **fields})
     signs = presence_on(home)
 
@@ -124,14 +124,14 @@ def test_process_on_another_session_is_ignored(home, process):
 
 
 def test_record_of_a_killed_process_is_ignored(home, ended_pid):
-    """Nobody removes the record, so it says busy for ever."""
+    """A record of a killed process is ignored, although it says busy for ever."""
     write_record(home, ended_pid, status="busy", procStart="1")
 
     assert presence_on(home).busy is None
 
 
 def test_record_of_a_reused_pid_is_ignored(home, process):
-    """Its start time differs, or it began long before the process with that pid."""
+    """A record is ignored if its start time, or its `startedAt`, is not that of the process."""
     write_record(home, process.pid, status="busy", procStart="1")
     assert presence_on(home).busy is None
     write_record(home, process.pid, status="busy", startedAt=(time.time() - 900) * 1000)
@@ -150,7 +150,7 @@ def test_unreadable_record_of_a_living_process_means_busy(home, process, ended_p
 
 
 def test_partly_written_record_is_read_again(home, process):
-    """Claude Code rewrites a record in place."""
+    """A partly written record is read again, since Claude Code rewrites it in place."""
     path = write_record(home, process.pid, status="idle", procStart=start_of(process.pid))
     whole = path.read_text()
     readings = []
@@ -168,7 +168,7 @@ def test_partly_written_record_is_read_again(home, process):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_records_without_read_permission_mean_busy(home, process):
-    """The same holds for a directory of records without read permission."""
+    """A record, or a directory of records, without read permission makes the session busy."""
     path = write_record(home, process.pid, status="idle", procStart=start_of(process.pid))
     path.chmod(0)
     assert presence_on(home).busy == UNREADABLE.format(process.pid)
@@ -188,7 +188,7 @@ def test_records_that_are_not_a_directory_mean_busy(home):
 
 
 def test_symlink_in_place_of_a_record_means_busy(home, process, tmp_path):
-    """The link is not followed."""
+    """A symlink in place of a record is not followed, and makes the session busy."""
     path = write_record(home, process.pid, status="idle", procStart=start_of(process.pid))
     path.rename(tmp_path / "elsewhere.json")
     path.symlink_to(tmp_path / "elsewhere.json")
@@ -197,7 +197,7 @@ def test_symlink_in_place_of_a_record_means_busy(home, process, tmp_path):
 
 
 def test_other_files_beside_the_records_are_ignored(home, process):
-    """Only `<pid>.json` is a record."""
+    """A file beside the records is ignored unless its name is `<pid>.json`."""
     (home / "sessions" / f"{process.pid}.abc.key").write_text("secret")
     (home / "sessions" / "x.json").write_text("{")
 
@@ -205,7 +205,7 @@ def test_other_files_beside_the_records_are_ignored(home, process):
 
 
 def test_fresh_record_of_another_pid_namespace_means_busy(home):
-    """Its pid cannot be checked here, so an old record is ignored."""
+    """A record of another pid namespace cannot be checked, so it counts while it is fresh."""
     path = write_record(
         home, os.getpid(), status="busy", procStart="1", pidDomain="linux:m:pid:[1]"
     )
@@ -215,7 +215,7 @@ def test_fresh_record_of_another_pid_namespace_means_busy(home):
 
 
 def test_record_of_this_pid_namespace_is_checked_by_pid(home, process):
-    """The namespace is written as the kernel names it."""
+    """A record of this pid namespace, as the kernel names it, is checked by pid and start time."""
     domain = f"linux:0123:{os.readlink('/proc/self/ns/pid')}"
     write_record(home, process.pid, status="busy", procStart="1", pidDomain=domain)
     assert presence_on(home).busy is None

@@ -55,7 +55,7 @@ def with_root(directory, home):
 
 
 def test_homes_lists_only_existing_homes(own_home):
-    """Without any agent the list is empty."""
+    """A home is listed only if its directory exists."""
     assert homes() == []
     (own_home / ".claude" / "projects").mkdir(parents=True)
     assert [home.agent for home in homes()] == ["Claude Code"]
@@ -82,7 +82,7 @@ def test_homes_covered_by_a_root_are_omitted(all_homes):
 
 
 def test_only_openclaw_is_scanned_without_configuration(all_homes, settings):
-    """Sessions of the other agents are not listed."""
+    """Without configured roots, no sessions of the other agents are listed."""
     assert listed(settings) == []
 
 
@@ -101,7 +101,7 @@ def test_suggested_configuration_adds_a_home_and_keeps_the_default(all_homes, se
 
 
 def test_status_and_the_first_dry_run_report_unused_homes(all_homes, settings, world):
-    """After the first run only `status` reports them."""
+    """`status` and the first dry run report unused homes; later dry runs do not."""
     state = status(settings, open_to_read(settings.state_dir), time.time())
     first = scan(settings, open_to_read(settings.state_dir), dry_run=True)
 

@@ -54,7 +54,7 @@ def test_lease_of_a_living_process_gives_an_owner(claw):
 
 @pytest.mark.parametrize("case", MALFORMED)
 def test_malformed_lease_makes_the_owners_unknown(claw, case):
-    """No claim of a run counts as dead then; maintenance is read all the same."""
+    """A malformed lease makes the owners unknown; maintenance is read all the same."""
     lease(claw, "{path}", MINE, start_time(MINE), SINCE)
     lease(claw, *MALFORMED[case])
     claw.sql("INSERT INTO state_leases VALUES ('core:agent-database-maintenance', ?)",
@@ -68,7 +68,7 @@ def test_malformed_lease_makes_the_owners_unknown(claw, case):
 
 
 def test_malformed_lease_of_another_database_is_ignored(claw):
-    """Only leases of this database, or without a readable path, count."""
+    """A malformed lease is ignored if it clearly belongs to another database."""
     lease(claw, "/elsewhere.sqlite", "many", None, None)
 
     assert state_presence(claw).opened_at == ()
@@ -86,7 +86,7 @@ def test_maintenance_with_a_malformed_end_never_ends(claw, until):
 
 @pytest.mark.parametrize("row", [("main", 5), (b"x", "a"), ("main", "a\0b"), (None, None)])
 def test_malformed_list_of_databases_is_unknown(claw, row):
-    """It counts like a list that cannot be read."""
+    """A malformed list of databases counts like one that cannot be read."""
     claw.sql("DROP TABLE agent_databases", state=True)
     claw.sql("CREATE TABLE agent_databases (agent_id, path)", state=True)
     claw.sql("INSERT INTO agent_databases VALUES (?, ?)", row, state=True)

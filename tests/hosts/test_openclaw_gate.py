@@ -191,14 +191,14 @@ class TestDeadClaims:
     """Claims and statuses without a living process."""
 
     def test_claim_is_dead_if_no_process_has_the_database_open(self, claw):
-        """A crash leaves such a claim and status behind."""
+        """A claim and a running status are dead if no process has the database open."""
         claw.sql(NODE.format("status = 'running'"))
         claw.sql(NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 'x')"))
 
         assert reason(claw) is None
 
     def test_lease_of_an_ended_or_reused_pid_is_ignored(self, claw):
-        """A status without another owner of the database is dead."""
+        """The lease of an ended process, or of a reused pid, does not keep a status alive."""
         ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
                               capture_output=True, check=True)  # fmt: skip
         claw.lease(pid=int(ended.stdout), started=1)
@@ -208,14 +208,14 @@ class TestDeadClaims:
         assert reason(claw) is None
 
     def test_running_status_counts_while_an_owner_lives(self, claw):
-        """The age of the owner's lease is irrelevant."""
+        """A running status counts while a process has the database open, however old it is."""
         claw.lease(since=LATER - 3600)
         claw.sql(NODE.format("status = 'running'"))
 
         assert reason(claw) == "marked as running by its agent"
 
     def test_claim_older_than_every_owner_is_dead(self, claw):
-        """A finished local run leaves its claim behind."""
+        """The claim of a finished local run is dead once a later process has the database open."""
         claw.lease(since=LATER - 3600)
 
         assert reason(claw, LOCAL) is None
@@ -228,7 +228,7 @@ class TestDeadClaims:
         assert reason(claw, LOCAL, now=LATER + 30) is None
 
     def test_claim_younger_than_an_owner_counts(self, claw):
-        """The claim may be the one of that owner."""
+        """A claim that one of the owners may have made counts."""
         claw.lease(since=LATER - 3600)
         claw.lease(since=WRITTEN - 3600)
 
@@ -289,7 +289,7 @@ class TestDeadClaims:
         assert reason_while_open == "marked as running by its agent"
 
     def test_claim_counts_without_a_state_database(self, claw):
-        """It is then unknown which processes have the database open."""
+        """Without the state database the owners are unknown, so every claim counts."""
         claw.state.unlink()
 
         assert "claimed by the run" in reason(claw, LOCAL)
@@ -307,7 +307,7 @@ class TestDeadClaims:
         assert reason(claw, now=LATER + 120) is None
 
     def test_session_placed_on_a_worker_is_refused(self, claw):
-        """A worker on another machine runs the session."""
+        """A session that a worker on another machine runs is refused."""
         claw.sql(
             "UPDATE worker_session_placements SET state = 'requested' WHERE session_id = ?",
             (GATEWAY,), state=True,
@@ -377,7 +377,7 @@ class TestFinding:
         os.close(result)
 
     def test_root_without_databases_lists_none(self, tmp_path):
-        """This holds for a missing root, too."""
+        """A root that is missing or has no agents lists no database."""
         assert list(openclaw_database.databases(str(tmp_path / "nowhere"))) == []
         assert list(openclaw_database.databases(str(tmp_path))) == []
 
@@ -391,7 +391,7 @@ class TestFinding:
         ],
     )
     def test_configured_session_store_elsewhere_is_refused(self, claw, store, refused):
-        """The reason names `session.store`; the standard place is accepted."""
+        """A configured `session.store` is refused by name unless it is the standard place."""
         claw.configure(f"// mine\n{{session: {{store: '{store}',}},}}")
         (database,) = openclaw_database.databases(str(claw.root))
 
@@ -406,7 +406,7 @@ class TestFinding:
         assert "elsewhere" in openclaw_database.misplaced(database.path)
 
     def test_database_shared_by_agents_is_refused(self, claw):
-        """It holds the sessions of several agents."""
+        """A database with the sessions of several agents is refused."""
         (database,) = openclaw_database.databases(str(claw.root))
         claw.sql("INSERT INTO agent_databases VALUES ('work',"
                  " 'agents/main/agent/openclaw-agent.sqlite', 23, 1, 1)", state=True)  # fmt: skip
@@ -414,7 +414,7 @@ class TestFinding:
         assert "several agents" in openclaw_database.misplaced(database.path)
 
     def test_windows_lists_every_session_with_its_key(self, claw):
-        """A session that was replaced names its successor."""
+        """Each session is listed with its key and, if it was replaced, its successor."""
         with sqlite.reading(str(claw.path), owned=False) as connection:
             listed = {window.session: window for window in windows(connection)}
 

@@ -56,7 +56,7 @@ OTHER = "CREATE TABLE other (id)"
 
 
 def test_agent_without_a_database_is_not_migrated(home):
-    """Its sessions are in files."""
+    """An agent without a database has its sessions in files."""
     assert not home.migrated()
 
 
@@ -71,7 +71,7 @@ def test_agent_without_a_database_is_not_migrated(home):
     ],
 )
 def test_agent_with_transcript_rows_is_migrated(home, wal, statements, expected):
-    """This holds in either journal mode, and the check changes no file."""
+    """Rows of transcripts are found in either journal mode, and the check changes no file."""
     home.make(*statements, wal=wal)
 
     assert home.migrated() is expected
@@ -104,7 +104,7 @@ def test_wal_rows_of_a_killed_gateway_count(home, gateway):
 
 
 def test_wal_without_its_index_counts_as_migrated(home, gateway):
-    """No index is created, so the rows of the log are unknown."""
+    """A log without its index counts as migrated, and no index is created."""
     gateway.kill()
     os.unlink(home.database + "-shm")
 
@@ -115,7 +115,7 @@ def test_wal_without_its_index_counts_as_migrated(home, gateway):
     "content", [b"garbage" * 1000, b"SQLite format 3\0" + b"\xff" * 4000, b"SQLite format 3\0"]
 )
 def test_unreadable_database_counts_as_migrated(home, content):
-    """Nothing may be written beside a database of unknown contents."""
+    """A database of unknown contents counts as migrated, so that nothing is written beside it."""
     with open(home.database, "wb") as handle:
         handle.write(content)
 
@@ -123,7 +123,7 @@ def test_unreadable_database_counts_as_migrated(home, content):
 
 
 def test_truncated_database_counts_as_migrated(home):
-    """It is not taken for an empty database."""
+    """A truncated database is not taken for an empty one."""
     home.make(EVENTS, *[ROW] * 50)
     os.truncate(home.database, 4096)
 
@@ -132,7 +132,7 @@ def test_truncated_database_counts_as_migrated(home):
 
 @pytest.mark.parametrize("kind", ["directory", "broken link", "pipe"])
 def test_other_file_in_place_of_the_database_counts_as_migrated(home, kind):
-    """A pipe does not block the check."""
+    """A directory, broken link or pipe counts as migrated, and the check does not block."""
     if kind == "directory":
         os.mkdir(home.database)
     elif kind == "pipe":

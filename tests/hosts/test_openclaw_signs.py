@@ -72,7 +72,7 @@ def ended_pid():
 
 
 def test_session_without_a_lock_is_not_held(directory):
-    """There is no reason to defer."""
+    """A session without a lock file is not held."""
     assert directory.lock_reason() is None
 
 
@@ -89,7 +89,7 @@ def test_lock_of_a_living_process_holds(directory, other_process, age):
 
 
 def test_lock_of_an_ended_process_is_ignored(directory):
-    """Its age is irrelevant."""
+    """A lock whose process has ended is ignored, however young it is."""
     pid = ended_pid()
     directory.write_lock(new_lock(pid, 123))
     new = directory.lock_reason()
@@ -107,7 +107,7 @@ def test_lock_of_a_reused_pid_is_ignored(directory, other_process):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may signal everybody")
 def test_process_of_another_user_counts_as_living(directory):
-    """It exists, although it must not be signalled."""
+    """A process that must not be signalled counts as living."""
     directory.write_lock(old_lock(1))
 
     assert directory.lock_reason() == "locked by process 1"
@@ -133,7 +133,7 @@ def test_lock_without_an_owner_holds_for_half_an_hour(directory, payload):
 
 @pytest.mark.parametrize("pid", [2**22 + 1, 2**31, 2**40, 2**63 - 1, 2**70])
 def test_lock_of_an_impossible_pid_is_ignored(directory, pid):
-    """No process can have a pid above the kernel's limit."""
+    """A lock with a pid above the kernel's limit is ignored."""
     directory.write_lock(old_lock(pid), HOUR)
 
     assert directory.lock_reason() is None
@@ -141,7 +141,7 @@ def test_lock_of_an_impossible_pid_is_ignored(directory, pid):
 
 @pytest.mark.parametrize("kind", ["directory", "link", "loop"])
 def test_lock_that_is_not_a_file_holds(directory, kind):
-    """Some programs lock with a directory; a link is not followed."""
+    """A directory or link in place of the lock holds, and the link is not followed."""
     path = directory.path / f"{NAME}.lock"
     if kind == "directory":
         path.mkdir()
@@ -152,14 +152,14 @@ def test_lock_that_is_not_a_file_holds(directory, kind):
 
 
 def test_lock_that_is_a_pipe_does_not_block(directory):
-    """It counts as a lock without an owner."""
+    """A pipe in place of the lock holds like a lock without an owner, and does not block."""
     os.mkfifo(directory.path / f"{NAME}.lock")
 
     assert openclaw.lock_held(directory.descriptor, NAME, time.time()) == "there is a lock file"
 
 
 def test_reading_the_signs_leaves_the_lock_unchanged(directory, other_process):
-    """No lock is changed, removed or created."""
+    """Reading the signs changes, removes and creates no lock."""
     path = directory.write_lock(new_lock(other_process.pid))
     before = file_states(directory.path), path.read_bytes()
     directory.busy_reason()
@@ -222,7 +222,7 @@ MALFORMED = ["", "{", "[]", "null", "1", '{"a": 1}', '{"a": [], "c": null}', "\x
 
 @pytest.mark.parametrize("text", MALFORMED)
 def test_malformed_registry_means_the_agent_may_be_at_work(directory, text):
-    """The session is deferred, and nothing is raised."""
+    """A malformed registry is no proof of rest: the session is busy, and nothing is raised."""
     (directory.path / "sessions.json").write_text(text, "latin-1")
 
     assert "may be at work" in directory.busy_reason()
@@ -230,7 +230,7 @@ def test_malformed_registry_means_the_agent_may_be_at_work(directory, text):
 
 @pytest.mark.parametrize("kind", ["directory", "link", "broken link", "pipe", "unreadable", "huge"])
 def test_unreadable_registry_means_the_agent_may_be_at_work(directory, kind, monkeypatch):
-    """No other kind of file in its place blocks the check."""
+    """Any other kind of file in place of the registry makes the session busy and blocks nothing."""
     path = directory.path / "sessions.json"
     if kind == "directory":
         path.mkdir()
@@ -298,7 +298,7 @@ def test_change_of_lock_or_registry_is_detected(directory):
 
 
 def test_lock_is_checked_again_after_the_registry(directory, other_process, monkeypatch):
-    """A run that begins between both checks is seen."""
+    """A lock that appears while the registry is read is seen."""
 
     def marking(*arguments):
         directory.write_lock(new_lock(other_process.pid))

@@ -10,7 +10,7 @@ from building.processes import wait_until
 
 
 def test_process_is_identified_by_its_start_time(other_process):
-    """A later process with the same pid is another one."""
+    """A process with the same pid and another start time is another process."""
     start = start_of(other_process.pid)
 
     assert lives(other_process.pid)
@@ -19,7 +19,7 @@ def test_process_is_identified_by_its_start_time(other_process):
 
 
 def test_ended_process_does_not_live():
-    """This holds for a zombie, too: it can do no more work."""
+    """An ended process does not live, even before its parent has collected it."""
     ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     ended.send_signal(signal.SIGKILL)
     wait_until(lambda: not lives(ended.pid))
@@ -36,5 +36,5 @@ def test_malformed_start_time_is_ignored(other_process):
 
 
 def test_ancestors_begin_with_this_process():
-    """Its parent comes next."""
+    """The ancestors are this process, its parent, and so on."""
     assert list(ancestors())[:2] == [os.getpid(), os.getppid()]

@@ -29,7 +29,7 @@ def archived_turns(result):
 
 
 def test_turn_whose_line_cannot_be_edited_is_not_archived():
-    """The other turns are archived."""
+    """A turn whose closing line cannot be edited stays, and the others are archived."""
     talk, ids = conversation_of_turns(4)
     result = planned(talk, Archiving(ON, refused=frozenset({ids[0][1]})))
 
@@ -66,7 +66,7 @@ def test_turns_archived_together_name_the_number_of_turns():
 
 
 def test_turns_before_a_compaction_are_never_sent():
-    """They are not protected as recent turns, however few turns follow."""
+    """Turns before a compaction stay as never sent, not as recent, however few follow."""
     talk, _ = conversation_of_turns(4)
     first = talk.user()
     talk.entry("compaction", summary="so it was", firstKeptEntryId=first, tokensBefore=9)

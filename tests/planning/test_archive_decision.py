@@ -25,7 +25,7 @@ def verdict_on(turn, rules=ON, *, cut_short=False, **changed):
 
 
 def test_no_turn_is_archived_while_archive_is_disabled():
-    """A large turn stays, too, without `archive.enabled`."""
+    """Without `archive.enabled`, even a large turn is kept with the reason "off"."""
     verdict = verdict_on(LARGE, ArchiveRules())
 
     assert (verdict.archived, verdict.reason) == (False, "off")
@@ -54,7 +54,7 @@ def test_requested_turn_is_archived_while_archive_is_disabled():
     ],
 )  # fmt: skip
 def test_each_condition_keeps_a_large_turn(changed, reason):
-    """It does so even for a turn that is requested or was cut short."""
+    """Each condition keeps a large turn, even if it is requested or was cut short."""
     assert verdict_on(LARGE, **changed).reason == reason
     assert not verdict_on(LARGE, **changed).archived
     assert verdict_on(LARGE, asked=True, cut_short=True, **changed).reason == reason
@@ -102,12 +102,12 @@ def test_turn_is_archived_beyond_each_threshold(stays, archives):
 
 
 def test_only_a_protection_gives_a_time():
-    """No other reason to keep a turn ends by itself."""
+    """Only the protection of a restored value gives the time until which a turn is kept."""
     assert verdict_on(LARGE, held="restored 5 s ago: m", until=7.0).until == 7.0
     assert verdict_on(LARGE, open="it is", held="restored 5 s ago: m", until=7.0).until == 7.0
     assert verdict_on(LARGE, until=None).until is None
 
 
 def test_a_character_counts_a_third_of_a_token():
-    """24,245 characters count 8,001 tokens."""
+    """A character counts 0.33 tokens."""
     assert Sent(24_245).tokens() == 8001

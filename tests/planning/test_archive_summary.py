@@ -12,7 +12,7 @@ def summary_of(closing, note=None):
 
 
 def test_summary_has_five_keys_in_order():
-    """A summary is one JSON object."""
+    """A summary is one JSON object with five keys, always in the same order."""
     closing = "Done. Shall I push? It works.\nWhat about Windows?"
     calls, tools = Calls(), (("read", "/c"), ("write", "/b"), ("exec", None), ("read", "/a"))
     calls.add(TurnStep("reply", calls=tuple(
@@ -55,7 +55,7 @@ def test_long_outcome_keeps_both_ends():
 
 
 def test_summary_quotes_at_most_five_questions():
-    """The first five questions of the reply count."""
+    """Of a reply with nine questions, the first five are quoted."""
     questions = "".join(f"Is it {n}? " for n in range(9))
     summary = json.loads(summary_of(questions).text)
 
@@ -75,7 +75,7 @@ def test_archive_that_cannot_be_parsed_is_its_own_outcome():
 
 
 def test_archive_text_begins_with_mark_and_id():
-    """An id with other than safe characters is encoded."""
+    """An archive begins with its mark and its id, which is encoded if it is unsafe."""
     assert archive_text("4f9d2a11", "so") == "[archived turn]\narchive: 4f9d2a11\n\nso"
     assert archive_text("a b", "so").startswith("[archived turn]\narchive: ~")
 
@@ -141,7 +141,7 @@ def test_summary_lists_are_capped():
 
 
 def test_middle_excludes_prompt_and_closing_entry():
-    """Offsets between two archives are in no middle."""
+    """The middle of an archive is strictly between its prompt and its closing entry."""
     middles = Middles([(20, 23), (5, 8)])
 
     assert [offset for offset in range(30) if offset in middles] == [6, 7, 21, 22]

@@ -53,7 +53,7 @@ def test_window_is_recorded_configured_or_the_default():
 
 
 def test_relief_steps_add_up():
-    """Each step adds its own change to those of the steps before it."""
+    """Each relief step adds its own change to those of the steps before it."""
     first, two, four, five, six = (rules_at(steps_to(to), RULES, *HALF) for to in (1, 2, 4, 5, 6))
 
     assert [rule.min_value_length for rule in first.rules] == [200, 200]

@@ -58,7 +58,7 @@ def test_cache_price_depends_on_the_model(model, read, write, hour):
 
 
 def test_a_configured_price_takes_precedence():
-    """The first glob that matches counts, in any case."""
+    """The price of the first glob that matches, in any case, replaces the built-in one."""
     house = Price(0.2, 1.0, 1.0, 3.0)
 
     assert price_of("HOUSE-claude-1", [("House-*", house)]) == house

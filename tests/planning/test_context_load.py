@@ -74,7 +74,7 @@ def test_fit_predicts_later_calls_within_a_tenth(sample):
 
 @pytest.mark.parametrize(("number", "method"), [(FEWEST - 1, "default"), (FEWEST, "session")])
 def test_fit_needs_eight_calls(number, method):
-    """With seven calls the default line is used."""
+    """A line is fitted to eight calls; with seven the default line is used."""
     line = calibrate(calls_on_a_line(number), [])
 
     assert line.method == method
@@ -106,7 +106,7 @@ def test_fit_of_equal_calls_is_none():
 
 
 def test_session_without_calls_takes_the_agents_median():
-    """Without other sessions, a character counts 0.33 tokens."""
+    """A session without calls takes the median line of others, else 0.33 tokens a character."""
     others = [Calibration(rate, fixed, 9, "session") for rate, fixed in
               ((0.2, 10), (0.4, 5000), (0.3, 900))]  # fmt: skip
 
@@ -136,7 +136,7 @@ def test_image_counts_a_fixed_number_of_tokens():
 
 
 def test_measure_uses_the_newest_fifty_calls():
-    """Older calls were sent with other prompts and tools."""
+    """Only the newest fifty calls are used: older ones had other prompts and tools."""
     turns = [
         message
         for n in range(60)
@@ -163,7 +163,7 @@ def test_measure_omits_calls_before_the_last_compaction():
 
 
 def test_measure_omits_failed_and_aborted_replies():
-    """Their text is in no request, and their token counts are not used."""
+    """Failed and aborted replies add neither characters nor calls."""
     load = measured(claw(
         {"role": "user", "content": "x" * 10}, reply("e" * 99, 5, "aborted"),
         reply("e" * 99, 0, "error", errorMessage="overloaded"), reply("ok", 7),
@@ -209,7 +209,7 @@ def test_call_before_an_extraction_includes_the_value():
 
 
 def test_measure_omits_details():
-    """Details of a result are only for the screen."""
+    """The details of a result add no characters, since only the screen shows them."""
     result = {"role": "toolResult", "toolCallId": "c", "toolName": "exec",
               "content": [{"type": "text", "text": "r" * 8}],
               "details": {"all": "d" * 999}}  # fmt: skip
@@ -218,7 +218,7 @@ def test_measure_omits_details():
 
 
 def test_measure_codex_uses_its_token_counts():
-    """Each count of Codex follows the items of its reply; a repeated count is no call."""
+    """A call of Codex is its token count, which follows the reply; a repeated count is none."""
     item = lambda **payload: {"type": "response_item", "payload": payload}  # noqa: E731
     count = lambda total, last: {"type": "event_msg", "payload": {  # noqa: E731
         "type": "token_count", "info": {"total_token_usage": {"total_tokens": total},

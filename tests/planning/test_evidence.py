@@ -68,7 +68,7 @@ def test_shortened_text_has_both_ends_and_exact_offsets(text, room):
 
 
 def test_shortened_text_has_a_head_of_1024_bytes():
-    """The tail fills the rest of the share to the byte."""
+    """A shortened text has a head of 1,024 bytes and a tail that fills its share to the byte."""
     data = bytes(range(97, 123)) * 3000
     short = shortened(data, 32_000)
 
@@ -90,7 +90,7 @@ def test_evidence_fills_its_budget_to_the_byte():
     st.lists(st.tuples(TEXTS, st.booleans()), max_size=12), st.integers(0, 40_000),
 )  # fmt: skip
 def test_evidence_never_exceeds_its_budget(results, budget):
-    """The same results always give the same text."""
+    """Evidence stays within its budget, and the same results always give the same text."""
     texts = {str(number): text.encode() for number, (text, _) in enumerate(results)}
     calls = [
         call(number, len(text.encode()), failed=failed)
@@ -115,7 +115,7 @@ def test_failed_results_then_newest_then_largest_come_first():
 
 
 def test_index_line_shows_exit_code_duration_size_and_failure():
-    """Facts that the agent did not record are left out."""
+    """An index line shows the facts of the result, as far as the agent recorded them."""
     ran = Evidence(2, "exec", "c", ToolResult("c", True, "", 1, 156), 1, 523)
 
     assert ran.line == "2. exec [exit=1, 156 ms, 523 B] FAILED"

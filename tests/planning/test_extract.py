@@ -34,7 +34,7 @@ def decide(part=PART, value="x" * 501, rules=RULES, now=NOW, **state):
 
 
 def test_old_long_value_of_a_trigger_kind_is_extracted():
-    """The reason gives its kind, length and position."""
+    """An old, long value of a trigger kind is extracted; the reason gives length and position."""
     assert decide() == Extract("tool_result of 501 characters, 3 messages back")
     assert decide(position=OLD) == Extract("tool_result of 501 characters, old")
     assert decide(replace(PART, chars=40_960), position=7) == Extract(
@@ -84,7 +84,7 @@ def test_value_of_a_dead_entry_is_extracted_at_any_position(why):
 
 
 def test_shortest_is_the_least_length_that_is_extractable():
-    """Shorter lines need not be parsed."""
+    """`shortest` is the smallest length that any rule extracts; shorter lines are not parsed."""
     assert RULES.shortest == 500
     assert replace(RULES, min_value_length=20).shortest == 20
     assert Rules(rules=()).shortest == 0
@@ -170,7 +170,7 @@ def test_extractable_number_replaces_keep_recent(window, position, why):
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_extractable_zero_and_one_are_windows(number):
-    """They are not read as false and true, although they equal them in Python."""
+    """`_extractable` 0 and 1 are numbers of messages, although Python equals them to booleans."""
     inside = decide(extractable=number, position=0)
 
     assert reason(inside) == ("recent by its _extractable" if number else None)
@@ -190,7 +190,7 @@ def test_extractable_zero_and_one_are_windows(number):
     ],
 )
 def test_protection_of_a_restored_value_ends_on_time(ago, decision):
-    """After exactly `keep_after_restore_seconds` it is over; before that, `until` gives its end."""
+    """A restored value is kept for exactly `keep_after_restore_seconds`, and `until` says so."""
     assert decide(restored_at=NOW - ago) == decision
 
 
@@ -202,7 +202,7 @@ def test_zero_keep_after_restore_protects_nothing():
 
 
 def test_redacted_entry_is_not_extracted():
-    """Not even `_extractable: true` extracts a redaction."""
+    """A redacted entry is kept, even with `_extractable: true`."""
     assert reason(decide(redacted=True, extractable=True)) == "not extractable: redacted"
 
 
@@ -232,7 +232,7 @@ def test_only_the_entrys_own_placeholder_counts_as_extracted(value, own):
 
 @pytest.mark.parametrize("value", [True, False, 0, 1, 3, 10**30])
 def test_extractable_accepts_booleans_and_whole_numbers(value):
-    """Booleans stay booleans, and numbers stay numbers."""
+    """`_extractable` is returned unchanged if it is a boolean or a whole number."""
     read, warning = override_of({"_extractable": value}, None, {}, {})
 
     assert read is value
@@ -276,7 +276,7 @@ def test_restored_accepts_iso_times(text, ago):
 
 
 def test_restored_without_a_zone_is_utc_in_any_local_zone(monkeypatch):
-    """The time zone of the machine has no effect."""
+    """`_restored` without a zone is UTC, whatever the time zone of the machine."""
     monkeypatch.setenv("TZ", "Pacific/Auckland")
     time.tzset()
     try:
@@ -301,7 +301,7 @@ def test_restored_without_a_zone_is_utc_in_any_local_zone(monkeypatch):
     ],
 )
 def test_other_restored_is_ignored_with_a_warning(value, warning):
-    """No time, or a time further ahead than the protection's length, protects nothing."""
+    """An invalid `_restored`, or one beyond the protection's length ahead, protects nothing."""
     assert read_restored({"_restored": value}, RULES, NOW) == (None, warning)
 
 
@@ -346,7 +346,7 @@ def test_first_matching_rule_gives_length_and_window(kind, tool, length, window)
 
 
 def test_value_without_a_rule_is_recent_or_not_a_trigger():
-    """It is recent within `keep_recent`; beyond, its kind is not among the triggers."""
+    """A value without a rule is recent within `keep_recent`, and beyond that not a trigger."""
     part = replace(PART, kind="user", tool=None)
 
     assert reason(decide(part, rules=LONG_FORM, position=4)) == "recent"
@@ -372,7 +372,7 @@ def test_window_of_the_rules_is_the_largest_of_all():
     ],
 )
 def test_excluded_tool_keeps_its_values(globs, tool, why):
-    """Not even `_extractable: true` extracts them."""
+    """Values of an excluded tool are kept, even with `_extractable: true`."""
     rules = replace(RULES, exclude_tools=globs)
     part = replace(PART, tool=tool)
 

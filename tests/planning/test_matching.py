@@ -44,5 +44,5 @@ def test_expired_value_is_matched_to_another_sessions_copy():
 
 
 def test_different_values_of_other_sessions_match_nothing():
-    """It is unknown which value the entry had, even if one of them has expired."""
+    """Different values of two other sessions match nothing, even if one has expired."""
     assert matched_ids(emptied(1, 3, b"a", None), emptied(2, OTHER, b"b", 7)) == []

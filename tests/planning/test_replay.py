@@ -109,7 +109,7 @@ def test_replay_applies_recency_and_min_reclaim():
      ((Rule("tool_result", (), 500, 5),), 0, 3), ((Rule("tool_result", (), 500, 1),), 0, 1)],
 )  # fmt: skip
 def test_value_is_superseded_only_after_the_later_entry(rules, between, keep):
-    """Until then it is extracted as a value that is not superseded."""
+    """Before the later entry, a value is extracted as one that is not superseded."""
     talk, form = Conversation(), FORMATS["openclaw"]
     for call in "12":
         talk.call("exec", {"command": "ls"}, call)
@@ -125,7 +125,7 @@ def test_value_is_superseded_only_after_the_later_entry(rules, between, keep):
 
 
 def test_replay_forgets_extractions_at_a_new_context():
-    """After a compaction, or if the prompt shrinks by itself, no savings are subtracted."""
+    """Nothing is subtracted after a compaction, or after the prompt shrank by itself."""
     short = call(1010, 5_000, 0)
     for events in ([*session()[:-1], Compaction(), short], [*session()[:-1], short]):
         assert sizes(replay("always", events))[-1] == (5_000, 0)

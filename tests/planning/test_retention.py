@@ -65,7 +65,7 @@ NOW = Moment(wall=1e9, boot=1e6, boot_id="this")
     ],
 )
 def test_clock_that_moved_is_reported(before, expected):
-    """It may differ from the boot clock by an hour, and may not go back across a reboot."""
+    """A wall clock that moved by over an hour, or went back across a reboot, is reported."""
     assert decide.clock_moved(before, NOW) == expected
 
 
@@ -79,5 +79,5 @@ def test_clock_that_moved_is_reported(before, expected):
     ],
 )
 def test_first_run_after_two_days_deletes_nothing(before, waits):
-    """The same holds for the first run of all."""
+    """The first run of all, and the first after more than two days, deletes nothing."""
     assert (decide.first_in_days(before, NOW) is not None) is waits

@@ -98,21 +98,21 @@ def removed(verdict):
 
 
 def test_thinking_that_is_extracted_is_not_removed_again():
-    """Its extraction breaks the signatures after it."""
+    """Thinking that is extracted anyway is not removed, and breaks the signatures after it."""
     standing = [signature(100), signature(300)]
 
     assert removed(judged(standing, [standing[0].removal])) == [300]
 
 
 def test_unsent_thinking_that_is_extracted_is_not_removed_again():
-    """The same holds for a sent edit before it."""
+    """Unsent thinking that is extracted anyway is not removed, although an edit precedes it."""
     standing = [signature(300, live=False)]
 
     assert removed(judged(standing, [edit(200), standing[0].removal], unsent=[300])) == []
 
 
 def test_edits_of_dead_entries_break_only_dead_signatures():
-    """No request contains a dead entry before a live one."""
+    """An edit of a dead entry breaks no live signature: no request contains both."""
     standing = [signature(300, live=False), signature(400)]
 
     assert removed(judged(standing, [edit(200)], dead=[200])) == [300]
@@ -120,7 +120,7 @@ def test_edits_of_dead_entries_break_only_dead_signatures():
 
 
 def test_signed_thinking_defer_blocks_edits_that_break_signatures():
-    """Edits that break no live signature are not blocked."""
+    """With `signed_thinking = "defer"`, only edits that break a live signature are blocked."""
     blocked = judged([signature(300)], [edit(200)], defer=True).blocked
 
     assert blocked == 'signatures: the thinking of e300 would break: signed_thinking = "defer"'
@@ -129,7 +129,7 @@ def test_signed_thinking_defer_blocks_edits_that_break_signatures():
 
 
 def test_signatures_after_placeholders_of_a_remembering_agent():
-    """They are doubtful and are removed whatever the gain, together with broken ones."""
+    """Signatures after placeholders are doubtful if the agent remembers, and are removed."""
     standing = [
         signature(100),
         signature(300),

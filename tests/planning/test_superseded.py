@@ -39,7 +39,7 @@ def superseding_results(talk, form="openclaw"):
     ],
 )
 def test_result_is_superseded_by_a_repeated_call_or_a_change(calls, expected):
-    """The same call, a read of the whole file, or a change of the file supersedes a result."""
+    """A result is superseded by its repeated call, a read of the whole file, or a change of it."""
     talk, idents = Conversation(), {}
     for number, (tool, arguments) in enumerate(calls):
         talk.user()
@@ -51,7 +51,7 @@ def test_result_is_superseded_by_a_repeated_call_or_a_change(calls, expected):
 
 
 def test_equal_results_are_superseded_by_the_newest():
-    """Their calls may differ."""
+    """Of equal results of different calls, the newest supersedes the others."""
     talk = Conversation()
     for number in range(3):
         talk.call("exec", {"command": str(number)}, str(number))
@@ -63,7 +63,7 @@ def test_equal_results_are_superseded_by_the_newest():
 
 
 def test_results_with_different_images_are_not_equal():
-    """The text beside each image of pi is the same."""
+    """Results with different images are not equal, although pi writes the same text beside them."""
     talk = Conversation()
     for number, data in enumerate("ABA"):
         talk.call("read", {"path": f"/w/{number}.png"}, str(number))
@@ -89,7 +89,7 @@ def test_failed_result_is_superseded_only_in_its_call():
 
 
 def test_claude_code_read_is_superseded_by_an_edit():
-    """Claude Code's tools and its `file_path` are known."""
+    """A read of Claude Code is superseded by an edit of the same `file_path`."""
     talk = ClaudeConversation()
     for number, tool in enumerate(("Read", "Edit")):
         talk.user()
@@ -124,7 +124,7 @@ def test_attached_file_is_superseded_by_the_whole_file():
 
 
 def test_reminder_is_superseded_by_the_same_text():
-    """A reminder with other text supersedes nothing."""
+    """A reminder is superseded only by a later one with the same text."""
     talk = ClaudeConversation()
     first = talk.user("remember this", isMeta=True)
     talk.user("remember that", isMeta=True)

@@ -5,7 +5,7 @@ from building.world import sql
 
 
 def test_restored_archives_are_not_standing(world):
-    """A restore keeps their records."""
+    """A restore leaves no archive standing and keeps the records."""
     conversation, ends = conversation_of_turns(4)
     world.put("s.jsonl", conversation.bytes())
     world.scan(archive={"enabled": True})
@@ -20,7 +20,7 @@ def test_restored_archives_are_not_standing(world):
 
 
 def test_summary_is_stored_by_the_digest_of_its_turn(world):
-    """Another digest has no summary."""
+    """A stored summary is returned for the digest of its turn, and for no other."""
     conversation, _ = conversation_of_turns(4)
     world.put("s.jsonl", conversation.bytes())
     world.scan()

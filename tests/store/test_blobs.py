@@ -16,7 +16,7 @@ from building.store_rows import begin_rewrite, count_rows, removal, store_sessio
 )
 @given(value=st.one_of(st.binary(max_size=200), st.binary(max_size=3).map(lambda x: x * 3000)))
 def test_stored_value_is_returned_bit_for_bit(store, value):
-    """This holds for any bytes, compressed or not."""
+    """Any stored bytes are returned unchanged, compressed or not."""
     with store.transaction():
         blob, digest, _ = store.blobs.put(value)
 
@@ -25,7 +25,7 @@ def test_stored_value_is_returned_bit_for_bit(store, value):
 
 
 def test_incompressible_value_is_stored_uncompressed(store):
-    """Compression never makes a value larger."""
+    """A value that compression would enlarge is stored as it is."""
     value = secrets.token_bytes(10_000)
     with store.transaction():
         blob, digest, written = store.blobs.put(value)
@@ -50,7 +50,7 @@ def test_equal_values_are_stored_once(store):
 
 @pytest.mark.parametrize("value", [secrets.token_bytes(300), b"words " * 500])
 def test_value_with_a_flipped_bit_is_refused(store, value):
-    """A changed bit is detected in compressed and uncompressed data."""
+    """A value with a flipped bit is never returned, compressed or not."""
     with store.transaction():
         blob, digest, _ = store.blobs.put(value)
     (data,) = store._connection.execute("SELECT data FROM blobs").fetchone()
@@ -91,7 +91,7 @@ def test_damaged_value_is_refused(store, damage):
 
 
 def test_intact_blob_of_another_value_is_refused(store):
-    """The digest of the requested value decides."""
+    """An intact blob is refused if its digest is not that of the requested value."""
     with store.transaction():
         blob, _, _ = store.blobs.put(b"one" * 100)
         _, other, _ = store.blobs.put(b"another" * 100)
@@ -101,7 +101,7 @@ def test_intact_blob_of_another_value_is_refused(store):
 
 
 def test_blob_is_not_decompressed_beyond_its_recorded_size(store):
-    """A blob with a false size cannot fill the memory."""
+    """A blob that decompresses to more than its recorded size is refused."""
     with store.transaction():
         blob, digest, _ = store.blobs.put(b"\0" * (64 << 20))
     store._connection.execute("UPDATE blobs SET size = 10")
@@ -111,7 +111,7 @@ def test_blob_is_not_decompressed_beyond_its_recorded_size(store):
 
 
 def test_abandoned_rewrite_deletes_its_unshared_values(store):
-    """A value that another record names stays."""
+    """Abandoning a rewrite deletes its values, except those that another record names."""
     row = store_session(store)
     begin_rewrite(store, row, [removal()], b"named")
     entry = begin_rewrite(store, row, [removal("e2")], b"named")

@@ -10,7 +10,7 @@ FULL = Fullness(90, 100, 0.75, LINE, "m-1", "mid", step=2)
 
 
 def test_newer_context_load_replaces_the_stored_one(store):
-    """All fields are stored."""
+    """A context load is stored with all fields, and replaced by a newer one."""
     session = store_rows.store_session(store)
     with store.transaction():
         store.calibrations.remember(session.id, Fullness(1, 2, 0.5, LINE))
@@ -21,7 +21,7 @@ def test_newer_context_load_replaces_the_stored_one(store):
 
 
 def test_loads_sums_sessions_and_counts_those_above_threshold(store):
-    """A session at its threshold is not above it."""
+    """Loads are summed; a session exactly at its threshold is not counted as above it."""
     assert store.calibrations.loads() == Loads()
     with store.transaction():
         for number, tokens in enumerate((90, 75, 10)):

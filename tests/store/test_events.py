@@ -15,7 +15,7 @@ def add_events(store, *kinds, at=1.0, row=None):
 
 
 def test_events_are_numbered_in_commit_order(store):
-    """The ids of deleted events are not used again."""
+    """Events have growing ids, even after the newest ones were deleted."""
     first = add_events(store, "extraction", "expiry")
     with store.transaction():
         store.events.drop([event.id for event in first])
@@ -40,12 +40,12 @@ def test_old_events_are_dropped_by_age_and_number(store, monkeypatch):
 
 
 def test_kinds_of_events_are_unique():
-    """There are twelve kinds."""
+    """The list of event kinds has twelve different ones."""
     assert len(set(KINDS)) == len(KINDS) == 12
 
 
 def test_abandoned_rewrite_has_no_event(store):
-    """No event is written before the rewrite is confirmed."""
+    """An abandoned rewrite leaves no event."""
     row = store_session(store)
     entry = begin_rewrite(store, row, [removal("e1")])
     with store.transaction():

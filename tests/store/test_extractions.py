@@ -27,7 +27,7 @@ def sessions(store):
 
 
 def test_entry_id_finds_all_its_placeholders(store, sessions):
-    """Ids with the same beginning do not match."""
+    """An entry id finds all its placeholders with their numbers, and none of longer ids."""
     assert names(store.extractions.of_entry("e1")) == ["e1", "e1~2", "e1"]
     assert names(store.extractions.of_entry("e10")) == ["e10"]
     assert store.extractions.of_entry("e") == []
@@ -53,19 +53,19 @@ def test_unsafe_entry_id_is_found_by_itself_and_its_derived_id(store):
 
 @pytest.mark.parametrize("reference", ["\ud800", "e1\udcff", "", "e1' OR '1'='1", "e%"])
 def test_malformed_reference_finds_nothing(store, sessions, reference):
-    """No reference raises or is used as a pattern."""
+    """A malformed reference finds nothing: it neither raises nor is used as a pattern."""
     assert store.extractions.of_entry(reference) == []
 
 
 def test_named_matches_names_exactly(store, sessions):
-    """The name of a placeholder includes its number."""
+    """Names match exactly, with their numbers."""
     assert names(store.extractions.named(["e1", "e10", "nobody"])) == ["e1", "e1", "e10"]
     assert names(store.extractions.named(["e1~2"])) == ["e1~2"]
     assert store.extractions.named([]) == []
 
 
 def test_named_accepts_more_names_than_a_statement(store, sessions):
-    """All names are looked up, in several statements if necessary."""
+    """Five thousand names are looked up at once, more than fit one statement."""
     names_of_file = ["e1", *(f"nobody{number}" for number in range(5000)), "e10"]
 
     assert names(store.extractions.named(names_of_file)) == ["e1", "e1", "e10"]
@@ -83,7 +83,7 @@ def test_session_lists_own_extractions_and_those_it_holds(store, sessions):
 
 
 def test_expired_value_is_refused_and_leaves_a_tombstone(store, sessions):
-    """The values of other placeholders stay readable."""
+    """An expired value cannot be read, and its tombstone gives time and reason."""
     with store.transaction():
         deleted = store.expiry.delete([(2, "old")], 9.0)
     tombstone = store.extractions.of_entry("e1~2")[0]

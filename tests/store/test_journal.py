@@ -27,7 +27,7 @@ def states(store, row):
 
 
 def test_extractions_of_an_unconfirmed_rewrite_are_hidden(store):
-    """They are neither listed nor found nor counted."""
+    """Extractions of an unconfirmed rewrite are neither listed nor found nor counted."""
     row = store_session(store)
     begin_rewrite(store, row, [removal("e1"), removal("e2")])
 
@@ -38,7 +38,7 @@ def test_extractions_of_an_unconfirmed_rewrite_are_hidden(store):
 
 
 def test_confirmed_rewrite_stays_open_until_it_is_closed(store):
-    """Confirming makes its extractions visible."""
+    """Confirming shows the extractions; the journal keeps the rewrite until it is closed."""
     row = store_session(store)
     entry = begin_rewrite(store, row, [removal("e1"), removal("e2")])
     confirm_rewrite(store, row, entry)
@@ -52,7 +52,7 @@ def test_confirmed_rewrite_stays_open_until_it_is_closed(store):
 
 
 def test_update_of_a_closed_rewrite_is_refused(store):
-    """Another process may have closed it; its row is not re-created."""
+    """Updating a rewrite that another process closed is refused and re-creates no row."""
     row = store_session(store)
     entry = begin_rewrite(store, row, [removal("e1")])
     with store.transaction():
@@ -64,7 +64,7 @@ def test_update_of_a_closed_rewrite_is_refused(store):
 
 
 def test_abandoned_rewrite_deletes_its_rows_and_values(store):
-    """Rows and values of other rewrites stay."""
+    """Abandoning deletes rows and values of the rewrite, and none of other rewrites."""
     row = store_session(store)
     extract(store, row, removal("e1"), value=b"first")
     entry = begin_rewrite(store, row, [removal("e2")], b"second")
@@ -79,7 +79,7 @@ def test_abandoned_rewrite_deletes_its_rows_and_values(store):
 
 
 def test_kept_rewrite_leaves_its_placeholders_resolvable(store):
-    """Another process may have read them, so they stay as restored and unplaced."""
+    """Placeholders of a kept rewrite may have been read: they resolve, but count as restored."""
     row = store_session(store)
     entry = begin_rewrite(store, row, [removal("e1")])
     with store.transaction():
@@ -96,7 +96,7 @@ def test_kept_rewrite_leaves_its_placeholders_resolvable(store):
 
 
 def test_confirmed_restore_marks_values_and_entries(store):
-    """Value, entry and time are recorded for this session only."""
+    """Confirming a restore records value, entry and time, for this session only."""
     row, other = store_session(store), store_session(store, session="two")
     extract(store, row, removal("e1"), removal("e2"))
     extract(store, other, removal("e1"))
@@ -123,7 +123,7 @@ def restore(store, row, *ids):
 
 
 def test_value_extracted_again_replaces_its_first_record(store):
-    """A placeholder then has one record."""
+    """A value that is restored and extracted again has one record."""
     row = store_session(store)
     extract(store, row, removal("e1"), value=b"same")
     restore(store, row, 1)
@@ -133,7 +133,7 @@ def test_value_extracted_again_replaces_its_first_record(store):
 
 
 def test_second_value_of_a_place_gets_another_placeholder(store):
-    """A placeholder names one value for ever."""
+    """A second value of a place gets another placeholder, and the first record stays."""
     row = store_session(store)
     extract(store, row, removal("e1"), value=b"same")
     restore(store, row, 1)
@@ -145,7 +145,7 @@ def test_second_value_of_a_place_gets_another_placeholder(store):
 
 
 def test_fork_is_placed_at_the_new_record_of_its_value(store):
-    """The fork holds the placeholder of a value that its session extracted again."""
+    """A fork follows a value that its session extracted again to the new record."""
     row, fork = store_session(store), store_session(store, session="two")
     extract(store, row, removal("e1"), value=b"same")
     with store.transaction():
@@ -157,7 +157,7 @@ def test_fork_is_placed_at_the_new_record_of_its_value(store):
 
 
 def test_thinking_emptied_again_leaves_the_first_record_unplaced(store):
-    """It has no placeholder, so only the last record stands and the first may expire."""
+    """Of thinking emptied twice only the last record stands, and the first may expire."""
     row = store_session(store)
     emptied = replace(removal("e1"), new=b"{}", how="empty", kind="thinking", tool=None)
     extract(store, row, emptied, value=b"first")
@@ -168,7 +168,7 @@ def test_thinking_emptied_again_leaves_the_first_record_unplaced(store):
 
 
 def test_confirming_a_rewrite_twice_changes_nothing(store):
-    """A recovery may confirm a rewrite again."""
+    """Confirming a rewrite again, as recovery does, changes nothing."""
     row = store_session(store)
     entry = begin_rewrite(store, row, [removal("e1")])
     confirm_rewrite(store, row, entry)
@@ -188,7 +188,7 @@ NAMES = st.binary(min_size=1, max_size=30).filter(
 )
 @given(device=NUMBERS, inode=NUMBERS, name=NAMES)
 def test_journal_and_memory_store_any_file_identity(store, device, inode, name):
-    """Devices and inodes of 64 bits and names of any bytes are stored unchanged."""
+    """Journal and memory keep devices and inodes of 64 bits and names of any bytes."""
     row = store_session(store)
     state = Fingerprint(device, inode, 1, 2, 3)
     text = os.fsdecode(name)

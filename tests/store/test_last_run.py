@@ -19,7 +19,7 @@ def note_run(store):
 
 
 def test_time_of_an_unchanged_run_is_not_written_to_the_database(directory, note_run):
-    """Other processes can read the time, too."""
+    """The time of a later run is known to all processes without a write to the database."""
     note_run(1.5)
     before = Path(directory, "store.db").stat()
 
@@ -32,7 +32,7 @@ def test_time_of_an_unchanged_run_is_not_written_to_the_database(directory, note
 
 
 def test_lost_time_file_leaves_the_time_of_the_first_run(directory, note_run):
-    """A power cut may lose the file with the time."""
+    """If a power cut loses the file with the time, the time of the first run is returned."""
     note_run(1.0)
     note_run(2.0)
     Path(directory, "last_run").unlink()
@@ -44,14 +44,14 @@ def test_lost_time_file_leaves_the_time_of_the_first_run(directory, note_run):
 
 
 def test_time_file_of_an_earlier_store_is_replaced(directory, note_run):
-    """The first run of a store writes its own time."""
+    """The first run of a store replaces the time in a file of an earlier store."""
     Path(directory, "last_run").touch()
 
     assert note_run(1.5) == 1.5
 
 
 def test_scan_of_an_unchanged_tree_writes_nothing_to_the_database(world, conversation):
-    """The time of the run is stored all the same."""
+    """A scan of an unchanged tree records its time and leaves the database unchanged."""
     conversation.turn()
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())

@@ -27,7 +27,7 @@ from building.store_rows import (
 
 
 def test_new_store_has_the_whole_schema(store):
-    """Its directory contains only the database and the locks."""
+    """A new store has all tables and indexes, and no file but the database and the locks."""
     created = {
         name
         for (name,) in store._connection.execute("SELECT name FROM sqlite_master WHERE sql != ''")
@@ -41,7 +41,7 @@ def test_new_store_has_the_whole_schema(store):
 
 
 def test_opening_an_existing_store_changes_no_file(directory, store):
-    """This holds for reading and for writing."""
+    """Opening an existing store, to read or to write, changes no file."""
     before = read_state_files(directory)
     for opener in (room.open_to_read, open_store):
         opener(directory).close()
@@ -50,7 +50,7 @@ def test_opening_an_existing_store_changes_no_file(directory, store):
 
 
 def test_open_to_read_without_a_store_is_empty_and_creates_nothing(directory):
-    """A write to it is refused."""
+    """Opening a missing store to read gives an empty one that refuses writes."""
     with room.open_to_read(directory) as empty:
         assert (empty.exists, empty.size, list(empty.sessions.all())) == (False, 0, [])
         with pytest.raises(StoreUnusableError), empty.transaction():
@@ -59,7 +59,7 @@ def test_open_to_read_without_a_store_is_empty_and_creates_nothing(directory):
 
 
 def test_store_opened_to_read_refuses_writes_and_locks(directory, store):
-    """It needs no lock file."""
+    """A store opened to read refuses transactions and locks, and needs no lock file."""
     os.unlink(os.path.join(directory, "locks"))
     reader = room.open_to_read(directory)
     with pytest.raises(StoreUnusableError), reader.transaction():
@@ -124,7 +124,7 @@ def test_unfinished_store_is_private(directory, no_umask, monkeypatch):
 
 
 def test_open_state_directory_is_made_private(directory, no_umask):
-    """The user's own directory loses the permissions of others."""
+    """Opening a store removes the permissions of others from its own directory."""
     os.mkdir(directory, 0o755)
     open_store(directory).close()
 
@@ -133,7 +133,7 @@ def test_open_state_directory_is_made_private(directory, no_umask):
 
 @pytest.mark.parametrize("kind", ["link", "file", "nowhere"])
 def test_state_directory_that_is_a_link_or_file_is_refused(directory, tmp_path, kind):
-    """It stays as it is, and nothing is created elsewhere."""
+    """A link or file in place of the state directory is refused and stays as it is."""
     (tmp_path / "elsewhere").mkdir()
     if kind == "link":
         os.symlink(tmp_path / "elsewhere", directory)
@@ -150,7 +150,7 @@ def test_state_directory_that_is_a_link_or_file_is_refused(directory, tmp_path, 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give directories away")
 def test_state_directory_of_another_user_is_refused(directory):
-    """This holds for root, too."""
+    """A state directory of another user is refused, even by root."""
     os.mkdir(directory, 0o700)
     os.chown(directory, 65534, 65534)
 
@@ -161,7 +161,7 @@ def test_state_directory_of_another_user_is_refused(directory):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_state_directory_that_cannot_be_created_is_an_error(tmp_path):
-    """The error gives the system's reason."""
+    """The error about a state directory that cannot be created gives the system's reason."""
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(StoreUnusableError, match="cannot be made: Permission denied"):
@@ -172,7 +172,7 @@ def test_state_directory_that_cannot_be_created_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("name", ["store.db", "locks"])
 def test_symlink_in_place_of_a_store_file_is_not_followed(directory, tmp_path, name):
-    """Nothing is created at the target of the link."""
+    """A symlink in place of the database or the locks creates nothing at its target."""
     elsewhere = tmp_path / "elsewhere"
     os.mkdir(directory, 0o700)
     os.symlink(elsewhere, os.path.join(directory, name))
@@ -253,7 +253,7 @@ def unusable_store(request, directory):
 
 @pytest.mark.parametrize("opener", [open_store, room.open_to_read])
 def test_unusable_store_is_refused_and_unchanged(unusable_store, opener):
-    """A damaged, foreign, newer or older database is neither read nor written."""
+    """A damaged, foreign, newer or older database is refused with exit code 7."""
     before = read_state_files(unusable_store)
     with pytest.raises(StoreUnusableError) as error:
         opener(unusable_store)
@@ -279,7 +279,7 @@ def test_older_store_is_refused_with_instructions(directory, opener):
 
 
 def test_open_store_refuses_to_write_after_an_upgrade(store, directory):
-    """Each transaction checks the version, which another process may have raised."""
+    """An open store refuses to write once another process has raised its version."""
     change(os.path.join(directory, "store.db"), NEWER)
     before = read_state_files(directory)
 
@@ -293,7 +293,7 @@ def test_open_store_refuses_to_write_after_an_upgrade(store, directory):
 
 
 def test_failed_creation_leaves_no_store(directory, monkeypatch):
-    """The next opening creates the whole store."""
+    """A failed creation leaves no store, and the next opening creates a whole one."""
 
     def failing(connection):
         connection.execute("CREATE TABLE half (x)")
@@ -311,7 +311,7 @@ def test_failed_creation_leaves_no_store(directory, monkeypatch):
 
 
 def test_concurrent_first_openings_create_one_store(directory):
-    """Four processes that find no store write to the same one."""
+    """Four processes that find no store create one, and all write to it."""
     processes = [OtherProcess(OPEN_STORE[0]) for _ in range(4)]
     for process in processes:
         process.send(OPEN_STORE[1].format(directory=directory), "str(store._connection)")
@@ -332,7 +332,7 @@ def test_concurrent_first_openings_create_one_store(directory):
 
 
 def test_copied_state_directory_is_the_same_store(store, directory, tmp_path):
-    """The store contains no path of its own."""
+    """A copied state directory is the same store, since it contains no path of its own."""
     begin_rewrite(store, store_session(store), [removal()])
     shutil.copytree(directory, tmp_path / "copy")
     with closing(open_store(str(tmp_path / "copy"))) as copy:

@@ -34,7 +34,7 @@ def name(store):
 
 
 def test_store_from_a_backup_continues_with_other_numbers(store, name):
-    """The replaced store may have given the next numbers to other values."""
+    """A renumbered store skips numbers that the replaced one may have given to other values."""
     name("1", FIRST)
     with store.transaction():
         renumber(store._connection)
@@ -52,18 +52,18 @@ def test_each_value_of_an_id_keeps_its_own_placeholder(name):
 
 
 def test_values_at_different_paths_share_a_name(name):
-    """The path tells which value is meant; a second value at a path gets a number."""
+    """Values at two paths share a name; a second value at one path gets a number."""
     assert [name("e1", FIRST), name("e1", OTHER, DETAILS)] == ["e1", "e1"]
     assert name("e1", FIRST, DETAILS) == "e1~2"
 
 
 def test_placeholder_that_occurs_in_the_file_is_skipped(name):
-    """Somebody may have typed its text before."""
+    """A placeholder whose text already occurs in the file is not used."""
     assert name("e1", FIRST, taken={"[[extracted-e1]]", "[[extracted-e1~2]]"}) == "e1~3"
 
 
 def test_placeholder_is_skipped_only_in_files_that_contain_it(name):
-    """The value has one placeholder in such a file and another in other files."""
+    """A value has another placeholder only in files that contain the text of its first one."""
     name("e1", FIRST)
     assert name("e1", FIRST, taken={"[[extracted-e1]]"}) == "e1~2"
     assert name("e1", FIRST) == "e1"
@@ -71,7 +71,7 @@ def test_placeholder_is_skipped_only_in_files_that_contain_it(name):
 
 
 def test_placeholder_stays_reserved_after_its_value_expired(store, directory, name):
-    """Another process gives it to no other value."""
+    """The placeholder of an expired value is given to no other value, by any process."""
     name("e1", FIRST)
     with store.transaction():
         store.expiry.delete([(1, "retention")], 2.0)
@@ -81,7 +81,7 @@ def test_placeholder_stays_reserved_after_its_value_expired(store, directory, na
 
 
 def test_placeholder_of_a_rolled_back_transaction_is_free(store, name):
-    """Another value may get it."""
+    """A placeholder given in a transaction that was rolled back may go to another value."""
     store._connection.execute("BEGIN")
     name_value(store, "e1", FIRST)
     store._connection.execute("ROLLBACK")
@@ -90,7 +90,7 @@ def test_placeholder_of_a_rolled_back_transaction_is_free(store, name):
 
 
 def test_naming_the_10000th_value_of_an_id_is_fast(store, name):
-    """The number of database steps does not grow with the values."""
+    """Naming the ten thousandth value of an id takes few database steps."""
     with store.transaction():
         for number in range(1, 10_000):
             blob, digest, _ = store.blobs.put(b"%d" % number)

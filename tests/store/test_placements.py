@@ -36,13 +36,13 @@ def states(store):
 
 
 def test_confirmed_extractions_are_placed_in_their_session(store, row):
-    """They are not unplaced."""
+    """Confirming a rewrite places its extractions in the session."""
     assert store.placements.of_session(row.id) == {1, 2}
     assert unplaced(store) == [None, None]
 
 
 def test_value_is_placed_in_every_session_with_its_placeholder(store, row, fork):
-    """A fork holds only the values that were seen in it."""
+    """A value is placed in its session and in each fork in which it was seen."""
     record(store, fork, placed=[1])
 
     assert store.placements.of_session(fork.id) == {1}
@@ -51,7 +51,7 @@ def test_value_is_placed_in_every_session_with_its_placeholder(store, row, fork)
 
 
 def test_totals_count_a_value_in_each_session_that_holds_it(store, row, fork):
-    """A session need not have extracted it."""
+    """The totals of a session count the values that it holds, even of other sessions."""
     record(store, fork, placed=[1])
     values = {ident: count for ident, (count, _) in store.extractions.totals().items()}
 
@@ -59,7 +59,7 @@ def test_totals_count_a_value_in_each_session_that_holds_it(store, row, fork):
 
 
 def test_value_is_unplaced_when_the_last_session_loses_it(store, row, fork):
-    """Then the time until it expires begins."""
+    """A value becomes unplaced and restored only when the last session has lost it."""
     record(store, fork, placed=[1])
     record(store, row, placed=[2], lost=[1], now=20.0)
     assert (unplaced(store), states(store)) == ([None, None], ["standing"])
@@ -69,7 +69,7 @@ def test_value_is_unplaced_when_the_last_session_loses_it(store, row, fork):
 
 
 def test_value_that_is_placed_again_is_not_unplaced(store, row):
-    """An agent may write a placeholder back."""
+    """A value whose placeholder the agent wrote back is standing again."""
     record(store, row, lost=[1])
     record(store, row, placed=[1, 2])
 
@@ -77,7 +77,7 @@ def test_value_that_is_placed_again_is_not_unplaced(store, row):
 
 
 def test_value_that_is_found_again_is_not_missed(store, row):
-    """Its time of being missed ends."""
+    """The time for which a value was missed ends when it is found again."""
     record(store, row, missed=[2])
     record(store, row, placed=[1, 2])
 
@@ -85,14 +85,14 @@ def test_value_that_is_found_again_is_not_missed(store, row):
 
 
 def test_missed_values_are_not_in_the_totals(store, row):
-    """The totals count the values that the last scan found."""
+    """The totals count only the values that the last scan found."""
     record(store, row, missed=[1, 2])
 
     assert store.extractions.totals() == {}
 
 
 def test_recording_known_placements_writes_nothing(store, row):
-    """No row of the database changes."""
+    """Recording placements that are already known changes no row."""
     before = store._connection.total_changes
     record(store, row, placed=[1, 2])
 
@@ -100,7 +100,7 @@ def test_recording_known_placements_writes_nothing(store, row):
 
 
 def test_placement_of_a_replaced_extraction_is_ignored(store, row, fork):
-    """The fork was read before its session was extracted again, and holds the new record."""
+    """A fork read before its session was extracted again holds the new record only."""
     record(store, fork, placed=[1])
     record(store, row, lost=[1])
     confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1")]))

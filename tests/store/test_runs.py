@@ -27,7 +27,7 @@ def extract_in_run(store):
 
 
 def test_run_has_one_number_for_all_its_writes(store):
-    """The next run gets the next number."""
+    """All writes of a run have one number, and the next run has the next."""
     numbers = []
     for _ in range(2):
         with store.runs.run("scan", 5.0):
@@ -42,13 +42,13 @@ def test_run_has_one_number_for_all_its_writes(store):
 
 
 def test_write_outside_a_run_has_no_number(store):
-    """The number is None."""
+    """A write outside a run has no number."""
     with store.transaction():
         assert store.runs.number() is None
 
 
 def test_number_of_a_failed_transaction_is_created_again(store):
-    """The next transaction of the run creates its row."""
+    """If the transaction that created a run's row fails, the next one creates it."""
     with store.runs.run("scan", 5.0):
         with pytest.raises(ZeroDivisionError), store.transaction():
             assert 1 / (store.runs.number() - 1)
@@ -60,7 +60,7 @@ def test_number_of_a_failed_transaction_is_created_again(store):
 
 
 def test_run_whose_only_rewrite_is_abandoned_is_deleted(store):
-    """Later events of the run name no run."""
+    """A run whose only rewrite is abandoned loses its row, and later events name no run."""
     with store.runs.run("scan", 5.0):
         with store.transaction():
             note = journal.Confirmation(at=6.0, run_id=store.runs.number())
@@ -95,7 +95,7 @@ def test_run_with_another_open_rewrite_is_kept(store):
 
 
 def test_run_of_a_kept_rewrite_is_kept(store):
-    """Its placeholders may be written again, though another rewrite of it was abandoned."""
+    """A run with a kept rewrite stays, although another rewrite of it was abandoned."""
     row = store_session(store)
     with store.runs.run("scan", 5.0), store.transaction():
         note = journal.Confirmation(at=6.0, run_id=store.runs.number())
@@ -121,7 +121,7 @@ def expire(store):
 
 
 def test_old_run_without_values_is_dropped(store):
-    """Its tombstones stay and name no run."""
+    """An old run without values is dropped; its tombstones stay and name no run."""
     number = extract_in_run(store)
     expire(store)
     assert store.runs.old(LONG_AFTER - 2) == []
@@ -162,7 +162,7 @@ def test_run_is_kept_while_anything_of_it_can_be_undone(store, kind):
 
 
 def test_abandoning_a_rewrite_is_fast_with_many_extractions(store):
-    """The values of its run are found by an index."""
+    """Abandoning a rewrite does not read all extractions to find those of its run."""
     row, steps = store_session(store), []
     extract_in_run(store)
     store._connection.execute("BEGIN")

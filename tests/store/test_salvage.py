@@ -46,7 +46,7 @@ def missing_rows(rows, table):
 
 @pytest.mark.parametrize("table", ["numbered", "ordered"])
 def test_by_number_misses_only_rows_of_the_damaged_page(damaged, table):
-    """Each id is looked up, and None stands for each unreadable row."""
+    """Rows are looked up by number, and None stands for each that cannot be read."""
     rows = list(by_number(damaged, table, "id, text", "id", highest_row_id(damaged, "numbered")))
 
     assert 0 < rows.count(None) < 300
@@ -54,14 +54,14 @@ def test_by_number_misses_only_rows_of_the_damaged_page(damaged, table):
 
 
 def test_by_index_reads_from_both_ends(damaged):
-    """The entries before and after the damaged page are read."""
+    """An index is read up to the damaged page from its beginning and from its end."""
     paths = {ident: path.decode() for ident, path in by_index(damaged, "path").items()}
 
     assert 0 < missing_rows(paths, "sessions") < 300
 
 
 def test_intact_store_is_read_without_gaps(store):
-    """Each row is read once, by table and by index."""
+    """Tables and indexes of an intact store are read completely, each row once."""
     with store.transaction():
         store._connection.execute(
             "INSERT INTO sessions (id, agent, agent_directory, name, path, last_path, root, format)"
@@ -77,7 +77,7 @@ def test_intact_store_is_read_without_gaps(store):
 
 
 def test_salvage_of_an_intact_store_copies_every_row(store, directory, tmp_path):
-    """Nothing is added; only the memory of scans is not copied."""
+    """Salvage copies every row but the memory of scans, and adds nothing."""
     fill(store)
     fresh = str(tmp_path / "fresh.db")
     result = salvage(directory, fresh, 9.0)
@@ -127,7 +127,7 @@ def table_rows(path):
 
 
 def test_salvage_repairs_references_to_lost_rows(store, directory, tmp_path):
-    """Lost sessions are re-created; rows that keep their meaning lose the reference."""
+    """Lost sessions are re-created, and references to other lost rows are removed."""
     fill(store)
     store._connection.execute("PRAGMA foreign_keys = OFF")
     for table in ("sessions", "runs", "journal", "placements", "blobs", "archives"):

@@ -53,7 +53,7 @@ def test_idle_database_lists_only_its_own_sessions(memory):
 
 
 def test_files_are_walked_once_for_all_idle_databases(memory):
-    """The cost does not grow with files times databases."""
+    """The sessions of all idle databases are found in one walk over the files."""
     for path in PATHS:
         assert memory.idle(path, MARK, NOW) is not None
 
@@ -61,7 +61,7 @@ def test_files_are_walked_once_for_all_idle_databases(memory):
 
 
 def test_forget_missing_keeps_seen_sessions_with_a_slash(memory, store):
-    """Only files that the run did not see are forgotten."""
+    """Forgetting missing files keeps the sessions that the run saw, with a slash or without."""
     inside = [f"{PATHS[0]}/one", f"{PATHS[0]}/with/a/slash"]
     for path in inside:
         name = path.removeprefix(f"{PATHS[0]}/")

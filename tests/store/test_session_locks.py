@@ -33,7 +33,7 @@ def test_session_lock_waits_for_its_release(store, holder):
 
 
 def test_session_lock_of_a_killed_process_is_free(store, holder):
-    """Nothing has to be cleaned up."""
+    """The lock of a killed process is free at once."""
     holder.kill()
     with store.lock(7, patience=0):
         pass

@@ -36,7 +36,7 @@ def count(store):
 
 
 def test_noted_session_has_agent_path_and_title(store, create_file, note_session):
-    """The row also gives its root, format and session id."""
+    """A noted session has its agent, path, root, title, format and id."""
     session = create_file()
     row = note_session(session, "one")
 
@@ -47,7 +47,7 @@ def test_noted_session_has_agent_path_and_title(store, create_file, note_session
 
 
 def test_noting_a_session_again_changes_nothing(store, create_file, note_session):
-    """A path has one row."""
+    """Noting a session at a path again returns the same row."""
     session = create_file()
 
     assert note_session(session, "one") == note_session(session, "one")
@@ -55,7 +55,7 @@ def test_noting_a_session_again_changes_nothing(store, create_file, note_session
 
 
 def test_session_without_an_id_is_known_only_by_its_path(store, create_file, note_session):
-    """Its file name is not used as an id."""
+    """A session without an id is another one at another path, whatever its file name."""
     row = note_session(create_file("a"))
     os.unlink(row.path)
     second = create_file("b")
@@ -65,7 +65,7 @@ def test_session_without_an_id_is_known_only_by_its_path(store, create_file, not
 
 
 def test_session_that_gets_an_id_later_keeps_its_row(create_file, note_session):
-    """It also keeps the id if that cannot be read again."""
+    """A session that gets an id later keeps its row, and its id if that becomes unreadable."""
     session = create_file()
     row = note_session(session)
 
@@ -74,7 +74,7 @@ def test_session_that_gets_an_id_later_keeps_its_row(create_file, note_session):
 
 
 def test_other_session_at_a_path_displaces_the_first(store, create_file, note_session):
-    """The first one has no path any more; its row gives the last one."""
+    """The first session at a path is displaced by a second; its row keeps the last path."""
     session = create_file()
     first, second = note_session(session, "one"), note_session(session, "two")
 
@@ -85,7 +85,7 @@ def test_other_session_at_a_path_displaces_the_first(store, create_file, note_se
 
 
 def test_missed_time_of_a_session_ends_when_it_is_noted(store, create_file, note_session):
-    """It can also be cleared directly."""
+    """The time since which a session is missed ends when it is noted, or when it is cleared."""
     session = create_file()
     row = note_session(session, "one")
     with store.transaction():
@@ -100,7 +100,7 @@ def test_missed_time_of_a_session_ends_when_it_is_noted(store, create_file, note
 
 
 def test_is_below_matches_a_path_and_its_directories(store, create_file, note_session):
-    """A path with the same beginning does not match."""
+    """A session is below its path and its directories, not below a path that begins alike."""
     row = note_session(create_file("a"))
     directory = os.path.dirname(row.path)
 
@@ -112,7 +112,7 @@ def test_is_below_matches_a_path_and_its_directories(store, create_file, note_se
 
 @pytest.mark.parametrize("name", [b"caf\xe9", b"new\nline", "ü".encode()])
 def test_path_of_any_bytes_is_stored_unchanged(store, create_file, note_session, name):
-    """Names are text that can be shown."""
+    """A path of any bytes is stored unchanged, and its name is text that can be shown."""
     session = create_file(os.fsdecode(name))
     row = note_session(session)
 

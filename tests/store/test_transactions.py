@@ -12,7 +12,7 @@ from building.store_rows import OPEN_STORE, count_rows, pragma, store_session
 
 
 def test_failed_transaction_writes_nothing(store):
-    """Its connection is not left in a transaction."""
+    """A failed transaction writes nothing and is over."""
 
     def failing():
         with store.transaction():
@@ -27,7 +27,7 @@ def test_failed_transaction_writes_nothing(store):
 
 
 def test_full_disk_undoes_the_transaction_and_raises_store_full(store):
-    """The exit code is 1."""
+    """A full disk undoes the transaction and raises StoreFullError with exit code 1."""
     pages = pragma(store, "page_count")
     store._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(StoreFullError) as error, store.transaction():
@@ -39,7 +39,7 @@ def test_full_disk_undoes_the_transaction_and_raises_store_full(store):
 
 
 def test_transaction_beside_a_long_writer_raises_busy(directory, monkeypatch):
-    """A later transaction succeeds."""
+    """A transaction beside a long writer raises BusyError; a later one succeeds."""
     monkeypatch.setattr(database, "PATIENCE", 0.05)
     store = open_store(directory)
     writer = OtherProcess(*(step.format(directory=directory) for step in OPEN_STORE))
@@ -57,7 +57,7 @@ def test_transaction_beside_a_long_writer_raises_busy(directory, monkeypatch):
 
 
 def test_transactions_of_two_processes_wait_for_each_other(store, other_process):
-    """None of them is lost, torn or refused."""
+    """Transactions of two processes wait for each other; none is lost, torn or refused."""
     rounds = 40
     store_session(store, session="x")
     other_process.execute(f"""
@@ -83,7 +83,7 @@ def test_transactions_of_two_processes_wait_for_each_other(store, other_process)
 
 
 def test_disk_error_message_does_not_claim_nothing_was_touched():
-    """The error may come after the exchange."""
+    """The message of a disk error claims nothing untouched: it may come after the exchange."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
 
