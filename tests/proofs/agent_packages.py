@@ -64,31 +64,28 @@ def node_binary():
 
 def package(release):
     """Return the node_modules of a release; skip the test if it cannot be installed."""
-    try:
-        return _installed(release)
-    except OSError as error:
+    if error := _install_once(release):
         pytest.skip(f"{release[0]} cannot be installed here: {error}")  # it takes a network
+    return CACHE / release[0] / "node_modules"
 
 
 @functools.cache
-def _installed(release):
-    name, packages, *unpacked = release
+def _install_once(release):
+    """Install a release that is not in the cache yet; return the error, or "" on success."""
+    name, *packages = release
     place = CACHE / name
-    if failure := _failures.get(name):
-        raise OSError(failure)
-    if not place.exists():
+    if place.exists():
+        return ""
+    try:
         CACHE.mkdir(parents=True, exist_ok=True)
         with open(CACHE / f"{name}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be installing it
-            if not place.exists():
-                _install(place, packages, TIMEOUTS[release], *unpacked)
-    return place / "node_modules"
+            return "" if place.exists() else _install(place, TIMEOUTS[release], *packages)
+    except OSError as error:
+        return str(error)
 
 
-_failures = {}
-
-
-def _install(place, packages, timeout, unpacked=()):
+def _install(place, timeout, packages, unpacked=()):
     """Install beside `place` and rename, so that `place` is always complete."""
     fresh = place.with_name(place.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -110,9 +107,9 @@ def _install(place, packages, timeout, unpacked=()):
             (target.parent / "package").rename(target)
     if error:
         shutil.rmtree(fresh, ignore_errors=True)
-        _failures[place.name] = error
-        raise OSError(error)
-    fresh.rename(place)
+    else:
+        fresh.rename(place)
+    return error
 
 
 def _npm(words, directory, timeout):
@@ -127,10 +124,13 @@ def _npm(words, directory, timeout):
         return f"not within {timeout} seconds"
     if process.returncode == 0:
         return ""
-    error = process.stderr.decode(errors="replace") or f"npm ended with {process.returncode}"
+    error = (
+        process.stderr.decode(errors="replace").strip() or f"npm ended with {process.returncode}"
+    )
     return " ".join(error.split())[:200]
 
 
 if __name__ == "__main__":
     for release in TIMEOUTS if "--all" in sys.argv else (PI, PI_LATEST):
-        print(_installed(release))
+        if error := _install_once(release):
+            sys.exit(f"{release[0]}: {error}")

@@ -50,7 +50,7 @@ def test_linters_accept_dockerfile_and_compose_file(words):
 
 
 def test_container_runs_as_the_agents_user_without_other_rights(services):
-    """It is offline, read-only, without capabilities, and built from the Dockerfile."""
+    """It is offline, read-only and without capabilities, in the agent's process namespace."""
     ours, agents = services["brainsurgeon"], services["openclaw"]
 
     assert ours["user"] == agents["user"] == "${AGENT_UID:-1000}:${AGENT_GID:-1000}"
@@ -58,12 +58,8 @@ def test_container_runs_as_the_agents_user_without_other_rights(services):
     assert ours["read_only"] is True
     assert ours["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in ours["security_opt"]
+    assert ours["pid"] == "${AGENT_PID:-service:openclaw}"  # the agent's locks hold its pids
     assert (TOP / "deploy" / ours["build"] / "Dockerfile").is_file()
-
-
-def test_container_shares_the_agents_process_namespace(services):
-    """The agent's locks name its processes by the numbers of that namespace."""
-    assert services["brainsurgeon"]["pid"] == "${AGENT_PID:-service:openclaw}"
 
 
 def test_container_directories_lie_on_volumes(services):
