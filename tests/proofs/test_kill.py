@@ -1,6 +1,7 @@
-"""Sessions: operations stopped at each change to the disk, by a kill or a disk error.
+"""Operations stopped at each change to the disk: by a kill, a disk error, or a lock of the agent.
 
-`workers/killing.py` carries out the trials, each once for all tests that use it.
+`workers/killing.py` carries out the trials of session files, each once for all tests that use it,
+and `workers/killing_rows.py` those of rows in an agent's database.
 """
 
 import fcntl
@@ -13,8 +14,8 @@ import pytest
 from building.processes import WORKERS, run_trial
 from building.world import Conversation
 
-WORKER = WORKERS / "killing.py"
 REWRITE = {"open", "write", "copy_file_range", "fsync", "fchmod", "utime", "fcntl", "unlink", "sql"}
+# The least number of changes at which each scenario is stopped in the long form.
 LEAST = {
     ("rollback", "kill"): 80, ("rollback", "eio"): 80, ("rollback", "enospc"): 80,
     ("scan", "kill"): 140, ("restore", "kill"): 80, ("pin", "kill"): 40, ("put-back", "kill"): 40,
@@ -35,16 +36,32 @@ LEAST = {
 KINDS = {"let-go": {"sql"}}
 EXCHANGED = REWRITE | {"exchange"}
 TWO_SESSIONS = ("scan", "restore", "rollback")
-LONG = pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))
-# Disk errors in the other scenarios take the same paths: only the long form tries them.
-ALWAYS = {
-    ("scan", "eio"), ("scan", "enospc"), ("restore", "eio"), ("late", "eio"), ("redact", "enospc"),
-}  # fmt: skip
-TRIALS = [
-    *(pytest.param(*names, "kinds") for names in LEAST if names[1] == "kill" or names in ALWAYS),
-    *(pytest.param(*names, "all", marks=LONG) for names in LEAST),
-]
 RACES = ("late", "kept", "followed", "beat")
+# Disk errors in the other scenarios take the same paths: only the long form tries them.
+SHORT = {
+    ("scan", "eio"), ("scan", "enospc"), ("restore", "eio"), ("late", "eio"), ("redact", "enospc"),
+    *(names for names in LEAST if names[1] == "kill"),
+}  # fmt: skip
+LEAST_OF_ROWS = {
+    ("scan", "kill"): 140, ("restore", "kill"): 90, ("put-back", "kill"): 20,
+    ("scan", "eio"): 140, ("restore", "eio"): 90, ("scan", "busy"): 140,
+    ("scan", "enospc"): 140, ("restore", "enospc"): 90,
+    ("rollback", "kill"): 90, ("rollback", "eio"): 90, ("rollback", "enospc"): 90,
+}  # fmt: skip
+SHORT_OF_ROWS = {("scan", "kill"), ("rollback", "kill")}
+ROW_WRITES = {
+    "sql BEGIN IMMEDIATE", "sql COMMIT", "sql INSERT INTO journal",
+    "sql UPDATE session_windows SET", "sql UPDATE transcript_events SET",
+    "sql UPDATE transcript_rewrite_watermarks SET",
+}  # fmt: skip
+LONG = pytest.mark.long(proves=("store", "sessions", "rewrite", "operations"))
+
+
+def trials_of(least, short):
+    return pytest.mark.parametrize(("scenario", "fault", "extent"), [
+        *(pytest.param(*names, "kinds") for names in least if names in short),
+        *(pytest.param(*names, "all", marks=LONG) for names in least),
+    ])  # fmt: skip
 
 
 def write_sessions(place, count):
@@ -82,13 +99,13 @@ def trial_report(trials, scenario, fault, extent="kinds"):
             shutil.rmtree(place, ignore_errors=True)
             sessions = place / "world/agents/main/sessions"
             write_sessions(sessions, 1 + (scenario in TWO_SESSIONS))
-            output.write_text(run_trial(WORKER, place, scenario, fault, extent))
+            output.write_text(run_trial(WORKERS / "killing.py", place, scenario, fault, extent))
     report = json.loads(output.read_text().splitlines()[-1])
     print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
     return report
 
 
-@pytest.mark.parametrize(("scenario", "fault", "extent"), TRIALS)
+@trials_of(LEAST, SHORT)
 def test_a_stop_at_any_change_loses_no_line_and_no_value(trials, scenario, fault, extent):
     """Stopped before any change to the disk, each session is as before or as after, and undoable.
 
@@ -120,3 +137,24 @@ def test_a_single_disk_error_stops_only_one_of_two_sessions(trials):
 
     assert outcomes["changed, failed"] > 10
     assert "untouched, failed" not in outcomes
+
+
+@trials_of(LEAST_OF_ROWS, SHORT_OF_ROWS)
+def test_a_stop_at_any_change_loses_no_row_and_no_value(tmp_path, scenario, fault, extent):
+    """Stopped before any change, each row is as before or as after, and everything can be undone.
+
+    After recovery every placeholder resolves, both databases are sound, the journal is empty and no
+    file stays beside the agent's database; repeating the operation ends as if nothing had happened;
+    undoing everything gives back the original columns.
+    """
+    worker = WORKERS / "killing_rows.py"
+    report = json.loads(run_trial(worker, tmp_path, scenario, fault, extent).splitlines()[-1])
+    print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
+
+    assert report["bad"] == []
+    assert report["points"] >= LEAST_OF_ROWS[scenario, fault] or extent == "kinds"
+    assert report["points"] >= report["expected"] - 3
+    assert set(report["kinds"]) >= ROW_WRITES
+    if fault == "kill" and scenario != "put-back":
+        assert report["outcomes"]["untouched, killed"] > 5
+        assert report["outcomes"]["changed, killed"] > 5
