@@ -11,7 +11,7 @@ import pytest
 from proofs.live.archived import Forgetful, Talk, archived_in
 from proofs.live.claw_messages import OnMessages
 from proofs.live.pi import Pi
-from proofs.live.program import wait
+from proofs.live.program import configure, wait
 
 pytestmark = pytest.mark.long(
     proves=("formats", "planning", "rewrite", "operations", "mcp_server", "hosts")
@@ -126,12 +126,10 @@ def test_archiving_beside_a_running_agent_keeps_requests_valid(tmp_path, start, 
     start_time = time.monotonic()
     with Forgetful() as model:
         agent = kind(tmp_path, start, model)
-        (tmp_path / "config.toml").write_text(
-            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {agent.quiet}\nkeep_recent = 2\n'
-            f"min_reclaim = 0\nkeep_after_restore_seconds = {PROTECTION}\n"
-            f'[[roots]]\npath = "{agent.roots}"\n'
-            "[archive]\nenabled = true\ntoken_threshold = 0\n"
-        )
+        configure(
+            tmp_path, agent.roots, "[archive]\nenabled = true\ntoken_threshold = 0\n",
+            quiet_seconds=agent.quiet, keep_recent=2, keep_after_restore_seconds=PROTECTION,
+        )  # fmt: skip
         if kind is OfOpenClaw:
             agent.open()
         talk = Talk(agent, agent.first)

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,18 @@ from brainsurgeon.formats import FORMATS
 from building import uninstall
 from building.format_reading import entries, survey
 from building.world import TOP
-from proofs.live.claude import NEWEST, ClaudeCode, printing, reading, started_by, writing
+from proofs.live.claude import (
+    NEWEST,
+    ClaudeCode,
+    printing,
+    reading,
+    sent,
+    started_by,
+    text_of,
+    writing,
+)
 from proofs.live.messages import Messages
-from proofs.live.program import ours, wait
+from proofs.live.program import configure, ours, wait
 from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(
@@ -50,25 +58,10 @@ def results(path):
     return texts
 
 
-def text_of(content):
-    if isinstance(content, str):
-        return content
-    return "".join(block.get("text", "") for block in content)
-
-
 def answers(request):
     """Return the texts of the results in the newest message of a request."""
     blocks = request["messages"][-1]["content"]
     return [text_of(block["content"]) for block in blocks if block["type"] == "tool_result"]
-
-
-def sent(request):
-    """Return the texts of all results of a request by the id of the call."""
-    return {
-        block["tool_use_id"]: text_of(block["content"])
-        for message in request["messages"] if isinstance(message["content"], list)
-        for block in message["content"] if block["type"] == "tool_result"
-    }  # fmt: skip
 
 
 def fresh(before, after):
@@ -121,35 +114,18 @@ def check(path):
     assert sorted(calls) == sorted(answered)
 
 
-@pytest.fixture
-def running(tmp_path):
-    with ExitStack() as stack:
-
-        def start(claude):
-            log = stack.enter_context(open(tmp_path / "daemon.log", "ab"))
-            daemon = subprocess.Popen(
-                [sys.executable, "-m", "brainsurgeon", "run"], env=claude.environment,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
-            stack.callback(daemon.wait, 20)
-            stack.callback(daemon.terminate)
-            return daemon
-
-        yield start
-
-
 @pytest.mark.parametrize("release", ["2.1.330", "2.1.112"])
-def test_claude_code_works_with_placeholders_and_is_restored(tmp_path, running, release):
+def test_claude_code_works_with_placeholders_and_is_restored(tmp_path, start, release):
     """No turn fails over restores, a fork and a compaction; the undo restores every byte."""
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(release), model)
-        (tmp_path / "config.toml").write_text(
-            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
-            f"min_reclaim = 0\nscan_interval_seconds = 1\n"
-            f"keep_after_restore_seconds = {PROTECTION}\n"
-            f'[[roots]]\npath = "{claude.config}/projects"\n'
+        configure(
+            tmp_path, claude.config / "projects", quiet_seconds=QUIET, keep_recent=0,
+            scan_interval_seconds=1, keep_after_restore_seconds=PROTECTION,
+        )  # fmt: skip
+        daemon = start(
+            [sys.executable, "-m", "brainsurgeon", "run"], claude.environment, "daemon.log"
         )
-        daemon = running(claude)
         claude.turn([printing("turn 0")])
         with Witness(claude.path) as witness:
             _several_turns(claude)
@@ -343,10 +319,7 @@ def test_removal_right_after_a_turn_restores_the_session(tmp_path):
     """Typed a second after a turn, the removal commands wait for its end and exit with 0."""
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(NEWEST), model)
-        (tmp_path / "config.toml").write_text(
-            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
-            f'min_reclaim = 0\n[[roots]]\npath = "{claude.config}/projects"\n'
-        )
+        configure(tmp_path, claude.config / "projects", quiet_seconds=QUIET, keep_recent=0)
         claude.turn([printing("turn 0")])
         wait("it is at rest", lambda: time.time() - claude.path.stat().st_mtime > QUIET)
         ours(claude, "scan", "--once")

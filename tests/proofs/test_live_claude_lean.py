@@ -36,7 +36,7 @@ def extracted(text):
     return set(re.findall(r"\[\[extracted-[0-9a-f-]{36}\]\]", text))
 
 
-def requests_of_a_prompt(claude, before="", *, fork=False):
+def send_prompt(claude, before="", *, fork=False):
     number, prompt = claude.model.script(closing="more")
     claude.runs(before + prompt, claude._session(claude.session, fork=fork))
     assert claude.model.refused == []
@@ -54,7 +54,7 @@ def test_superseded_values_are_sent_as_placeholders_and_restored(tmp_path, relea
         text = claude.workspace / "a.txt"
         for number in range(2):
             text.write_text(f"{number} a line of a file\n" * 90)
-            requests_of_a_prompt(claude, "@a.txt ")
+            send_prompt(claude, "@a.txt ")
             claude.runs("/rule", claude._session(claude.session))
         claude.turn([("Write", {"file_path": f"{claude.workspace}", "content": "no file\n" * 90})])
         claude.turn([printing("the last turn", lines=2)])
@@ -69,16 +69,10 @@ def test_superseded_values_are_sent_as_placeholders_and_restored(tmp_path, relea
             for placeholder in extracted(json.dumps(content)):
                 kinds[placeholder] = line["type"]
         assert sorted(kinds.values()) == ["assistant", "attachment", "user"]
-        assert (
-            extracted(json.dumps(requests_of_a_prompt(claude, fork=True)[0]["messages"]))
-            == kinds.keys()
-        )
+        assert extracted(json.dumps(send_prompt(claude, fork=True)[0]["messages"])) == kinds.keys()
 
         ours(claude, "scan", "--once", keys='profile = "lean"')
-        assert (
-            extracted(json.dumps(requests_of_a_prompt(claude, fork=True)[0]["messages"]))
-            > kinds.keys()
-        )
+        assert extracted(json.dumps(send_prompt(claude, fork=True)[0]["messages"])) > kinds.keys()
         print(f"{release}: {len(whole):,} bytes, {os.path.getsize(claude.path):,} when lean")
         ours(claude, "restore", "--all", "--pristine", keys='profile = "lean"')
         assert claude.path.read_bytes() == whole
@@ -104,7 +98,7 @@ def test_notification_of_a_finished_task_is_kept(tmp_path, keys):
         os.utime(claude.path, (1e9, 1e9))
         ours(claude, "scan", "--once", keys=keys)
 
-        sent = json.dumps(requests_of_a_prompt(claude)[0]["messages"])
+        sent = json.dumps(send_prompt(claude)[0]["messages"])
         assert extracted(sent)
         assert "finish before the previous session ended" not in sent
 
@@ -145,7 +139,7 @@ def test_approved_plan_survives_scans_in_and_after_plan_mode(tmp_path, release, 
         ours(claude, "scan", "--once", keys=keys)
         (plans,) = claude.config.glob("plans/*.md")
         plans.unlink()
-        [request] = requests_of_a_prompt(claude, fork=True)
+        [request] = send_prompt(claude, fork=True)
 
         shown = json.dumps(request["messages"])
         assert len(extracted(shown)) > len(extracted(json.dumps(requests[0]["messages"]))) > 0
@@ -209,7 +203,7 @@ def test_web_page_answers_are_extracted_and_restored(tmp_path, release, page):
 
         for keys in ("", 'profile = "lean"'):
             ours(claude, "scan", "--once", keys=keys)
-            shown = json.dumps(requests_of_a_prompt(claude, fork=True)[0]["messages"])
+            shown = json.dumps(send_prompt(claude, fork=True)[0]["messages"])
             assert len(extracted(shown)) >= 2
             assert "what the page says" not in shown
         ours(claude, "restore", "--all", "--pristine", "--session", claude.session, keys=keys)

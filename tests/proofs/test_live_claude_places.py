@@ -7,9 +7,9 @@ import re
 import pytest
 
 from proofs.agent_packages import CLAUDE_CODES
-from proofs.live.claude import ClaudeCode, printing, started_by
+from proofs.live.claude import ClaudeCode, printing, sent, started_by, text_of
 from proofs.live.messages import Messages
-from proofs.live.program import ours
+from proofs.live.program import configure, ours
 
 pytestmark = pytest.mark.long(proves=("formats", "hosts", "lookup", "operations", "mcp_server"))
 
@@ -18,12 +18,6 @@ PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f-]{36})\]\]")
 VALUES = [
     "\n".join([f"this is a line of turn {number}, which says nothing"] * 80) for number in range(3)
 ]
-
-
-def text_of(content):
-    if isinstance(content, str):
-        return content
-    return "".join(block.get("text", "") for block in content)
 
 
 def results(path):
@@ -38,14 +32,7 @@ def results(path):
 
 def answers(requests):
     """Return the answers of each round: the results that the request before did not have."""
-    results_of = [
-        {
-            block["tool_use_id"]: text_of(block["content"])
-            for message in request["messages"] if isinstance(message["content"], list)
-            for block in message["content"] if block["type"] == "tool_result"
-        }
-        for request in requests
-    ]  # fmt: skip
+    results_of = map(sent, requests)
     return [
         "".join(text for call, text in after.items() if call not in before)
         for before, after in itertools.pairwise(results_of)
@@ -95,10 +82,7 @@ def test_show_and_restore_work_in_a(tmp_path, release, place):
     """Shell and tool return each value whole, and after a scan it is in its session."""
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(release), model)
-        (tmp_path / "config.toml").write_text(
-            f'state_dir = "{tmp_path}/state"\nquiet_seconds = 0\nkeep_recent = 0\n'
-            f'min_reclaim = 0\n[[roots]]\npath = "{claude.config}/projects"\n'
-        )
+        configure(tmp_path, claude.config / "projects", keep_recent=0)
         for number in range(3):
             claude.turn([printing(f"turn {number}")])
         ours(claude, "scan", "--once")

@@ -32,13 +32,11 @@ def claude(request, tmp_path, model):
     return ClaudeCode(tmp_path, started_by(request.param), model, MODEL)
 
 
-def configure(claude, more=""):
-    (claude.base / "config.toml").write_text(
-        f'state_dir = "{claude.base}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 2\n'
-        f"min_reclaim = 0\nkeep_after_restore_seconds = 1\n{more}"
-        'trigger_types = ["tool_result"]\n'
-        f'[[roots]]\npath = "{claude.config}/projects"\n'
-    )
+def configure(claude, **more):
+    program.configure(
+        claude.base, claude.config / "projects", quiet_seconds=QUIET, keep_recent=2,
+        keep_after_restore_seconds=1, trigger_types=["tool_result"], **more,
+    )  # fmt: skip
 
 
 def ours(claude, *words, code=0):
@@ -91,7 +89,7 @@ def test_relieve_signatures_repairs_a_refused_session(claude):
     2.1.112 fails every turn before that, and 2.1.220 has every turn refused once. Later releases
     send no thinking at all from then on.
     """
-    configure(claude, 'signed_models = ["!*"]\n')
+    configure(claude, signed_models=["!*"])
     for number in range(3):
         claude.turn([printing(number), printing(f"{number} too")])
     ours(claude, "scan", "--once")

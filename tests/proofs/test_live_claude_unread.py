@@ -8,7 +8,7 @@ import pytest
 from proofs.agent_packages import CLAUDE_CODES
 from proofs.live.claude import ClaudeCode, printing, reading, started_by, writing
 from proofs.live.messages import Messages
-from proofs.live.program import ours
+from proofs.live.program import configure, ours
 
 pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite"))
 
@@ -35,11 +35,10 @@ def test_extracting_unread_entries_changes_no_request(tmp_path, release):
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(release), model)
         claude.with_server = []
-        (tmp_path / "config.toml").write_text(
-            f'state_dir = "{tmp_path}/state"\nquiet_seconds = 0\nabandoned_after_seconds = 0\n'
-            f"min_reclaim = 0\ntrigger_types = []\nmin_value_length = 0\nkeep_recent = 0\n"
-            f'[[roots]]\npath = "{claude.config}/projects"\n'
-        )
+        configure(
+            tmp_path, claude.config / "projects", abandoned_after_seconds=0, trigger_types=[],
+            min_value_length=0, keep_recent=0,
+        )  # fmt: skip
         text = claude.workspace / "a.txt"
         text.write_text("a line of a file\n" * 400)
         claude.turn([printing(0)])

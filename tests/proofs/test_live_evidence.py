@@ -12,7 +12,7 @@ from proofs.agent_packages import CLAUDE_CODE, OPENCLAW, OPENCLAW_LATEST, packag
 from proofs.live.claude import ClaudeCode
 from proofs.live.claw_messages import OnMessages
 from proofs.live.messages import Messages
-from proofs.live.program import lines_of, ours, wait
+from proofs.live.program import configure, lines_of, ours, wait
 
 pytestmark = pytest.mark.long(
     proves=("planning", "lookup", "operations", "rewrite", "mcp_server", "daemon")
@@ -120,14 +120,10 @@ def has_all_lines(text, tag=""):
 def test_evidence_returns_extracted_failures_in_full(tmp_path, start, kind):
     """By shell for an earlier session, by tool for its own session and a sub-agent's."""
     with Messages() as model:
-        (tmp_path / "config.toml").write_text(
-            f'state_dir = "{tmp_path}/state"\nquiet = "{QUIET}s"\nkeep_recent = 0\n'
-            f'min_reclaim = 0\n[[roots]]\npath = "{tmp_path}/nothing"\n'
-        )
+        configure(tmp_path, tmp_path / "nothing", quiet_seconds=QUIET, keep_recent=0)
         host = kind(tmp_path, start, model)
         agent = host.agent
-        config = tmp_path / "config.toml"
-        config.write_text(config.read_text().replace(f"{tmp_path}/nothing", str(host.roots)))
+        configure(tmp_path, host.roots, quiet_seconds=QUIET, keep_recent=0)
         agent.turn([failing(host)], [printing(host, "turn 1")])
         number, prompt = model.script([failing(host, " there")], [printing(host, "the sub-agent")])
 

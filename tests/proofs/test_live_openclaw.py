@@ -16,7 +16,7 @@ import pytest
 from building import uninstall
 from proofs.live.gateway import OpenClaw, printing, running
 from proofs.live.model import Model
-from proofs.live.program import ours, wait
+from proofs.live.program import configure, ours, wait
 from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(
@@ -46,12 +46,10 @@ def test_openclaw_works_with_placeholders_and_is_restored(tmp_path, start):
     """No turn fails over restores by shell and tool; the undo restores every byte."""
     with Model() as model:
         claw = OpenClaw(tmp_path, start, model)
-        (tmp_path / "config.toml").write_text(
-            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
-            f"min_reclaim = 0\nscan_interval_seconds = 2\n"
-            f"keep_after_restore_seconds = {PROTECTION}\n"
-            f'[[roots]]\npath = "{claw.state}/agents"\n'
-        )
+        configure(
+            tmp_path, claw.state / "agents", quiet_seconds=QUIET, keep_recent=0,
+            scan_interval_seconds=2, keep_after_restore_seconds=PROTECTION,
+        )  # fmt: skip
         daemon = start(
             [sys.executable, "-m", "brainsurgeon", "run"], claw.environment, "daemon.log"
         )
@@ -81,10 +79,7 @@ def test_removal_right_after_a_turn_restores_the_session(tmp_path, start):
     """Typed a second after a turn, the removal commands wait for its end and exit with 0."""
     with Model() as model:
         claw = OpenClaw(tmp_path, start, model)
-        (tmp_path / "config.toml").write_text(
-            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
-            f'min_reclaim = 0\n[[roots]]\npath = "{claw.state}/agents"\n'
-        )
+        configure(tmp_path, claw.state / "agents", quiet_seconds=QUIET, keep_recent=0)
         claw.open()
         claw.turn([printing("the first turn")])
         wait("the agent is at rest", lambda: time.time() - claw.path.stat().st_mtime > QUIET)
@@ -107,11 +102,10 @@ def test_every_restore_request_of_twenty_turns_is_finished(tmp_path, start):
     """
     with Model() as model:
         claw = OpenClaw(tmp_path, start, model)
-        (tmp_path / "config.toml").write_text(
-            f'state_dir = "{tmp_path}/state"\nquiet_seconds = 1\nkeep_recent = 0\n'
-            f'min_reclaim = 0\nscan_interval_seconds = 2\nlog_level = "debug"\n'
-            f'keep_after_restore_seconds = 5\n[[roots]]\npath = "{claw.state}/agents"\n'
-        )
+        configure(
+            tmp_path, claw.state / "agents", quiet_seconds=1, keep_recent=0,
+            scan_interval_seconds=2, log_level="debug", keep_after_restore_seconds=5,
+        )  # fmt: skip
         start([sys.executable, "-m", "brainsurgeon", "run"], claw.environment, "daemon.log")
         claw.open()
         calls = []

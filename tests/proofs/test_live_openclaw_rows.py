@@ -15,6 +15,7 @@ from building.processes import WORKERS
 from proofs.agent_packages import OPENCLAW_FIRST, OPENCLAW_LATEST
 from proofs.live.databases import Databases, Planned, Rows, placeholders, wait
 from proofs.live.gateway import printing, running
+from proofs.live.program import configure
 
 pytestmark = pytest.mark.long(
     proves=("hosts", "formats", "sessions", "rewrite", "operations", "mcp_server", "daemon", "cli")
@@ -34,11 +35,10 @@ class Life:
         self.claw = Databases(base, start, model, release)
         self.daemon = None
         self.session, self.other = str(uuid.uuid4()), str(uuid.uuid4())
-        (base / "config.toml").write_text(
-            f'state_dir = "{base}/state"\nquiet_seconds = 1\nkeep_recent = 0\nmin_reclaim = 0\n'
-            f"scan_interval_seconds = 1\nkeep_after_restore_seconds = 5\n"
-            f'[[roots]]\npath = "{self.claw.state}/agents"\n'
-        )
+        configure(
+            base, self.claw.state / "agents", quiet_seconds=1, keep_recent=0,
+            scan_interval_seconds=1, keep_after_restore_seconds=5,
+        )  # fmt: skip
 
     def prune(self):
         words = [sys.executable, str(WORKERS / "timed.py"), str(self.base / "held.jsonl"), "run"]

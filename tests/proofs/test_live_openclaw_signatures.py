@@ -9,7 +9,7 @@ import pytest
 
 from proofs.live.binding import BROKEN, Binding
 from proofs.live.claw_messages import OnMessages
-from proofs.live.program import lines_of, ours, wait
+from proofs.live.program import configure, lines_of, ours, wait
 from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite", "operations", "daemon"))
@@ -42,12 +42,11 @@ def test_signed_openclaw_is_refused_only_without_the_rule(tmp_path, start, knows
     """
     with Binding() as model:
         claw = Signed(tmp_path, start, model)
-        (tmp_path / "config.toml").write_text(
-            f'state_dir = "{tmp_path}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 2\n'
-            "min_reclaim = 0\nscan_interval_seconds = 1\nkeep_after_restore_seconds = 5\n"
-            + ("" if knows else 'signed_models = ["!*"]\n')
-            + f'[[roots]]\npath = "{claw.state}/agents"\n'
-        )
+        configure(
+            tmp_path, claw.state / "agents", quiet_seconds=QUIET, keep_recent=2,
+            scan_interval_seconds=1, keep_after_restore_seconds=5,
+            **({} if knows else {"signed_models": ["!*"]}),
+        )  # fmt: skip
         daemon = start(
             [sys.executable, "-m", "brainsurgeon", "run"], claw.environment, "daemon.log"
         )

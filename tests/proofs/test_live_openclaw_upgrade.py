@@ -15,7 +15,7 @@ import pytest
 from proofs.agent_packages import OPENCLAW, OPENCLAW_LATEST, package
 from proofs.live.databases import PLACEHOLDER, Databases, Planned, placeholders, wait
 from proofs.live.gateway import printing, running
-from proofs.live.program import ours
+from proofs.live.program import configure, ours
 
 pytestmark = pytest.mark.long(
     proves=("hosts", "formats", "sessions", "rewrite", "operations", "lookup", "cli")
@@ -31,10 +31,7 @@ class Upgraded:
         self.claw = Databases(base, start, model, OPENCLAW)
         self.sessions = [str(uuid.uuid4()), str(uuid.uuid4())]
         self.first = {}
-        (base / "config.toml").write_text(
-            f'state_dir = "{base}/state"\nquiet_seconds = {QUIET}\nkeep_recent = 0\n'
-            f'min_reclaim = 0\n[[roots]]\npath = "{self.claw.state}/agents"\n'
-        )
+        configure(base, self.claw.state / "agents", quiet_seconds=QUIET, keep_recent=0)
 
     def file(self, session):
         return self.claw.state / "agents" / "main" / "sessions" / f"{session}.jsonl"

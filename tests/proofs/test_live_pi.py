@@ -12,7 +12,7 @@ import pytest
 from proofs.live.binding import Binding
 from proofs.live.messages import Messages
 from proofs.live.pi import Pi
-from proofs.live.program import lines_of, ours, wait
+from proofs.live.program import configure, lines_of, ours, wait
 from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(proves=("formats", "planning", "rewrite", "operations", "daemon"))
@@ -21,12 +21,11 @@ PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f]{8})\]\]")
 
 
 @contextmanager
-def daemon(pi, settings=""):
-    (pi.base / "config.toml").write_text(
-        f'state_dir = "{pi.base}/state"\nquiet_seconds = 0\nkeep_recent = 2\nmin_reclaim = 0\n'
-        f"scan_interval_seconds = 1\nkeep_after_restore_seconds = 4\n{settings}\n"
-        f'[[roots]]\npath = "{pi.sessions}"\n'
-    )
+def daemon(pi, **settings):
+    configure(
+        pi.base, pi.sessions, keep_recent=2, scan_interval_seconds=1,
+        keep_after_restore_seconds=4, **settings,
+    )  # fmt: skip
     with open(pi.base / "daemon.log", "ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "brainsurgeon", "run"], env=pi.environment, stdout=log,
@@ -106,7 +105,8 @@ def test_signed_pi_is_refused_only_without_the_rule(tmp_path, knows):
     with Binding() as model:
         pi = Pi(tmp_path, model)
         pi.turn([printing("first")])
-        with daemon(pi, "" if knows else 'signed_models = ["!*"]'), Witness(pi.path) as witness:
+        settings = {} if knows else {"signed_models": ["!*"]}
+        with daemon(pi, **settings), Witness(pi.path) as witness:
             pause = lambda: time.sleep(2.2)  # noqa: E731  two runs
             if not knows:
                 with pytest.raises(AssertionError):

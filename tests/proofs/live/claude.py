@@ -244,3 +244,18 @@ def reading(path):
 
 def writing(path, tag):
     return "Write", {"file_path": str(path), "content": f"{tag} is written down.\n" * 150}
+
+
+def text_of(content):
+    if isinstance(content, str):
+        return content
+    return "".join(block.get("text", "") for block in content)
+
+
+def sent(request):
+    """Return the texts of all results of a request by the id of the call."""
+    return {
+        block["tool_use_id"]: text_of(block["content"])
+        for message in request["messages"] if isinstance(message["content"], list)
+        for block in message["content"] if block["type"] == "tool_result"
+    }  # fmt: skip

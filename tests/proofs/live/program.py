@@ -1,10 +1,18 @@
 """Running brainsurgeon beside a real agent, waiting, and a command whose output is pruned."""
 
+import json
 import subprocess
 import sys
 import time
 
 DEADLINE = 300
+
+
+def configure(base, root, tables="", **keys):
+    """Write the configuration for one root; `tables` is the text of further tables."""
+    keys = {"state_dir": f"{base}/state", "quiet_seconds": 0, "min_reclaim": 0, **keys}
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+    (base / "config.toml").write_text(f'{lines}[[roots]]\npath = "{root}"\n{tables}')
 
 
 def ours(agent, *words, code=0):
