@@ -61,7 +61,7 @@ def test_session_without_an_id_is_known_only_by_its_path(store, create_file, not
     second = create_file("b")
 
     assert note_session(second).id != row.id
-    assert store.sessions.ids_of_identity(None) == set()
+    assert store.sessions.of_identity(None) == []
 
 
 def test_session_that_gets_an_id_later_keeps_its_row(create_file, note_session):

@@ -618,10 +618,7 @@ class ClaudeCode(Format):
         )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        """Return the uuid; for a record of a request, an id made of its line and its hash.
-
-        The same record is written again after each compaction.
-        """
+        """Return the uuid, or an id made of the line and the hash of a record of a request."""
         digest = self.rest(entry)
         return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
 

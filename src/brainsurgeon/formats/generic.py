@@ -97,10 +97,7 @@ class Generic(base.Format):
         return Survey(window, positions, open_turn, since=judged, cursor=cursor)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        """Return the entry's `__id` or `id`, or else an id made of its line number and a digest.
-
-        The digest covers only values that our edits never change.
-        """
+        """Return `__id` or `id`, else an id made of line number and digest (of unedited values)."""
         for key in ("__id", "id"):
             if entry.get(key) is not None:
                 return base.usable_id(entry[key])

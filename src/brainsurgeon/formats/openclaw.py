@@ -97,10 +97,7 @@ class Branch:
         return repr((self._next, self._leaf, self._appended, self.ended))
 
     def pass_over(self, raw: bytes) -> None:
-        """Continue before an unreadable line if it may be the next entry of the branch.
-
-        Agents (in JavaScript) read lines with invalid UTF-8, which we do not.
-        """
+        """Continue before an unreadable line that may be next: JavaScript accepts invalid UTF-8."""
         if self._next is not None and self._next.encode("utf-8", "replace") in raw:
             self._leaf, self._next = True, None
 

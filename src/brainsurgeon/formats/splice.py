@@ -48,10 +48,7 @@ def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
 
 
 def members(line: bytes) -> list[tuple[str, int, int, int]]:
-    """List the top-level members of an object: key, start of the key, start and end of the value.
-
-    Raise UntouchableError if the line is not one JSON object or is nested too deeply.
-    """
+    """List the top-level members: key, its start, and its value's span. Raises UntouchableError."""
     text = line.decode("latin-1")
     listed = []
     try:
@@ -168,11 +165,7 @@ _MARK = re.compile(rb'"\[\[place-([0-9]+)]]"')
 
 
 def places(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span]:
-    """Find the spans of the values at some paths; `entry` is the parsed line.
-
-    If the line is not written as most agents do, it is walked as by `locate`: the spans are the
-    same.
-    """
+    """Find spans as `locate` does, but faster in lines that are written as most agents do."""
     return compact_spans(raw, entry, paths) or locate(raw, paths)
 
 

@@ -125,10 +125,7 @@ def _block(block: Entry, depth: int) -> Sent:
 
 
 def tokens_off(form: Format, entry: Entry, path: KeyPath, new: bytes, rate: float) -> int:
-    """Return how many tokens a request saves if the JSON `new` replaces the value at `path`.
-
-    `rate` is the number of tokens per character.
-    """
+    """Return how many tokens a request saves if the JSON `new` replaces the value at `path`."""
     before, after = map(form.sent, _replaced(entry, path, decode(new)))
     return (before - after).tokens(rate)
 

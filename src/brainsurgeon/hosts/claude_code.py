@@ -145,10 +145,7 @@ def place(path: str) -> Place | None:
 
 
 def is_no_session(path: str, known_home: str) -> bool:
-    """Check whether a file lies in a home of Claude Code without being a session there.
-
-    `known_home` is the real path of this user's home. Other homes are recognised by the path.
-    """
+    """Check whether a file is in `known_home` or another home, but is no session."""
     if place(path) is not None:
         return False
     return path.startswith(known_home + os.sep) or _IN_A_PROJECT.search(path) is not None

@@ -95,10 +95,7 @@ def examine(connection: sqlite3.Connection) -> Schema:
 
 
 def is_unchanged(connection: sqlite3.Connection, schema: Schema) -> bool:
-    """Check, inside a transaction, whether the layout is unchanged.
-
-    The database must be open for writing: only then is its journal mode known.
-    """
+    """Check that the layout is unchanged; only a connection for writing knows the journal mode."""
     return (
         _pragma(connection, "schema_version") == schema.cookie
         and _pragma(connection, "user_version") == schema.version

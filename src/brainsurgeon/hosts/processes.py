@@ -54,10 +54,7 @@ def ancestors() -> Iterator[int]:
 
 
 def kill_with_descendants(leader: int) -> None:
-    """Kill a process session and all descendants.
-
-    Some programs start their children in another process group (timeout(1)) or session.
-    """
+    """Kill a process session and all descendants, even those that left it (timeout(1) does)."""
     for _ in range(_MOST_ROUNDS):
         children, members = defaultdict[int, list[int]](list), [leader]
         for name in os.listdir("/proc") if os.path.isdir("/proc") else ():

@@ -59,10 +59,7 @@ def remove_command(agent: str) -> tuple[str, ...]:
 
 
 def configured(agent: str) -> list[str] | None:
-    """Return the server's command line in an agent's configuration, or None without a server.
-
-    Returns an empty list if the configuration cannot be parsed.
-    """
+    """Return the server's command line; None without a server, [] if it cannot be parsed."""
     try:
         with open(_configuration(agent), encoding="utf-8") as handle:
             text = handle.read()

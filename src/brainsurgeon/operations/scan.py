@@ -69,7 +69,7 @@ class Chosen(Struct, frozen=True):
 def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) -> list[int]:
     """Return the sizes of the sessions that a scan will read."""
     roots, now = settings.root_directories(), time.time()
-    memory = FileMemory(store, settings.rules_fingerprint(), now, whole=not only)
+    memory = FileMemory(store, settings.rules_fingerprint(), now, only)
     files = chain(discover(roots, format_of=memory.format_of, resting=memory), list_rows(roots))
     return [
         file.fingerprint.size for file in files
@@ -117,14 +117,13 @@ class _Scan:
         self._report, self._progress, self._check = report, watch.progress, watch.check_stop
         self._ended = watch.ended or report.sessions.append
         self._only, rules = only.paths, settings.rules_fingerprint()
-        self._memory = FileMemory(store, rules, clock(), whole=not only.paths, named=only.named)
+        self._memory = FileMemory(store, rules, clock(), only.paths, named=only.named)
         self._unfinished, self._batch = Unfinished(), Batch()
         self._skipped = 0  # unchanged sessions, which `_sessions` does not yield
         self._full: dict[str, Fullness] = {}
         self._failed: list[Outcome] = []
 
     def run(self) -> None:
-        self._memory.insist(self._only)
         whole = False
         try:
             for item in self._sessions():

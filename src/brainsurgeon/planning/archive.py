@@ -513,10 +513,7 @@ class _Archiver:
             turn.depth = (record.depth if record else 1) if archived else 0
 
     def _hold(self, stays: Stays, state: EntryState) -> None:
-        """Record why an entry prevents its turn from being archived, if it does.
-
-        Of several reasons, the one that lasts longest is kept.
-        """
+        """Record why an entry keeps its turn from being archived. The longest reason counts."""
         if stays.held and stays.until is None:
             return
         ident, now = state.entry_id or "an entry", self._session.now
@@ -642,7 +639,7 @@ class _Archiver:
             turn for turn in self._live
             if turn not in taken and 0 < (turn.depth or int(turn in alone)) < DEPTH_CAP
         ]  # fmt: skip
-        long = (row for row in self._rows(archived) if len(row) > max(1, FOLD_AFTER))
+        long = (row for row in self._rows(archived) if len(row) > FOLD_AFTER)
         groups += [row[: max(2, len(row) // 2)] for row in long]
         return [group for group in groups if not group[-1].stays.barred], excess
 
@@ -662,7 +659,7 @@ class _Archiver:
             return False
         if last is not turn and last.prompt.number != prompt.number + turn.entries:
             return False
-        if DEPTH_CAP <= 1 or turn.stays.held or last.stays.held or self._flaw(prompt, closing):
+        if turn.stays.held or last.stays.held or self._flaw(prompt, closing):
             return False
         return self._referrer(prompt, closing, branches=False) is None
 

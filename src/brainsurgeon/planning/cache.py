@@ -174,10 +174,7 @@ RATIOS = (
 
 
 def price_of(model: str | None, configured: Prices = ()) -> Price:
-    """Return the price of a model: as configured, as built in, else that of Claude.
-
-    No other provider's cache is dearer to break.
-    """
+    """Return the configured or built-in price of a model, else that of Claude, the dearest."""
     name = (model or "").lower()
     listed = (*((glob.lower(), price) for glob, price in configured), *RATIOS)
     names = (name, name.rpartition("/")[2])

@@ -130,10 +130,7 @@ def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
 
 
 def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCall | Compaction]:
-    """Yield the calls in lines of a session, and where a new context began.
-
-    Ends after SILENT calls without usage.
-    """
+    """Yield calls, and where new contexts began; end after SILENT calls without usage."""
     met, silent = set[str | None](), 0
     for parsed in parsed_lines(newest_first, form):
         call = form.call(parsed.entry)
@@ -199,10 +196,7 @@ class RepeatedCall(Struct, frozen=True):
 
 
 def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[RepeatedCall]:
-    """Yield the calls at the end of a session that equal its last call, newest first.
-
-    They end at a prompt or a different call. Results and texts may be between them.
-    """
+    """Yield the equal calls at a session's end up to a prompt or another call, newest first."""
     last = None
     for parsed in newest_first:
         step = form.turn_step(parsed.entry)

@@ -330,10 +330,7 @@ class OwnCalls(Struct, frozen=True):
         return parsed.ident in self.answers or any(call in self.calls for call in calls)
 
     def edits(self, parsed: ParsedLine, form: Format) -> Iterator[Edit]:
-        """Yield the edits that shorten the calls and answers of our tool in an entry.
-
-        Shell commands and arguments that the provider signed stay as they are.
-        """
+        """Yield the edits that shorten calls and answers of our tool, but no signed arguments."""
         ident, rest = parsed.ident or "", form.rest(parsed.entry)
         shorter: dict[KeyPath, tuple[Kind, bytes, int]] = {
             path: ("tool_result", *text) for path, text in self.answers.get(ident, {}).items()

@@ -167,10 +167,7 @@ def read_restored(entry: Entry, rules: Rules, now: float) -> tuple[float | None,
 
 
 def silence(fingerprint: Fingerprint, first_seen: float, now: float) -> float:
-    """Return the seconds since the file changed.
-
-    If its modification time is in the future, count from when this state was first seen.
-    """
+    """Return the seconds since a file changed, or was first seen with a time in the future."""
     modified = fingerprint.mtime_ns / 1e9
     return max(0.0, now - (modified if modified <= now else min(first_seen, now)))
 
@@ -182,10 +179,7 @@ def changed_recently(silent: float, quiet: float) -> str | None:
 
 
 def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rate: float) -> Rules:
-    """Return the rules with `keep_recent` raised to the messages that `keep_recent_tokens` keeps.
-
-    `rate` is tokens per character.
-    """
+    """Return the rules with `keep_recent` raised to the messages of `keep_recent_tokens`."""
     if not rules.keep_recent_tokens:
         return rules
     tokens = messages = 0

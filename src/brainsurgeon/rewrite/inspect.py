@@ -193,7 +193,7 @@ class Examination(Struct, frozen=True, dict=True):
         names, entries = marks_in(session.lines, session.format) if known else (set(), set())
         return Records(
             tuple(store.extractions.named(names)),
-            alike=store.sessions.ids_of_identity(session.identity),
+            alike=frozenset(row.id for row in store.sessions.of_identity(session.identity)),
             fields=tuple(store.fields.of_entries(record.id if record else None, entries)),
             restores=store.extractions.restores(record.id) if record else {},
             asked_until=store.requests.newest(record.id) if record else 0,

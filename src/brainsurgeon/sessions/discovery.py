@@ -240,10 +240,7 @@ class _Walk(Struct, frozen=True):
     def _owner(
         self, directory: str, name: str, descriptor: int, fingerprint: Fingerprint
     ) -> tuple[str, str]:
-        """Return the name of the agent that owns a file, and that agent's own directory.
-
-        If the layout does not show the agent, its name is made from the format and the directory.
-        """
+        """Return the name of the agent that owns a file, and that agent's own directory."""
         home = openclaw.owner(directory)
         if home is not None:
             return os.path.basename(home), home
@@ -271,10 +268,7 @@ AnyOpen = OpenSession | OpenRows
 def open_session(
     file: SessionFile, check_stop: Callable[[], None] = carry_on
 ) -> AbstractContextManager[AnyOpen]:
-    """Open a session. Raises RefusedError or OSError if it cannot be read.
-
-    `check_stop` is called at every read and may raise StoppedError.
-    """
+    """Open a session in either medium. Raises RefusedError or OSError if it cannot be read."""
     return open_rows(file, check_stop) if file.in_database else open_file(file, check_stop)
 
 

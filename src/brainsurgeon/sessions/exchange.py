@@ -340,10 +340,7 @@ def _copy_by_kernel(session: OpenSession, new: int, start: int, end: int) -> int
 
 
 def check_closed(session: OpenSession) -> None:
-    """Raise RefusedError if another process has the session open, or that cannot be known.
-
-    This only avoids useless writes: the lease of the exchange decides.
-    """
+    """Raise RefusedError if the session is open elsewhere, before anything is written in vain."""
     try:
         taken = leases.take(session.descriptor)
         leases.drop(session.descriptor)

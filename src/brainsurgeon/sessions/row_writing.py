@@ -112,10 +112,7 @@ class RowWriter:
 
 @contextmanager
 def writing(path: str) -> Iterator[RowWriter]:
-    """Open an agent's database for changing rows.
-
-    The agent, or the last process that closes the database, moves the changes from the log to it.
-    """
+    """Open an agent's database for changing rows. The agent moves them from the log to it."""
     with ExitStack() as held:
         with _explained(path):
             database = held.enter_context(sqlite.opened(path, "rw", PATIENCE))
@@ -193,10 +190,7 @@ def rewritten(
     before: Payload, row: RowPlan, value_of: Callable[[int], bytes],
     original: Callable[[bytes], Payload | None], *, compressing: bool,
 ) -> RowEdit:  # fmt: skip
-    """Return the edit of one row.
-
-    If `original` returns the columns in which the agent once stored the text, these are used.
-    """
+    """Return the edit of one row, if possible to the `original` columns of the agent."""
     text = row.text_after(before.event(), value_of)
     known = original(text)
     after = known if known and known.event() == text else plain(text, compressing=compressing)
@@ -221,10 +215,7 @@ Digests = dict[int, str]
 
 
 def digests(path: str, session: str, seqs: Iterable[int]) -> Digests:
-    """Return the current digests of some rows; deleted rows are left out.
-
-    Raises OSError if the database cannot be read.
-    """
+    """Return the digests of the rows that exist. Raises OSError if the database is unreadable."""
     current: Digests = {}
     try:
         with open_database(path) as database:

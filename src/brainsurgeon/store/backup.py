@@ -197,10 +197,7 @@ def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
 
 
 def remove(directory: str) -> list[str]:
-    """Remove the current and replaced databases, and the directory if it is then empty.
-
-    Return the names of other files. The caller has exclusive access to the store.
-    """
+    """Remove the databases of a store that is not in use; return what else is left there."""
     store = os.path.basename(database.database_path(directory))
     with _nobody_writing(directory):
         for name in sorted(os.listdir(directory)):

@@ -113,10 +113,7 @@ def make_directory(directory: str) -> None:
 
 
 def open_database(directory: str, locks: int | None = None) -> sqlite3.Connection:
-    """Open the database for reading or, with a descriptor of the lock file, for writing.
-
-    Opening it for writing creates a missing one.
-    """
+    """Open the database for reading or, with a descriptor of the lock file, for writing."""
     path = database_path(directory)
     while True:
         before = identity(directory)
@@ -356,10 +353,7 @@ def hold_bytes(
     descriptor: int, start: int, length: int, busy: str, patience: float,
     check_stop: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:  # fmt: skip
-    """Lock bytes of the lock file, one for each session; raise BusyError after `patience` seconds.
-
-    Length 0 means up to the end. The kernel releases the lock when its holder dies.
-    """
+    """Lock bytes, one for each session (length 0: all); raise BusyError after `patience`."""
     deadline = time.monotonic() + patience
     while not _lock_bytes(descriptor, start, length, fcntl.F_WRLCK):
         if time.monotonic() > deadline:

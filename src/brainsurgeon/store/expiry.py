@@ -93,10 +93,7 @@ class Expiry(Table):
         return (count, first) if count else None
 
     def delete(self, expired: Iterable[tuple[int, str]], now: float) -> int:
-        """Turn extractions into tombstones, with the reasons; return the number of deleted values.
-
-        A value is deleted with the last extraction that refers to it.
-        """
+        """Turn extractions into tombstones; return how many values nothing refers to any more."""
         self._execute(f"PRAGMA cache_size = {-_CACHE}")
         values, entries = set(), set()
         for ident, why in expired:

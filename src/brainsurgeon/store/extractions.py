@@ -230,10 +230,7 @@ class Extractions(Table):
             raise DamagedError(str(damaged), extraction_id) from damaged
 
     def stored(self, extraction_id: int, message: str) -> tuple[int, bytes, int]:
-        """Return the id of an extraction's stored value, its digest and its size in bytes.
-
-        Raise BusyError with `message` if it expired.
-        """
+        """Return id, digest and size of a stored value; raise BusyError if it expired."""
         row: tuple[int, bytes, int] | None = self._execute(
             "SELECT blob_id, digest, size FROM extractions WHERE id = ? AND blob_id IS NOT NULL",
             (extraction_id,),
@@ -247,10 +244,7 @@ class Extractions(Table):
         return dict(self._execute(statement, (session_id,)))
 
     def totals(self) -> dict[int, tuple[int, int]]:
-        """Return, by session, the number of extracted values and the bytes saved.
-
-        Archived turns are not values: only their bytes count.
-        """
+        """Return, by session, the number of values (without archives) and the bytes saved."""
         # Bytes of a placeholder's token besides the id: in a block, and in a text.
         around = [
             len(placeholder_token(placeholder_named(""), block=block)) for block in (True, False)
@@ -401,10 +395,7 @@ class Placements(Table):
         )
 
     def add(self, session_id: int, standing: Iterable[int]) -> None:
-        """Record that a session contains extractions.
-
-        Skips an extraction that another rewrite has replaced: the new one has its placements.
-        """
+        """Record that a session contains extractions, unless a rewrite has replaced them."""
         listed = list(standing)
         self._executemany(
             "INSERT INTO placements (session_id, extraction_id)"

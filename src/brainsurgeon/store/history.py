@@ -166,10 +166,7 @@ class Runs(Table):
         return self._first("SELECT seq FROM sqlite_sequence WHERE name = 'runs'") or 0
 
     def old(self, now: float) -> list[int]:
-        """Return ids of some runs that may be deleted, the oldest first.
-
-        They can no longer be rolled back: nothing stored, requested or unfinished refers to them.
-        """
+        """Return ids of old runs that have no event and cannot be rolled back, oldest first."""
         return self._column(
             "SELECT id FROM runs WHERE at < ? AND id NOT IN"  # noqa: S608
             " (SELECT run_id FROM fields WHERE run_id IS NOT NULL"

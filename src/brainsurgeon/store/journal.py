@@ -210,10 +210,7 @@ class Journal(Table):
             add("unarchive", unarchived)
 
     def _facts(self, where: str, value: object) -> dict[str, Any]:
-        """Return the counts of some extractions, in all and by kind and tool.
-
-        The parts of archives are not counted.
-        """
+        """Return the counts of some extractions, archives left out, in all and by kind and tool."""
         rows = self._execute(
             "SELECT kind, tool, count(*), sum(chars), sum(size) FROM extractions"  # noqa: S608
             f" WHERE archive_id IS NULL AND {where} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2",

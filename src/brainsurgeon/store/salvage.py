@@ -71,10 +71,7 @@ def by_number(
 
 
 def highest_row_id(old: sqlite3.Connection, table: str, references: Iterable[_Row] = ()) -> int:
-    """Return an upper bound of the row ids of a table, from every readable mention of them.
-
-    `references` are the rows of _REFERENCES.
-    """
+    """Return an upper bound of a table's row ids; `references` are the rows of _REFERENCES."""
     sources = [("rowid", table), *((row[1], row[0]) for row in references if row[2] == table)]
     known = [sequences(old).get(table, 0)]
     for column, source in sources:

@@ -3,7 +3,7 @@
 import os
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 
 from msgspec.structs import astuple, replace
@@ -28,21 +28,22 @@ _UNTIL_MOVED = frozenset({WAITS, "deferred", "skipped"})
 class FileMemory:
     """The states of the files in one run, stored together: at its end, or when they are many.
 
-    A `whole` run reads the known states of all files at once, a run over some paths only theirs. If
-    a user `named` these paths, the deferred files among them are examined again.
+    A run over all files reads their known states at once, a run over `only` some paths just theirs,
+    even if they failed a short time ago. If a user `named` these paths, the deferred files among
+    them are examined again.
     """
 
     def __init__(
-        self, store: Store, rules: str, now: float, *, whole: bool = True,
+        self, store: Store, rules: str, now: float, only: Collection[str] = (), *,
         named: bool = False,
     ) -> None:  # fmt: skip
         self.rules, self.now, self.named, self.resting = rules, now, named, 0
-        self._store = store
+        self._store, self._only = store, frozenset(only)
         self._states: dict[str, FileState | None] = {}
         self._rows: Mapping[str, Mapping[str, SeenRow]] = {}
         self.listings: Mapping[str, Listing] = {}
         self.listed: dict[str, Listing] = {}
-        if whole:
+        if not only:
             store.files.read()
             if (store.facts.last_run_at() or 0.0) <= now:  # else the clock was set back
                 self._rows = store.files.directories
@@ -56,7 +57,6 @@ class FileMemory:
         self._moved: set[str] = set()
         self._met = defaultdict[str, set[str]](set)  # names by directory
         self._rested: dict[str, list[str]] = {}
-        self._insisted: set[str] = set()
 
     def state_of(self, path: str) -> FileState | None:
         """Return the known state of a file; None if the clock was set back since it was noted."""
@@ -106,7 +106,7 @@ class FileMemory:
             return False
         if state.due_at is not None and state.due_at <= now:
             return False
-        return state.outcome != FAILED or (state.looked_at <= now and path not in self._insisted)
+        return state.outcome != FAILED or (state.looked_at <= now and path not in self._only)
 
     def _valid_state(self, path: str, fingerprint: Fingerprint) -> FileState | None:
         """Return the state of a file; None if the file, the rules or a request invalidated it."""
@@ -117,10 +117,6 @@ class FileMemory:
             return None
         moved = state.outcome in _UNTIL_MOVED and os.path.dirname(path) in self._moved
         return None if moved else state
-
-    def insist(self, paths: Iterable[str]) -> None:
-        """Read these files even if they failed a short time ago."""
-        self._insisted.update(paths)
 
     def try_again_at(self, file: SessionFile, now: float) -> float:
         """Return when to try a failed file again: at once, then after growing pauses."""

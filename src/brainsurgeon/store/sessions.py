@@ -84,12 +84,9 @@ class Sessions(Table):
         )
         return {os.fsdecode(path): ident for path, ident in rows}
 
-    def of_identity(self, identity: str) -> list[SessionRecord]:
+    def of_identity(self, identity: str | None) -> list[SessionRecord]:
         rows = self._execute(_SESSION + " WHERE identity = ? ORDER BY id DESC", (identity,))
         return [*map(_session, rows)]
-
-    def ids_of_identity(self, identity: str | None) -> frozenset[int]:
-        return frozenset(self._column("SELECT id FROM sessions WHERE identity = ?", identity))
 
     def miss(self, missed: Iterable[tuple[int, float | None]]) -> None:
         """Record since when sessions are missing (None: they are present)."""
