@@ -1,4 +1,4 @@
-"""What all formats share: parsed lines, entry ids, string leaves and image blocks."""
+"""Parsed lines, entry ids, string leaves and image blocks, as all formats share them."""
 
 import pytest
 

@@ -272,36 +272,44 @@ def test_api_error_message_closes_the_turn(conversation):
     assert survey_of_reply(conversation, TEXT, stop=None, isApiErrorMessage=True).open_turn is None
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (lambda talk: talk.user(), "a user message"),
-        (lambda talk: talk.user([TEXT]), "a user message"),
-        (lambda talk: talk.result(), "a tool result"),
-        (lambda talk: talk.compaction(), "a user message"),
-        (lambda talk: talk.user("Stop hook feedback: no", isMeta=True), "a user message"),
-        (lambda talk: talk.user("[Request interrupted by user for tool use]"), None),
-        (lambda talk: talk.user([{"type": "text", "text": "[Request interrupted by user]"}]), None),
-        (lambda talk: talk.user("<local-command-stdout>ok</local-command-stdout>"), None),
-        (lambda talk: talk.user("<bash-stdout>ok</bash-stdout>"), None),
-        (lambda talk: talk.user("<system-reminder>renamed</system-reminder>", isMeta=True), None),
-        (lambda talk: talk.entry("attachment", attachment={"type": "date"}), None),
-        (lambda talk: talk.entry("progress", data={}), None),
-        (lambda talk: talk.entry("system", subtype="local_command", content="x"), None),
-        (lambda talk: talk.entry("system", subtype="turn_duration"), None),
-        (
-            lambda talk: talk.entry("system", parent=None, subtype="compact_boundary"),
-            "a compaction",
-        ),
-        (lambda talk: talk.user(isSidechain=True, parent=None), None),
-        (lambda talk: talk.note("queue-operation", operation="enqueue", content="x"), "the queue"),
-        (lambda talk: talk.note("last-prompt", lastPrompt="x"), None),
-    ],
-)
-def test_line_after_a_closed_turn_opens_one_only_if_sent(conversation, line, reason):
+# Lines after a closed turn, and what part of the reason for an open turn they give.
+AFTER_A_REPLY = {
+    "prompt": (lambda talk: talk.user(), "a user message"),
+    "prompt in blocks": (lambda talk: talk.user([TEXT]), "a user message"),
+    "result": (lambda talk: talk.result(), "a tool result"),
+    "compaction": (lambda talk: talk.compaction(), "a user message"),
+    "hook feedback": (
+        lambda talk: talk.user("Stop hook feedback: no", isMeta=True), "a user message"),
+    "interruption of a call": (
+        lambda talk: talk.user("[Request interrupted by user for tool use]"), None),
+    "interruption": (
+        lambda talk: talk.user([{"type": "text", "text": "[Request interrupted by user]"}]), None),
+    "command output": (
+        lambda talk: talk.user("<local-command-stdout>ok</local-command-stdout>"), None),
+    "shell output": (lambda talk: talk.user("<bash-stdout>ok</bash-stdout>"), None),
+    "reminder": (
+        lambda talk: talk.user("<system-reminder>renamed</system-reminder>", isMeta=True), None),
+    "attachment": (lambda talk: talk.entry("attachment", attachment={"type": "date"}), None),
+    "progress": (lambda talk: talk.entry("progress", data={}), None),
+    "local command": (
+        lambda talk: talk.entry("system", subtype="local_command", content="x"), None),
+    "turn duration": (lambda talk: talk.entry("system", subtype="turn_duration"), None),
+    "compaction boundary": (
+        lambda talk: talk.entry("system", parent=None, subtype="compact_boundary"),
+        "a compaction"),
+    "sidechain": (lambda talk: talk.user(isSidechain=True, parent=None), None),
+    "queued prompt": (
+        lambda talk: talk.note("queue-operation", operation="enqueue", content="x"), "the queue"),
+    "last prompt": (lambda talk: talk.note("last-prompt", lastPrompt="x"), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", AFTER_A_REPLY)
+def test_line_after_a_closed_turn_opens_one_only_if_sent(conversation, case):
     """A prompt, result or compaction opens a turn; Claude Code's own notes do not."""
+    add_line, reason = AFTER_A_REPLY[case]
     conversation.turn()
-    line(conversation)
+    add_line(conversation)
     open_turn = survey(FORM, conversation.bytes()).open_turn
 
     assert (open_turn is None) if reason is None else (reason in open_turn)

@@ -453,28 +453,28 @@ def test_openclaw_turn_that_has_not_stopped_is_open(steps, reason):
     assert reason in last_turn(*steps)
 
 
-OUTSIDE_TURNS = [
-    adds("label", targetId="x", label="here"),
-    adds("custom", customType="model-snapshot", data={}),
-    adds("model_change", provider="p", modelId="m"),
-    adds("thinking_level_change", thinkingLevel="off"),
-    adds("session_info", name="n"),
-    adds("leaf", targetId="00000001"),
-    adds("compaction", summary="s", firstKeptEntryId="00000001"),
-    adds("branch_summary", summary="s", fromId="00000001"),
-    adds("custom_message", content="words"),
-    says("bashExecution", command="ls", output="words"),
-    says("custom", content="words"),
-    lambda conversation: conversation.lines.append("a bare string"),
-    lambda conversation: conversation.lines.append(["a list"]),
-]
+OUTSIDE_TURNS = {
+    "label": adds("label", targetId="x", label="here"),
+    "state": adds("custom", customType="model-snapshot", data={}),
+    "model": adds("model_change", provider="p", modelId="m"),
+    "thinking level": adds("thinking_level_change", thinkingLevel="off"),
+    "session name": adds("session_info", name="n"),
+    "leaf": adds("leaf", targetId="00000001"),
+    "compaction": adds("compaction", summary="s", firstKeptEntryId="00000001"),
+    "branch summary": adds("branch_summary", summary="s", fromId="00000001"),
+    "custom entry": adds("custom_message", content="words"),
+    "bash execution": says("bashExecution", command="ls", output="words"),
+    "custom message": says("custom", content="words"),
+    "bare string": lambda conversation: conversation.lines.append("a bare string"),
+    "list": lambda conversation: conversation.lines.append(["a list"]),
+}
 
 
-@pytest.mark.parametrize("line", OUTSIDE_TURNS)
-def test_openclaw_entries_outside_a_turn_leave_it_as_it_is(line):
+@pytest.mark.parametrize("case", OUTSIDE_TURNS)
+def test_openclaw_entries_outside_a_turn_leave_it_as_it_is(case):
     """Labels, state, summaries, bash executions and custom messages neither open nor close it."""
-    assert last_turn(stops("stop"), line) is None
-    assert "a user message" in last_turn(says("user", content="go"), line)
+    assert last_turn(stops("stop"), OUTSIDE_TURNS[case]) is None
+    assert "a user message" in last_turn(says("user", content="go"), OUTSIDE_TURNS[case])
 
 
 def test_openclaw_turn_ignores_complete_lines_that_do_not_parse():

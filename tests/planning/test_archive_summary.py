@@ -1,4 +1,4 @@
-"""What is collected of a turn for its archive, and the summary made from it."""
+"""Facts collected of a turn for its archive, and the summary made from them."""
 
 import json
 import tracemalloc

@@ -18,7 +18,7 @@ from brainsurgeon.planning.budget import (
 from building.format_reading import open_lines
 from building.world import SAMPLES, dump
 
-# The samples with calls enough that some can be held back.
+# Samples with enough calls to fit a line to two thirds of them.
 FITTED = (
     "claude-code/entire-37_995ebed6e4_2.jsonl", "claude-code/entire-cc_90f6622c5b_0.jsonl",
     "claude-code/entire-f8_10e13fce67_0.jsonl",

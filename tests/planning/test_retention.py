@@ -10,7 +10,7 @@ from brainsurgeon.planning.retention import Clock as Moment
 
 HOUR = 3600.0
 DAY = 24 * HOUR
-# Ten of them.
+# Ten years.
 YEARS = 3653 * DAY
 
 STANDING = Held(1, 1, 5, extracted_at=100, activity=50)
