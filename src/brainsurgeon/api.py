@@ -38,7 +38,6 @@ from brainsurgeon.config import Settings, load
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.model import reports
 from brainsurgeon.operations.archive import archive, archives, would_archive
-from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.evidence import evidence, mount
 from brainsurgeon.operations.history import events, follow, runs
@@ -49,7 +48,7 @@ from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.operations.search import search
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
-from brainsurgeon.operations.show import show, show_turn
+from brainsurgeon.operations.show import cat, show, show_turn
 from brainsurgeon.operations.status import status
 from brainsurgeon.rewrite.budget import Wanted
 from brainsurgeon.rewrite.recover import recover

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from brainsurgeon.model.entries import id_named
-from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.operations.show import cat
 from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.sessions import restored_json
 from building import claw_agent

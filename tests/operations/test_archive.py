@@ -9,13 +9,12 @@ import pytest
 from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.model.records import Request
 from brainsurgeon.operations.archive import ALREADY, archive, archives, would_archive
-from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.report import report
 from brainsurgeon.operations.restore import How, restore
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.sessions import context
-from brainsurgeon.operations.show import show_turn
+from brainsurgeon.operations.show import cat, show_turn
 from brainsurgeon.operations.status import metrics, status
 from brainsurgeon.render.runs import did, event_text
 from building.turns import (

@@ -9,11 +9,10 @@ import pytest
 
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.model.text import iso
-from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.sessions import sessions
-from brainsurgeon.operations.show import show
+from brainsurgeon.operations.show import cat, show
 from brainsurgeon.render import runs as render
 from brainsurgeon.render import sessions as listing
 from brainsurgeon.render.formatting import local

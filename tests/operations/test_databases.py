@@ -12,13 +12,12 @@ from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.hosts import sqlite
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.records import Confirmation
-from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.restore import restore_all, rollback
 from brainsurgeon.operations.retention import HIDDEN, retention
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import context, sessions
-from brainsurgeon.operations.show import show
+from brainsurgeon.operations.show import cat, show
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs as render
 from brainsurgeon.rewrite import recover

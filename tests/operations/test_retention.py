@@ -21,10 +21,9 @@ from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations import retention as operation
-from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.show import show
+from brainsurgeon.operations.show import cat, show
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning import retention as decide
 from brainsurgeon.planning.retention import MISSING, SILENT, UNPLACED

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.operations.archive import archive
-from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.show import cat
 from building.turns import active_branch, add_long_turn, folding
 from building.world import Clock, Conversation, World, dump, pin
 

@@ -17,13 +17,12 @@ from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.restore import note_answer, restore_all
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
-from brainsurgeon.operations.show import show
+from brainsurgeon.operations.show import cat, show
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.matching import NO_RECORD, OTHER_ENTRY
 from brainsurgeon.render.formatting import as_json

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.model.entries import KINDS
-from brainsurgeon.operations.cat import cat
+from brainsurgeon.operations.show import cat
 from brainsurgeon.sessions import retire
 from building.version_diff import replaced_values
 from building.world import LONG_AGO

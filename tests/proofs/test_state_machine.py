@@ -35,10 +35,10 @@ from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations import scan as scanning
-from brainsurgeon.operations.cat import cat
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.operations.show import cat
 from brainsurgeon.render.formatting import as_json
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover, tail

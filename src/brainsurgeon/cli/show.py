@@ -171,7 +171,7 @@ def _print_session(settings: Settings, store: Store, name: str, no_entry: NotFou
         chosen = session_named(settings, store, name)
     except NotFoundError:
         raise no_entry from None
-    chunks = operations.cat.cat(settings, store, chosen, time.time())
+    chunks = operations.show.cat(settings, store, chosen, time.time())
     if options.given.json:
         whole = b"".join(chunks).decode("utf-8", "surrogateescape")
         options.print_json({"session": name, "lines": whole.split("\n")})

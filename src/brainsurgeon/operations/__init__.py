@@ -6,7 +6,7 @@ from brainsurgeon import import_at_first_use
 
 if TYPE_CHECKING:
     from brainsurgeon.operations import (  # noqa: F401, I001
-        archive, cat, doctor, estimate, evidence, history, hook, init, relieve, report, restore,
+        archive, doctor, estimate, evidence, history, hook, init, relieve, report, restore,
         retention, scan, search, sessions, set_extractable, show, signals, status, store,
     )  # fmt: skip
 else:

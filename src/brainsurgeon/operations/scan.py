@@ -229,8 +229,8 @@ class _Scan:
         if outcome.outcome != "unchanged":
             self._ended(outcome)
         # A failure is recorded only once while its reason stays the same.
-        before = self._memory.failed_before(outcome.path) if outcome.outcome == "failed" else None
-        if outcome.outcome == "failed" and before != outcome.reason:
+        before = self._memory.failed_before
+        if outcome.outcome == "failed" and before(outcome.path) != outcome.reason:
             self._failed.append(outcome)
 
     def _unchanged_by(

@@ -1,15 +1,17 @@
-"""Show stored values. Writes nothing."""
+"""Show stored values, archived turns and whole sessions. Writes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup import entries
-from brainsurgeon.lookup.sessions import Session
+from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.reports import ShownValues
+from brainsurgeon.sessions.discovery import open_to_show
+from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 if TYPE_CHECKING:
@@ -46,3 +48,27 @@ def show(
         if value.blob_id is None
     )  # fmt: skip
     return ShownValues(named.entry_id, named.session.title, same_as, missed, shown)
+
+
+def cat(settings: Settings, store: Store, name: str | Session, now: float) -> Iterator[bytes]:
+    """Yield the bytes of a session with its placeholders replaced by their values.
+
+    Fields of brainsurgeon are kept. A session of an unknown format is yielded unchanged.
+    """
+    from brainsurgeon.rewrite import inspect  # noqa: PLC0415  not needed to show an entry
+
+    chosen = session_named(settings, store, name)
+    file = file_of(chosen)
+    with open_to_show(file) as session:
+        done = 0
+        try:
+            is_known = session.format is not None
+        except RefusedError:
+            is_known = False
+        if is_known:
+            examined = inspect.examine_open(settings, store, session, now, chosen.record, window=0)
+            for edit in inspect.plan_of_everything(examined).restorations:
+                yield from session.stream(done, edit.start)
+                yield edit.bytes_after(store.extractions.value)
+                done = edit.end
+        yield from session.stream(done, session.fingerprint.size)
