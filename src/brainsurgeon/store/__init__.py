@@ -123,6 +123,7 @@ class Store:
 
 
 def open_store(directory: str) -> Store:
+    """Open the store in a directory, and create it if it is missing."""
     locks = database.open_locks(directory, "locks")
     try:
         return Store(database.open_database(directory, locks), directory, locks)
