@@ -421,9 +421,8 @@ def test_server_of_a_fork_hides_later_values_of_its_parent(world):
     world.scan()
     fork.scope = Scope("main", str(fork.path))
 
-    assert fork.answer(action="show", entry="00000003")["content"] == {
-        "message.content.0.text": VALUE
-    }
+    shown = fork.answer(action="show", entry="00000003")
+    assert shown["content"] == {"message.content.0.text": VALUE}
     assert b"[[extracted-00000007]]" in parent.path.read_bytes()
     assert fork.error(action="show", entry="00000007") == NOT_HERE
 

@@ -161,9 +161,8 @@ def test_entry_of_a_single_session_needs_no_session_name(world):
     world.scan()
 
     assert SESSION in first.answer(action="show", entry="00000003")["session"]
-    assert (
-        OTHER in first.answer(action="set_extractable", entry="only-here", value=False)["session"]
-    )
+    pinned = first.answer(action="set_extractable", entry="only-here", value=False)
+    assert OTHER in pinned["session"]
     assert first.answer(action="restore", entry="[[extracted-00000003]]")["restored"]
     assert first.error(action="show", entry="ffffffff") == NOT_HERE
     assert first.error(action="set_extractable", entry="ffffffff", value=False) == NOT_HERE

@@ -46,9 +46,8 @@ def test_server_answers_the_sdk_client_over_stdio(world):
     assert unknown.is_error
     assert [json.loads(result.content[0].text)["restored"] for result in restored] == [True, True]
     hints = tools[0].annotations
-    assert (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint) == (
-        False, False, False,
-    )  # fmt: skip
+    for hint in (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint):
+        assert hint is False
     assert tools[0].title
     assert "[[extracted-" in instructions
     assert "purge_control" in instructions

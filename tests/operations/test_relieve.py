@@ -49,9 +49,8 @@ def write_prompts(world, count):
 
 
 def relieve_session(world, session="s", to=None, signatures=False, **keys):
-    return relieve(
-        world.settings(**keys), world.store, session, Wanted(to, signatures), clock=world.clock
-    )
+    wanted = Wanted(to, signatures)
+    return relieve(world.settings(**keys), world.store, session, wanted, clock=world.clock)
 
 
 def event_kinds(world):
@@ -205,9 +204,8 @@ def test_relieve_extracts_the_oldest_values_and_no_more_than_needed(world, clock
             conversation.user("go on")
         del conversation.lines[1:]
         conversation.last = None
-        results = [
-            conversation.turn("x" * dice.randrange(600, 6000)) for _ in range(dice.randrange(8, 20))
-        ]
+        turns = range(dice.randrange(8, 20))
+        results = [conversation.turn("x" * dice.randrange(600, 6000)) for _ in turns]
         path = world.put(f"s{seed}.jsonl", conversation.bytes())
         load = fullness(world, f"s{seed}").load
         goal = dice.randrange(load * 2 // 5, load)
@@ -464,9 +462,8 @@ def test_relieve_refuses_an_excluded_session(world, full_path):
 def think(conversation, text="t" * 40, model="claude-fable-5-1"):
     """Add an answer with signed thinking and return its id."""
     block = {"type": "thinking", "thinking": text, "thinkingSignature": "s" * 80}
-    ident = conversation.assistant(
-        [block, {"type": "text", "text": "so"}], api="anthropic-messages"
-    )
+    blocks = [block, {"type": "text", "text": "so"}]
+    ident = conversation.assistant(blocks, api="anthropic-messages")
     conversation.lines[-1]["message"]["model"] = model
     return ident
 
@@ -675,7 +672,7 @@ def test_deleted_session_drops_out_of_the_loads(world, clock):
     assert status(world.settings(), world.store, clock()).loads.sessions == 0
 
 
-def test_codex_session_load_is_the_recorded_token_count(world, clock):
+def test_codex_session_has_the_recorded_window(world, clock):
     """A Codex session's window is the recorded one, and its calibration is the default."""
     count = {"type": "token_count", "info": {
         "last_token_usage": {"input_tokens": 7}, "model_context_window": 258_400,

@@ -152,7 +152,7 @@ def without_mark(path):
     )
 
 
-def test_restore_with_unknown_keys_fails_and_lists_the_paths(world, pruned, path):
+def test_restore_with_unknown_keys_fails_and_lists_the_paths(world, pruned):
     """A restore whose keys all match nothing names the existing paths and changes nothing."""
     before = file_states(world.root)
     with pytest.raises(NotFoundError, match=PATH):
@@ -423,7 +423,7 @@ def test_fork_restores_the_values_of_its_parent(world, pruned, path, clock, scan
     assert path.read_bytes() == before
 
 
-def test_failed_restore_in_a_fork_records_no_session(world, pruned, path, clock):
+def test_failed_restore_in_a_fork_records_no_session(world, pruned, path):
     """A restore with unknown keys writes nothing to the store, not even the new fork."""
     fork(path, OTHER)
     with pytest.raises(NoSuchKeyError):

@@ -113,7 +113,7 @@ def test_pristine_restores_the_original_bytes_of_a_field(world, conversation, pa
     assert path.read_bytes() == original
 
 
-def test_pristine_keeps_and_reports_a_changed_field(world, conversation, pruned, path, clock):
+def test_pristine_keeps_and_reports_a_changed_field(world, pruned, path, clock):
     """A field that no longer reads as it was set stays and is named; the values are restored."""
     world.restore(pruned)
     clock.now += 600
@@ -161,8 +161,8 @@ def test_restore_all_restores_idle_sessions_and_requests_busy_ones(
     assert (pending.session, pending.state) == ("main/t", "pending")
     assert "a user message" in pending.reason
     assert entry_text(busy, pruned) == f"[[extracted-{pruned}]]"
-    assert [one.state for one in world.restore_all("main/s")] == ["nothing to undo"]
-    assert [one.state for one in world.restore_all("main/u")] == ["nothing to undo"]
+    for session in ("main/s", "main/u"):
+        assert [outcome.state for outcome in world.restore_all(session)] == ["nothing to undo"]
     with pytest.raises(NotFoundError):
         world.restore_all("main/nobody")
 

@@ -80,20 +80,14 @@ def other_sessions(world):
 _starts = itertools.count(0x1000, 0x1000)
 
 
-def old_conversation(text="x" * 2000, **header):
-    """Return a conversation whose first tool result is old, with entry ids of its own."""
+def old_conversation(text="x" * 2000):
+    """Return a conversation with ids of its own, and the id of its old tool result."""
     start = next(_starts)
-    conversation = Conversation(**{"session": f"{start:08x}-0000-4000-8000-000000000001", **header})
+    conversation = Conversation(f"{start:08x}-0000-4000-8000-000000000001")
     conversation._ids = itertools.count(start)
-    conversation.turn(text)
+    ident = conversation.turn(text)
     conversation.turn("short")
-    return conversation
-
-
-def result_of(conversation):
-    return next(
-        line["id"] for line in conversation.lines if line.get("message", {}).get("toolName")
-    )
+    return conversation, ident
 
 
 def put(directory, name, data, age=3 * DAY):
@@ -105,17 +99,16 @@ def put(directory, name, data, age=3 * DAY):
 
 def prune(world, name="s", text="x" * 2000, directory=None, **settings):
     """Write a session, extract its old result, and return the file and the entry id."""
-    conversation = old_conversation(text)
+    conversation, ident = old_conversation(text)
     path = put(directory or world.directory, name, conversation)
 
     assert world.scan(**settings).values_extracted == 1
-    return path, result_of(conversation)
+    return path, ident
 
 
 def run(world, dry_run=False, store=None, **settings):
-    return retention(
-        world.settings(**settings), store or world.store, clock=world.clock, dry_run=dry_run
-    )
+    settings = world.settings(**settings)
+    return retention(settings, store or world.store, clock=world.clock, dry_run=dry_run)
 
 
 def deletions(report):
@@ -127,9 +120,8 @@ def query(world, *statement):
 
 
 def held_entries(world):
-    return {
-        row[0] for row in query(world, "SELECT entry_id FROM extractions WHERE blob_id NOT NULL")
-    }
+    rows = query(world, "SELECT entry_id FROM extractions WHERE blob_id NOT NULL")
+    return {ident for (ident,) in rows}
 
 
 NOTHING = (0, {})
@@ -162,22 +154,19 @@ def test_restored_value_expires_after_retention(world, other_sessions, clock):
     before = file_states(world.root)
     last = run(world)
 
-    assert (deletions(last), last.bytes_deleted, last.blobs_deleted) == (
-        (1, {UNPLACED: 1}),
-        2002,
-        1,
-    )
+    assert deletions(last) == (1, {UNPLACED: 1})
+    assert (last.bytes_deleted, last.blobs_deleted) == (2002, 1)
     assert held_entries(world) == set()
-    assert query(world, "SELECT expired_at, expired_why, blob_id FROM extractions") == [
-        (clock.now, UNPLACED, None)
-    ]
+    tombstones = query(world, "SELECT expired_at, expired_why, blob_id FROM extractions")
+    assert tombstones == [(clock.now, UNPLACED, None)]
     assert query(world, "SELECT count(*) FROM blobs") == [(0,)]
     assert file_states(world.root) == before
 
 
 def test_retention_counts_from_the_scan_that_missed_a_placeholder(world, other_sessions, clock):
     """If the agent wrote a value back, retention begins when a scan sees that."""
-    path = put(world.directory, "s", conversation := old_conversation())
+    conversation, _ = old_conversation()
+    path = put(world.directory, "s", conversation)
     world.scan()
     run(world)
     path.write_bytes(conversation.bytes())
@@ -334,9 +323,8 @@ def test_pending_request_holds_its_value(world, other_sessions, clock, everythin
     os.utime(path, (clock.now - 40 * DAY,) * 2)
     busy = {"quiet_seconds": 10**9}
     if everything:
-        assert [outcome.state for outcome in world.restore_all(session="main/s", **busy)] == [
-            "pending"
-        ]
+        [outcome] = world.restore_all(session="main/s", **busy)
+        assert outcome.state == "pending"
     else:
         assert world.restore(ident, **busy).pending
 
@@ -690,9 +678,8 @@ def test_retention_deletes_nothing_after_a_clock_jump(world, other_sessions, clo
     report = run(world)
 
     assert report.values_deleted == 0
-    assert report.held_back == {
-        str(world.root): f"the wall clock moved by {seconds / HOUR:+,.0f} hours"
-    }
+    reason = f"the wall clock moved by {seconds / HOUR:+,.0f} hours"
+    assert report.held_back == {str(world.root): reason}
     assert query(world, "SELECT count(*) FROM sessions WHERE missed_at NOT NULL") == [(0,)]
 
     clock.later(6 * HOUR)
@@ -811,9 +798,8 @@ def test_shared_blob_is_deleted_with_its_last_value(world, other_sessions, clock
     report = run(world, trigger_types=["thinking"])
 
     assert (report.values_deleted, report.blobs_deleted) == (1, 0)
-    assert show(world.settings(), world.store, other).content == {
-        "message.content.0.text": "x" * 2000
-    }
+    content = show(world.settings(), world.store, other).content
+    assert content == {"message.content.0.text": "x" * 2000}
     with pytest.raises(ExpiredError):
         show(world.settings(), world.store, ident)
 
@@ -833,7 +819,7 @@ def scan_while_open(world, path, monkeypatch):
 
 def test_abandoned_rewrite_leaves_no_blob(world, other_sessions, monkeypatch):
     """A value stored for a rewrite that was given up leaves nothing in the store."""
-    path = put(world.directory, "s", old_conversation())
+    path = put(world.directory, "s", old_conversation()[0])
     report = scan_while_open(world, path, monkeypatch)
 
     assert (report.values_extracted, report.files_deferred) == (0, 1)
@@ -943,9 +929,8 @@ def changes_per_transaction(world, act):
 def test_retention_deletes_a_page_in_a_transaction(many_due_values):
     """However many values are due, a transaction changes a bounded number of rows."""
     reports = []
-    deleting = changes_per_transaction(
-        many_due_values, lambda: reports.append(run(many_due_values))
-    )
+    world = many_due_values
+    deleting = changes_per_transaction(world, lambda: reports.append(run(world)))
 
     assert [report.values_deleted for report in reports] == [DUE]
     assert 2 * DUE <= sum(deleting) <= 3 * DUE + 10
@@ -959,10 +944,8 @@ def test_other_processes_write_between_retention_pages(many_due_values):
 
         def write():
             with other.transaction():
-                entry_id = f"e{DUE - 1 - len(turns)}"
-                other.requests.add(
-                    replace(EVERYTHING, session_id=1, entry_id=entry_id, asked_at=1.0)
-                )
+                ident = f"e{DUE - 1 - len(turns)}"
+                other.requests.add(replace(EVERYTHING, session_id=1, entry_id=ident, asked_at=1.0))
                 turns.append(1)
 
         with pytest.MonkeyPatch.context() as patch:

@@ -173,14 +173,13 @@ def test_rollback_can_be_limited_to_a_session(world, original, path, conversatio
     before = other.read_bytes()
     number = world.store.runs.newest(1)[0].id
 
-    assert [outcome.session for outcome in world.rollback(number, ["main/s"]).sessions] == [
-        "main/s"
-    ]
+    [outcome] = world.rollback(number, ["main/s"]).sessions
+    assert outcome.session == "main/s"
     assert path.read_bytes() == original
     assert other.read_bytes() == before
 
 
-def test_rollback_counts_values_restored_since(world, original, path, pruned):
+def test_rollback_counts_values_restored_since(world, original, pruned):
     """A value restored since the run is not changed but counted."""
     world.restore(pruned, pristine=True)
     [outcome] = world.rollback(1).sessions

@@ -92,9 +92,8 @@ def test_savings_subtract_a_cache_invalidated_by_a_restore(world, clock, path, t
     world.scan()
 
     without = 0.1 * (10_000 + off) + 1.25 * (3_500 - off)
-    assert total_savings(world)[1] - saved == pytest.approx(
-        without - 0.1 * 9_000 - 1.25 * 4_500, abs=1
-    )
+    expected = without - 0.1 * 9_000 - 1.25 * 4_500
+    assert total_savings(world)[1] - saved == pytest.approx(expected, abs=1)
 
 
 def test_restored_value_saves_nothing_more(world, clock, path, talk):

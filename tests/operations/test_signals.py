@@ -215,11 +215,9 @@ def test_turn_cost_ceiling_is_one_signal_a_turn(world, talk):
     talk.assistant("done")
     talk.user("go on")
     assert find_costs(world, add_paid_call(talk, 1.9), max_turn_cost_usd=2) == [first]
-    assert find_costs(world, add_paid_call(talk, 0.2), max_turn_cost_usd=2) == [
-        first,
-        ("turn", 2.1, 2),
-    ]
+    costs = find_costs(world, add_paid_call(talk, 0.2), max_turn_cost_usd=2)
 
+    assert costs == [first, ("turn", 2.1, 2)]
     assert first == ("turn", 2.0, 2)
     assert signals(world)[0]["reason"] == "this turn has cost $2.00, its ceiling is $2.00"
 

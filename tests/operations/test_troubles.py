@@ -218,9 +218,8 @@ def unreadable_roots_logged(world, **settings):
         daemon.wait_for("root_unreadable", level="warning")
         daemon.wait_for("scan_finished", count=3)
         entries = daemon.logged("root_unreadable")
-        return [
-            (entry["path"], entry["reason"]) for entry in entries if entry["level"] == "warning"
-        ]
+        warnings = [entry for entry in entries if entry["level"] == "warning"]
+        return [(entry["path"], entry["reason"]) for entry in warnings]
     finally:
         daemon.kill()
 
