@@ -260,7 +260,6 @@ def texts_in(content: Any) -> list[tuple[int | None, str]]:
 
 
 def last_text(content: Any, path: KeyPath) -> tuple[KeyPath | None, str]:
-    """Return the path and the text of the last text in a content, or None and ""."""
     index, text = next(reversed(texts_in(content)), (None, ""))
     if not text:
         return None, ""

@@ -146,7 +146,6 @@ class Reach:
 
     @property
     def cursor(self) -> str:
-        """The state of the walk, which decides which earlier entries the request contains."""
         edited = sorted(map(repr, self._edited))
         return repr((self.over, self._kept, edited, self._compacted))
 
@@ -552,8 +551,6 @@ INDEXED = "an index of its agent's database holds it"
 
 
 class OpenClawRows(OpenClaw):
-    """The dialect of OpenClaw in a database."""
-
     versions = (2, 3, 4)
     archives: ArchiveForm | None = None  # the indexes contain user and assistant text
 

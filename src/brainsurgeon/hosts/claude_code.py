@@ -128,7 +128,6 @@ class Place(Struct, frozen=True):
 
     @property
     def started_by(self) -> str | None:
-        """The title of the main session of a sub-agent, else None."""
         return f"{self.agent}/{self.session}" if self.subagent else None
 
 
@@ -223,7 +222,6 @@ def calling_session() -> str | None:
 
 
 def project_of(directory: str) -> str:
-    """Return the directory of the sessions that work in `directory`."""
     projects = os.path.join(home_paths.claude_code(), PROJECTS)
     name = re.sub(r"[^a-zA-Z0-9]", "-", directory)
     if len(name) > _LONGEST_NAME:  # it is shortened, and a digest is appended

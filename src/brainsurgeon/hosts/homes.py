@@ -10,7 +10,6 @@ from brainsurgeon.model.reports import Home
 
 
 def homes(named: Collection[str] = ()) -> list[Home]:
-    """Return the homes that exist, and those of the `named` agents."""
     codex = os.path.join(home_paths.codex(), "sessions")
     places = (
         Home("OpenClaw", home_paths.openclaw_agents()),

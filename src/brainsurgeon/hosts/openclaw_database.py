@@ -244,7 +244,6 @@ def payloads(
 
 
 def last_message(connection: sqlite3.Connection, schema: Schema, session: str) -> bytes | None:
-    """Return the last message of the branch that the model sees."""
     row = connection.execute(
         f"SELECT {_EVENT[schema.compressing]} FROM session_transcript_active_events a"  # noqa: S608
         " JOIN transcript_events e"

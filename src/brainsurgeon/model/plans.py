@@ -67,7 +67,6 @@ class Removal(_Replacement, frozen=True):
         return self.replacement is None or (self.how == "archive" and self.path != LINK)
 
     def named(self, name: str) -> Removal:
-        """Return the removal with another name in its placeholder or its archive's text."""
         if self.how == "archive":
             old, new = (json.dumps(f"archive: {each}\n")[1:-1] for each in (self.name, name))
             return replace(self, name=name, new=self.new.replace(old.encode(), new.encode(), 1))
@@ -121,8 +120,6 @@ Edit = Removal | Restoration | FieldEdit
 
 
 class Amount(Struct, frozen=True):
-    """Number and total length of values of one kind and tool."""
-
     kind: str
     tool: str | None
     values: int

@@ -501,7 +501,6 @@ class Context(Struct, frozen=True):
 
     @property
     def filling(self) -> list[Filling]:
-        """The values in the session, those that are sent first."""
         sums = Amounts()
         for part in self.plan.kept:
             sums.add(part.kind, part.tool, values=part.values, chars=part.chars)

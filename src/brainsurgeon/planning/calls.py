@@ -22,7 +22,6 @@ SILENT = 50
 
 
 def cost_of(call: ModelCall, configured: Prices) -> float | None:
-    """Return the dollars of a call: as recorded, else by the configured price, else None."""
     return call.dollars or price_of(call.model, configured).dollars(call)
 
 

@@ -48,8 +48,6 @@ Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extra
 
 
 class WindowTooSmallError(Exception):
-    """An entry asks for a larger window (in messages) than the survey covers."""
-
     def __init__(self, window: int) -> None:
         self.window = window
 

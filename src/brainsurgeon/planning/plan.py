@@ -300,7 +300,6 @@ class _Planner:
         self, parsed: ParsedLine, back: list[Extraction], going: Going,
         archival: Archival | None, left: list[Extraction],
     ) -> list[Edit]:  # fmt: skip
-        """Return the edits of one line, or raise UntouchableError if one is uncertain."""
         entry, ident, form, now = parsed.entry, parsed.ident, self._form, self._session.now
         places = splice.offsets_of(parsed, [value.path for value in back]) if back else {}
         edits: list[Edit] = [

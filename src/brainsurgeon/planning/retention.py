@@ -21,7 +21,6 @@ SILENT = "nothing happened in its session"
 def expires_at(
     held: Held, retention: float | None, retention_standing: float | None
 ) -> tuple[float, str] | None:
-    """Return when a value expires and why, or None if it is kept for ever."""
     if held.unseen:
         return None
     moments = []

@@ -82,7 +82,8 @@ def begins_at(examined: Examination, frontier: Frontier, plan: Plan, rules: str)
         return None
     tail = session.lines_from(offset, number)
     cursor = session.format.survey(tail, examined.settings.decision_rules().window).cursor
-    mark = session.mark(offset)  # afterwards: it proves that the tail did not change
+    # Afterwards: it proves that the tail did not change.
+    mark = mark_if_unchanged(session.descriptor, offset, session.fingerprint)
     if cursor is None or mark is None:
         return None
     return Resume(

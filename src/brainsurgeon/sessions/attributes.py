@@ -76,7 +76,6 @@ def _flags(descriptor: int) -> int:
 
 @cache
 def _may_give_files_away(user: int) -> bool:
-    """Check whether this process may give files to any user or group (capabilities(7))."""
     if user != 0:
         return False
     try:

@@ -240,7 +240,6 @@ class _Walk(Struct, frozen=True):
     def _owner(
         self, directory: str, name: str, descriptor: int, fingerprint: Fingerprint
     ) -> tuple[str, str]:
-        """Return the name of the agent that owns a file, and that agent's own directory."""
         home = openclaw.owner(directory)
         if home is not None:
             return os.path.basename(home), home
@@ -277,7 +276,6 @@ def moved_to_database(file: SessionFile) -> bool:
 
 
 def is_archive(file: SessionFile) -> bool:
-    """Check whether a file is a session that its agent archived, and no longer writes to."""
     return not file.in_database and not openclaw.is_session_name(file.name)
 
 

@@ -392,7 +392,6 @@ def replace(successors: Sequence[Successor]) -> None:
 
 
 def _handle_late_openers(successors: Sequence[Successor]) -> None:
-    """Make exchanges in one directory durable, and move what late openers append."""
     try:
         if successors:
             os.fsync(successors[0].session.directory)

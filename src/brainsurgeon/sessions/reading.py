@@ -90,7 +90,6 @@ class Opened(ABC):
 
     @property
     def place(self) -> claude_code.Place | None:
-        """Its place among the sessions of Claude Code, None for other agents."""
         ours = self.format.name == claude_code.FORMAT
         return claude_code.place(self.file.path) if ours else None
 
@@ -119,9 +118,6 @@ class OpenSession(Opened):
 
     def lines_from(self, offset: int, number: int) -> "FileLines":
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
-
-    def mark(self, offset: int) -> bytes | None:
-        return mark_if_unchanged(self.descriptor, offset, self.fingerprint)
 
     def continue_at(self, point: Resume) -> bool:
         """Skip the lines before a resume point. Return False if the point is not valid any more."""

@@ -334,7 +334,6 @@ class OpenRows(Opened):
             raise NotIdleError(left, in_database=True)
 
     def _left_open(self) -> str | None:
-        """Return why the last turn of the branch that the model sees is open, or None."""
         try:
             event = openclaw_database.last_message(self._database, self.schema, self.file.name)
         except openclaw_database.UnreadableEventError:

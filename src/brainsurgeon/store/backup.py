@@ -153,7 +153,6 @@ def _refuse_target(directory: str, target: str, *, force: bool) -> None:
 
 
 def refuse_without_room(directory: str, needed: int) -> None:
-    """Raise StoreFullError if fewer than `needed` bytes are free on the disk of a directory."""
     if not os.access(directory, os.W_OK | os.X_OK):
         raise UsageError(f"{directory}: cannot be written by this user; name another directory")
     left = database.free(directory)

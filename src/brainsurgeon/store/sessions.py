@@ -261,7 +261,6 @@ class Rows(Table):
             last = rows[-1][:2]
 
     def release(self, entries: Iterable[tuple[int, str]]) -> None:
-        """Delete the columns of the given entries, except entries with a stored value."""
         self._executemany(
             "DELETE FROM row_columns WHERE session_id = ?1 AND entry_id = ?2"
             " AND NOT EXISTS (SELECT 1 FROM extractions e"
