@@ -161,9 +161,10 @@ class _Scan:
             else:
                 yield from list_rows_at(roots, path, own)
         if not self._only:
+            below = self._store.sessions.is_below
             yield from discover(
-                roots, format_of=memory.format_of, resting=memory, recorded=memory.recorded
-            )
+                roots, format_of=memory.format_of, resting=memory, recorded=below
+            )  # fmt: skip
             self._skipped += memory.resting
             yield from list_rows(roots, own, self._is_unchanged)
         self._report.files_seen += self._skipped

@@ -189,8 +189,8 @@ class Examination(Struct, frozen=True, dict=True):
     def records_of_lines(self) -> Records:
         """Return the records of the entries and placeholders in the lines, without requests."""
         store, session, record = self.store, self.session, self.record
-        known = not (store.extractions.is_empty and store.fields.is_empty)
-        names, entries = marks_in(session.lines, session.format) if known else (set(), set())
+        lines = () if store.is_empty else session.lines
+        names, entries = marks_in(lines, session.format)
         return Records(
             tuple(store.extractions.named(names)),
             alike=frozenset(row.id for row in store.sessions.of_identity(session.identity)),

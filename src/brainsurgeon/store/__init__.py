@@ -78,6 +78,11 @@ class Store:
         return self.identity is not None
 
     @property
+    def is_empty(self) -> bool:
+        some = "SELECT 1 FROM extractions UNION ALL SELECT 1 FROM fields LIMIT 1"
+        return self._connection.execute(some).fetchone() is None
+
+    @property
     def size(self) -> int:
         if not self.exists:
             return 0

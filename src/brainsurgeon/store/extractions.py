@@ -147,10 +147,6 @@ _OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
 
 
 class Extractions(Table):
-    @property
-    def is_empty(self) -> bool:
-        return self._first("SELECT 1 FROM extractions LIMIT 1") is None
-
     def of_session(self, session_id: int) -> list[Extraction]:
         return self._extractions("e.session_id = ?", session_id)
 
@@ -276,10 +272,6 @@ class Fields(Table):
             " AND state != 'pending' ORDER BY id", json.dumps(sorted(entries)),
         )  # fmt: skip
         return own + [one for one in others if (one.entry_id, one.name) not in known]
-
-    @property
-    def is_empty(self) -> bool:
-        return self._first("SELECT 1 FROM fields LIMIT 1") is None
 
     def of_session(self, session_id: int) -> list[FieldRecord]:
         standing = "fields WHERE session_id = ? AND state = 'standing' ORDER BY id"

@@ -87,9 +87,6 @@ class FileMemory:
             return None
         return state.format or UNKNOWN
 
-    def recorded(self, path: str) -> bool:
-        return self._store.sessions.is_below(path)
-
     def failed_before(self, path: str) -> str | None:
         state = self.state_of(path)
         return state.reason if state is not None and state.outcome == FAILED else None
