@@ -15,7 +15,7 @@ def cli(world):
 
 
 @pytest.fixture
-def session(world, conversation):
+def entry_id(world, conversation):
     """Return the id of an extracted result in the idle session `main/s`."""
     ident = conversation.turn()
     conversation.turn("y" * 2000)

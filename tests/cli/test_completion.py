@@ -8,7 +8,7 @@ from pathlib import Path
 PROGRAM = Path(sys.executable).parent / "brainsurgeon"
 
 
-def test_completion_offers_sessions_by_name_prefix(world, session):
+def test_completion_offers_sessions_by_name_prefix(world, entry_id):
     """Session arguments complete to matching names, and to nothing without a configuration."""
     config = world.config_file()
 

@@ -176,9 +176,9 @@ def terminate(world, words, after):
 
 
 @pytest.mark.parametrize("after", [0.3, 0.6, 0.9])
-def test_sigterm_during_restore_leaves_no_temporary_file(world, session, after):
+def test_sigterm_during_restore_leaves_no_temporary_file(world, entry_id, after):
     """A restore that gets SIGTERM removes the old file before it exits."""
-    terminate(world, ("restore", session, "--config", world.config_file()), after)
+    terminate(world, ("restore", entry_id, "--config", world.config_file()), after)
 
 
 @pytest.mark.parametrize("words", [("scan", "--once"), ("restore", "--all")], ids=" ".join)
@@ -199,7 +199,7 @@ def test_sigterm_during_a_run_leaves_every_session_whole(world, words, after):
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_show_prints_every_byte_of_a_pruned_session(world, conversation, session, cli):
+def test_show_prints_every_byte_of_a_pruned_session(world, conversation, entry_id, cli):
     """As text and as JSON it prints the original session, invalid UTF-8 included."""
     path, ending = world.directory / "s.jsonl", b'{"odd": "\xff\xfe"}\nno end'
     path.write_bytes(path.read_bytes() + ending)
@@ -210,7 +210,7 @@ def test_show_prints_every_byte_of_a_pruned_session(world, conversation, session
     assert answer["session"] == "main/s"
 
 
-def test_an_invalid_configuration_lists_every_problem(world, session, monkeypatch):
+def test_an_invalid_configuration_lists_every_problem(world, entry_id, monkeypatch):
     """All problems are listed, each with its place, and no command runs."""
     monkeypatch.setenv("BRAINSURGEON_LOG_LEVEL", "loud")
     world.config_file()
@@ -240,15 +240,15 @@ def test_an_invalid_configuration_lists_every_problem(world, session, monkeypatc
     assert file_states(world.base) == before
 
 
-def test_unknown_names_exit_3_and_ambiguous_names_exit_4(world, conversation, session, cli):
+def test_unknown_names_exit_3_and_ambiguous_names_exit_4(world, conversation, entry_id, cli):
     """The error repeats an unknown name, and lists the candidates of an ambiguous one."""
     world.put("t.jsonl", conversation.bytes())
     world.scan()
     before = file_states(world.root)
     unknown = cli("restore", "deadbeef")
-    nowhere = cli("restore", session, "--session", "nobody")
-    ambiguous = cli("restore", session)
-    key = cli("show", session, "--session", "main/s", "--key", "nothing")
+    nowhere = cli("restore", entry_id, "--session", "nobody")
+    ambiguous = cli("restore", entry_id)
+    key = cli("show", entry_id, "--session", "main/s", "--key", "nothing")
 
     assert "deadbeef" in error_line(unknown)
     assert "nobody" in error_line(nowhere)
@@ -272,19 +272,19 @@ def empty_file(path):
 
 
 @pytest.mark.parametrize("harm", [not_a_database, newer_version, empty_file])
-def test_commands_refuse_an_unusable_store(world, session, cli, harm):
+def test_commands_refuse_an_unusable_store(world, entry_id, cli, harm):
     """A store that is no database, newer or empty exits 7 with one line; no file changes."""
     world.close()
     harm(world.state / "store.db")
     before = bytes_below(world.base)
     commands = [
-        ("scan", "--once"), ("scan", "--once", "--dry-run"), ("restore", session),
-        ("show", session),
+        ("scan", "--once"), ("scan", "--once", "--dry-run"), ("restore", entry_id),
+        ("show", entry_id),
     ]  # fmt: skip
     if harm is newer_version:
         commands += [
             ("restore", "--all"), ("show", "main/s"), ("sessions",), ("sessions", "main/s"),
-            ("pin", session), ("status",), ("scan", "--retention"),
+            ("pin", entry_id), ("status",), ("scan", "--retention"),
         ]  # fmt: skip
     for words, result in run_parallel(cli, commands).items():
         assert result.returncode == 7, words
@@ -293,11 +293,11 @@ def test_commands_refuse_an_unusable_store(world, session, cli, harm):
     assert bytes_below(world.base) == before
 
 
-def test_restore_refuses_a_damaged_value(world, session, cli):
+def test_restore_refuses_a_damaged_value(world, entry_id, cli):
     """A blob that fails its digest exits 7 and leaves the session unchanged."""
     sql(world, "UPDATE blobs SET data = zeroblob(length(data))")
     before = file_states(world.root)
-    restore, show = cli("restore", session), cli("show", session)
+    restore, show = cli("restore", entry_id), cli("show", entry_id)
 
     assert (restore.returncode, show.returncode) == (7, 7)
     assert "damaged" in error_line(restore)

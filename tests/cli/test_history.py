@@ -11,7 +11,7 @@ from building.world import sql
 
 
 @pytest.fixture
-def follow(world, session):
+def follow(world, entry_id):
     """Yield a function that starts `history --follow` with further arguments."""
     started = []
 
@@ -29,9 +29,9 @@ def follow(world, session):
         process.communicate()
 
 
-def test_history_lists_runs_with_their_totals(world, cli, session):
+def test_history_lists_runs_with_their_totals(world, cli, entry_id):
     """Each run has a number, command, values and estimated tokens, newest last, in 80 columns."""
-    cli("restore", session)
+    cli("restore", entry_id)
     output = cli("history").stdout.decode()
     [first, second] = json_output(cli("history", "--json"))["runs"]
 
@@ -54,7 +54,7 @@ def test_history_is_empty_before_the_first_run(own_home, world, cli):
     assert cli("restore", "--run", "1").returncode == 3
 
 
-def test_restore_run_undoes_a_run_once(world, cli, session, conversation):
+def test_restore_run_undoes_a_run_once(world, cli, entry_id, conversation):
     """`restore --run` restores the bytes from before the run; repeated, it has nothing to undo."""
     path = world.directory / "s.jsonl"
     result = cli("restore", "--run", "1").stdout.decode()
@@ -64,16 +64,16 @@ def test_restore_run_undoes_a_run_once(world, cli, session, conversation):
     assert "nothing to undo" in cli("restore", "--run", "1").stdout.decode()
 
 
-def test_restore_run_exits_1_when_a_value_has_expired(world, cli, session):
+def test_restore_run_exits_1_when_a_value_has_expired(world, cli, entry_id):
     """An incomplete rollback lists each value that was not restored, with the reason."""
     sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0, expired_why = 'test'")
     result = cli("restore", "--run", "1")
 
     assert result.returncode == 1
-    assert f"not done: {session}: expired" in result.stdout.decode()
+    assert f"not done: {entry_id}: expired" in result.stdout.decode()
 
 
-def test_restore_run_refuses_an_unknown_run(world, cli, session):
+def test_restore_run_refuses_an_unknown_run(world, cli, entry_id):
     """An unknown run exits 3 with one line of error, the number 0 exits 2."""
     result = cli("restore", "--run", "99")
 
@@ -82,7 +82,7 @@ def test_restore_run_refuses_an_unknown_run(world, cli, session):
     assert cli("restore", "--run", "0").returncode == 2
 
 
-def test_history_prints_one_line_per_event(world, cli, session):
+def test_history_prints_one_line_per_event(world, cli, entry_id):
     """Each line of `history --events` has the event's id, kind, session and facts."""
     [line] = cli("history", "--events").stdout.decode().splitlines()
     [event] = json_output(cli("history", "--events", "--json"))["events"]
@@ -92,7 +92,7 @@ def test_history_prints_one_line_per_event(world, cli, session):
     assert (event["event_id"], event["session"], event["facts"]["values"]) == (1, "main/s", 1)
 
 
-def test_history_counts_values_by_kind_and_tool(world, cli, session):
+def test_history_counts_values_by_kind_and_tool(world, cli, entry_id):
     """`--counts` sums extracted and restored values by kind and tool, and excludes `--follow`."""
     output = cli("history", "--counts").stdout.decode()
 
@@ -118,15 +118,15 @@ def test_follow_ends_silently_on_a_signal(follow, number):
     assert process.returncode == (0 if number == signal.SIGINT else 128 + number)
 
 
-def test_follow_prints_events_of_other_processes(follow, cli, session):
+def test_follow_prints_events_of_other_processes(follow, cli, entry_id):
     """`--follow` prints an event that another process records after it started."""
     process = follow("--since", "1", "--json")
-    cli("restore", session)
+    cli("restore", entry_id)
 
     assert json.loads(process.stdout.readline())["kind"] == "restoration"
 
 
-def test_follow_exits_6_when_the_store_is_replaced(world, follow, cli, session):
+def test_follow_exits_6_when_the_store_is_replaced(world, follow, cli, entry_id):
     """A replaced store ends `--follow` with exit code 6 and one line that says to start again."""
     backup = world.base / "backup.db"
     cli("store", "backup", str(backup))

@@ -24,15 +24,15 @@ def imported_modules(*words):
     return {line.split("'")[1] for line in lines if line.startswith("import '")}
 
 
-def test_show_imports_no_package_that_it_does_not_need(world, session):
+def test_show_imports_no_package_that_it_does_not_need(world, entry_id):
     """`show` imports neither the scanner nor the packages of the daemon, the server and tables."""
-    names = imported_modules("show", session, "--config", world.config_file())
+    names = imported_modules("show", entry_id, "--config", world.config_file())
 
     assert "brainsurgeon.operations.show" in names
     assert names & HEAVY == set()
 
 
-def test_mcp_starts_without_importing_operations(world, session):
+def test_mcp_starts_without_importing_operations(world, entry_id):
     """`mcp` starts with the SDK and the configuration; the first call imports the operations."""
     pytest.importorskip("mcp")
     names = imported_modules("mcp", "--config", world.config_file())

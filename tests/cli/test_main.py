@@ -22,7 +22,7 @@ def test_help_of_every_command_has_an_example():
         assert max(map(len, result.stdout.decode().splitlines())) <= 80
 
 
-def test_config_option_works_before_and_after_the_command(world, session):
+def test_config_option_works_before_and_after_the_command(world, entry_id):
     """`--config` after the command wins over one before it; both equal BRAINSURGEON_CONFIG."""
     config = world.config_file()
     other = world.base / "other.toml"
@@ -69,7 +69,7 @@ def test_json_output_is_one_document_without_stderr(world, conversation, cli):
     assert answers["pinned"]["extractable"] == 7
 
 
-def test_json_errors_are_one_document_with_the_exit_code(world, conversation, session):
+def test_json_errors_are_one_document_with_the_exit_code(world, conversation, entry_id):
     """With `--json` an error is one document, whose `exit_code` is that of the program."""
     other = world.put("t.jsonl", conversation.bytes())
     overwritten = conversation.turn("g" * 2000)
@@ -86,12 +86,12 @@ def test_json_errors_are_one_document_with_the_exit_code(world, conversation, se
     expected = {
         ("restore",): 2,
         ("restore", "--no-such-option"): 2,
-        ("pin", session, "--recent", "maybe"): 2,
+        ("pin", entry_id, "--recent", "maybe"): 2,
         ("sessions", "--config", broken): 2,
         ("restore", "deadbeef"): 3,
         ("show", "deadbeef"): 3,
         ("sessions", "nobody"): 3,
-        ("restore", session): 4,
+        ("restore", entry_id): 4,
         ("sessions", "main/"): 4,
         ("restore", lost): 5,
         ("show", lost): 5,
@@ -140,9 +140,9 @@ def test_invalid_arguments_exit_2_and_change_nothing(world, cli):
         (("restore", "nowhere"), 3), (("show",), 2), (("pin", "--help"), 0),
     ],
 )  # fmt: skip
-def test_forked_program_answers_like_a_fresh_process(cli, session, words, code):
+def test_forked_program_answers_like_a_fresh_process(cli, entry_id, words, code):
     """The program that tests run in a fork prints the same bytes as `python -m brainsurgeon`."""
-    words = [word.format(session=session) for word in words]
+    words = [word.format(session=entry_id) for word in words]
     prepared, fresh = cli(*words), cli(*words, fresh=True)
 
     assert prepared.returncode == fresh.returncode == code
@@ -164,7 +164,7 @@ def test_help_groups_at_most_18_commands():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_renamed_command_works_and_names_its_successor(world, session, cli):
+def test_a_renamed_command_works_and_names_its_successor(world, entry_id, cli):
     """A former name does the same as the present command and prints that command on stderr."""
     for former, words in RENAMED.items():
         result = cli(*former.split(), *{"unpin": ("nothing",)}.get(former, ()))
@@ -179,8 +179,8 @@ def test_a_renamed_command_works_and_names_its_successor(world, session, cli):
         assert f"`{former[0]}` is now `" in before.stderr.decode()
 
 
-def test_scan_deletes_expired_values_once_in_six_hours(world, session, cli):
-    """`scan` is one run, with or without `--once`; the second within six hours deletes nothing."""
+def test_scan_deletes_expired_values_once_in_six_hours(world, entry_id, cli):
+    """The first `scan` runs retention as well; another one within six hours does not."""
     first = json_output(cli("scan", "--json"))
     second = json_output(cli("scan", "--once", "--json"))
     alone = json_output(cli("scan", "--retention", "--json"))

@@ -6,23 +6,23 @@ from building.processes import json_output, run_parallel
 from building.world import entry_text
 
 
-def test_store_restore_brings_back_a_backup_of_a_lost_store(world, session, cli):
+def test_store_restore_brings_back_a_backup_of_a_lost_store(world, entry_id, cli):
     """After `store restore` of a backup a lost store's values can be restored again."""
     world.close()
     target = world.base / "backup.db"
     backup = json_output(cli("store", "backup", target, "--json"))
     (world.state / "store.db").unlink()
     report = json_output(cli("store", "restore", target, "--yes", "--json"))
-    restored = cli("restore", session)
+    restored = cli("restore", entry_id)
 
     assert (backup["path"], backup["values_held"]) == (str(target), 1)
     assert backup["size_bytes"] == os.stat(target).st_size
     assert (report["newer"], report["kept_store"], report["values_held"]) == ([], None, 1)
     assert restored.returncode == 0
-    assert entry_text(world.directory / "s.jsonl", session) == "x" * 2000
+    assert entry_text(world.directory / "s.jsonl", entry_id) == "x" * 2000
 
 
-def test_store_restore_and_purge_require_yes_without_a_terminal(world, session, cli):
+def test_store_restore_and_purge_require_yes_without_a_terminal(world, entry_id, cli):
     """Without a terminal and `--yes` both commands exit 2 and leave the store as it is."""
     world.close()
     target = world.base / "backup.db"
@@ -34,7 +34,7 @@ def test_store_restore_and_purge_require_yes_without_a_terminal(world, session, 
     assert (world.state / "store.db").read_bytes() == before
 
 
-def test_store_purge_refuses_while_placeholders_remain(world, session, cli):
+def test_store_purge_refuses_while_placeholders_remain(world, entry_id, cli):
     """`store purge` exits 1 and lists sessions with placeholders, else deletes the store."""
     world.close()
     refused = cli("store", "purge", "--yes")

@@ -81,7 +81,7 @@ def test_a_run_reports_sessions_in_the_order_of_discovery(world, paths):
 
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["before", "meanwhile"])
 def test_an_open_session_is_deferred_alone(world, paths, other_process, monkeypatch, meanwhile):
-    """A session that is open before, or opened after, the first check defers; others change."""
+    """An open session is deferred, if the first check or a later one finds it; others change."""
     before = paths[3].read_bytes()
     if meanwhile:
         monkeypatch.setattr(exchange, "check_closed", lambda _: None)
@@ -180,7 +180,7 @@ def test_a_stopped_run_leaves_planned_sessions_unchanged(world, paths):
     assert open_rewrites(world) == []
 
 
-def test_a_fork_is_updated_when_its_parent_is_cut_again(world):
+def test_a_fork_is_updated_when_its_parent_is_extracted_again(world):
     """The placeholder in the fork then refers to the new record of its parent's value."""
     talk = Conversation()
     ident = talk.turn("x" * 4000)

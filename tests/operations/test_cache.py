@@ -101,7 +101,7 @@ def test_a_change_near_the_end_does_not_wait(world, clock):
 
 @pytest.mark.parametrize("kept_chars", [100, 90_000])
 def test_an_earlier_extraction_ends_the_cached_prefix(world, clock, path, kept_chars):
-    """The next prompt is written again from the first change on, so that a later one is free."""
+    """The next prompt is written again from the earlier change on, not only from the later one."""
     talk = CachedConversation(clock.now - MINUTE)
     talk.turn("x" * 9_000)
     talk.turn("y" * 3_000, prompt="u" * kept_chars)
@@ -241,7 +241,7 @@ def test_a_change_below_min_reclaim_is_not_deferred(world, clock):
     ],
 )
 def test_an_archive_waits_for_a_cold_cache(world, clock, keys):
-    """An archive by the rules waits like any change; with a budget, too."""
+    """An archive by the rules or by a budget waits like any other change."""
     talk = CachedConversation(clock.now - MINUTE)
     for _ in range(30):
         talk.turn("x" * 600, prompt="u" * 3000)

@@ -259,7 +259,7 @@ SIGNS = {
 }  # fmt: skip
 
 
-class TestLeavingAlone:
+class TestUnchangedDatabases:
     """Databases and sessions that are left unchanged, with the reason."""
 
     @pytest.mark.parametrize("sign", SIGNS)
@@ -584,7 +584,7 @@ class TestRequests:
         assert world.claw.texts(GATEWAY) == before
 
 
-class TestUndoingEverything:
+class TestRestoreAll:
     """Placeholders that `restore --all` cannot restore."""
 
     def test_restore_all_names_a_damaged_archive(self, world):
