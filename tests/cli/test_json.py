@@ -25,16 +25,21 @@ def collect_types(value, types):
 
 
 @pytest.fixture(scope="module")
-def cached_documents():
+def cached_results():
     return []
 
 
 @pytest.fixture
-def documents(cached_documents, world, conversation):
-    """Return the JSON documents of every command, in sessions with everything that may come up."""
-    if not cached_documents:
-        cached_documents.extend(run_every_command(world, conversation))
-    return cached_documents
+def results(cached_results, world, conversation):
+    """Return the results of every command with `--json`, in sessions with all kinds of values."""
+    if not cached_results:
+        cached_results.extend(run_every_command(world, conversation))
+    return cached_results
+
+
+@pytest.fixture
+def documents(results):
+    return [json_output(result) for result in results]
 
 
 def run_every_command(world, conversation):
@@ -95,17 +100,33 @@ def run_every_command(world, conversation):
     world.put("v.jsonl", talk.bytes())
     results += [
         call("scan", "--once", "--dry-run"), call("scan", "--once"),
-        call("events", "--kind", "signal"),
+        call("history", "--events", "--kind", "signal"),
     ]  # fmt: skip
     claw = Claw(world.base / "claw")
     config.write_text(f'state_dir = "{world.base}/other"\n[[roots]]\npath = "{claw.root}"\n')
     results += [call("status"), call("config"), call("init", "--yes")]
-    return [json_output(result) for result in results]
+    return results
+
+
+def test_stderr_is_empty_unless_the_document_is_an_error(results):
+    """Each command prints one document on stdout; an error has its message on both streams."""
+    for result in results:
+        document = json_output(result)
+
+        assert bool(result.stderr) == ("error" in document), result.args
+        assert document.get("exit_code", result.returncode) == result.returncode
 
 
 def test_every_document_begins_with_its_schema_number(documents):
     """The first key of every document, errors included, is `schema`."""
     assert {(next(iter(answer)), answer["schema"]) for answer in documents} == {("schema", 1)}
+
+
+def test_a_pin_returns_the_value_of_the_field(documents):
+    """`pin` returns false, and with `--recent` that number."""
+    values = [document["extractable"] for document in documents if "extractable" in document]
+
+    assert values == [7, False]
 
 
 def test_a_name_has_the_same_type_in_every_document(documents):

@@ -8,7 +8,6 @@ from building.processes import json_output, run, run_parallel
 from building.world import file_states, sql
 
 COMMANDS = sorted(typer.main.get_command(application()).commands)
-PATH = "message.content.0.text"
 
 
 def test_help_of_every_command_has_an_example():
@@ -34,39 +33,6 @@ def test_config_option_works_before_and_after_the_command(world, entry_id):
 
     assert [row["session"] for row in json_output(before)["sessions"]] == ["main/s"]
     assert before.stdout == after.stdout == both.stdout == by_environment.stdout
-
-
-def test_json_output_is_one_document_without_stderr(world, conversation, cli):
-    """With `--json` each successful command prints one document and nothing on stderr."""
-    ident = conversation.turn()
-    conversation.turn("y" * 2000)
-    world.put("s.jsonl", conversation.bytes())
-    results = {"dry": cli("scan", "--once", "--dry-run", "--json")}
-    results["scan"] = cli("scan", "--once", "--json")
-    reads = {
-        "sessions": ("sessions", "--json"),
-        "context": ("sessions", "main/s", "--json"),
-        "status": ("status", "--json"),
-        "retention": ("scan", "--retention", "--dry-run", "--json"),
-        "show": ("show", f"[[extracted-{ident}]]", "--json"),
-    }
-    by_words = run_parallel(cli, reads.values())
-    results |= {name: by_words[words] for name, words in reads.items()}
-    results["restore"] = cli("restore", ident, "--json")
-    results["every"] = cli("restore", "--all", "--json")
-    results["pinned"] = cli("pin", conversation.last, "--recent", "7", "--json")
-    answers = {name: json_output(result) for name, result in results.items()}
-
-    assert {(result.returncode, result.stderr) for result in results.values()} == {(0, b"")}
-    assert answers["dry"]["values_extracted"] == answers["scan"]["values_extracted"] == 1
-    assert (answers["dry"]["dry_run"], answers["scan"]["dry_run"]) == (True, False)
-    assert answers["sessions"]["sessions"][0]["session"] == "main/s"
-    assert answers["context"]["extracted"][0]["entry_id"] == ident
-    assert answers["show"]["entry_id"] == ident
-    assert answers["show"]["content"] == {PATH: "x" * 2000}
-    assert answers["restore"]["keys_restored"] == [PATH]
-    assert answers["every"]["sessions"][0]["state"] == "nothing to undo"
-    assert answers["pinned"]["extractable"] == 7
 
 
 def test_json_errors_are_one_document_with_the_exit_code(world, conversation, entry_id):

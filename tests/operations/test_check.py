@@ -1,6 +1,5 @@
 """`status --check`: the problems that it reports to a monitor."""
 
-from brainsurgeon.model.text import lasting
 from brainsurgeon.operations.status import check, status
 from building.world import sql
 
@@ -34,10 +33,3 @@ def test_check_reports_failures_missing_roots_and_disabling(world, pruned, clock
     assert "nothing is extracted: enabled = false" in problems(world, clock(), enabled=False)
     world.root.rename(world.base / "elsewhere")
     assert any("agents" in problem for problem in problems(world, clock()))
-
-
-def test_spans_are_shown_in_their_largest_unit():
-    """Seconds, minutes, hours and days are rounded down."""
-    spans = {0: "0 s", 59.9: "60 s", 60: "1 min", 7300: "2 h", 200_000: "2 d"}
-
-    assert {span: lasting(span) for span in spans} == spans

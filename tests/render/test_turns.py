@@ -1,4 +1,4 @@
-"""The table of archives on a terminal, and rounded estimates."""
+"""The table of archives on a terminal."""
 
 import os
 import pty
@@ -7,7 +7,6 @@ from contextlib import redirect_stdout
 import pytest
 
 from brainsurgeon.model.reports import StandingArchive
-from brainsurgeon.model.text import about
 from brainsurgeon.model.turns import ArchiveRecord
 from brainsurgeon.render.turns import archives
 
@@ -37,15 +36,3 @@ def test_archives_table_fits_80_columns(terminal, ident):
     assert row.startswith(f"{ident}  pi:")
     assert "1,000  110,000 -> 1,600" in row
     assert head.endswith("age")
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0"), (7, "7"), (-136, "-140"), (653, "650"), (9_960, "10,000"), (33_870, "34,000"),
-        (999_999, "1.0 million"), (1_033_463, "1.0 million"), (12_345_678, "12.3 million"),
-    ],
-)  # fmt: skip
-def test_estimates_are_rounded(number, text):
-    """An estimate shows two significant digits, or a tenth of a million."""
-    assert about(number) == text
