@@ -193,8 +193,8 @@ def test_progress_is_live_with_its_call_and_outside_the_window(conversation):
 # Positions and tools.
 
 
-def test_positions_keep_a_reply_together_and_calls_with_results(conversation):
-    """The lines of a reply share a position, and so do a call and its result."""
+def test_parallel_calls_have_the_positions_of_their_results(conversation):
+    """A call has the position of its result, so that no window ends between the two."""
     prompt = conversation.user()
     thought = conversation.assistant({"type": "thinking", "thinking": "t", "signature": "s"},
                                      message="m1", stop="tool_use")  # fmt: skip
@@ -530,7 +530,7 @@ def test_sample_lines_that_are_never_sent_have_dead_parts(path):
 
 
 def test_dead_screen_copy_is_one_block_unless_partly_extracted(conversation):
-    """An object that holds a placeholder is not extracted again; its other strings stay parts."""
+    """A dead object is one block, unless it holds a placeholder: then its strings are parts."""
     shown = {"stdout": "x" * 900, "stderr": "", "interrupted": False}
     results = [conversation.result(shown=dict(shown)) for _ in range(2)]
     conversation.lines[0]["toolUseResult"]["stdout"] = f"[[extracted-{results[0]}]]"

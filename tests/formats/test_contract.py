@@ -179,7 +179,7 @@ class FormatContract:
 
     @pytest.mark.parametrize("window", [0, 1, 10])
     def test_surveys_with_any_window_agree(self, sample, window):
-        """A survey with a small window gives the same positions as one with a large window."""
+        """A survey with a small window agrees with one with a large window on its positions."""
         data = sample.read_bytes()
         large = survey(self.form, data, 10**9)
         small = survey(self.form, data, window)
@@ -404,7 +404,7 @@ class TestClaudeCodeContract(FormatContract):
     )  # fmt: skip
 
     def test_positions_count_back_from_the_end(self, sample):
-        """All lines of a reply share one position, and a call has the position of its result."""
+        """A call has the position of its result; the other lines of a reply share one position."""
         data = sample.read_bytes()
         look = survey(self.form, data, 10**9)
         by_offset = {offset: entry for offset, _, _, entry in entries(data)}

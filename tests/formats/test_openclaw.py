@@ -86,15 +86,6 @@ def test_openclaw_call_parts_are_strings_of_its_arguments():
     }  # fmt: skip
 
 
-def test_openclaw_arguments_of_a_signed_call_are_locked():
-    """Gemini may verify what its `thoughtSignature` signed."""
-    call = {"type": "toolCall", "id": "call_1", "name": "write", "thoughtSignature": "c2ln",
-            "arguments": {"path": "/w/a"}}  # fmt: skip
-    (part,) = parts(OPENCLAW, message("assistant", [call], stopReason="toolUse"))
-
-    assert part.locked == "call signed by its provider"
-
-
 @pytest.mark.parametrize("arguments", ['{"path":"/w/a"}', None, ["words"], 7])
 def test_openclaw_arguments_that_are_not_an_object_have_no_parts(arguments):
     """Arguments stored as text are parsed as JSON, which a bare placeholder is not."""
@@ -218,7 +209,7 @@ def test_unsigned_and_emptied_thinking_have_no_signature():
 
 
 def test_thoughts_record_models_and_drop_requests():
-    """Thoughts record the models, a request to drop blocks, and whether they are sent alone.
+    """Thoughts record the models, a request to drop blocks, and whether nothing else is sent.
 
     pi from 0.85.1 on writes `providerThinkingLevel` only with requests that ask for `drop_block`.
     """
@@ -248,29 +239,29 @@ def reasons_dead(*lines):
     return [look.dead(start) for start in list(starts)[:-1]]
 
 
-SAID = {"type": "message", "message": {"role": "user", "content": "words"}}
-KEPT = {"type": "compaction", "summary": "so far", "firstKeptEntryId": "e1"}
+PROMPT = {"type": "message", "message": {"role": "user", "content": "words"}}
+COMPACTION = {"type": "compaction", "summary": "so far", "firstKeptEntryId": "e1"}
 
 
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        ([SAID, SAID], [None, None]),
-        ([SAID, {**SAID, "parentId": None}], [OFF_BRANCH, None]),
-        ([SAID, SAID, {**SAID, "parentId": "e0"}], [None, OFF_BRANCH, None]),
-        ([SAID, SAID, KEPT, SAID], [BEFORE_COMPACTION, None, None, None]),
-        ([SAID, SAID, {**KEPT, "firstKeptEntryId": "e2"}, SAID],
+        ([PROMPT, PROMPT], [None, None]),
+        ([PROMPT, {**PROMPT, "parentId": None}], [OFF_BRANCH, None]),
+        ([PROMPT, PROMPT, {**PROMPT, "parentId": "e0"}], [None, OFF_BRANCH, None]),
+        ([PROMPT, PROMPT, COMPACTION, PROMPT], [BEFORE_COMPACTION, None, None, None]),
+        ([PROMPT, PROMPT, {**COMPACTION, "firstKeptEntryId": "e2"}, PROMPT],
          [BEFORE_COMPACTION, BEFORE_COMPACTION, None, None]),
-        ([SAID, SAID, KEPT, {**KEPT, "firstKeptEntryId": "e2"}],
+        ([PROMPT, PROMPT, COMPACTION, {**COMPACTION, "firstKeptEntryId": "e2"}],
          [BEFORE_COMPACTION, BEFORE_COMPACTION, None, None]),
-        ([SAID, {**KEPT, "firstKeptEntryId": "gone"}], [None, None]),
-        ([SAID, {"type": "reset"}, SAID], [BEFORE_RESET, None, None]),
-        ([SAID, SAID, {"type": "context_edit", "targetId": "e0", "replacement": None}],
+        ([PROMPT, {**COMPACTION, "firstKeptEntryId": "gone"}], [None, None]),
+        ([PROMPT, {"type": "reset"}, PROMPT], [BEFORE_RESET, None, None]),
+        ([PROMPT, PROMPT, {"type": "context_edit", "targetId": "e0", "replacement": None}],
          [EDITED_AWAY, None, None]),
-        ([SAID, {"type": "context_edit", "targetId": "e0"}, {**SAID, "parentId": "e0"}],
+        ([PROMPT, {"type": "context_edit", "targetId": "e0"}, {**PROMPT, "parentId": "e0"}],
          [None, OFF_BRANCH, None]),
-        ([SAID, SAID, {"type": "context_edit", "targetId": "e0", "parentId": "e0"},
-          {"type": "usage"}, SAID], [EDITED_AWAY, OFF_BRANCH, None, None, None]),
+        ([PROMPT, PROMPT, {"type": "context_edit", "targetId": "e0", "parentId": "e0"},
+          {"type": "usage"}, PROMPT], [EDITED_AWAY, OFF_BRANCH, None, None, None]),
     ],
 )  # fmt: skip
 def test_entries_that_the_next_request_omits_are_dead(lines, why):
@@ -297,30 +288,44 @@ def test_system_messages_have_no_parts():
               "toolsAdded": [{"name": "read", "description": "y" * 9000}]}  # fmt: skip
 
     assert parts(OPENCLAW, {"type": "message", "id": "a", "message": prompt}) == []
-    assert parts(OPENCLAW, {**KEPT, "id": "b", "systemMessage": prompt}) == []
+    assert parts(OPENCLAW, {**COMPACTION, "id": "b", "systemMessage": prompt}) == []
     assert not OPENCLAW.counts({"type": "message", "id": "a", "message": prompt})
 
 
+def signed_call():
+    call = {"type": "toolCall", "id": "call_1", "name": "write", "thoughtSignature": "c2ln",
+            "arguments": {"path": "/w/a"}}  # fmt: skip
+    return message("assistant", [call], stopReason="toolUse")
+
+
 @pytest.mark.parametrize(
-    ("api", "signature"),
+    ("entry", "reason"),
     [
-        ("openai-responses", '{"type":"reasoning","id":"rs_1","encrypted_content":"x"}'),
-        ("openai-codex-responses", '{"type":"reasoning","id":"rs_1"}'),
-        ("azure-openai-responses", "rs_1"),
-        ("google-generative-ai", "c2lnbmVk"),
-        ("google-vertex", "c2lnbmVk"),
-        ("google-vertex", "reasoning_content"),
-        ("openai-completions", '[{"type":"reasoning.encrypted"}]'),
-        ("openai-completions", {"id": "rs_1"}),
-        ("somebody-else", "c2lnbmVk"),
-        (None, "c2lnbmVk"),
+        (signed_call(), "call signed by its provider"),
+        *((thinking(api, signature), "thinking signed by its provider") for api, signature in (
+            ("openai-responses", '{"type":"reasoning","id":"rs_1","encrypted_content":"x"}'),
+            ("openai-codex-responses", '{"type":"reasoning","id":"rs_1"}'),
+            ("azure-openai-responses", "rs_1"),
+            ("google-generative-ai", "c2lnbmVk"),
+            ("google-vertex", "c2lnbmVk"),
+            ("google-vertex", "reasoning_content"),
+            ("openai-completions", '[{"type":"reasoning.encrypted"}]'),
+            ("openai-completions", {"id": "rs_1"}),
+            ("somebody-else", "c2lnbmVk"),
+            (None, "c2lnbmVk"),
+        )),
+        *((thinking(api, "c2lnbmVk", redacted=True), "redacted thinking")
+          for api in ("anthropic-messages", "openai-completions", None)),
     ],
 )  # fmt: skip
-def test_thinking_signed_by_other_providers_is_locked(api, signature):
-    """Thinking is locked if its provider verifies or pairs the signature (pi-ai providers)."""
-    (part,) = parts(OPENCLAW, thinking(api, signature))
+def test_openclaw_signed_and_redacted_parts_are_locked(entry, reason):
+    """Providers verify signatures or pair them with their text, and redacted blocks are opaque.
 
-    assert part.locked == "thinking signed by its provider"
+    See pi-ai providers; Gemini signs a call with `thoughtSignature`.
+    """
+    (part,) = parts(OPENCLAW, entry)
+
+    assert part.locked == reason
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_text"])
@@ -332,14 +337,6 @@ def test_field_name_in_place_of_a_signature_is_not_a_signature(name):
     assert unlocked_paths(OPENCLAW, thinking("openai-completions", name)) == {
         "message.content.0.thinking"
     }
-
-
-@pytest.mark.parametrize("api", ["anthropic-messages", "openai-completions", None])
-def test_redacted_thinking_is_locked(api):
-    """A block that the provider redacted is opaque and stays whole."""
-    (part,) = parts(OPENCLAW, thinking(api, "c2lnbmVk", redacted=True))
-
-    assert part.locked == "redacted thinking"
 
 
 def test_thinking_without_text_has_no_part():

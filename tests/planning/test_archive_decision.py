@@ -7,7 +7,7 @@ from brainsurgeon.model.rules import ArchiveRules
 from brainsurgeon.model.turns import Sent, TurnStep
 from brainsurgeon.planning.archive import Size, Stays, Turn, TurnEntry, decide
 
-ON = ArchiveRules(enabled=True)
+ON, OFF = ArchiveRules(enabled=True), ArchiveRules()
 LARGE = Turn(
     1, TurnEntry(0, "p", TurnStep("prompt")), TurnEntry(9, "c", TurnStep("reply")), after=9,
     position=99, size=Size(middle=12, leaves=40_000, grows=100, tokens=9000, calls=6),
@@ -24,18 +24,12 @@ def verdict_on(turn, rules=ON, *, cut_short=False, **changed):
     return decide(replace(turn, **values | changed), rules)
 
 
-def test_no_turn_is_archived_while_archive_is_disabled():
-    """Without `archive.enabled`, even a large turn is kept with the reason "off"."""
-    verdict = verdict_on(LARGE, ArchiveRules())
+def test_disabled_archive_archives_only_requested_turns():
+    """Without `archive.enabled`, a large turn is kept and a requested one is archived."""
+    large, requested = verdict_on(LARGE, OFF), verdict_on(SMALL, OFF, asked=True)
 
-    assert (verdict.archived, verdict.reason) == (False, "off")
-
-
-def test_requested_turn_is_archived_while_archive_is_disabled():
-    """`archive.enabled` applies only to archiving without a request."""
-    verdict = verdict_on(SMALL, ArchiveRules(), asked=True)
-
-    assert (verdict.archived, verdict.reason) == (True, "asked for")
+    assert (large.archived, large.reason) == (False, "off")
+    assert (requested.archived, requested.reason) == (True, "asked for")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +90,7 @@ def test_first_condition_of_a_turn_gives_the_reason():
     ids=lambda changed: " ".join(f"{key} {value}" for key, value in changed.items()),
 )
 def test_turn_is_archived_beyond_each_threshold(stays, archives):
-    """The thresholds are tokens, calls, recency, gain and depth; a request needs none of them."""
+    """A turn is archived beyond each threshold of tokens, calls, age, gain or depth."""
     assert not verdict_on(SMALL, **stays).archived
     assert verdict_on(SMALL, **archives).archived
 

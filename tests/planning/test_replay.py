@@ -7,14 +7,7 @@ from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Price, Rule, Rules
 from brainsurgeon.model.turns import Compaction, ModelCall
 from brainsurgeon.planning.calls import dollars_of
-from brainsurgeon.planning.replay import (
-    Prompted,
-    Replay,
-    Value,
-    bill,
-    history,
-    unpruned,
-)
+from brainsurgeon.planning.replay import Prompted, Replay, Value, bill, history, unpruned
 from building.format_reading import open_lines
 from building.world import Conversation
 

@@ -20,10 +20,7 @@ def extract(store, row, *removals, value=b"value"):
 
 def states(store, row):
     """Return entry id and state of the extractions of a session."""
-    return [
-        (extraction.entry_id, extraction.state)
-        for extraction in store.extractions.of_session(row.id)
-    ]
+    return [(held.entry_id, held.state) for held in store.extractions.of_session(row.id)]
 
 
 def test_extractions_of_an_unconfirmed_rewrite_are_hidden(store):
@@ -100,9 +97,7 @@ def test_confirmed_restore_marks_values_and_entries(store):
     row, other = store_session(store), store_session(store, session="two")
     extract(store, row, removal("e1"), removal("e2"))
     extract(store, other, removal("e1"))
-    ids = {
-        extraction.entry_id: extraction.id for extraction in store.extractions.of_session(row.id)
-    }
+    ids = {held.entry_id: held.id for held in store.extractions.of_session(row.id)}
     (foreign_id,) = [held.id for held in store.extractions.of_session(other.id)]
     note = journal.Confirmation(restored_ids=[ids["e1"], foreign_id], restored=["e1"], at=50.0)
     confirm_rewrite(store, row, begin_rewrite(store, row, note=note), note)
