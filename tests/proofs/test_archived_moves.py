@@ -84,6 +84,14 @@ def rewritten(_world, files):
     return {path: with_new_ids(original) for path, original in files.items()}
 
 
+def parameter_id(value):
+    if isinstance(value, dict):
+        return "with extractions" if value is SETTINGS else "archives alone"
+    if isinstance(value, bool):
+        return "scanned" if value else "unscanned"
+    return value.__name__
+
+
 @pytest.mark.parametrize(
     ("change", "session", "settings", "scanned"),
     [
@@ -91,6 +99,7 @@ def rewritten(_world, files):
         (copied_and_deleted, archivable, ARCHIVES_ALONE, False),
         *((change, own_id, ARCHIVES_ALONE, True) for change in FORKS),
     ],
+    ids=parameter_id,
 )
 def test_archived_turns_return_to_their_session_after_any_change(
     world, change, session, settings, scanned
@@ -108,8 +117,8 @@ def test_archived_turns_return_to_their_session_after_any_change(
 
 
 @pytest.mark.parametrize("move", [files_renamed, agent_renamed, moved_to_another_agent])
-@pytest.mark.parametrize("settings", [SETTINGS, ARCHIVES_ALONE])
-@pytest.mark.parametrize("scanned", [False, True])
+@pytest.mark.parametrize("settings", [SETTINGS, ARCHIVES_ALONE], ids=parameter_id)
+@pytest.mark.parametrize("scanned", [False, True], ids=parameter_id)
 def test_a_moved_and_rewritten_session_is_restored(world, move, settings, scanned):
     """New ids in another place do not matter, with or without scans in between."""
     files = write_three_sessions(world, own_id)

@@ -18,22 +18,22 @@ REWRITE = {"open", "write", "copy_file_range", "fsync", "fchmod", "utime", "fcnt
 # The least number of changes at which each scenario is stopped in the long form.
 LEAST = {
     ("rollback", "kill"): 80, ("rollback", "eio"): 80, ("rollback", "enospc"): 80,
-    ("scan", "kill"): 140, ("restore", "kill"): 80, ("pin", "kill"): 40, ("put-back", "kill"): 40,
-    ("unleased", "kill"): 28, ("late", "kill"): 30, ("kept", "kill"): 20,
+    ("scan", "kill"): 140, ("restore", "kill"): 80, ("restore-entry", "kill"): 40,
+    ("pin", "kill"): 40, ("unleased", "kill"): 28, ("late", "kill"): 30, ("kept", "kill"): 20,
     ("followed", "kill"): 30, ("beat", "kill"): 30, ("followed", "eio"): 30, ("beat", "eio"): 30,
-    ("redact", "kill"): 60, ("let-go", "kill"): 10,
+    ("redact", "kill"): 60, ("expire", "kill"): 10,
     ("archive", "kill"): 60, ("unarchive", "kill"): 40,
     ("archive", "eio"): 40, ("archive", "enospc"): 40, ("unarchive", "eio"): 40,
     ("relieve", "kill"): 60, ("relieve", "eio"): 40,
     ("follow", "kill"): 100, ("follow-undo", "kill"): 80,
     ("follow", "eio"): 80, ("follow-undo", "eio"): 60, ("follow", "enospc"): 80,
-    ("scan", "eio"): 100, ("restore", "eio"): 80, ("put-back", "eio"): 40,
+    ("scan", "eio"): 100, ("restore", "eio"): 80, ("restore-entry", "eio"): 40,
     ("unleased", "eio"): 28, ("late", "eio"): 30, ("kept", "eio"): 20,
-    ("redact", "eio"): 40, ("let-go", "eio"): 8,
-    ("scan", "enospc"): 100, ("restore", "enospc"): 80, ("put-back", "enospc"): 40,
-    ("redact", "enospc"): 40, ("let-go", "enospc"): 8,
+    ("redact", "eio"): 40, ("expire", "eio"): 8,
+    ("scan", "enospc"): 100, ("restore", "enospc"): 80, ("restore-entry", "enospc"): 40,
+    ("redact", "enospc"): 40, ("expire", "enospc"): 8,
 }  # fmt: skip
-KINDS = {"let-go": {"sql"}}
+KINDS = {"expire": {"sql"}}
 EXCHANGED = REWRITE | {"exchange"}
 TWO_SESSIONS = ("scan", "restore", "rollback")
 RACES = ("late", "kept", "followed", "beat")
@@ -43,7 +43,7 @@ SHORT = {
     *(names for names in LEAST if names[1] == "kill"),
 }  # fmt: skip
 LEAST_OF_ROWS = {
-    ("scan", "kill"): 140, ("restore", "kill"): 90, ("put-back", "kill"): 20,
+    ("scan", "kill"): 140, ("restore", "kill"): 90, ("restore-entry", "kill"): 20,
     ("scan", "eio"): 140, ("restore", "eio"): 90, ("scan", "busy"): 140,
     ("scan", "enospc"): 140, ("restore", "enospc"): 90,
     ("rollback", "kill"): 90, ("rollback", "eio"): 90, ("rollback", "enospc"): 90,
@@ -120,7 +120,7 @@ def test_a_stop_at_any_change_loses_no_line_and_no_value(trials, scenario, fault
     assert report["points"] >= LEAST[scenario, fault] or extent == "kinds"
     assert report["points"] >= report["expected"] - 3 or scenario in RACES
     assert set(report["kinds"]) >= KINDS.get(scenario, EXCHANGED)
-    assert "fchown" in report["kinds"] or os.geteuid() != 0 or scenario == "let-go"
+    assert "fchown" in report["kinds"] or os.geteuid() != 0 or scenario == "expire"
 
 
 def test_kills_come_both_before_and_after_the_exchange(trials):
@@ -155,6 +155,6 @@ def test_a_stop_at_any_change_loses_no_row_and_no_value(tmp_path, scenario, faul
     assert report["points"] >= LEAST_OF_ROWS[scenario, fault] or extent == "kinds"
     assert report["points"] >= report["expected"] - 3
     assert set(report["kinds"]) >= ROW_WRITES
-    if fault == "kill" and scenario != "put-back":
+    if fault == "kill" and scenario != "restore-entry":
         assert report["outcomes"]["untouched, killed"] > 5
         assert report["outcomes"]["changed, killed"] > 5

@@ -31,7 +31,7 @@ from proofs.power.tracing import why_not
 
 FAULTS = {"KILL": "signal=KILL", "EIO": "error=EIO", "ENOSPC": "error=ENOSPC"}
 # Each operation, and the operations before it.
-VERBS = {"cut": (), "put-back": ("cut",), "pin": ("cut",), "let-go": ("cut", "undo")}
+VERBS = {"scan": (), "restore-entry": ("scan",), "pin": ("scan",), "expire": ("scan", "undo")}
 TIMEOUT = 60.0
 PLACEHOLDER = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 
@@ -211,7 +211,8 @@ def strike(place, verb, fault, *, appending, count):
 
 
 @pytest.mark.parametrize(
-    ("verb", "fault"), [*((verb, "KILL") for verb in VERBS), ("cut", "EIO"), ("put-back", "ENOSPC")]
+    ("verb", "fault"),
+    [*((verb, "KILL") for verb in VERBS), ("scan", "EIO"), ("restore-entry", "ENOSPC")],
 )
 def test_faults_at_some_system_calls_lose_nothing(place, verb, fault):
     """After a kill or a disk error at a real call, recovery and undoing give the original bytes."""
@@ -226,7 +227,7 @@ def test_faults_at_some_system_calls_lose_nothing(place, verb, fault):
 @pytest.mark.parametrize("fault", ["KILL", "EIO"])
 def test_faults_while_an_agent_appends_lose_no_line(place, fault):
     """No line of the agent is lost, doubled, torn or moved."""
-    _, bad = strike(place, "cut", fault, appending=True, count=10)
+    _, bad = strike(place, "scan", fault, appending=True, count=10)
     assert not bad
 
 

@@ -62,8 +62,8 @@ class Traced:
         self.original = self._build()
         if verb == "follow":
             self._move_and_go_on()
-        elif verb not in ("cut", "archive", RELIEF, TOGETHER, *operations.LINES):
-            operations.act(self.base, "archive" if verb == "unarchive" else "cut")
+        elif verb not in ("scan", "archive", RELIEF, TOGETHER, *operations.LINES):
+            operations.act(self.base, "archive" if verb == "unarchive" else "scan")
         before = [os.stat(path).st_ino for path in self.sessions]
         contents = {
             str(path): path.read_bytes() for path in Path(base).rglob("*") if path.is_file()
@@ -102,7 +102,7 @@ class Traced:
         """Extract the session under another name, rename it, and append a turn."""
         elsewhere = self.session.replace("one", "two")
         os.rename(self.session, elsewhere)
-        operations.act(self.base, "cut")
+        operations.act(self.base, "scan")
         os.rename(elsewhere, self.session)
         since = Conversation()
         since._ids = itertools.count(0x100)
@@ -391,14 +391,14 @@ SPARED = {
 }  # fmt: skip
 
 
-VERBS = ["cut", "pin", "undo-and-let-go", "ask"]
+VERBS = ["scan", "pin", "undo-and-expire", "ask"]
 ROLLBACK = "rollback"
 RELIEF = "relieve"
 # Noting where a session is now may be lost at the cost of time: nothing relies on that commit.
 FOLLOWING = "follow"
 PROOF = pytest.mark.long(proves=("store", "sessions", "rewrite"))
 # The ways that differ most; what the others add to them is proved at length.
-ALWAYS = {"cut", "undo-and-let-go", ROLLBACK, "archive", "late", "followed"}
+ALWAYS = {"scan", "undo-and-expire", ROLLBACK, "archive", "late", "followed"}
 EVERY = [
     verb if verb in ALWAYS else pytest.param(verb, marks=PROOF)
     for verb in (*VERBS, TOGETHER, FOLLOWING, ROLLBACK, RELIEF, *ARCHIVING, *operations.LINES)
@@ -461,7 +461,7 @@ def test_every_sync_is_needed_or_listed_with_a_reason(traced):
 
 def test_model_loses_values_without_directory_syncs(traced):
     """The model bites: placeholders come back after their values have expired."""
-    operation = traced("undo-and-let-go")
+    operation = traced("undo-and-expire")
     syncs = [
         index for index, role in roles(operation.disk.operations).items() if role[0] == "session"
     ]
@@ -481,10 +481,10 @@ def test_traced_operations_extract_pin_restore_and_expire(traced):
                 store._connection.execute(f"SELECT count(*) FROM {of}").fetchone()[0]
                 for of in ("blobs", "fields", "requests")
             )  # fmt: skip
-    original = traced("cut").original
+    original = traced("scan").original
     assert [ends[verb][1:] for verb in VERBS] == [(2, 0, 0), (2, 1, 0), (0, 0, 0), (2, 0, 1)]
-    assert ends["undo-and-let-go"][0] == original
-    assert len(PLACEHOLDER.findall(ends["cut"][0])) == 2
+    assert ends["undo-and-expire"][0] == original
+    assert len(PLACEHOLDER.findall(ends["scan"][0])) == 2
     assert b'"_extractable":false' in ends["pin"][0]
 
 
@@ -510,7 +510,7 @@ def test_traced_relieve_extracts_values(traced):
 
 @PROOF
 @pytest.mark.parametrize(
-    "verb", [*VERBS, TOGETHER, "put-back", FOLLOWING, ROLLBACK, RELIEF, *ARCHIVING]
+    "verb", [*VERBS, TOGETHER, "restore-entry", FOLLOWING, ROLLBACK, RELIEF, *ARCHIVING]
 )
 def test_every_sync_is_needed_in_every_state(traced, verb):
     """Leaving out a sync breaks a promise also if every single write is lost on its own."""

@@ -174,7 +174,7 @@ def restored(world, store):
     return {"failed": False, "changed": 1}
 
 
-def let_go(world, store):
+def expire(world, store):
     later = NOW + 1.5 * DAY
     with _clocks_at(later):
         report = retention(world.settings, store, clock=lambda: later)
@@ -269,14 +269,14 @@ SCENARIOS = {
     "restore": Scenario(undo, prepare=pruned),
     "rollback": Scenario(roll_back, prepare=pruned),
     "pin": Scenario(pin, prepare=pruned),
-    "put-back": Scenario(restored, prepare=pruned),
+    "restore-entry": Scenario(restored, prepare=pruned),
     "redact": Scenario(prune, prepare=asked),
     "archive": Scenario(archive),
     "relieve": Scenario(ease),
     "unarchive": Scenario(undo, prepare=archived),
     "follow": Scenario(prune, prepare=moved),
     "follow-undo": Scenario(undo, prepare=moved),
-    "let-go": Scenario(let_go, prepare=unplaced),
+    "expire": Scenario(expire, prepare=unplaced),
     "unleased": Scenario(prune, start="utime"),
     "late": Scenario(prune, start="exchange"),
     "kept": Scenario(prune, start="exchange"),

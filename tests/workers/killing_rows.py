@@ -106,7 +106,7 @@ def restored(world, store):
     return {"failed": False, "deferred": False}
 
 
-ACTS = {"scan": prune, "restore": undo, "rollback": roll_back, "put-back": restored}
+ACTS = {"scan": prune, "restore": undo, "rollback": roll_back, "restore-entry": restored}
 
 
 class RowShim(Shim):
@@ -192,7 +192,7 @@ def check(world, scenario, before, after, original):
     ACTS[scenario](world, store)
     told = {session: [_plain(text.decode()) for text in texts]
             for session, texts in world.texts().items()}  # fmt: skip
-    if scenario != "put-back" and told != {
+    if scenario != "restore-entry" and told != {
         session: [_plain(text) for text in texts] for session, texts in after.items()
     }:
         bad.append("doing it again does not lead to the end")

@@ -53,7 +53,7 @@ class Clock:
         self.now += seconds
 
 
-def cut(settings, store, clock):
+def extract(settings, store, clock):
     scan(settings, store, clock=clock)
 
 
@@ -110,12 +110,12 @@ def _with_lines(lines):
             return finish(place, **keywords)
 
         retire.retire = finishing
-        cut(settings, store, clock)
+        extract(settings, store, clock)
 
     return act
 
 
-def let_go(settings, store, clock):
+def expire(settings, store, clock):
     """Expire what was restored a day ago; the first retention run in days deletes nothing."""
     retention(settings, store, clock=clock)
     clock.turn(1.5 * DAY)
@@ -123,16 +123,16 @@ def let_go(settings, store, clock):
     retention(settings, store, clock=clock)
 
 
-def undo_and_let_go(settings, store, clock):
+def undo_and_expire(settings, store, clock):
     """Restore everything, then expire the values."""
     undo(settings, store, clock)
-    let_go(settings, store, clock)
+    expire(settings, store, clock)
 
 
 VERBS = {
-    "cut": cut, "pin": pin, "put-back": restored, "ask": ask, "undo": undo, "let-go": let_go,
-    "undo-and-let-go": undo_and_let_go, "rollback": roll_back, "follow": cut, "together": cut,
-    "archive": archive, "unarchive": undo, "relieve": ease,
+    "scan": extract, "pin": pin, "restore-entry": restored, "ask": ask, "undo": undo,
+    "expire": expire, "undo-and-expire": undo_and_expire, "rollback": roll_back,
+    "follow": extract, "together": extract, "archive": archive, "unarchive": undo, "relieve": ease,
     **{verb: _with_lines(lines) for verb, lines in LINES.items()},
 }  # fmt: skip
 
