@@ -179,22 +179,19 @@ def test_rollback_can_be_limited_to_a_session(world, original, path, conversatio
     assert other.read_bytes() == before
 
 
-def test_rollback_counts_values_restored_since(world, original, pruned):
-    """A value restored since the run is not changed but counted."""
-    world.restore(pruned, pristine=True)
+@pytest.mark.parametrize("reason", [RESTORED_SINCE, CHANGED_SINCE], ids=["restored", "changed"])
+def test_rollback_counts_values_restored_or_changed_since(world, original, path, pruned, reason):
+    """A value restored, or whose placeholder was replaced, since the run is only counted."""
+    if reason == RESTORED_SINCE:
+        world.restore(pruned, pristine=True)
+    else:
+        placeholder = b"[[extracted-" + pruned.encode() + b"]]"
+        path.write_bytes(path.read_bytes().replace(placeholder, b"something else"))
+    before = path.read_bytes()
     [outcome] = world.rollback(1).sessions
 
-    assert (outcome.state, outcome.since) == ("nothing to undo", {RESTORED_SINCE: 1})
-
-
-def test_rollback_counts_values_changed_since(world, original, path, pruned):
-    """A value whose placeholder the agent has replaced is not changed but counted."""
-    text = path.read_bytes().replace(b"[[extracted-" + pruned.encode() + b"]]", b"something else")
-    path.write_bytes(text)
-    [outcome] = world.rollback(1).sessions
-
-    assert (outcome.state, outcome.since) == ("nothing to undo", {CHANGED_SINCE: 1})
-    assert path.read_bytes() == text
+    assert (outcome.state, outcome.since) == ("nothing to undo", {reason: 1})
+    assert path.read_bytes() == before
 
 
 def test_rollback_reports_a_deleted_session(world, original, path):

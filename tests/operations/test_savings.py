@@ -27,19 +27,19 @@ def talk(world, clock):
     return talk
 
 
-def append_call(world, path, talk, clock, read, tokens):
-    """Append a call with its cached and other input tokens a minute later."""
+def call_and_scan(world, path, talk, clock, read, tokens, **settings):
+    """Append a call with a number of cached and of all input tokens a minute later, and scan."""
     before = len(talk.lines)
     clock.now += 60
     talk.at = clock.now
     talk.user()
     talk.assistant()
-    talk.lines[-1]["message"]["usage"] = {
-        "input": 0, "output": 1, "cacheRead": read, "cacheWrite": tokens - read,
-    }  # fmt: skip
+    usage = {"input": 0, "output": 1, "cacheRead": read, "cacheWrite": tokens - read}
+    talk.lines[-1]["message"]["usage"] = usage
     append(path, talk.lines[before:])
     set_mtime(path, clock.now)
     clock.now += 60
+    world.scan(**settings)
 
 
 def test_each_call_after_a_scan_saves_the_extracted_tokens(world, clock, path, talk):
@@ -49,11 +49,9 @@ def test_each_call_after_a_scan_saves_the_extracted_tokens(world, clock, path, t
     off = world.store.savings.of(1).off
     assert off == pytest.approx(3_290, abs=30)
 
-    append_call(world, path, talk, clock, 0, 10_000)  # cold: they would have been written
-    world.scan()
+    call_and_scan(world, path, talk, clock, 0, 10_000)  # cold: they would have been written
     assert total_savings(world) == (off, round(1.25 * off), None)
-    append_call(world, path, talk, clock, 10_000, 10_100)  # warm: they would have been read
-    world.scan()
+    call_and_scan(world, path, talk, clock, 10_000, 10_100)  # warm: they would have been read
     assert total_savings(world)[:2] == (2 * off, round(1.35 * off))
     world.scan()
     assert total_savings(world)[0] == 2 * off
@@ -69,11 +67,9 @@ def test_savings_of_a_scan_whose_records_exceed_its_memory(world, clock, talk, m
 
 def test_savings_subtract_a_cache_invalidated_by_a_scan(world, clock, path, talk):
     """The call after a scan of a cached session pays again for what it would have read."""
-    append_call(world, path, talk, clock, 0, 13_300)
-    world.scan(when="always")
+    call_and_scan(world, path, talk, clock, 0, 13_300, when="always")
     off = world.store.savings.of(1).off
-    append_call(world, path, talk, clock, 9_000, 10_100)
-    world.scan()
+    call_and_scan(world, path, talk, clock, 9_000, 10_100)
 
     # Without the run 13,300 tokens would have been read, and the rest written.
     without = 0.1 * 13_300 + 1.25 * (10_100 + off - 13_300)
@@ -84,12 +80,10 @@ def test_savings_subtract_a_cache_invalidated_by_a_scan(world, clock, path, talk
 def test_savings_subtract_a_cache_invalidated_by_a_restore(world, clock, path, talk):
     """The call after a restore pays again for what it would have read from the cache."""
     world.scan()
-    append_call(world, path, talk, clock, 0, 10_000)
-    world.scan()
+    call_and_scan(world, path, talk, clock, 0, 10_000)
     off, saved = world.store.savings.of(1).off, total_savings(world)[1]
     world.restore_all()
-    append_call(world, path, talk, clock, 9_000, 13_500)
-    world.scan()
+    call_and_scan(world, path, talk, clock, 9_000, 13_500)
 
     without = 0.1 * (10_000 + off) + 1.25 * (3_500 - off)
     expected = without - 0.1 * 9_000 - 1.25 * 4_500
@@ -99,13 +93,11 @@ def test_savings_subtract_a_cache_invalidated_by_a_restore(world, clock, path, t
 def test_restored_value_saves_nothing_more(world, clock, path, talk):
     """Calls after a restore add nothing to the savings."""
     world.scan()
-    append_call(world, path, talk, clock, 0, 10_000)
-    world.scan()
+    call_and_scan(world, path, talk, clock, 0, 10_000)
     saved = total_savings(world)[0]
     world.restore_all()
     world.scan()
-    append_call(world, path, talk, clock, 10_000, 13_400)
-    world.scan()
+    call_and_scan(world, path, talk, clock, 10_000, 13_400)
 
     assert total_savings(world)[0] == saved
 
@@ -115,8 +107,7 @@ def test_status_shows_the_savings_as_an_estimate(world, clock, path, talk):
     world.scan()
     assert "\nso far" not in render.status(status(world.settings(), world.store, clock.now), 0)
     prices = {"*": {"input": 5, "cache_read": 0.5, "cache_write": 6.25, "output": 25}}
-    append_call(world, path, talk, clock, 0, 10_000)
-    world.scan(prices=prices)
+    call_and_scan(world, path, talk, clock, 0, 10_000, prices=prices)
     now = status(world.settings(), world.store, clock.now)
 
     assert now.saved_so_far.dollars == pytest.approx(1.25 * now.saved_so_far.tokens_sent * 5 / 1e6)
@@ -129,8 +120,7 @@ def test_status_shows_the_savings_as_an_estimate(world, clock, path, talk):
 def test_savings_continue_after_a_compaction(world, clock, path, talk):
     """Values still extracted after a compaction are saved by each later call."""
     world.scan()
-    append_call(world, path, talk, clock, 0, 10_000)
-    world.scan()
+    call_and_scan(world, path, talk, clock, 0, 10_000)
     saved = total_savings(world)[0]
     talk.at = clock.now
     talk.entry(
@@ -143,8 +133,7 @@ def test_savings_continue_after_a_compaction(world, clock, path, talk):
     set_mtime(path, clock.now)
     clock.now += 60
     world.scan()
-    append_call(world, path, talk, clock, 0, 10_000)
-    world.scan()
+    call_and_scan(world, path, talk, clock, 0, 10_000)
 
     assert total_savings(world)[0] == 2 * saved
 
