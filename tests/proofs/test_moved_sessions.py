@@ -79,6 +79,11 @@ def expire(world, **settings):
     return deleted
 
 
+def sessions_by_title(world):
+    listed = sessions(world.settings(), world.store, world.clock())
+    return {session.session: session for session in listed}
+
+
 def printed(world, name):
     return b"".join(cat(world.settings(), world.store, str(name), world.clock()))
 
@@ -219,20 +224,24 @@ def test_repeatedly_rotated_log_is_restored(world, session):
     )
 
 
+@pytest.fixture
+def pruned(world):
+    """Write and prune a session; return its path and its original content."""
+    path, content = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
+    assert extract(world) == 1
+    return path, content
+
+
 # --- copied and forked ---------------------------------------------------------------------------
 
 
-def test_copy_of_a_session_counts_its_values(world):
+def test_copy_of_a_session_counts_its_values(world, pruned):
     """A copy lists the values of its session, and keeps them when that is deleted."""
-    path, content = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
-    assert extract(world) == 1
+    path, content = pruned
     copy = path.with_name("t.jsonl")
     shutil.copy2(path, copy)
     world.scan(**SHORT)
-    listed = {
-        session.session: session
-        for session in sessions(world.settings(), world.store, world.clock())
-    }
+    listed = sessions_by_title(world)
 
     assert listed["main/s"].extracted == listed["main/t"].extracted == 1
     assert listed["main/s"].saved == listed["main/t"].saved > 1900
@@ -260,10 +269,9 @@ def test_copy_of_a_copy_that_grew_is_restored(world, deleted):
 
 
 @pytest.mark.parametrize("scanned", ["before", "after", None])
-def test_archived_session_and_its_copy_are_restored(world, scanned):
+def test_archived_session_and_its_copy_are_restored(world, scanned, pruned):
     """Both the agent's archive of a session and a copy of it are restored."""
-    path, content = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
-    assert extract(world) == 1
+    path, content = pruned
     copy = list(copied_to_another_agent(world, {path: content}))[1]
     if scanned == "before":
         world.scan(**SHORT)
@@ -300,10 +308,7 @@ def test_fork_has_its_own_value_for_a_changed_entry(world, both):
     assert value.chars > 3000
     busy = world.restore("00000003", session=name, quiet_seconds=10**9)
     assert busy.content["message.content.0.text"].startswith("the fork's")
-    listed = {
-        session.session: session
-        for session in sessions(world.settings(), world.store, world.clock())
-    }
+    listed = sessions_by_title(world)
     assert (listed["main/s"].extracted, listed[name].extracted) == (1, 1)
     assert listed[name].saved > 2900 > listed["main/s"].saved
     assert status(world.settings(), world.store, world.clock()).values_extracted == 2
@@ -438,10 +443,7 @@ def test_placeholders_of_a_rewritten_parent_count_in_its_fork(world):
     assert expire(world) == 0
     os.utime(child, (time.time() - LONG_AGO - 60,) * 2)
     world.scan(**SHORT)
-    listed = {
-        session.session: session
-        for session in sessions(world.settings(), world.store, world.clock())
-    }
+    listed = sessions_by_title(world)
     assert listed["main/s"].extracted == listed[f"main/{OTHER}"].extracted == 2
 
     check_restore_all(world, agent_renamed(world, files | {path: with_new_ids(content)}))
@@ -468,10 +470,9 @@ def test_redacted_call_with_a_new_id_does_not_block_restoring(world):
 
 
 @pytest.mark.parametrize("changed", ["toolName", "toolCallId", "isError", "details"])
-def test_entry_is_recognized_by_its_id_alone(world, changed):
+def test_entry_is_recognized_by_its_id_alone(world, changed, pruned):
     """If entry ids are random, other changes in the entry do not prevent restoring."""
-    path, content = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
-    assert extract(world) == 1
+    path, content = pruned
     both = [
         [json.loads(line) for line in data.splitlines()] for data in (path.read_bytes(), content)
     ]
@@ -878,10 +879,9 @@ def test_typed_placeholder_text_is_left_alone(world):
 
 
 @pytest.mark.parametrize("how", ["reset", "deleted"])
-def test_archived_session_file_is_restored(world, how):
+def test_archived_session_file_is_restored(world, how, pruned):
     """The file that an agent archived is restored like a session."""
-    path, content = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
-    assert extract(world) == 1
+    path, content = pruned
     away = path.rename(path.with_name(f"s.jsonl.{how}.2026-11-21T04-49-16.343Z"))
     results = {result.session: result for result in world.restore_all(pristine=True)}
 
@@ -891,10 +891,9 @@ def test_archived_session_file_is_restored(world, how):
     assert not any(result.unfinished for result in world.restore_all(pristine=True))
 
 
-def test_compressed_archive_is_reported_and_not_written(world):
+def test_compressed_archive_is_reported_and_not_written(world, pruned):
     """The report has one line for it, and its values do not expire."""
-    path, _ = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
-    assert extract(world) == 1
+    path, _ = pruned
     away = path.with_name("s.jsonl.reset.2026-11-21T04-49-16.343Z.zst")
     away.write_bytes(zstandard.compress(path.read_bytes()))
     path.unlink()

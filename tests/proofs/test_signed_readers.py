@@ -116,6 +116,14 @@ def check(messages):
     assert calls == results != []
 
 
+def converted_file(converted, path):
+    """Return the checked request of a session file, whose signatures are all valid."""
+    messages = converted(path.read_bytes())
+    assert broken(messages) == []
+    check(messages)
+    return messages
+
+
 def test_signatures_are_valid_after_extraction_and_restore(world, converted, conversation):
     """After a scan and after a restore the request is valid, and the undo is exact."""
     first = turn(conversation, "0")
@@ -130,18 +138,14 @@ def test_signatures_are_valid_after_extraction_and_restore(world, converted, con
 
     assert world.scan().sessions_changed == 1
 
-    after = converted(path.read_bytes())
-    assert broken(after) == []
-    check(after)
+    after = converted_file(converted, path)
     assert len(PLACEHOLDER.findall(json.dumps(after))) == 3
     assert "sign-0a" in json.dumps(after)
     assert "sign-0b" not in json.dumps(after)
 
     world.restore(first)
 
-    restored = converted(path.read_bytes())
-    assert broken(restored) == []
-    check(restored)
+    restored = converted_file(converted, path)
     assert "result of 0\\n" in json.dumps(restored)
 
     world.restore_all(pristine=True)

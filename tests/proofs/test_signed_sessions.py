@@ -37,6 +37,19 @@ def turn(talk, tag, **more):
     )
 
 
+def write_turns(world, talk):
+    """Write a session of three turns; return its path and the ids of its first turn."""
+    ids = [turn(talk, tag) for tag in range(3)]
+    return world.put("s.jsonl", talk.bytes()), ids[0]
+
+
+def append_turn(talk, tag, *paths):
+    since = len(talk.lines)
+    turn(talk, tag)
+    for path in paths:
+        append(path, talk.lines[since:])
+
+
 @pytest.fixture
 def talk():
     return Conversation()
@@ -54,9 +67,7 @@ def thoughts(path):
 
 def test_thinking_behind_the_first_placeholder_is_extracted(world, talk):
     """This includes the last, closed turn; a dry run plans the same, and the undo is exact."""
-    for tag in range(3):
-        turn(talk, tag)
-    path = world.put("s.jsonl", talk.bytes())
+    path, _ = write_turns(world, talk)
     before = path.read_bytes()
 
     dry = world.scan(dry_run=True).sessions[0]
@@ -75,10 +86,7 @@ def test_thinking_behind_the_first_placeholder_is_extracted(world, talk):
 
 def test_extracted_thinking_is_listed_and_shown_by_entry(world, talk):
     """It has no placeholder, but `context` lists it and `show` returns the block."""
-    *_, answer = turn(talk, 0)
-    for tag in (1, 2):
-        turn(talk, tag)
-    world.put("s.jsonl", talk.bytes())
+    _, (*_, answer) = write_turns(world, talk)
     world.scan()
 
     listed = context(world.settings(), world.store, "main/s", world.clock())
@@ -90,14 +98,9 @@ def test_extracted_thinking_is_listed_and_shown_by_entry(world, talk):
 
 def test_restoring_a_value_extracts_newer_signatures(world, talk):
     """Signatures made behind the placeholder no longer fit; older ones stay extracted."""
-    _, _, result, _ = turn(talk, 0)
-    for tag in (1, 2):
-        turn(talk, tag)
-    path = world.put("s.jsonl", talk.bytes())
+    path, (_, _, result, _) = write_turns(world, talk)
     world.scan()
-    since = talk.lines[-1]
-    turn(talk, 3)
-    append(path, talk.lines[talk.lines.index(since) + 1 :])
+    append_turn(talk, 3, path)
     assert thoughts(path) == ["sig-0a", "sig-3a", "sig-3b"]
 
     world.restore(result)
@@ -108,10 +111,7 @@ def test_restoring_a_value_extracts_newer_signatures(world, talk):
 
 def test_thinking_is_restored_only_where_its_signature_fits(world, talk):
     """It is refused with the reason while a value before it is extracted."""
-    _, _, result, answer = turn(talk, 0)
-    for tag in (1, 2):
-        turn(talk, tag)
-    path = world.put("s.jsonl", talk.bytes())
+    path, (_, _, result, answer) = write_turns(world, talk)
     world.scan()
 
     with pytest.raises(ChangedError, match=UNFIT):
@@ -128,13 +128,9 @@ def test_restore_all_restores_the_signatures_that_fit(world, talk):
 
     A pristine undo restores every byte all the same, and its note names the sessions with them.
     """
-    for tag in range(3):
-        turn(talk, tag)
-    path = world.put("s.jsonl", talk.bytes())
+    path, _ = write_turns(world, talk)
     world.scan()
-    since = talk.lines[-1]
-    turn(talk, 3)
-    append(path, talk.lines[talk.lines.index(since) + 1 :])
+    append_turn(talk, 3, path)
     world.scan()
     original = talk.bytes()
 
@@ -229,9 +225,7 @@ def test_restore_that_would_break_a_signature_is_pending(world, talk):
 
 def test_signed_thinking_defer_leaves_signed_sessions_alone(world, talk):
     """With `signed_thinking = "defer"` a session with signatures to extract is deferred."""
-    for tag in range(3):
-        turn(talk, tag)
-    path = world.put("s.jsonl", talk.bytes())
+    path, _ = write_turns(world, talk)
     before = path.read_bytes()
 
     (result,) = world.scan(signed_thinking="defer").sessions
@@ -314,17 +308,13 @@ def test_branch_is_dead_only_after_an_hour_of_silence(world, talk):
 
 def test_newer_signatures_of_a_running_pi_are_extracted(world, talk):
     """A running pi signs from memory; OpenClaw reads its session again, so its signatures stay."""
-    for tag in range(3):
-        turn(talk, tag)
+    path, _ = write_turns(world, talk)
     place = world.root / "pi" / "--home-me--"
     place.mkdir(parents=True)
-    paths = [world.put("s.jsonl", talk.bytes()), place / "s.jsonl"]
+    paths = [path, place / "s.jsonl"]
     paths[1].write_bytes(talk.bytes())
     assert world.scan().sessions_changed == 2
-    since = talk.lines[-1]
-    turn(talk, 3)
-    for path in paths:
-        append(path, talk.lines[talk.lines.index(since) + 1 :])
+    append_turn(talk, 3, *paths)
     settings = {"trigger_types": ["assistant"]}
 
     (result,) = (
@@ -341,9 +331,7 @@ def test_newer_signatures_of_a_running_pi_are_extracted(world, talk):
 
 def test_signatures_of_forks_are_extracted_separately(world, talk):
     """A fork and a copy written from memory are each extracted on their own."""
-    for tag in range(3):
-        turn(talk, tag)
-    path = world.put("s.jsonl", talk.bytes())
+    path, _ = write_turns(world, talk)
     world.scan()
     lean = fork(path, "lean")
     whole = world.put("whole.jsonl", talk.bytes().replace(b"11111111", b"22222222", 1))

@@ -70,24 +70,10 @@ HOUR = 3600
 
 
 which = st.integers(0, 11)
-figures = dict.fromkeys(
-    (
-        "examples",
-        "steps",
-        "crashes",
-        "lines",
-        "placeholders",
-        "tombstones",
-        "moves",
-        "late",
-        "rolled back",
-        "whole again",
-        "looks at tails",
-        "cuts in tails",
-        "archives",
-    ),
-    0,
-)
+figures = dict.fromkeys((
+    "examples", "steps", "crashes", "lines", "placeholders", "tombstones", "moves", "late",
+    "rolled back", "whole again", "looks at tails", "cuts in tails", "archives",
+), 0)  # fmt: skip
 
 
 class Crash(BaseException):
