@@ -121,7 +121,7 @@ def _copy_values(copy: sqlite3.Connection) -> None:
 
 
 def check_copy(path: str) -> int:
-    """Read a whole copy and return the number of its values. Raises StoreUnusableError."""
+    """Read a whole copy; return the number of its values. Raises StoreUnusableError if unsound."""
     with closing(database.connect(path, "ro")) as connection:
         database.refuse_unknown(connection, path)
         problem, values, damaged = None, 0, list[int]()

@@ -28,9 +28,8 @@ _UNTIL_MOVED = frozenset({WAITS, "deferred", "skipped"})
 class FileMemory:
     """The states of the files in one run, stored together: at its end, or when they are many.
 
-    A run over all files reads their known states at once, a run over `only` some paths just theirs,
-    even if they failed a short time ago. If a user `named` these paths, the deferred files among
-    them are examined again.
+    A run over all files reads all known states at once. A run over `only` some paths reads theirs,
+    and tries failed files again at once; if a user `named` them, deferred files, too.
     """
 
     def __init__(
