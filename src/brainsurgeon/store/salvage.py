@@ -31,10 +31,7 @@ from brainsurgeon.store.extractions import Blobs
 _BEYOND = 10_000
 # The most row ids to try: a damaged one may be any number.
 _MOST = 100_000_000
-_INDEXES = {
-    "path": "sqlite_autoindex_sessions_1",
-    "identity": "sessions_identity",
-}
+_INDEXES = {"path": "sqlite_autoindex_sessions_1", "identity": "sessions_identity"}
 # The reason in the tombstone of a lost value.
 LOST = "lost with a damaged store"
 # Replaces lost paths. It is absolute, because an empty path would mean the working directory. Then
