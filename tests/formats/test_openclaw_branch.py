@@ -159,12 +159,8 @@ def test_prompt_off_the_branch_does_not_end_a_turn():
     conversation.entry("leaf", targetId=answer)
     after = conversation.bytes()
 
-    for data in (before, after):
-        look = survey(OPENCLAW, data)
-        (offset, _, _, entry) = entries(data)[2]
-        (locked,) = [part for part in OPENCLAW.parts(entry, look, offset) if part.locked]
-
-        assert locked.locked == "signed thinking of the last turn"
+    assert thinking_part(before).locked == "signed thinking of the last turn"
+    assert thinking_part(after).locked == "signed thinking of the last turn"
 
 
 @pytest.mark.parametrize("stop", ["error", "aborted"])
@@ -180,9 +176,8 @@ def test_prompts_after_unanswered_results_join_their_turn(stop):
     conversation.user("thanks")
     answered = conversation.bytes()
 
-    assert [thinking_part(data).locked for data in (unanswered, answered)] == [
-        "signed thinking of the last turn", None,
-    ]  # fmt: skip
+    assert thinking_part(unanswered).locked == "signed thinking of the last turn"
+    assert thinking_part(answered).locked is None
 
 
 def test_reset_ends_a_turn_with_unanswered_results():
