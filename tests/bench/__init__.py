@@ -1,5 +1,5 @@
-"""Measure brainsurgeon beside the limits of the same bytes, in the same run, on this machine.
+"""Benchmarks of brainsurgeon beside the cost of bare operations on the same bytes.
 
-`sh deploy/bench.sh` prints one table; `tests/bench/__main__.py` says what may be asked for. A group
-of rows is a module with `rows(place, wanted)`; what all share is in `measuring` and `table`.
+`sh deploy/bench.sh` prints one table; its options are in `__main__`. A group of rows is a module
+with `rows(place, options)`. Shared code is in `measuring` and `table`.
 """

@@ -1,13 +1,13 @@
-"""Print one table of everything that is measured.
+"""Print one table of all measurements.
 
-    python -m bench [GROUP]... [--runs 5] [--large] [--json]
+    python -m bench [GROUP]... [--runs 3] [--large] [--json]
 
-Groups are the modules that stand in GROUPS; without any it is all of them. With `--large` the
-gigabyte, the 100,000 files and the million rows are measured as well, for an hour or so.
+Groups are the modules in GROUPS; the default is all. `--large` adds the gigabyte session, the
+100,000 files and the million rows, and takes about an hour.
 
     python -m bench money [DIRECTORY] [--json]
 
-prints an estimate of money instead: `money.py`.
+prints an estimate of costs instead: `money.py`.
 """
 
 import argparse
@@ -43,23 +43,23 @@ def main():
     parser.add_argument("--mb", type=int, default=100, help="size of the large session")
     parser.add_argument("--large", action="store_true", help="also what takes many minutes")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    wanted = parser.parse_args()
-    if wanted.groups[:1] == ["money"]:
-        show(wanted.groups[1:], as_json=wanted.json)
+    options = parser.parse_args()
+    if options.groups[:1] == ["money"]:
+        show(options.groups[1:], as_json=options.json)
         return 0
-    if strangers := set(wanted.groups) - set(GROUPS):
-        parser.error(f"no such group: {', '.join(sorted(strangers))}")
-    table = Table(as_json=wanted.json)
-    for name in wanted.groups or GROUPS:
+    if unknown := set(options.groups) - set(GROUPS):
+        parser.error(f"no such group: {', '.join(sorted(unknown))}")
+    table = Table(as_json=options.json)
+    for name in options.groups or GROUPS:
         with tempfile.TemporaryDirectory(prefix="brainsurgeon-bench-") as scratch:
-            for row in importlib.import_module(f"bench.{name}").rows(Path(scratch), wanted):
+            for row in importlib.import_module(f"bench.{name}").rows(Path(scratch), options):
                 table.add(row)
-    kept = table.end({
+    within_bounds = table.end({
         "python": platform.python_version(), "sqlite": sqlite3.sqlite_version,
         "kernel": platform.release(), "processors": os.cpu_count(),
         "load": f"{os.getloadavg()[0]:.1f}",
     })  # fmt: skip
-    return 0 if kept else 1
+    return 0 if within_bounds else 1
 
 
 if __name__ == "__main__":

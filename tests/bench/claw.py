@@ -1,4 +1,4 @@
-"""For how long OpenClaw would have to wait for us: under the lock of its database."""
+"""How long OpenClaw would wait for the lock of its database."""
 
 import json
 import shutil
@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 
-from bench.measuring import surroundings, write_config
+from bench.measuring import environment, write_config
 from bench.table import Row
 from building import claw_agent
 from building.claw import GATEWAY, WRITTEN, Claw
@@ -15,8 +15,8 @@ from building.processes import WORKERS
 TURNS = 700
 
 
-def rows(place, wanted):
-    """Prune and restore a session in a database; tell how each change of rows held the lock."""
+def rows(place, options):
+    """Extract and restore a session in a database; measure each hold of the lock."""
     template = Claw(place / "template")
     with claw_agent.transaction(template.path) as agent:
         for number in range(TURNS):
@@ -24,20 +24,21 @@ def rows(place, wanted):
     home = place / "claw"
     config = write_config(place, home / "agents")
     verbs = {"scan --once": [], "restore --all --pristine": []}
-    for _ in range(wanted.runs):
+    for _ in range(options.runs):
         shutil.rmtree(place / "state", ignore_errors=True)
         shutil.rmtree(home, ignore_errors=True)
         shutil.copytree(template.base, home)
         for verb in verbs:
-            verbs[verb] += timed(place / "held.jsonl", verb.split(), config)
-    for verb, told in verbs.items():
-        held = sorted(1000 * one["held"] for one in told)
-        most = max(one["rows"] for one in told)
+            verbs[verb] += measure_changes(place / "held.jsonl", verb.split(), config)
+    for verb, changes in verbs.items():
+        milliseconds = sorted(1000 * change["held"] for change in changes)
+        most = max(change["rows"] for change in changes)
         yield Row(
-            f"hold of OpenClaw's database, {most} rows, {verb}", statistics.median(held), "ms",
+            f"hold of OpenClaw's database, {most} rows, {verb}",
+            statistics.median(milliseconds), "ms",
             target="5 ms" if verb.startswith("scan") else "",
-            note=f"worst {held[-1]:.1f} ms of {len(held)} changes of"
-            f" {sum(one['rows'] for one in told)} rows",
+            note=f"worst {milliseconds[-1]:.1f} ms of {len(milliseconds)} changes of"
+            f" {sum(change['rows'] for change in changes)} rows",
         )  # fmt: skip
 
 
@@ -59,8 +60,8 @@ def grow(agent, number):
         claw_agent.append(agent, GATEWAY, json.dumps(entry).encode(), now, packed=packed)
 
 
-def timed(held, verb, config):
+def measure_changes(held, verb, config):
     held.unlink(missing_ok=True)
     words = [sys.executable, WORKERS / "timed.py", held, *verb, "--config", config]
-    subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL, env=surroundings())
+    subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL, env=environment())
     return [json.loads(line) for line in held.read_text().splitlines()]

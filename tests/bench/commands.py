@@ -1,4 +1,4 @@
-"""What an agent waits for in the middle of its turn: a shown value, and the server."""
+"""The waits of an agent within its turn: a shown value, and the server's start."""
 
 import json
 import statistics
@@ -9,19 +9,19 @@ from pathlib import Path
 
 from bench.measuring import (
     above_empty,
+    alternate,
+    command_line,
+    environment,
     limit,
     measure,
-    ours,
     run,
-    surroundings,
-    take_turns,
     write_config,
 )
 from bench.table import Row
-from bench.watched import idle
+from bench.watched import make_old
 from building.world import Conversation
 
-# Results of a session, and texts of a result, each of them long enough to be extracted.
+# Results in a session, and extractable texts in a result.
 EACH, BLOCKS = 1000, 10
 HELLO = {
     "jsonrpc": "2.0", "id": 1, "method": "initialize",
@@ -30,52 +30,52 @@ HELLO = {
 }  # fmt: skip
 
 
-def rows(place, wanted):
-    """Measure them beside the interpreter and the SDK alone."""
+def rows(place, options):
+    """Measure commands beside the interpreter, and the server beside the SDK."""
     extractions = 100_000
-    config = filled(place, extractions)
-    runs = 3 * wanted.runs
+    config = extract_values(place, extractions)
+    runs = 3 * options.runs
     entry = "01000001"
     program = Path(sys.executable).with_name("brainsurgeon")
     shown = [program, "show", entry, "--config", config]
-    figures = take_turns({
+    figures = alternate({
         "python": (limit("python"), None),
-        "show": (shown if program.exists() else ours("show", entry, config=config), None),
-        "named": (ours("show", entry, "--session", "s1", config=config), None),
+        "show": (shown if program.exists() else command_line("show", entry, config=config), None),
+        "named": (command_line("show", entry, "--session", "s1", config=config), None),
     }, runs)  # fmt: skip
-    for name, what, target in (
+    for name, command, target in (
         ("show", "show", ""), ("named", "show --session", ""),
     ):  # fmt: skip
         yield Row(
-            f"{what}, {extractions:,} extractions", 1000 * figures[name].cpu, "ms",
+            f"{command}, {extractions:,} extractions", 1000 * figures[name].cpu, "ms",
             "the bare interpreter", 1000 * figures["python"].cpu,
             memory=above_empty(figures[name].peak), target=target,
             note=f"wall {1000 * figures[name].wall:.0f} ms",
         )  # fmt: skip
-    yield server(config, wanted.runs)
+    yield server(config, options.runs)
 
 
-def filled(place, extractions):
-    """Extract so many values out of several sessions, and give the configuration."""
+def extract_values(place, extractions):
+    """Extract that many values from several sessions, and return the configuration."""
     sessions = place / "agents" / "main" / "sessions"
     sessions.mkdir(parents=True)
     for session in range(1 + extractions // (EACH * BLOCKS)):
-        talk = Conversation(f"{session:08x}-0000-4000-8000-000000000000")
+        conversation = Conversation(f"{session:08x}-0000-4000-8000-000000000000")
         for result in range(EACH):
             numbers = (f"{session} {result} {block} " for block in range(BLOCKS))
             texts = [{"type": "text", "text": number + "x" * 120} for number in numbers]
-            talk.user()
-            talk.call()
-            talk.entry(ident=f"{session:02x}{result:06x}", message={
+            conversation.user()
+            conversation.call()
+            conversation.entry(ident=f"{session:02x}{result:06x}", message={
                 "role": "toolResult", "toolCallId": "call_1", "toolName": "exec",
                 "content": texts, "isError": False,
             })  # fmt: skip
-            talk.assistant()
+            conversation.assistant()
         path = sessions / f"s{session}.jsonl"
-        path.write_bytes(talk.bytes())
-        idle(path)
+        path.write_bytes(conversation.bytes())
+        make_old(path)
     config = write_config(place, place / "agents", min_value_length=100, min_reclaim=0)
-    run(ours("scan", "--once", config=config))
+    run(command_line("scan", "--once", config=config))
     return config
 
 
@@ -83,7 +83,7 @@ def server(config, runs):
     waits, imports = [], []
     for _ in range(runs + 1):
         imports.append(measure(limit("sdk")).wall)
-        waits.append(until_initialized(config))
+        waits.append(seconds_to_initialize(config))
     wait, bound = statistics.median(waits[1:]), statistics.median(imports[1:])
     return Row(
         "MCP server, start to `initialize`", wait, "s", "import of the SDK", bound,
@@ -91,18 +91,18 @@ def server(config, runs):
     )  # fmt: skip
 
 
-def until_initialized(config):
-    """Start the server and give the seconds until it answers the first request."""
-    begun = time.monotonic()
+def seconds_to_initialize(config):
+    """Start the server and return the seconds until it answers the first request."""
+    started = time.monotonic()
     server = subprocess.Popen(
-        list(map(str, ours("mcp", config=config))), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        env=surroundings(),
+        list(map(str, command_line("mcp", config=config))), stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, env=environment(),
     )  # fmt: skip
     server.stdin.write(json.dumps(HELLO).encode() + b"\n")
     server.stdin.flush()
     answer = json.loads(server.stdout.readline())
-    took = time.monotonic() - begun
+    seconds = time.monotonic() - started
     server.communicate()
     if "result" not in answer:
         sys.exit(f"the server does not answer: {answer}")
-    return took
+    return seconds

@@ -1,4 +1,4 @@
-"""Processes and what they take: wall time, processor time and memory, as medians of turns."""
+"""Wall time, processor time and memory of processes, as medians over alternating runs."""
 
 import functools
 import json
@@ -12,7 +12,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-# What the limits do, as programs.
+# The bare operations, as programs.
 LIMITS = {
     "python": "",
     "read": "import sys\nfor line in open(sys.argv[1], 'rb'): pass",
@@ -47,9 +47,9 @@ PROGRAM = [sys.executable, "-m", "brainsurgeon"]
 
 
 class Figure(NamedTuple):
-    """What a process took: seconds, seconds of processors, megabytes at its peak.
+    """The cost of a process: seconds, processor seconds, megabytes at its peak.
 
-    `least` are the seconds of processors of the turn that took least.
+    `least` is the lowest number of processor seconds of a run.
     """
 
     wall: float
@@ -59,35 +59,35 @@ class Figure(NamedTuple):
 
 
 @functools.cache
-def surroundings():
-    """Give the environment of everything that is measured: bytecode is kept, as once installed."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    place = tempfile.mkdtemp(prefix="brainsurgeon-bytecode-")
-    return {**kept, "PYTHONPYCACHEPREFIX": place}
+def environment():
+    """Return the environment of measured processes; bytecode is cached, as if installed."""
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    cache = tempfile.mkdtemp(prefix="brainsurgeon-bytecode-")
+    return {**variables, "PYTHONPYCACHEPREFIX": cache}
 
 
 def limit(name, *words):
     return [sys.executable, "-c", LIMITS[name], *words]
 
 
-def ours(*words, config):
+def command_line(*words, config):
     return [*PROGRAM, *words, "--config", config]
 
 
 def run(words):
-    subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL, env=surroundings())
+    subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL, env=environment())
 
 
 def measure(words):
-    """Run a process and give what it took.
+    """Run a process and return its cost.
 
-    A small process in between starts it and waits: the kernel counts the memory of whoever forks
-    into the peak of the child.
+    A small launcher starts it and waits, because the kernel counts the memory of the forking
+    process into the child's peak.
     """
     words = list(map(str, words))
     launched = subprocess.run(
         [sys.executable, "-S", "-E", "-c", LAUNCHER, *words], check=True, stdout=subprocess.PIPE,
-        env=surroundings(),
+        env=environment(),
     )  # fmt: skip
     wall, cpu, peak, code = map(float, launched.stdout.split())
     if code:
@@ -96,10 +96,7 @@ def measure(words):
 
 
 def instructions(words):
-    """Count the instructions of a process; None without valgrind.
-
-    They depend neither on what else the machine does nor on how fast it is.
-    """
+    """Count the instructions of a process; None without valgrind."""
     if shutil.which("valgrind") is None:
         return None
     counting = [
@@ -108,23 +105,23 @@ def instructions(words):
         "--cache-sim=no",
         "--cachegrind-out-file=/dev/null",
     ]
-    done = subprocess.run(
+    result = subprocess.run(
         [*counting, *map(str, words)], check=True, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True, env={**surroundings(), "PYTHONHASHSEED": "0"},
+        stderr=subprocess.PIPE, text=True, env={**environment(), "PYTHONHASHSEED": "0"},
     )  # fmt: skip
-    return int(re.search(r"I\s+refs:\s+([0-9,]+)", done.stderr)[1].replace(",", ""))
+    return int(re.search(r"I\s+refs:\s+([0-9,]+)", result.stderr)[1].replace(",", ""))
 
 
-def take_turns(measures, runs, warm=True):
-    """Run every measure, (words, what comes before or None), in turns; give the medians.
+def alternate(measures, runs, warm=True):
+    """Run every measure, (words, setup or None), in alternation; return the medians.
 
     With `warm` the first round does not count.
     """
     figures = {name: [] for name in measures}
     for number in range(runs + warm):
-        for name, (words, before) in measures.items():
-            if before:
-                before()
+        for name, (words, setup) in measures.items():
+            if setup:
+                setup()
             figure = measure(words)
             if number >= warm:
                 figures[name].append(figure)
@@ -145,11 +142,11 @@ def above_empty(peak):
     return peak - empty().peak
 
 
-def timed(act):
-    """Give the processor milliseconds of this process that an act takes."""
-    begun = time.process_time()
-    act()
-    return 1000 * (time.process_time() - begun)
+def timed(call):
+    """Return the processor milliseconds that a call takes in this process."""
+    started = time.process_time()
+    call()
+    return 1000 * (time.process_time() - started)
 
 
 def write_config(place, root, **keys):

@@ -1,4 +1,4 @@
-"""What the recorded calls of sessions would have cost under each policy: an estimate, no time.
+"""The cost of the recorded calls of sessions under each policy: an estimate, not a time.
 
     sh deploy/bench.sh money [DIRECTORY] [--json]
 
@@ -17,7 +17,7 @@ from brainsurgeon.store import open_to_read
 from building.world import SAMPLES
 
 
-def replayed(directory=SAMPLES):
+def replay(directory=SAMPLES):
     """Replay every session below a directory with the default configuration."""
     settings = Settings.model_validate({"roots": [{"path": str(directory)}]})
     return estimate(settings, open_to_read(settings.state_dir), (), time.time())
@@ -25,5 +25,5 @@ def replayed(directory=SAMPLES):
 
 def show(directories, *, as_json):
     for directory in directories or [SAMPLES]:
-        found = replayed(Path(os.environ.get("FROM", ""), directory).absolute())
-        print(document(render.estimate_json(found)) if as_json else render.estimate(found))
+        result = replay(Path(os.environ.get("FROM", ""), directory).absolute())
+        print(document(render.estimate_json(result)) if as_json else render.estimate(result))

@@ -1,4 +1,4 @@
-"""How long somebody who opens a session may have to wait while its file is exchanged."""
+"""How long a process that opens a session waits while its file is exchanged."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from bench.measuring import ours, run, write_config
+from bench.measuring import command_line, run, write_config
 from bench.table import Row
 from building.world import write_session
 
@@ -28,14 +28,14 @@ print(json.dumps([len(waits), max(waits)]))
 """
 
 
-def rows(place, wanted):
-    """Open sessions of two sizes again and again while they are pruned and restored."""
-    for megabytes in (1, wanted.mb):
-        yield longest_wait(place / str(megabytes), megabytes, 2 * wanted.runs)
+def rows(place, options):
+    """Open sessions of two sizes repeatedly while values are extracted."""
+    for megabytes in (1, options.mb):
+        yield longest_wait(place / str(megabytes), megabytes, 2 * options.runs)
 
 
 def longest_wait(place, megabytes, runs):
-    """Give the longest wait of somebody who opens a session every millisecond."""
+    """Measure the longest wait of a process that opens a session every millisecond."""
     sessions = place / "agents" / "main" / "sessions"
     sessions.mkdir(parents=True)
     session = sessions / "s.jsonl"
@@ -53,31 +53,31 @@ def longest_wait(place, megabytes, runs):
             [sys.executable, "-c", OPENER, session], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         opener.stdout.readline()
-        run(ours("scan", "--once", config=config))
-        told, _ = opener.communicate(b"end\n")
-        count, wait = json.loads(told)
+        run(command_line("scan", "--once", config=config))
+        output, _ = opener.communicate(b"end\n")
+        count, wait = json.loads(output)
         opened += count
         exchanged += session.stat().st_ino != before
         longest.append(1000 * wait)
     return Row(
         f"an opener's longest wait, {size / 1e6:,.0f} MB", max(longest), "ms", "10 ms + one fsync",
-        10 + synced(sessions), target="at the limit",
+        10 + longest_sync(sessions), target="at the limit",
         note=f"median {statistics.median(longest):.1f} ms of {runs} scans with {exchanged}"
         f" exchanges, {opened:,} opens",
     )  # fmt: skip
 
 
-def synced(directory):
-    """Give the longest milliseconds that a sync of a directory takes after a change."""
-    took = []
+def longest_sync(directory):
+    """Return the longest milliseconds that a sync of a changed directory takes."""
+    milliseconds = []
     descriptor = os.open(directory, os.O_RDONLY)
     for number in range(20):
         (directory / ".bench").write_bytes(b"")
         os.rename(directory / ".bench", directory / f".bench{number % 2}")
-        begun = time.monotonic()
+        started = time.monotonic()
         os.fsync(descriptor)
-        took.append(1000 * (time.monotonic() - begun))
+        milliseconds.append(1000 * (time.monotonic() - started))
     os.close(descriptor)
     for number in range(2):
         (directory / f".bench{number}").unlink()
-    return max(took)
+    return max(milliseconds)

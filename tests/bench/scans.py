@@ -1,28 +1,36 @@
-"""First scans: one large session, many of usual size, and how each is undone."""
+"""First scans of one large session and of many usual ones, and their undoing."""
 
 import os
 import shutil
 import subprocess
 
-from bench.measuring import above_empty, limit, ours, run, surroundings, take_turns, write_config
+from bench.measuring import (
+    above_empty,
+    alternate,
+    command_line,
+    environment,
+    limit,
+    run,
+    write_config,
+)
 from bench.table import Row
 from building.world import write_session
 
 REWRITE = "loads + dumps + write + fsync"
-# Bytes of a session as most are.
+# Bytes of a usual session.
 USUAL = 50_000
 
 
-def rows(place, wanted):
-    """Measure scans of sessions that were never seen before."""
-    yield from one_session(place / "one", wanted.mb, wanted.runs)
-    if wanted.large:
+def rows(place, options):
+    """Measure scans of sessions that were never scanned before."""
+    yield from one_session(place / "one", options.mb, options.runs)
+    if options.large:
         yield from one_session(place / "huge", 1000, 1)
-    yield from many_sessions(place / "many", 2000, min(wanted.runs, 3))
+    yield from many_sessions(place / "many", 2000, min(options.runs, 3))
 
 
 def one_session(place, megabytes, runs):
-    """Compare a scan that cuts a large session, and one that only looks, with the limits."""
+    """Compare a scan, a dry run and a restore of a large session with the bare operations."""
     sessions = place / "agents" / "main" / "sessions"
     sessions.mkdir(parents=True)
     session, original = sessions / "big.jsonl", place / "original.jsonl"
@@ -33,28 +41,28 @@ def one_session(place, megabytes, runs):
     def fresh():
         shutil.rmtree(place / "state", ignore_errors=True)
         session.unlink()
-        run(ours("scan", "--once", config=config))
+        run(command_line("scan", "--once", config=config))
         shutil.copy2(original, session)
 
-    figures = take_turns({
+    figures = alternate({
         "read": (limit("read", original), None),
         "loads": (limit("loads", original), None),
         "cp": (limit("cp", original), None),
         REWRITE: (limit("rewrite", original), None),
-        "dry": (ours("scan", "--once", "--dry-run", config=config), fresh),
-        "scan": (ours("scan", "--once", config=config), fresh),
-        "undo": (ours("restore", "--all", "--pristine", config=config), None),
+        "dry": (command_line("scan", "--once", "--dry-run", config=config), fresh),
+        "scan": (command_line("scan", "--once", config=config), fresh),
+        "undo": (command_line("restore", "--all", "--pristine", config=config), None),
     }, runs, warm=megabytes < 1000)  # fmt: skip
     same = session.read_bytes() == original.read_bytes()
     limits = ", ".join(f"{name} {figures[name].cpu:.2f} s" for name in ("read", "loads", "cp"))
-    for name, what, target in (
+    for name, command, target in (
         ("scan", "first scan", "3x, 64 MB"),
         ("dry", "scan --dry-run", ""),
         ("undo", "restore --all --pristine", ""),
     ):
         figure = figures[name]
         yield Row(
-            f"{what}, one session of {size / 1e6:,.0f} MB", figure.cpu,
+            f"{command}, one session of {size / 1e6:,.0f} MB", figure.cpu,
             limit=REWRITE, bound=figures[REWRITE].cpu, memory=above_empty(figure.peak),
             target=target, least=figure.least,
             note=f"wall {figure.wall:.2f} s; {limits}" if name == "scan" else
@@ -77,13 +85,13 @@ def many_sessions(place, count, runs):
     paths = [
         place / "agents" / "main" / "sessions" / name for name in sorted(os.listdir(originals))
     ]
-    scan = ours("scan", "--once", config=config)
-    figures = take_turns({
+    scan = command_line("scan", "--once", config=config)
+    figures = alternate({
         REWRITE: (limit("rewrite", *paths), fresh), "scan": (scan, fresh),
     }, runs, warm=False)  # fmt: skip
     fresh()
     figure = figures["scan"]
-    told = synced(scan, place / "traced")
+    syncs = count_syncs(scan, place / "traced")
     yield Row(
         f"first scan, {count:,} sessions of {bytes_ / count / 1000:.0f} KB", figure.cpu,
         limit=REWRITE, bound=figures[REWRITE].cpu, memory=above_empty(figure.peak), target="4.5x",
@@ -91,16 +99,14 @@ def many_sessions(place, count, runs):
         note=f"wall {1000 * figure.wall / count:.1f} ms a session, limit"
         f" {1000 * figures[REWRITE].wall / count:.1f} ms",
     )  # fmt: skip
-    if told is not None:
-        yield Row(f"syncs a session, of {count:,} sessions", told / count, "", target="8")
+    if syncs is not None:
+        yield Row(f"syncs a session, of {count:,} sessions", syncs / count, "", target="8")
 
 
-def synced(words, out):
+def count_syncs(words, out):
     if shutil.which("strace") is None:
         return None
     calls = "fsync,fdatasync,sync_file_range,syncfs"
     traced = ["strace", "-f", "-qq", "-e", f"trace={calls}", "-o", out, *words]
-    subprocess.run(
-        list(map(str, traced)), check=True, stdout=subprocess.DEVNULL, env=surroundings()
-    )
+    subprocess.run(list(map(str, traced)), check=True, stdout=subprocess.DEVNULL, env=environment())
     return sum("sync" in line and "resumed" not in line for line in out.read_text().splitlines())

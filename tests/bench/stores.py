@@ -1,6 +1,6 @@
 """The store: a retention run over many rows, and the bytes that values take.
 
-The rows are written as a rewrite writes them; the session files hold no more than their header.
+Rows are written as a rewrite writes them; session files hold only their header.
 """
 
 import json
@@ -57,27 +57,27 @@ print(json.dumps({"times": len(waits), "lock": max(w[0] for w in waits),
 """
 
 
-def rows(place, wanted):
-    yield from retention_rows(place / "retention", 1_000_000 if wanted.large else 100_000)
-    yield from store_bytes(place / "bytes", (50 if wanted.large else 20) << 20)
+def rows(place, options):
+    yield from retention_rows(place / "retention", 1_000_000 if options.large else 100_000)
+    yield from store_bytes(place / "bytes", (50 if options.large else 20) << 20)
 
 
 def retention_rows(place, count):
-    """Measure the first run in days, one that deletes a tenth, and one that finds nothing.
+    """Measure the first run in days, one that deletes a tenth, and one without work.
 
-    Beside each a second process writes every 10 ms and tells how long it had to wait.
+    Beside each, another process writes every 10 ms and measures its waits.
     """
     state, agents = place / "state", place / "agents"
     agents.mkdir(parents=True)
     fill(state, count)
-    for what, shift, target in (
+    for situation, shift, target in (
         ("the first run in days", 0.0, "0.1 s"),
         ("a tenth is deleted", 60.0, "10 s, 64 MB, wait 0.2 s"),
         ("nothing due any more", 120.0, "0.1 s"),
     ):
         figure = one_run(state, agents, shift)
         yield Row(
-            f"retention, {figure['held']:,} values, {what}", figure["wall"],
+            f"retention, {figure['held']:,} values, {situation}", figure["wall"],
             memory=above_empty(figure["peak"]), target=target,
             note=f"{figure['deleted']:,} deleted; another writer waits"
             f" {figure['lock']:.2f} s at most, {figure['whole']:.2f} s with its own commit",
@@ -85,7 +85,7 @@ def retention_rows(place, count):
 
 
 def one_run(state, agents, shift):
-    """Do one retention run in a process of its own, beside a writer."""
+    """Run retention in a process, beside a writer; return both outputs."""
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, state / "store.db"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -94,14 +94,14 @@ def one_run(state, agents, shift):
     settings = {"roots": [{"path": str(agents)}], "state_dir": str(state)}
     try:
         words = [sys.executable, "-c", RETENTION, json.dumps(settings), str(shift)]
-        done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+        result = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
     finally:
-        told, _ = writer.communicate("end\n")
-    return {**json.loads(done.stdout), **json.loads(told)}
+        output, _ = writer.communicate("end\n")
+    return {**json.loads(result.stdout), **json.loads(output)}
 
 
 def fill(state, rows):
-    """Fill a store as rewrites do; every tenth session has been silent for long."""
+    """Fill a store as rewrites do; every tenth session was last changed 35 days ago."""
     chance = random.Random(7)
     now = time.time()
     with open_store(str(state)) as store:
@@ -113,7 +113,7 @@ def fill(state, rows):
 
 
 def record(store, root, number, values, now, chance):
-    """Record the values of one session as a rewrite that happened; return the session's path."""
+    """Record the values of one session as a completed rewrite; return the session's path."""
     agent = f"agent{number % AGENTS}"
     home = f"{root}/{agent}"
     seen = Fingerprint(1, number + 2, 3000, 4, 5)
@@ -121,17 +121,17 @@ def record(store, root, number, values, now, chance):
     file = SessionFile(str(root), f"{home}/sessions", f"{name}.jsonl", agent, home, "auto", seen)
     with store.transaction():
         row = store.sessions.note(file, "openclaw", None)
-        done = Confirmation(at=now)
-        entry = store.journal.begin(row.id, file, ".brainsurgeon-0.tmp", done)
+        confirmation = Confirmation(at=now)
+        entry = store.journal.begin(row.id, file, ".brainsurgeon-0.tmp", confirmation)
         for value in values:
             blob, digest, _ = store.blobs.put(value)
-            cut = cut_of(f"{chance.getrandbits(32):08x}", value, chance)
+            removal = removal_of(f"{chance.getrandbits(32):08x}", value, chance)
             store.extractions.add(
-                cut.named(store.placeholders.name(cut.name, cut.path, (blob, digest))),
+                removal.named(store.placeholders.name(removal.name, removal.path, (blob, digest))),
                 session_id=row.id, journal_id=entry, extracted_at=now,
                 blob_id=blob, digest=digest, size=len(value),
             )  # fmt: skip
-        store.journal.confirm(entry, row.id, done)
+        store.journal.confirm(entry, row.id, confirmation)
         store.journal.close(entry)
     return file.path
 
@@ -145,8 +145,8 @@ def write_header(path, moment):
     os.utime(path, (moment, moment))
 
 
-def cut_of(entry, value, chance):
-    """Give the cut of a tool's result, as it is planned."""
+def removal_of(entry, value, chance):
+    """Return the removal of a tool result, as it is planned."""
     return Removal(
         0, len(value), b"", entry, entry, ("message", "content", 0, "text"),
         "tool_result", chance.choice(("exec", "read", "web_fetch", "process")), len(value),
@@ -167,7 +167,7 @@ def store_bytes(place, volume):
                 part = values[at : at + 500]
                 record(store, place / "agents", number, part, time.time(), chance)
         extracted = sum(map(len, values))
-        packed = sum(len(zstandard.ZstdCompressor(1).compress(one)) for one in set(values))
+        packed = sum(len(zstandard.ZstdCompressor(1).compress(value)) for value in set(values))
         yield Row(
             f"store beside {len(values):,} values of {size:,} bytes",
             100 * os.path.getsize(state / "store.db") / extracted, "%",
@@ -176,7 +176,7 @@ def store_bytes(place, volume):
 
 
 def texts(chance, size, volume):
-    """Yield what tools print, as it stands in a line of JSON: listings, logs, code, tables."""
+    """Yield tool output as it is written in a line of JSON: listings, logs, code, prose."""
     words = [
         "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 11)))
         for _ in range(4000)
@@ -200,18 +200,18 @@ def text(chance, length, words, weights):
     kind = chance.randrange(4)
     lines, written = [], 0
     while written < length:
-        some = chance.choices(words, weights, k=chance.randint(4, 9))
+        chosen = chance.choices(words, weights, k=chance.randint(4, 9))
         if kind == 0:
             line = (f"-rw-r--r-- 1 dev dev {chance.randrange(10**6):7} Nov {chance.randrange(30):2}"
-                    f" 10:{chance.randrange(60):02} {'_'.join(some[:3])}.py")  # fmt: skip
+                    f" 10:{chance.randrange(60):02} {'_'.join(chosen[:3])}.py")  # fmt: skip
         elif kind == 1:
             line = (f"2026-11-{chance.randrange(30):02}T10:{chance.randrange(60):02}:"
-                    f"{chance.randrange(60):02}.{chance.randrange(1000):03}Z INFO {some[0]}:"
-                    f" {' '.join(some[1:])} id={chance.getrandbits(48):012x}")  # fmt: skip
+                    f"{chance.randrange(60):02}.{chance.randrange(1000):03}Z INFO {chosen[0]}:"
+                    f" {' '.join(chosen[1:])} id={chance.getrandbits(48):012x}")  # fmt: skip
         elif kind == 2:
-            line = f"    {some[0]}_{some[1]} = {some[2]}({', '.join(some[3:])})"
+            line = f"    {chosen[0]}_{chosen[1]} = {chosen[2]}({', '.join(chosen[3:])})"
         else:
-            line = " ".join(some).capitalize() + "."
+            line = " ".join(chosen).capitalize() + "."
         lines.append(line)
         written += len(line) + 1
     return "\n".join(lines)[:length]

@@ -1,4 +1,4 @@
-"""A row: a piece of work, what it took, and the limit that the same machine set in the same run."""
+"""Rows: a piece of work, its cost, and the cost of its limit in the same run."""
 
 import dataclasses
 import json
@@ -8,11 +8,11 @@ HEAD = ("work", "took", "least", "limit", "ratio", "memory", "target")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What a piece of work took, in `unit`, and beside it `bound`, what its limit took.
+    """A measured piece of work: `took` in `unit`, and `bound`, the cost of its `limit`.
 
-    `least` is the turn that took least, where `took` is a median. `memory` are megabytes at the
-    peak above those of an empty interpreter. `target` is what was promised, in words; `note` says
-    what else was seen. The benchmark fails if the ratio is above `most`.
+    `least` is the lowest cost where `took` is a median. `memory` is the peak in megabytes above
+    that of an empty interpreter. `target` is the promised value in words, `note` a remark. The
+    benchmark fails if the ratio is above `most`.
     """
 
     work: str
@@ -28,7 +28,7 @@ class Row:
 
     @property
     def ratio(self):
-        """How many times the limit it took; None where there is nothing to compare with."""
+        """The cost as a multiple of the limit's; None without a limit."""
         return self.took / self.bound if self.bound else None
 
     def cells(self):
@@ -52,7 +52,7 @@ def amount(number, unit):
 
 
 class Table:
-    """Rows, printed one by one as they are measured, or all together as JSON."""
+    """Rows, printed one by one when measured, or together as JSON."""
 
     def __init__(self, *, as_json):
         self.rows, self._as_json = [], as_json
@@ -67,9 +67,9 @@ class Table:
                 print(f"    {row.note}", flush=True)
 
     def end(self, machine):
-        """Print what is still to be printed; return whether no ratio is above its bound.
+        """Print the rest; return whether no ratio is above its bound.
 
-        `machine` says where this was measured.
+        `machine` describes where this was measured.
         """
         if self._as_json:
             print(json.dumps({"machine": machine, "rows": [row.json() for row in self.rows]}))

@@ -1,4 +1,4 @@
-"""What the next request carries of real sessions once turns are archived and values leave."""
+"""The characters that the next request carries of real sessions, after archiving and extraction."""
 
 from bench.table import Row
 from building.live_size import REDUCTIONS, live_sizes
@@ -13,14 +13,14 @@ SESSIONS = {
 }  # fmt: skip
 
 
-def rows(_scratch, _wanted):
-    """Give live characters after each way, beside those of the session as it is."""
+def rows(_scratch, _options):
+    """Yield live characters after each reduction, beside those of the unchanged session."""
     for name, parts in SESSIONS.items():
-        found = live_sizes(SAMPLES.joinpath(*parts).read_bytes())
-        raw, _ = found["raw"]
-        for way in REDUCTIONS:
-            chars, size = found[way]
+        sizes = live_sizes(SAMPLES.joinpath(*parts).read_bytes())
+        raw, _ = sizes["raw"]
+        for reduction in REDUCTIONS:
+            chars, size = sizes[reduction]
             yield Row(
-                f"live characters, {name}: {way}", chars, "ch", "as it is", raw,
-                note=f"{size:,} bytes of {found['raw'][1]:,}",
+                f"live characters, {name}: {reduction}", chars, "ch", "as it is", raw,
+                note=f"{size:,} bytes of {sizes['raw'][1]:,}",
             )  # fmt: skip

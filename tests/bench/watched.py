@@ -1,4 +1,4 @@
-"""A daemon of ours that is watched: what it takes from one moment to another."""
+"""A daemon whose cost is read from the kernel."""
 
 import contextlib
 import json
@@ -10,14 +10,14 @@ import sys
 import time
 from typing import NamedTuple
 
-from bench.measuring import ours, surroundings
+from bench.measuring import command_line, environment
 
 # Seconds to wait for a run.
 LONGEST = 900
 
 
-class Taken(NamedTuple):
-    """What a process took so far: processor seconds, waits, bytes read by calls."""
+class Cost(NamedTuple):
+    """The cost of a process so far: processor seconds, waits, bytes read by calls."""
 
     cpu: float
     waits: int
@@ -25,14 +25,14 @@ class Taken(NamedTuple):
 
 
 class Daemon:
-    """The daemon on a configuration, with a log that is read."""
+    """The daemon with a configuration and a log."""
 
     def __init__(self, config, log):
         self._log = log
         with open(log, "wb") as out:
             self._process = subprocess.Popen(
-                list(map(str, ours("run", config=config))), stdin=subprocess.DEVNULL,
-                stdout=out, stderr=out, env={**surroundings(), "BRAINSURGEON_LOG_LEVEL": "debug",
+                list(map(str, command_line("run", config=config))), stdin=subprocess.DEVNULL,
+                stdout=out, stderr=out, env={**environment(), "BRAINSURGEON_LOG_LEVEL": "debug",
                                              "BRAINSURGEON_LOG_FORMAT": "json"},
             )  # fmt: skip
         self.pid = self._process.pid
@@ -41,26 +41,26 @@ class Daemon:
         text = self._log.read_text()
         lines = text[: text.rfind("\n") + 1].splitlines()
         events = [json.loads(line) for line in lines if '"scan_finished"' in line]
-        return [one for one in events if one["event"] == "scan_finished"]
+        return [event for event in events if event["event"] == "scan_finished"]
 
     def wait_for(self, count, pause=0.02):
         deadline = time.monotonic() + LONGEST
-        while len(done := self.runs()) < count:
+        while len(runs := self.runs()) < count:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 sys.exit(f"the daemon does not go on:\n{self._log.read_text()[-2000:]}")
             time.sleep(pause)
-        return done
+        return runs
 
     def watching(self):
         deadline = time.monotonic() + LONGEST
         while time.monotonic() < deadline:
             for name in os.listdir(f"/proc/{self.pid}/fdinfo"):
-                with contextlib.suppress(OSError), open(f"/proc/{self.pid}/fdinfo/{name}") as said:
-                    if "inotify wd:" in said.read():
+                with contextlib.suppress(OSError), open(f"/proc/{self.pid}/fdinfo/{name}") as info:
+                    if "inotify wd:" in info.read():
                         return
             time.sleep(0.05)
 
-    def taken(self):
+    def cost(self):
         cpu = waits = 0
         for thread in os.listdir(f"/proc/{self.pid}/task"):
             with open(f"/proc/{self.pid}/task/{thread}/schedstat") as handle:
@@ -69,7 +69,7 @@ class Daemon:
                 waits += sum(int(line.split()[1]) for line in handle if line.startswith("volun"))
         with open(f"/proc/{self.pid}/io") as handle:
             read = int(handle.readline().split()[1])
-        return Taken(cpu / 1e9, waits, read)
+        return Cost(cpu / 1e9, waits, read)
 
     def syncs(self, seconds, out):
         if shutil.which("strace") is None:
@@ -91,6 +91,6 @@ class Daemon:
         self._process.wait()
 
 
-def idle(path):
-    """Let a file be one that nobody has touched for a day."""
+def make_old(path):
+    """Set a file's times to a day ago."""
     os.utime(path, (time.time() - 86_400,) * 2)
