@@ -37,7 +37,6 @@ class PrunedSession(ClaudeConversation):
 
     def __init__(self, world, session=SESSION):
         super().__init__(session)
-        self.world = world
         self.old = self.turn(VALUE)
         for number in range(1, 5):
             self.turn(f"{number} " + "x" * 900)
@@ -73,13 +72,18 @@ class PrunedSession(ClaudeConversation):
         return result
 
 
+@pytest.fixture
+def talk(world):
+    return PrunedSession(world)
+
+
 def call(world, scope=None, **arguments):
-    async def talk():
+    async def call_tool():
         server = mcp_server.server_of(world.settings(), scope or Scope())
         async with Client(server) as client:
             return await client.call_tool("purge_control", arguments)
 
-    result = anyio.run(talk)
+    result = anyio.run(call_tool)
     (block,) = result.content
     assert not result.is_error, block.text
     return block.text
@@ -105,9 +109,8 @@ def check_redacted(talk, call_uuid, result):
 
 
 @pytest.mark.parametrize("blocks", [True, False])
-def test_restore_by_the_tool_is_redacted_after_the_turn(world, blocks):
+def test_restore_by_the_tool_is_redacted_after_the_turn(world, talk, blocks):
     """The call keeps its id, name and entry; both copies of the answer are redacted."""
-    talk = PrunedSession(world)
     arguments = {"action": "restore", "entry": f"[[extracted-{talk.old}]]"}
     call_uuid = talk.open_call(TOOL, arguments)
     text = call(world, **arguments)
@@ -126,9 +129,8 @@ def test_restore_by_the_tool_is_redacted_after_the_turn(world, blocks):
     assert talk.path.read_bytes() == talk.written
 
 
-def test_restore_by_the_shell_is_redacted_after_the_turn(world):
+def test_restore_by_the_shell_is_redacted_after_the_turn(world, talk):
     """The command stays, and its output is redacted in both places."""
-    talk = PrunedSession(world)
     command = {"command": f"brainsurgeon restore {talk.old} --json"}
     call_uuid = talk.open_call("Bash", command)
     answer = world.restore(talk.old)
@@ -145,9 +147,8 @@ def test_restore_by_the_shell_is_redacted_after_the_turn(world):
     assert talk.path.read_bytes() == talk.written
 
 
-def test_answer_saved_to_a_file_is_redacted(world):
+def test_answer_saved_to_a_file_is_redacted(world, talk):
     """If Claude Code saved a long answer to a file, its preview and its copy are redacted."""
-    talk = PrunedSession(world)
     arguments = {"action": "restore", "entry": talk.old}
     call_uuid = talk.open_call(TOOL, arguments)
     text = call(world, **arguments)
@@ -166,9 +167,8 @@ def test_answer_saved_to_a_file_is_redacted(world):
     assert talk.path.read_bytes() == talk.written
 
 
-def test_unwritten_call_is_attributed_by_the_process_record(world, monkeypatch):
+def test_unwritten_call_is_attributed_by_the_process_record(world, talk, monkeypatch):
     """Before the call is in a file, the record of the process names the calling session."""
-    talk = PrunedSession(world)
     copy = fork_claude_session(talk.path, OTHER)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world.home))
     world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")
@@ -185,9 +185,8 @@ def test_unwritten_call_is_attributed_by_the_process_record(world, monkeypatch):
     assert talk.path.read_bytes() == before
 
 
-def test_server_waits_for_a_call_to_be_written(world, monkeypatch):
+def test_server_waits_for_a_call_to_be_written(world, talk, monkeypatch):
     """Claude Code writes lines late: the call in a fork is attributed to the fork."""
-    talk = PrunedSession(world)
     before = talk.path.read_bytes()
     copy = fork_claude_session(talk.path, OTHER)
     os.utime(copy)
@@ -215,9 +214,8 @@ def test_server_waits_for_a_call_to_be_written(world, monkeypatch):
     "arguments",
     [{"action": "show"}, {"action": "restore"}, {"action": "set_extractable", "value": 9}],
 )
-def test_sub_agent_means_the_entry_of_its_parent(world, arguments):
+def test_sub_agent_means_the_entry_of_its_parent(world, talk, arguments):
     """If an entry is in the parent of a sub-agent and in a fork, the parent's is meant."""
-    talk = PrunedSession(world)
     fork_claude_session(talk.path, OTHER)
     world.scan()
     arguments = {**arguments, "entry": talk.old}
@@ -231,9 +229,9 @@ def test_sub_agent_means_the_entry_of_its_parent(world, arguments):
     assert json.loads(call(world, **arguments))["session"].endswith(SESSION)
 
 
-def test_shell_of_a_new_session_restores_in_the_older_one(world, monkeypatch):
+def test_shell_of_a_new_session_restores_in_the_older_one(world, talk, monkeypatch):
     """If the calling session lacks the entry, the only session with it is meant."""
-    talk, fresh = PrunedSession(world), ClaudeConversation(OTHER)
+    fresh = ClaudeConversation(OTHER)
     fresh.user("what did the first one say?")
     fresh.call(arguments={"command": f"brainsurgeon restore {talk.old}"})
     world.put(f"{OTHER}.jsonl", fresh.bytes(), age=1)
@@ -243,9 +241,9 @@ def test_shell_of_a_new_session_restores_in_the_older_one(world, monkeypatch):
     assert world.restore(talk.old).session.endswith(SESSION)
 
 
-def test_new_session_gets_the_value_of_the_newest_copy(world):
+def test_new_session_gets_the_value_of_the_newest_copy(world, talk):
     """After `/clear` the entry is in no file of the caller: the newest copy is meant."""
-    talk, fresh = PrunedSession(world), ClaudeConversation("33333333-3333-4333-8333-333333333333")
+    fresh = ClaudeConversation("33333333-3333-4333-8333-333333333333")
     os.utime(fork_claude_session(talk.path, OTHER), (time.time() - 60,) * 2)
     os.utime(talk.path, (time.time() - 90,) * 2)
     arguments = {"action": "show", "entry": talk.old}
@@ -258,9 +256,8 @@ def test_new_session_gets_the_value_of_the_newest_copy(world):
     assert VALUE in answer["content"].values()
 
 
-def test_shell_of_claude_code_prints_the_restored_value(world):
+def test_shell_of_claude_code_prints_the_restored_value(world, talk):
     """`brainsurgeon restore` in a session of Claude Code restores and prints the value at once."""
-    talk = PrunedSession(world)
     world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")
     process = subprocess.run(
         [sys.executable, "-m", "brainsurgeon", "restore", talk.old],
@@ -274,9 +271,8 @@ def test_shell_of_claude_code_prints_the_restored_value(world):
     assert talk.content(talk.old) == VALUE
 
 
-def test_agent_dot_limits_the_server_to_the_project(world, monkeypatch, tmp_path):
+def test_agent_dot_limits_the_server_to_the_project(world, talk, monkeypatch, tmp_path):
     """`--agent .` limits the server to the project of its working directory."""
-    talk = PrunedSession(world)
     work = tmp_path / "work"
     work.mkdir()
     project = world.root / "".join(letter if letter.isalnum() else "-" for letter in str(work))

@@ -196,10 +196,8 @@ def test_relieve_reports_a_session_that_cannot_fit(world, clock):
 def test_relieve_extracts_the_oldest_values_and_no_more_than_needed(world, clock):
     """For random goals restoring the last of the extracted oldest values misses the goal."""
     for seed in range(12):
-        dice, conversation = (
-            random.Random(seed),
-            Conversation(f"{seed:08}-0000-4000-8000-000000000001"),
-        )
+        dice = random.Random(seed)
+        conversation = Conversation(f"{seed:08}-0000-4000-8000-000000000001")
         for _ in range(100 * seed):  # each session has ids of its own
             conversation.user("go on")
         del conversation.lines[1:]
