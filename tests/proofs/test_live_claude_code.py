@@ -99,7 +99,7 @@ def live(path):
 
 
 def check(path):
-    """Check that each line is JSON, each parent stands above, and each call has one result."""
+    """Check that each line is JSON, each parent comes first, and each call has one result."""
     ids, calls, answered = set(), [], []
     for line in path.read_bytes().splitlines():
         entry = json.loads(line)
@@ -218,7 +218,7 @@ def _is_restored(path, ident, answer):
 
 
 def _restore_by_the_tool(claude):
-    """Let the model restore by `purge_control` from the server that Claude Code started."""
+    """Restore by a model's call of `purge_control`, whose server Claude Code started."""
     ident = _first(claude)
     tool = "mcp__brainsurgeon__purge_control"
     requests = claude.turn(
@@ -298,7 +298,7 @@ def _fork(claude):
 
 
 def _compaction(claude):
-    """Let Claude Code compact, and restore a value from before."""
+    """Compact by Claude Code, then restore a value from before."""
     wait("the turn is pruned", lambda: _all_extracted(claude.path))
     claude.compact()
     ident = _first(claude)

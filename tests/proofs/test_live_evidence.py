@@ -128,7 +128,7 @@ def test_evidence_returns_extracted_failures_in_full(tmp_path, start, kind):
         number, prompt = model.script([failing(host, " there")], [printing(host, "the sub-agent")])
 
         def once(plan, requests):
-            """Let the plan end, since OpenClaw quotes its prompt when the sub-agent is done."""
+            """End the plan, since OpenClaw quotes its prompt when the sub-agent is done."""
             if (plan, requests) == (number, 3):
                 model.plans[number] = ((), model.plans[number][1])
 

@@ -240,7 +240,7 @@ def _pruned(claw):
 
 
 def _restore_in_a_turn(claw):
-    """Let the model restore a value by its exec tool; return the id of its entry."""
+    """Restore a value by a model's call of exec; return the id of its entry."""
     ident = PLACEHOLDER.fullmatch(text(claw.results()[0]))[1]
     look = f"stat -c '%i %s %y %z' {claw.path}"
     requests = claw.turn(
@@ -287,7 +287,7 @@ def _protected_then_extracted_again(claw, ident):
 
 
 def _restore_by_the_tool(claw, ident):
-    """Let the model restore by `purge_control` from the server that the host started."""
+    """Restore by a model's call of `purge_control`, whose server the host started."""
     requests = claw.turn(
         [("brainsurgeon__purge_control", {"action": "get_context"})],
         [("brainsurgeon__purge_control", {"action": "restore", "entry": f"[[extracted-{ident}]]"})],

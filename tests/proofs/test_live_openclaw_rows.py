@@ -158,7 +158,7 @@ def _latency(life, session):
 
 
 def _two_at_once(claw, session, other):
-    """Let two sessions work at once, while the daemon prunes both."""
+    """Run turns of two sessions at once, while the daemon prunes both."""
 
     def work(session):
         turns = []
@@ -180,7 +180,7 @@ def _two_at_once(claw, session, other):
 
 
 def _restored_in_a_turn(claw, session):
-    """Let the model restore by its shell and by the tool."""
+    """Restore by a model's calls of the shell and of the tool."""
     by_exec, by_tool = claw.placeholders(session)[:2]
     requests = claw.ask(session, [running(f"brainsurgeon restore {by_exec}")])
     assert "which says nothing" in _answer(requests[1])

@@ -61,7 +61,7 @@ class Upgraded:
         return report
 
     def upgrade(self):
-        """Let the newest release import everything."""
+        """Import everything with the newest release."""
         self.claw.program[1] = str(package(OPENCLAW_LATEST) / "openclaw" / "openclaw.mjs")
         printed = self.claw.run("doctor", "--fix", "--non-interactive")
         assert self.claw.path.exists(), printed[-2000:]

@@ -216,7 +216,7 @@ def test_commands_of_the_codex_page_work_as_written(tmp_path):
 
 
 def _ask_from_codex(codex, ident):
-    """Let Codex wait for the server as the page says, and let its model show a value."""
+    """Require the server as the page says, and show a value by a call of the model."""
     with open(codex.config / "config.toml", "a") as text:
         text.write("required = true\n")
     requests = codex.turn(("mcp__brainsurgeon:purge_control", {"action": "show", "entry": ident}))

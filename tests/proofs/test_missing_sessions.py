@@ -42,7 +42,7 @@ def run_retention(world):
 
 
 def live_days(world, days):
-    """Let days pass; return the reports of their retention runs."""
+    """Scan and run retention once a day; return the reports of retention."""
     reports = []
     for _ in range(days):
         world.clock.now += DAY
@@ -109,7 +109,7 @@ LINKED = [agent_linked, directory_linked, session_linked]
 
 @pytest.mark.parametrize("hide", LINKED)
 def test_values_behind_a_link_never_expire(world, files, hide):
-    """Behind a link nobody can see whether a session exists, so 40 days expire no value."""
+    """It is unknown whether a session behind a link exists, so 40 days expire no value."""
     back = hide(world)
     reports = live_days(world, 29)
     touch(world, [path for path in files if path.exists()])

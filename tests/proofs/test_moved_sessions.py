@@ -68,7 +68,7 @@ def extract(world, **settings):
 
 
 def expire(world, **settings):
-    """Let time pass, with scans and retention runs; return the number of deleted values."""
+    """Scan and run retention three times; return the number of deleted values."""
     deleted = 0
     keys = {**SHORT, **settings}
     for _ in range(3):
@@ -107,7 +107,7 @@ def unseen(_world):
 
 
 def seen(world):
-    """Let scans see the change, with retention runs between them."""
+    """Run scans, which see the change, with retention runs between them."""
     assert expire(world) == 0
 
 
@@ -525,7 +525,7 @@ def test_value_is_not_restored_into_another_entry(world, session, change):
     assert path.read_bytes() == before
 
 
-# --- forks with everything of ours ---------------------------------------------------------------
+# --- forks with every kind of change --------------------------------------------------------------
 
 
 def thinking(talk, text):
@@ -1008,7 +1008,7 @@ def moved_and_exchanged(world, files):
 
 
 def exchanged_with_an_empty_one(world, files):
-    """Let the agent's directory exchange its name with that of another agent."""
+    """Exchange the names of the agent's directory and an empty one."""
     (world.root / "other" / "sessions").mkdir(parents=True)
     return agents_exchanged(world, files)
 
@@ -1049,7 +1049,7 @@ def test_session_moved_after_a_crash_loses_no_late_line(world, monkeypatch, move
 
 
 def kill_before_removal(world, monkeypatch):
-    """Let a scan be killed before it removes the old file; return that file's name."""
+    """Kill a scan before it removes the old file; return that file's name."""
     with monkeypatch.context() as patch:
         patch.setattr(recover, "_remove", killed)
         patch.setattr(recover, "resolve", lambda *_, **__: None)

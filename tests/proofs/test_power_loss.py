@@ -32,9 +32,9 @@ from proofs.power import operation as operations
 from proofs.power.tracing import Disk, trace, why_not
 
 NOWHERE = 1 << 60
-# Two sessions are cut in one run, and share their commits.
+# Two sessions are extracted in one run, with shared commits.
 TOGETHER = "together"
-# Turns archive into their last answers, and come back.
+# Turns are archived, and restored.
 ARCHIVING = ["archive", "unarchive"]
 PLACEHOLDER = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 STANDS = """EXISTS (SELECT 1 FROM placements p
@@ -42,13 +42,13 @@ STANDS = """EXISTS (SELECT 1 FROM placements p
 
 
 CANNOT = why_not()
-# Without a trace nobody knows what reached the disk; the gate has strace, a newcomer need not.
+# Only a trace shows what reached the disk; strace may be missing on a developer's machine.
 pytestmark = pytest.mark.skipif(CANNOT is not None, reason=str(CANNOT))
 
 
-# The old file got its name back after the rewrite counted: records without a placeholder.
-HARMLESS = {(verb, "what is said to be extracted is not") for verb in ("followed", "beat")}
-# Where the old file got its name back, the next look corrects what the store says.
+# The old file got its name back after the rewrite was recorded, which leaves records without a
+# placeholder: the next scan corrects the store.
+HARMLESS = {(verb, "a recorded extraction is not in the file") for verb in ("followed", "beat")}
 
 
 class Traced:
@@ -190,14 +190,14 @@ class Traced:
             if store.journal.open_rewrites():
                 return "the rewrite cannot be finished"
             if os.listdir(os.path.dirname(self.session)) != ["one.jsonl"]:
-                return "a file of ours is left"
+                return "a temporary file is left"
             for _ in range(2):  # a field that was asked for before the cut is set first
                 restore_all(
                     operations.settings_of(self.base), store, clock=operations.Clock(),
                     pristine=True,
                 )  # fmt: skip
             if Path(self.session).read_bytes() != self.original + tail:
-                return "undoing everything does not give the original back"
+                return "the undo does not restore the original"
             return None
         finally:
             store.close()
@@ -216,13 +216,13 @@ class Traced:
             if store.journal.open_rewrites():
                 return "the rewrite cannot be finished"
             if len(os.listdir(os.path.dirname(self.session))) != len(self.sessions):
-                return "a file of ours is left"
+                return "a temporary file is left"
             settings = operations.settings_of(self.base)
             restore_all(settings, store, clock=operations.Clock(), pristine=True)
             for number, path in enumerate(self.sessions):
                 content = Path(path).read_bytes().replace(b"%012d" % number, b"%012d" % 0)
                 if content != self.original:
-                    return "undoing everything does not give the original back"
+                    return "the undo does not restore the original"
         return None
 
     def _lost_beside(self, store, tail):
@@ -257,21 +257,21 @@ def _differs(store, content, path=""):
     }
     for placeholder in PLACEHOLDER.findall(content):
         if held.get(placeholder, (None,))[0] is None:
-            return "a placeholder leads nowhere"
+            return "a placeholder has no value"
         if not held[placeholder][1]:
-            return "what is said to be restored is not"
+            return "a placeholder of a restored value is in the file"
     for placeholder, (_, stands) in held.items():
         if stands and placeholder not in content:
-            return "what is said to be extracted is not"
+            return "a recorded extraction is not in the file"
     if why := _differs_in_archives(store, content):
         return why
     for (after,) in store._connection.execute("SELECT after FROM fields"):
         if after not in content:
-            return "a field is said to be set and is not"
+            return "a recorded field is not in the file"
     noted = "SELECT seq FROM sqlite_sequence WHERE name = 'requests' AND seq > 0"
     noted = store._connection.execute(noted).fetchall()
     if noted and not store.requests.count_open() and b'"_extractable":false' not in content:
-        return "a request is said to be done and is not"
+        return "a finished request was not carried out"
     return None
 
 
@@ -285,11 +285,11 @@ def _differs_in_archives(store, content):
     archived = content.count(MARK.encode())
     standing = [text for text, _, stands in records if stands]
     if any(text.encode() not in content for text in standing):
-        return "what is said to be archived is not"
+        return "a recorded archive is not in the file"
     if archived > sum(blob is not None for _, blob, _ in records):
-        return "an archive leads nowhere"
+        return "an archive has no value"
     if archived > len(standing):
-        return "what is said to be unarchived is not"
+        return "an archive of restored turns is in the file"
     return None
 
 
@@ -379,12 +379,11 @@ SPARED = {
     ("other", "database"):
         "the last commit of a change by hand only notes what it saves: one row, in one page",
     ("naming", "end of the commit"):
-        "it tells an old file that a late opener has written to from one that nobody has: nobody"
-        " came late here",
+        "it distinguishes an old file with late lines from one without: there are none here",
     ("confirming", "end of the commit"):
         "recovery finds the row open, sees the exchange by the inode, and confirms again",
     ("closing", "name of the journal"):
-        "one row is deleted; whether it stands or not, recovery finds nothing left to do",
+        "one row is deleted; with it or without it, recovery has nothing to do",
     ("closing", "journal"): "as for the name of the journal",
     ("closing", "database"): "as for the name of the journal",
     ("closing", "end of the commit"): "as for the name of the journal",
@@ -394,10 +393,10 @@ SPARED = {
 VERBS = ["scan", "pin", "undo-and-expire", "ask"]
 ROLLBACK = "rollback"
 RELIEF = "relieve"
-# Noting where a session is now may be lost at the cost of time: nothing relies on that commit.
+# The recorded path of a session may be lost at the cost of time: nothing relies on that commit.
 FOLLOWING = "follow"
 PROOF = pytest.mark.long(proves=("store", "sessions", "rewrite"))
-# The ways that differ most; what the others add to them is proved at length.
+# The verbs that differ most; the long form has the others.
 ALWAYS = {"scan", "undo-and-expire", ROLLBACK, "archive", "late", "followed"}
 EVERY = [
     verb if verb in ALWAYS else pytest.param(verb, marks=PROOF)
@@ -467,7 +466,7 @@ def test_model_loses_values_without_directory_syncs(traced):
     ]
     problems = violations(operation, operation.disk.states(syncs[1:], coarse=True))
     print(f"power loss, {operation.verb} without directory syncs: {problems}")
-    assert "a placeholder leads nowhere" in problems
+    assert "a placeholder has no value" in problems
 
 
 def test_traced_operations_extract_pin_restore_and_expire(traced):

@@ -57,7 +57,7 @@ class Agent:
         self._call(lambda: self.talk.assistant(f"step {number} is done"))
 
     def rest(self, seconds, **settings):
-        """Let time pass, with the daemon's scans if there are settings."""
+        """Advance the clock, with the daemon's scans if there are settings."""
         end = self.clock.now + seconds
         for after in SCANS if settings else ():
             if after < seconds:
@@ -67,7 +67,7 @@ class Agent:
 
 
 def cache_after_turns(base, results, turns=20, **settings):
-    """Let an agent do its turns in bursts of five; return the cache, which counts the tokens."""
+    """Run an agent's turns in bursts of five; return the cache, which counts the tokens."""
     from building.world import World  # noqa: PLC0415  a world for each run
 
     base.mkdir()

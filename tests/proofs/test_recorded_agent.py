@@ -28,7 +28,7 @@ class Recorded:
         self.placeholders, self.gaps, self.written, self.turns = [], [], b"", 0
 
     def turn(self, *rounds, may_fail=False):
-        """Let it do one turn, which succeeds unless it `may_fail`; return its result."""
+        """Order one turn, which succeeds unless it `may_fail`; return its result."""
         self.turns += 1
         order = {"text": f"turn {self.turns}", "rounds": rounds}
         self._process.stdin.write(json.dumps(order).encode() + b"\n")

@@ -10,7 +10,7 @@ from brainsurgeon.render.report import report as render
 from building.browser import CHROMIUM, Browser
 from building.world import SAMPLES, Conversation
 
-# A directory that gets the pictures, for whoever wants to look.
+# A directory for screenshots, if they are wanted.
 PICTURES = os.environ.get("REPORT_PICTURES")
 WRONG = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
 CONTRAST = """
@@ -56,7 +56,7 @@ def page(world):
     return path
 
 
-# Only a browser can say how a page looks; what stands in it is tested without one.
+# Only a browser shows how a page looks; its content is tested without one.
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.long(proves=["render", "operations"])
 def test_report_page_is_readable_and_runs_no_script(page, tmp_path):

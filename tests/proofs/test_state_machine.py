@@ -182,7 +182,7 @@ class Session:
         self.open_call = None
         self.open = False
         self.plain = True
-        """Whether no field of ours has gone through the agent's hands."""
+        """Whether the agent has never written a field of brainsurgeon itself."""
 
     @property
     def parent(self):
@@ -372,7 +372,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=which, other=which)
     def exchange_names(self, at, other):
-        """Let two sessions exchange their names and the directories of their agents."""
+        """Exchange the names and the agents of two sessions."""
         session, partner = self._session(at), self._session(other)
         if session and partner and session is not partner:
             name, agent = partner.name, partner.agent
@@ -625,7 +625,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule(at=which, pick=which)
     def agent_restores(self, at, pick):
-        """Let the agent restore a value in the middle of its turn, and record the answer."""
+        """Restore a value for the agent in the middle of its turn, and append the answer."""
         session, row = self._session(at), self._extraction(pick)
         if not session or not row or row[2] != session.name:
             return
@@ -661,7 +661,7 @@ class Agents(RuleBasedStateMachine):
 
     @rule(often=which)
     def long_silence(self, often):
-        """Let a month pass, so that everything expires; the first run in days deletes nothing."""
+        """Advance by a month, so that all expires; the first run in days deletes nothing."""
         if often == 0:
             self.now += 31 * DAY
             for act in (self.retention, self.scan, self.retention):

@@ -124,7 +124,7 @@ def test_exposure_of_a_service_is_below_its_threshold(units, tmp_path, name):
 
 
 def test_user_and_system_service_have_the_same_filters():
-    """What is traced for one then holds for both; keys that a user's manager refuses are absent."""
+    """A trace of one then holds for both; keys that a user's manager refuses are absent."""
     user, system = Unit("user/brainsurgeon.service"), Unit("brainsurgeon.service")
 
     for key in ("SystemCallFilter", "RestrictAddressFamilies", "WatchdogSec", "ProtectSystem"):

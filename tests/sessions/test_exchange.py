@@ -397,7 +397,7 @@ def test_session_deleted_before_the_exchange_stays_deleted(session, path, race):
 
 
 def test_session_without_leases_is_not_replaced(session, path, no_leases):
-    """Without leases nobody knows who has the session open; the refusal says so."""
+    """Without leases it is unknown whether the session is open, which the refusal says."""
     before = directory_state(path)
     with pytest.raises(RefusedError, match=r"no lease can be had here .*not `exclusive`"):
         replace(session)

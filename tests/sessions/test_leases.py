@@ -199,7 +199,7 @@ def test_opener_goes_on_when_the_holder_is_killed(other_process, path):
     assert other_process.receive() > 2
 
 
-# Only root can be two users at once; what the owner is told is proven for everybody.
+# Only root can act as two users; the tests above cover the owner.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_lease_on_the_file_of_another_user_is_unsupported(path):
     """A user who does not own the file gets LeaseUnsupportedError, not a refusal."""

@@ -104,7 +104,7 @@ def test_mode_times_and_owner_are_preserved(path, mode):
     assert (after.st_uid, after.st_gid) == (before.st_uid, before.st_gid)
 
 
-# Others cannot work for somebody else, so that for them there is nothing to keep.
+# Other users cannot rewrite a file of another user, so they have no owner to preserve.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_owner_is_preserved_when_root_rewrites(path):
     """A file of another user keeps its user and group after root rewrote it."""

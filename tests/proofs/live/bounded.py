@@ -5,7 +5,7 @@ import json
 from proofs.live.binding import Binding
 from proofs.live.messages import Messages, RefusedError
 
-# Characters of a request that make a token, here and in the usage that is told.
+# Characters of a request that make a token, here and in the reported usage.
 A_TOKEN = 4
 
 

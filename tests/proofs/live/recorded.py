@@ -197,7 +197,7 @@ class Agent:
         )  # fmt: skip
 
     def use(self, commands, outputs):
-        """Let the model ask for commands, run them, and append their output as results."""
+        """Run the commands that the model asks for, and append their output as results."""
         self.answer([
             {"type": "text", "text": "working on it"},
             *(
