@@ -516,7 +516,7 @@ def test_init_adds_one_line_to_the_crontab(newcomer):
     assert table.read_text() == "0 5 * * * backup\n"
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [False, True], ids=["readable", "unreadable"])
 def test_init_undo_removes_a_crontab_that_it_made(newcomer, fails):
     """A crontab that cannot be read at undo is kept, and undo exits 1."""
     table = newcomer.install_crontab()

@@ -105,6 +105,7 @@ def test_invalid_arguments_exit_2_and_change_nothing(world, cli):
         (("show", "{session}"), 0),
         (("restore", "nowhere"), 3), (("show",), 2), (("pin", "--help"), 0),
     ],
+    ids=["help", "sessions", "status", "show", "unknown entry", "no entry", "help of a command"],
 )  # fmt: skip
 def test_forked_program_answers_like_a_fresh_process(cli, entry_id, words, code):
     """The program that tests run in a fork prints the same bytes as `python -m brainsurgeon`."""

@@ -96,7 +96,7 @@ def test_show_prints_equal_values_of_an_entry_once(world, conversation, cli):
 
 
 def test_restore_prints_the_value_while_a_turn_is_open(world, conversation, entry_id, cli):
-    """During a turn `restore` notes a pending request and prints a note and the raw value."""
+    """During a turn `restore` records a pending request and prints a note and the raw value."""
     append(world.directory / "s.jsonl", [conversation.lines[1]])
     before = file_states(world.root)
     plain = cli("restore", entry_id)
@@ -137,16 +137,14 @@ def test_restore_all_warns_of_a_session_beyond_its_window(world, entry_id, cli):
 def test_pending_restore_says_who_will_carry_it_out(world, conversation, entry_id, cli):
     """A running daemon carries out the pending request, otherwise the next scan does."""
     append(world.directory / "s.jsonl", [conversation.lines[1]])
-    alone, alone_json = cli("restore", entry_id), json_output(cli("restore", entry_id, "--json"))
+    as_json = ("restore", entry_id, "--json")
+    without, without_json = cli("restore", entry_id), json_output(cli(*as_json))
     with hold_daemon_lock(str(world.state)):
-        beside, beside_json = (
-            cli("restore", entry_id),
-            json_output(cli("restore", entry_id, "--json")),
-        )
+        beside, beside_json = cli("restore", entry_id), json_output(cli(*as_json))
 
-    assert b"No daemon runs: the next `brainsurgeon scan`" in alone.stdout
+    assert b"No daemon runs: the next `brainsurgeon scan`" in without.stdout
     assert b"The daemon restores it" in beside.stdout
-    assert (alone_json["restored_by"], beside_json["restored_by"]) == ("scan --once", "daemon")
+    assert (without_json["restored_by"], beside_json["restored_by"]) == ("scan --once", "daemon")
 
 
 def test_disabled_extraction_is_reported(world, conversation, run_on_terminal):
@@ -289,7 +287,9 @@ def test_tables_shorten_names_on_a_terminal_only(world, cli, run_on_terminal):
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-@pytest.mark.parametrize("locale", [{}, {"LANG": "C", "LC_ALL": "C"}, {"NO_COLOR": "1"}])
+@pytest.mark.parametrize(
+    "locale", [{}, {"LANG": "C", "LC_ALL": "C"}, {"NO_COLOR": "1"}], ids=["UTF-8", "C", "NO_COLOR"]
+)
 def test_sessions_table_fits_any_terminal(world, entry_id, run_on_terminal, columns, locale):
     """With wide characters in names, too, no line of the table is wider than the terminal."""
     wide = world.root / "名前の長いエージェント" / "sessions"
@@ -322,7 +322,7 @@ def test_context_bars_fit_any_terminal(world, run_on_terminal, wide):
 
 
 def test_a_session_is_found_by_path_id_prefix_and_key(world, conversation, cli):
-    """Each name can have its agent before it; an ambiguous one exits 4, an unknown one 3."""
+    """The agent may precede an id or prefix; an ambiguous name exits 4, an unknown one 3."""
     names = ("0f3c1111-0000-4000-8000-000000000001", "0f3c2222-0000-4000-8000-000000000002")
     first, _ = (world.put(f"{name}.jsonl", conversation.bytes()) for name in names)
     registry = {"agent:main:main": {"sessionId": names[0], "sessionFile": str(first)},

@@ -101,7 +101,7 @@ def test_archive_changes_only_parent_and_text_of_the_answer(world, archived_sess
     assert path.read_bytes() == data
 
 
-@pytest.mark.parametrize("pristine", [False, True])
+@pytest.mark.parametrize("pristine", [False, True], ids=["restored", "pristine"])
 def test_restore_all_unarchives_every_turn(world, archived_session, pristine):
     """The turns are live again; with `pristine` the file has its original bytes."""
     path, before, ends = archived_session
@@ -358,7 +358,7 @@ def test_a_generic_turn_keeps_its_calls_without_results(world):
     assert path.read_bytes() == before
 
 
-def test_archived_values_do_not_expire_with_the_session(world, clock):
+def test_archived_values_are_kept_as_long_as_their_session(world, clock):
     """The content of an archive is kept as long as its session exists."""
     path, talk, _ = write_turns(world, 4)
     world.scan(**ARCHIVE_ON)
@@ -561,7 +561,9 @@ def test_context_lists_turns_that_will_be_archived(world):
     assert not any(turn.archived for turn in after.plan.turns)
 
 
-@pytest.mark.parametrize("keys", [{"exclude": ["agent:main"]}, {"enabled": False}])
+@pytest.mark.parametrize(
+    "keys", [{"exclude": ["agent:main"]}, {"enabled": False}], ids=["excluded", "disabled"]
+)
 def test_archive_of_an_excluded_session_is_refused(world, keys):
     """If extraction is off or the session excluded, the command fails and records no request."""
     path, talk, _ = write_turns(world, 4)

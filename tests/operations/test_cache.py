@@ -30,7 +30,9 @@ def outcome(report):
     return session.outcome, session.reason
 
 
-@pytest.mark.parametrize(("hour", "life"), [(False, 300), (True, 3600)])
+@pytest.mark.parametrize(
+    ("hour", "life"), [(False, 300), (True, 3600)], ids=["five minutes", "an hour"]
+)
 def test_a_warm_session_is_deferred_until_its_cache_is_cold(world, clock, path, hour, life):
     """It is not read again before that time, and then extracted."""
     write_warm_session(world, clock, hour=hour)
@@ -55,6 +57,7 @@ def test_a_warm_session_is_deferred_until_its_cache_is_cold(world, clock, path, 
         ({"prices": {"*opus*": {"input": 5, "cache_read": 4.9, "cache_write": 5, "output": 9}}}, 1),
         ({"prices": {"*opus*": {"input": 5, "cache_read": 0.5, "cache_write": 5, "output": 9}}}, 0),
     ],
+    ids=["always", "cold", "near its window", "near its window, cold", "dear reads", "cheap reads"],
 )
 def test_settings_decide_whether_a_warm_session_waits(world, clock, settings, extracted):
     """`when`, window and prices decide; a session near its window does not wait."""
@@ -163,7 +166,7 @@ def test_a_compaction_or_model_change_ends_the_cache(world, clock, path):
     ("system", {"subtype": "local_command", "content": MODEL_CHANGED}),
     ("user", {"message": {"role": "user", "content": MODEL_CHANGED}}),
     None,
-])  # fmt: skip
+], ids=["command", "message", "no change"])  # fmt: skip
 def test_a_model_change_in_claude_code_ends_the_cache(tmp_path, entry):
     """A cache belongs to one model: after `/model` the change does not wait."""
     world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
@@ -239,6 +242,7 @@ def test_a_change_below_min_reclaim_is_not_deferred(world, clock):
         {"budget": {"max_messages": 20}},
         {"budget": {"max_messages": 20, "enabled": True}},
     ],
+    ids=["archive rules", "message limit", "enabled budget"],
 )
 def test_an_archive_waits_for_a_cold_cache(world, clock, keys):
     """An archive by the rules or by a budget waits like any other change."""

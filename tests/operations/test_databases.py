@@ -315,6 +315,16 @@ class TestUnchangedDatabases:
             ("not json at all {", "auto", False),
             ("{}", "off", False),
         ],
+        ids=[
+            "another engine",
+            "another, allowed",
+            "the usual engine",
+            "JSON5",
+            "an include",
+            "an include, allowed",
+            "unreadable",
+            "off",
+        ],
     )
     def test_another_context_engine_prevents_writing(self, world, configured, mode, written):
         """`databases = "engines"` allows it; `off` reads no database."""
@@ -357,7 +367,7 @@ class TestUnchangedDatabases:
         NODE.format("entry_json = json_set(entry_json, '$.agentHarnessId', 5)"),
         NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 7)"),
         WINDOW.format("updated_at = 9000000000000000"),
-    ])  # fmt: skip
+    ], ids=["runtime", "run", "time"])  # fmt: skip
     def test_an_invalid_session_record_defers_one_session(self, world, odd):
         """A number as a name, or an impossible time, does not affect the other sessions."""
         world.claw.lease()
