@@ -298,8 +298,8 @@ def test_unreadable_directory_is_reported_and_stops_nothing(open_place, ordinary
         os.chown(open_place / "b", NOBODY, NOBODY)
     (open_place / "b").chmod(mode)
     listed = ordinary.evaluate(
-        f"[(type(one).__name__, one.path, getattr(one, 'why', ''))"
-        f" for one in walk.discover([walk.Root({str(open_place)!r})])]"
+        f"[(type(file).__name__, file.path, getattr(file, 'why', ''))"
+        f" for file in walk.discover([walk.Root({str(open_place)!r})])]"
     )
 
     assert ast.literal_eval(listed) == [

@@ -159,10 +159,10 @@ def test_range_is_read_by_position_up_to_the_end_of_the_file(data, chunk, places
 
 
 @pytest.fixture
-def found(world):
+def listed(world):
     path = world.put("one.jsonl", b'{"type":"session"}\n{}\ntail')
     os.chmod(path, 0o640)
-    return next(one for one in discover([Root(str(world.root))]) if isinstance(one, SessionFile))
+    return next(file for file in discover([Root(str(world.root))]) if isinstance(file, SessionFile))
 
 
 def open_files(below):
@@ -174,42 +174,42 @@ def open_files(below):
     return sorted(place for place in paths if place.startswith(below))
 
 
-def test_session_is_open_through_one_descriptor(found):
+def test_session_is_open_through_one_descriptor(listed):
     """The file and its directory are open once each, not inheritable, and closed at the end."""
-    with open_session(found) as session:
-        opened = open_files(found.root)
+    with open_session(listed) as session:
+        opened = open_files(listed.root)
         list(session.lines)
         inherited = os.get_inheritable(session.descriptor), os.get_inheritable(session.directory)
 
-    assert opened == [found.directory, found.path]
-    assert open_files(found.root) == []
+    assert opened == [listed.directory, listed.path]
+    assert open_files(listed.root) == []
     assert inherited == (False, False)
 
 
-def test_opened_session_has_status_fingerprint_and_content(found):
+def test_opened_session_has_status_fingerprint_and_content(listed):
     """The status of an opened session is that of its descriptor."""
-    with open_session(found) as session:
+    with open_session(listed) as session:
         status = os.fstat(session.descriptor)
 
         assert stat.S_IMODE(session.status.st_mode) == 0o640
         assert session.status[:] == status[:]
-        assert session.fingerprint == found.fingerprint
+        assert session.fingerprint == listed.fingerprint
         assert session.read(0, 6) == b'{"type'
         assert session.read(0, 1000) == b'{"type":"session"}\n{}\ntail'
         assert head(session.lines)[:2] == [b'{"type":"session"}', b"{}"]
         assert [line.terminated for line in session.lines] == [True, True, False]
 
 
-def test_reading_preserves_the_access_time(found):
+def test_reading_preserves_the_access_time(listed):
     """Reading a session does not change its access time."""
-    os.utime(found.path, ns=(10**18, 2 * 10**18))
-    with open_session(found) as session:
+    os.utime(listed.path, ns=(10**18, 2 * 10**18))
+    with open_session(listed) as session:
         list(session.lines)
 
-    assert os.stat(found.path).st_atime_ns == 10**18
+    assert os.stat(listed.path).st_atime_ns == 10**18
 
 
-def test_link_on_the_path_to_a_session_is_refused(world, found):
+def test_link_on_the_path_to_a_session_is_refused(world, listed):
     """A session is opened step by step below its root, so a directory that became a link fails."""
     moved = world.base / "elsewhere"
     world.directory.rename(moved)
@@ -217,6 +217,6 @@ def test_link_on_the_path_to_a_session_is_refused(world, found):
 
     with (
         pytest.raises(OSError, match=r"Not a directory|levels of symbolic links"),
-        open_session(found),
+        open_session(listed),
     ):
         pass

@@ -178,8 +178,7 @@ class Disk:
     @staticmethod
     def _possible(writes, synced, listings, coarse):
         choices = {
-            number: _choices(synced[number], len(done), done, coarse)
-            for number, done in writes.items()
+            number: _choices(synced[number], written, coarse) for number, written in writes.items()
         }
         for names in itertools.product(*listings.values()):
             there = {number for listing in names for number in listing.values()}
@@ -232,12 +231,13 @@ class Disk:
         return self._contents[key]
 
 
-def _choices(synced, done, writes, coarse):
-    counts = sorted({synced, (synced + done) // 2, done}) if coarse else range(synced, done + 1)
+def _choices(synced, writes, coarse):
+    total = len(writes)
+    counts = sorted({synced, (synced + total) // 2, total}) if coarse else range(synced, total + 1)
     chosen = []
     for count in counts:
         chosen.append((count, False))
-        if count < done and writes[count][0] == "write" and len(writes[count][2]) > 1:
+        if count < total and writes[count][0] == "write" and len(writes[count][2]) > 1:
             chosen.append((count, True))
     return chosen
 
