@@ -62,6 +62,6 @@ def grow(agent, number):
 
 def measure_changes(held, verb, config):
     held.unlink(missing_ok=True)
-    words = [sys.executable, WORKERS / "timed.py", held, *verb, "--config", config]
+    words = [sys.executable, WORKERS / "timed_rows.py", held, *verb, "--config", config]
     subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL, env=environment())
     return [json.loads(line) for line in held.read_text().splitlines()]

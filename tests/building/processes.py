@@ -38,7 +38,7 @@ class ForkServer:
     def __init__(self):
         ours, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [sys.executable, WORKERS / "program.py", str(orders.fileno())],
+            [sys.executable, WORKERS / "fork_server.py", str(orders.fileno())],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[orders.fileno()],
         )  # fmt: skip
         orders.close()

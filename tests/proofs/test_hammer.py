@@ -26,7 +26,7 @@ from building.processes import TIMEOUT, WORKERS
 from building.world import World, dump
 from proofs.agent_packages import node_binary
 
-PROGRAMS = {"py": "appender.py", "node": "appender.mjs", "pager": "pager.py"}
+PROGRAMS = {"py": "appender.py", "node": "appender.mjs", "pager": "late_reader.py"}
 LONG = float(os.environ.get("HAMMER_SECONDS", "600"))
 # Seconds: of a short run, of one that has not met its goals, of one round of the long form.
 LEAST, MOST, ROUND = 1.7, 8, 10

@@ -63,7 +63,7 @@ def test_no_row_appended_by_openclaw_is_lost_during_extraction(tmp_path, start, 
             claw.ask(session, local=True)
     keeper = plain_connection(claw.path)
     keeper.execute("SELECT * FROM schema_meta").fetchall()
-    cutters = [start_worker("claw_cutter.py", claw.path, originals, *sessions) for _ in range(2)]
+    cutters = [start_worker("claw_extractor.py", claw.path, originals, *sessions) for _ in range(2)]
     node, openclaw = claw.program[0], Path(claw.program[1]).parent
     names = [word for session in sessions for word in (session, claw.key(session))]
     words = [WORKERS / "claw_writer.mjs", openclaw, ROWS, *names]
@@ -103,7 +103,7 @@ def hammer(base, rows, cutters, kills=0):
     keeper = plain_connection(claw.path)  # as a gateway has the database open throughout
     keeper.execute("SELECT * FROM schema_meta").fetchall()
     writer = start_worker("claw_appender.py", claw.path, GATEWAY, rows, PAUSE)
-    words = ("claw_cutter.py", claw.path, originals, GATEWAY)
+    words = ("claw_extractor.py", claw.path, originals, GATEWAY)
     workers = [start_worker(*words) for _ in range(cutters)]
     for number in range(kills):
         if writer.poll() is not None:

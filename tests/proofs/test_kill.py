@@ -1,7 +1,7 @@
 """Operations stopped at each change to the disk: by a kill, a disk error, or a lock of the agent.
 
-`workers/killing.py` carries out the trials of session files, each once for all tests that use it,
-and `workers/killing_rows.py` those of rows in an agent's database.
+`workers/crash_trial.py` carries out the trials of session files, each once for all tests that use
+it, and `workers/crash_trial_rows.py` those of rows in an agent's database.
 """
 
 import fcntl
@@ -99,7 +99,7 @@ def trial_report(trials, scenario, fault, extent="kinds"):
             shutil.rmtree(place, ignore_errors=True)
             sessions = place / "world/agents/main/sessions"
             write_sessions(sessions, 1 + (scenario in TWO_SESSIONS))
-            output.write_text(run_trial(WORKERS / "killing.py", place, scenario, fault, extent))
+            output.write_text(run_trial(WORKERS / "crash_trial.py", place, scenario, fault, extent))
     report = json.loads(output.read_text().splitlines()[-1])
     print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
     return report
@@ -147,7 +147,7 @@ def test_a_stop_at_any_change_loses_no_row_and_no_value(tmp_path, scenario, faul
     file stays beside the agent's database; repeating the operation ends as if nothing had happened;
     undoing everything gives back the original columns.
     """
-    worker = WORKERS / "killing_rows.py"
+    worker = WORKERS / "crash_trial_rows.py"
     report = json.loads(run_trial(worker, tmp_path, scenario, fault, extent).splitlines()[-1])
     print(f"{scenario}, {fault}: {report['points']} points, {report['outcomes']}")
 

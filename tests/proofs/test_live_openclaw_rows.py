@@ -41,7 +41,12 @@ class Life:
         )  # fmt: skip
 
     def prune(self):
-        words = [sys.executable, str(WORKERS / "timed.py"), str(self.base / "held.jsonl"), "run"]
+        words = [
+            sys.executable,
+            str(WORKERS / "timed_rows.py"),
+            str(self.base / "held.jsonl"),
+            "run",
+        ]
         self.daemon = self._start(words, self.claw.environment, "daemon.log")
 
     def pause(self):

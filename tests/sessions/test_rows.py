@@ -495,7 +495,7 @@ class TestChanging:
     def test_process_frozen_under_the_lock_gives_up(self, claw):
         """A process that was stopped under the lock rolls back when it continues."""
         worker = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent.parent / "workers" / "holding.py"),
+            [sys.executable, str(Path(__file__).parent.parent / "workers" / "lock_holder.py"),
              str(claw.path), GATEWAY],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip

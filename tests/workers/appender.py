@@ -1,12 +1,12 @@
-"""An agent at work on a session until its input ends: whole turns, in bursts with pauses between.
+"""An agent that writes whole turns to a session until its input ends, in bursts with pauses.
 
     python appender.py SESSION REFERENCE STYLE WRITER
 
 `path` opens, appends and closes for each line; `kept` keeps one appending descriptor for a turn.
-`storm-path` and `storm-kept` do so without a pause, the latter with one descriptor for all turns.
-`rewrite` writes the whole session anew in place at the end of a turn, from what it read before;
-`replace` puts a new file in its place. `late` finds the session by its name before it is exchanged
-and opens what it found after that. Each line goes into the reference as well, as it was first.
+`storm-path` and `storm-kept` do so without pauses, the latter with one descriptor for all turns.
+`rewrite` writes the whole session in place at the end of a turn, from what it read before;
+`replace` renames a new file over it. `late` finds the session before an exchange and opens that
+file after it. Each line is also written to REFERENCE.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ FILLING = {"storm-path": 600, "storm-kept": 600}
 
 
 def entries(writer, number, least):
-    """Give the entries of one turn; the last one says that the run is over."""
+    """Yield the entries of one turn; the last one ends the run."""
     for step, (role, content) in enumerate(TURN):
         ident = number * (len(TURN) + 1) + step
         text = f"result {writer}.{number} " + "x" * (least + number % 7 * least * 2 // 3)
@@ -73,7 +73,7 @@ class ByPath:
 
 
 class Kept(ByPath):
-    """Keeps one descriptor for a turn; some lines come in two halves."""
+    """Keeps one descriptor for a turn; some lines are written in two halves."""
 
     descriptor = None
 
@@ -107,10 +107,10 @@ class KeptForGood(Kept):
 
 
 class Rewrite(ByPath):
-    """Writes the session anew at the end of a turn; the last entry comes only with that.
+    """Writes the session anew at the end of a turn, and the last entry only then.
 
-    Every other turn it reads the session first; otherwise it goes on from memory. Every third
-    time it writes only if the file is still as it left it, as OpenClaw does.
+    Half of the turns read the session first; the others use what is in memory. Every third time it
+    writes only if the file is as it left it, as OpenClaw does.
     """
 
     memory = None
@@ -124,7 +124,7 @@ class Rewrite(ByPath):
                 self.memory = [json.loads(line) for line in handle.read().split(b"\n")[:-1]]
 
     def add(self, entry, *, last):
-        """Append, or end the run with a whole new file."""
+        """Append the entry, or end the run with a whole new file."""
         self.memory.append(entry)
         if last:
             time.sleep(self.chance.uniform(0, 0.06))
@@ -138,7 +138,7 @@ class Rewrite(ByPath):
             self.memory = None
 
     def state(self):
-        """Say how the file stands, as OpenClaw compares it."""
+        """Return the file status that OpenClaw compares."""
         status = os.stat(self.session)
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -153,7 +153,7 @@ class Rewrite(ByPath):
 
 
 class Replace(Rewrite):
-    """Puts a new file in the place of the session."""
+    """Renames a new file over the session."""
 
     def write(self, data):
         with open(self.session + ".new", "wb") as handle:
@@ -162,7 +162,7 @@ class Replace(Rewrite):
 
 
 class Late(ByPath):
-    """Finds the file before the exchange and opens it after that, for the first line of a turn."""
+    """Finds the file before an exchange and opens it afterwards, for the first line of a turn."""
 
     first = True
 
@@ -170,31 +170,31 @@ class Late(ByPath):
         self.first = True
 
     def add(self, entry, *, last):
-        """Append; the first line to the file that has lost its name meanwhile."""
+        """Append; the first line goes to the file that lost its name meanwhile."""
         if not self.first or not self.add_late(dump(entry)):
             super().add(entry, last=last)
         self.first = False
 
     def add_late(self, line):
-        """Append to the old file and wait until it is gone; False where there is none."""
-        found = os.open(self.session, os.O_PATH)
+        """Append to the old file and wait until it is removed; False if there is none."""
+        old = os.open(self.session, os.O_PATH)
         try:
-            if not self.wait(lambda: os.stat(self.session).st_ino != os.fstat(found).st_ino):
+            if not self.wait(lambda: os.stat(self.session).st_ino != os.fstat(old).st_ino):
                 return False
             time.sleep(self.chance.uniform(0, 0.03))
-            descriptor = os.open(f"/proc/self/fd/{found}", os.O_WRONLY | os.O_APPEND)
-            there = os.fstat(descriptor).st_nlink == 1  # or the last look at it is over
-            if there:
+            descriptor = os.open(f"/proc/self/fd/{old}", os.O_WRONLY | os.O_APPEND)
+            named = os.fstat(descriptor).st_nlink == 1  # or the last look at it is over
+            if named:
                 os.write(descriptor, line)
             os.close(descriptor)
         finally:
-            os.close(found)
-        if there:
+            os.close(old)
+        if named:
             self.rewrites += self.wait(lambda: not self.settling(), 10)
-        return there
+        return named
 
     def settling(self):
-        """Tell whether an old file still stands beside the session."""
+        """Check whether an old file exists beside the session."""
         names = os.listdir(os.path.dirname(self.session))
         return any(name.startswith(".brainsurgeon-") for name in names)
 
@@ -214,25 +214,25 @@ STYLES = {
 
 
 def main(session, reference, style, writer):
-    """Write turns until the input ends; print how many lines there were."""
-    chance = random.Random(style + writer)
+    """Write turns until the input ends; print the counts."""
+    random_source = random.Random(style + writer)
     storm = style.startswith("storm")
-    agent = STYLES[style](session, chance)
-    remembered = os.open(reference, APPEND, 0o600)
+    agent = STYLES[style](session, random_source)
+    reference_file = os.open(reference, APPEND, 0o600)
     number, written, longest = 0, 0, 0.0
     while not select.select([sys.stdin], [], [], 0)[0]:
         agent.begin()
         for entry in entries(int(writer), number, FILLING.get(style, 1500)):
-            begun = time.monotonic()
+            started = time.monotonic()
             agent.add(entry, last=entry["type"] == "custom")
-            longest = max(longest, time.monotonic() - begun)
-            os.write(remembered, dump(entry))
+            longest = max(longest, time.monotonic() - started)
+            os.write(reference_file, dump(entry))
             written += 1
-            time.sleep(0.0003 if storm else chance.uniform(0, 0.003))
+            time.sleep(0.0003 if storm else random_source.uniform(0, 0.003))
         agent.end()
         number += 1
         if not storm:
-            time.sleep(chance.uniform(0.01, 0.15) if number % 6 else 0.5)
+            time.sleep(random_source.uniform(0.01, 0.15) if number % 6 else 0.5)
     print(json.dumps({
         "turns": number, "lines": written, "longest_ms": round(longest * 1e3, 1),
         "rewrites": agent.rewrites,

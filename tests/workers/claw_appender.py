@@ -2,9 +2,9 @@
 
     python claw_appender.py DATABASE SESSION ROWS PAUSE
 
-One transaction a message, as openclaw 2026.9.6 does it: the event, its identity, its place on the
-active branch, the state of the index, the times of the window. Half of them are tool results of
-some thousand characters. Prints, as JSON, the texts' digests, and the longest wait (seconds).
+One transaction a message, as in openclaw 2026.9.6: the event, its identity, its place on the active
+branch, the state of the index, the times of the window. Half of them are tool results of some
+thousand characters. Prints the texts' digests and the longest wait (seconds) as JSON.
 """
 
 import hashlib
@@ -20,15 +20,15 @@ def main():
     agent = sqlite3.connect(path, isolation_level=None, timeout=5)
     agent.create_function("octet_length", 1, lambda v: v and len(v), deterministic=True)
     agent.execute("PRAGMA synchronous = NORMAL")
-    told, longest = {}, 0.0
+    digests, longest = {}, 0.0
     print("appending", flush=True)
     for number in range(rows):
-        begun = time.monotonic()
+        started = time.monotonic()
         ident, text = append(agent, session, number)
-        longest = max(longest, time.monotonic() - begun)
-        told[ident] = hashlib.sha256(text.encode()).hexdigest()
+        longest = max(longest, time.monotonic() - started)
+        digests[ident] = hashlib.sha256(text.encode()).hexdigest()
         time.sleep(pause)
-    print(json.dumps({"rows": told, "longest": longest}), flush=True)
+    print(json.dumps({"rows": digests, "longest": longest}), flush=True)
 
 
 def append(agent, session, number):

@@ -1,10 +1,10 @@
-"""A FUSE filesystem that passes everything on to a directory, as virtiofs and others do.
+"""A FUSE filesystem that passes all requests on to a directory, as virtiofs and others do.
 
     python passthrough.py DIRECTORY MOUNT
 
-It speaks the kernel's protocol itself (linux/fuse.h, 7.31), so that nothing has to be installed;
-mounting takes root. It ends when the mount goes. Only what the tests do is understood: everything
-else is answered with ENOSYS. Nothing is cached, so that what the other side does shows at once.
+It implements the kernel's protocol (linux/fuse.h, 7.31), so that nothing has to be installed;
+mounting takes root. It ends when the mount is removed. Requests that the tests do not make are
+answered with ENOSYS. Nothing is cached, so that changes of the other side are seen at once.
 """
 
 import ctypes
@@ -23,13 +23,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Filesystem:
-    """What is known: the path behind each node, and the descriptors behind the handles."""
+    """The path of each node; the kernel's handles are descriptors of this process."""
 
     def __init__(self, directory):
         self.paths = {ROOT: directory}
 
     def answer(self, opcode, node, body):
-        """Give the answer to one request; raise OSError for an error."""
+        """Return the answer to one request; raises OSError for an error."""
         act = ACTS.get(opcode)
         if act is None:
             raise OSError(errno.ENOSYS, "not understood")
@@ -39,7 +39,7 @@ class Filesystem:
         return os.path.join(self.paths[node], os.fsdecode(name.split(b"\0", 1)[0]))
 
     def entry(self, path):
-        """Answer with an entry: its node, for no time at all, and its attributes."""
+        """Return an entry: its node, valid for no time, and its attributes."""
         status = os.lstat(path)
         self.paths[status.st_ino] = path
         return struct.pack("<QQQQII", status.st_ino, 0, 0, 0, 0, 0) + attributes(status)
@@ -88,11 +88,11 @@ class Filesystem:
         return self._move(node, target, flags, body[16:])
 
     def _move(self, node, target, flags, names):
-        one, other = (self.below(at, name) for at, name in
+        source, destination = (self.below(at, name) for at, name in
                       zip((node, target), names.split(b"\0"), strict=False))  # fmt: skip
-        if _libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), flags):
+        if _libc.renameat2(-100, os.fsencode(source), -100, os.fsencode(destination), flags):
             raise OSError(ctypes.get_errno(), "not renamed")
-        for path in (one, other):
+        for path in (source, destination):
             if os.path.lexists(path):
                 self.paths[os.lstat(path).st_ino] = path
 
@@ -126,11 +126,11 @@ class Filesystem:
         for index, name in enumerate(sorted(os.listdir(self.paths[node]))[offset:], offset + 1):
             status = os.lstat(os.path.join(self.paths[node], name))
             raw = os.fsencode(name)
-            one = struct.pack("<QQII", status.st_ino, index, len(raw), status.st_mode >> 12) + raw
-            one += bytes(-len(one) % 8)
-            if len(listing) + len(one) > size:
+            item = struct.pack("<QQII", status.st_ino, index, len(raw), status.st_mode >> 12) + raw
+            item += bytes(-len(item) % 8)
+            if len(listing) + len(item) > size:
                 break
-            listing += one
+            listing += item
         return listing
 
     def _opendir(self, *_):
@@ -171,7 +171,7 @@ def attributes(status):
 
 
 def times(status):
-    """Give the three times of a file in nanoseconds."""
+    """Return the three times of a file in nanoseconds."""
     return status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns
 
 

@@ -1,11 +1,10 @@
-"""Removal large tool results of sessions in OpenClaw's database, again and again, without a gate.
+"""Extract large tool results of sessions in OpenClaw's database repeatedly, without a gate.
 
-    python claw_cutter.py DATABASE DIRECTORY SESSION...
+    python claw_extractor.py DATABASE DIRECTORY SESSION...
 
-The gate is left out on purpose: what is tried here is the transaction alone. The newest events are
-cut first, which is where their agent is at work. Each original is written down below DIRECTORY
-before its row is changed, and each transaction adds a byte to DIRECTORY.done. Ends at the end of
-its stdin, and prints as JSON what it did.
+The gate is left out to test the transaction alone. The newest events are extracted first, where the
+agent writes. Each original is written below DIRECTORY before its row is changed, and each
+transaction adds a byte to DIRECTORY.done. Ends with its stdin, and prints its counts as JSON.
 """
 
 import hashlib
@@ -26,39 +25,39 @@ from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
 from building.edits import ByteEdit, no_record
 
 LONG = 1000
-# How many rows are cut in one go, and among how many of the newest they are looked for.
+# Rows extracted at once, and the number of newest rows searched.
 AT_ONCE, NEWEST = 128, 2000
 
 
 def main():
     path, directory, *sessions = sys.argv[1:]
-    told = {"cut": 0, "transactions": 0, "refused": 0, "held": []}
+    counts = {"cut": 0, "transactions": 0, "refused": 0, "held": []}
     print("cutting", flush=True)
     for session in itertools.cycle(sessions):
         if select.select([sys.stdin], [], [], 0)[0]:
             break
         try:
-            once(path, session, directory, told)
+            extract_once(path, session, directory, counts)
         except (RefusedError, BusyError):
-            told["refused"] += 1
-        except FailedError as why:
-            told.setdefault("failed", []).append(str(why))
-    print(json.dumps(told), flush=True)
+            counts["refused"] += 1
+        except FailedError as error:
+            counts.setdefault("failed", []).append(str(error))
+    print(json.dumps(counts), flush=True)
 
 
-def once(path, session, directory, told):
+def extract_once(path, session, directory, counts):
     (found,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
     with open_rows(found) as opened:
         wide = opened.schema.compressing
         newest = itertools.islice(opened.lines.backward(), NEWEST)
-        found = ((line.offset, line.raw, cut(line, directory)) for line in newest)
-        large = list(itertools.islice((one for one in found if one[-1]), AT_ONCE))
-        said = {offset: raw for offset, raw, _ in large}
+        found = ((line.offset, line.raw, extraction_edit(line, directory)) for line in newest)
+        large = list(itertools.islice((row for row in found if row[-1]), AT_ONCE))
+        texts = {offset: raw for offset, raw, _ in large}
         chunks = row_writing.chunks(
-            row_writing.by_row(opened.lines.index, [one[-1] for one in large])
+            row_writing.by_row(opened.lines.index, [row[-1] for row in large])
         )
         prepared = [
-            [edit for row in chunk if (edit := rewritten(opened, row, said[row.place.offset]))]
+            [edit for row in chunk if (edit := row_edit(opened, row, texts[row.place.offset]))]
             for chunk in chunks
         ]
     locked = []
@@ -68,25 +67,25 @@ def once(path, session, directory, told):
                 session, edits, lambda _: locked.append(time.monotonic()),
                 compressing=wide, durable=False,
             )  # fmt: skip
-            told["held"].append(time.monotonic() - locked[-1])
-        told["cut"] += len(edits)
-        told["transactions"] += 1
+            counts["held"].append(time.monotonic() - locked[-1])
+        counts["cut"] += len(edits)
+        counts["transactions"] += 1
         with open(f"{directory}.done", "ab") as done_so_far:
             done_so_far.write(b".")
         time.sleep(row_writing.PAUSE)
 
 
-def rewritten(opened, row, said):
-    """Prepare the change of a row, unless it says something else by now."""
+def row_edit(opened, row, text):
+    """Return the change of a row, or None if its text has changed."""
     before = opened.lines.row(row.place)
-    if before.event() != said:
+    if before.event() != text:
         return None
     wide = opened.schema.compressing
     return row_writing.rewritten(before, row, no_record, no_record, compressing=wide)
 
 
-def cut(line, directory):
-    """Plan to cut the text of a large tool result; its original is written down first."""
+def extraction_edit(line, directory):
+    """Write the original of a large tool result; return the edit that extracts it."""
     message = json.loads(line.raw).get("message", {})
     if message.get("role") != "toolResult":
         return None

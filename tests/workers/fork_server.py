@@ -1,10 +1,10 @@
-"""The program, prepared: what it imports is imported once, and each order runs in a fork.
+"""A server that imports the program once and runs each order in a fork.
 
-    python program.py SOCKET
+    python fork_server.py SOCKET
 
-An order is JSON, [words, environment, user or null], and comes with four descriptors: the input,
-the output and the error output of the program, and a pipe that is told its process id and then,
-when it has ended, its exit code. It ends when nobody can give an order any more.
+An order is JSON, [words, environment, user or null], with four descriptors: the program's stdin,
+stdout and stderr, and a pipe for its process id and, at its end, its exit code. The server ends
+when the other end of the socket is closed.
 """
 
 import codecs
@@ -28,7 +28,7 @@ LONGEST = 1 << 20
 
 
 def prepare():
-    """Import what commands import; the daemon and the server are programs of their own."""
+    """Import the modules of commands; daemon and server are programs of their own."""
     for module in pkgutil.walk_packages(brainsurgeon.__path__, "brainsurgeon."):
         if not module.name.endswith(("__main__", "daemon", "mcp_server")):
             with contextlib.suppress(ImportError):
@@ -39,42 +39,42 @@ def prepare():
 
 
 def next_order(orders):
-    """Wait for an order in the parent, and give it in the process that is to carry it out."""
+    """Wait for orders in the parent; return each in the process that runs it."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        order, given, _, _ = socket.recv_fds(orders, LONGEST, 4)
+        order, descriptors, _, _ = socket.recv_fds(orders, LONGEST, 4)
         if not order:
             os._exit(0)
         if os.fork() == 0:
             orders.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            *streams, told = given
+            *streams, answering = descriptors
             if pid := os.fork():
-                _watch(pid, streams, told)
-            os.close(told)
+                _watch(pid, streams, answering)
+            os.close(answering)
             return json.loads(order), streams
-        for descriptor in given:
+        for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _watch(pid, streams, told):
+def _watch(pid, streams, answering):
     for descriptor in streams:
         os.close(descriptor)
-    os.write(told, b"%d\n" % pid)
+    os.write(answering, b"%d\n" % pid)
     _, status = os.waitpid(pid, 0)
-    os.write(told, b"%d\n" % os.waitstatus_to_exitcode(status))
+    os.write(answering, b"%d\n" % os.waitstatus_to_exitcode(status))
     os._exit(0)
 
 
 def become(words, environment, user, streams):
-    """Make of this process what a fresh one would be, but for what is imported already."""
+    """Make this process like a fresh one, except for its imported modules."""
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         before = getattr(sys, name)
         fresh = io.TextIOWrapper(
-            open(number, "rb" if name == "stdin" else "wb"),  # noqa: SIM115  as long as we live
+            open(number, "rb" if name == "stdin" else "wb"),  # noqa: SIM115  open until the end
             encoding=before.encoding, errors=before.errors, line_buffering=name == "stderr",
         )  # fmt: skip
         setattr(sys, name, fresh)

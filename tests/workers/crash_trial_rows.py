@@ -1,9 +1,9 @@
-"""Stop a change of rows at each of its changes in turn, and see what recovery makes of it.
+"""Stop a change of rows at each of its changes, and check the recovery.
 
-    python killing_rows.py BASE SCENARIO FAULT
+    python crash_trial_rows.py BASE SCENARIO FAULT EXTENT
 
-Like `killing.py`, whose shim it uses, for sessions in OpenClaw's own database. The database lies
-in BASE/world, as its program lays it out; `busy` is a fault of its own: the agent keeps the lock.
+Like `crash_trial.py`, whose shim it uses, for sessions in OpenClaw's own database. The database is
+in BASE/world, in its program's layout; the fault `busy` means that the agent keeps the lock.
 """
 
 import collections
@@ -16,7 +16,16 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from killing import KILLED, PLACEHOLDER, Shim, _resolves, _store_problems, chosen, forked, hurry
+from crash_trial import (
+    KILLED,
+    PLACEHOLDER,
+    Shim,
+    _resolves,
+    _store_problems,
+    hurry,
+    points_to_stop_at,
+    run_forked,
+)
 
 from brainsurgeon import config
 from brainsurgeon.errors import BrainsurgeonError
@@ -34,7 +43,7 @@ CODES = {"eio": "SQLITE_IOERR_WRITE", "enospc": "SQLITE_FULL", "busy": "SQLITE_B
 
 
 class World:
-    """The database of one scenario, and the store beside it."""
+    """The database of one scenario, and its store."""
 
     def __init__(self, base):
         self.base = Path(base)
@@ -80,22 +89,22 @@ def clock():
 
 def prune(world, store):
     report = scan(world.settings, store, clock=clock)
-    deferred = any(one.outcome == "deferred" for one in report.sessions)
+    deferred = any(session.outcome == "deferred" for session in report.sessions)
     return {"failed": report.failed or bool(report.interrupted), "deferred": deferred}
 
 
 def undo(world, store):
     answers = restore_all(world.settings, store, clock=clock, pristine=True)
-    return {"failed": any(one.state == "failed" for one in answers), "deferred": False}
+    return {"failed": any(answer.state == "failed" for answer in answers), "deferred": False}
 
 
 def roll_back(world, store):
     report = rollback(world.settings, store, 1, clock=clock)
-    return {"failed": any(one.unfinished for one in report.sessions), "deferred": False}
+    return {"failed": any(session.unfinished for session in report.sessions), "deferred": False}
 
 
-def restored(world, store):
-    """Put one value back, with the field that says so."""
+def restore_one(world, store):
+    """Restore one value, with the field that records it."""
     with contextlib.suppress(BrainsurgeonError):
         ident = next(
             json.loads(text)["id"]
@@ -106,11 +115,11 @@ def restored(world, store):
     return {"failed": False, "deferred": False}
 
 
-ACTS = {"scan": prune, "restore": undo, "rollback": roll_back, "restore-entry": restored}
+ACTS = {"scan": prune, "restore": undo, "rollback": roll_back, "restore-entry": restore_one}
 
 
 class RowShim(Shim):
-    """Counts as its parent does; a lock that its agent keeps is a failure that happens once."""
+    """Counts as its parent does; a lock that the agent keeps is a failure that happens once."""
 
     def __init__(self, fault, at):
         super().__init__("eio" if fault == "busy" else fault, at)
@@ -151,8 +160,8 @@ def run(world, scenario, fault, at):
     return {**answer, "points": shim.points}
 
 
-def made(world, scenario):
-    """Do the operation to its end; give what every row says then."""
+def completed(world, scenario):
+    """Do the operation to its end; return the text of every row."""
     prepare()
     store = open_store(str(world.place / "state"))
     ACTS[scenario](world, store)
@@ -161,7 +170,7 @@ def made(world, scenario):
 
 
 def started(world, scenario):
-    """Make the database, and prune it where the scenario begins with placeholders."""
+    """Make the database, and extract first if the scenario needs placeholders."""
     prepare()
     world.make()
     original = world.columns()
@@ -173,26 +182,26 @@ def started(world, scenario):
 
 
 def check(world, scenario, before, after, original):
-    """Recover in a fresh process, and say what does not hold."""
+    """Recover in a fresh process; return the problems."""
     prepare()
     bad = []
     store = open_store(str(world.place / "state"))
     recover.recover(store)
     for session, texts in world.texts().items():
-        told = [text.decode() for text in texts]
-        for seq, text in enumerate(told):
+        current = [text.decode() for text in texts]
+        for seq, text in enumerate(current):
             allowed = (_plain(before[session][seq]), _plain(after[session][seq]))
             if _plain(text) not in allowed:
                 bad.append(f"row {seq} of {session} is neither as before nor as after")
-        bad += [f"{one!r} resolves to nothing"
-                for text in texts for one in PLACEHOLDER.findall(text)
-                if not _resolves(store, one.decode())]  # fmt: skip
+        bad += [f"{placeholder!r} resolves to nothing"
+                for text in texts for placeholder in PLACEHOLDER.findall(text)
+                if not _resolves(store, placeholder.decode())]  # fmt: skip
     bad += world.claw.sound() + _store_problems(store)
     MOMENT[0] += QUIET  # what was written last may not be known as ours any more
     ACTS[scenario](world, store)
-    told = {session: [_plain(text.decode()) for text in texts]
+    current = {session: [_plain(text.decode()) for text in texts]
             for session, texts in world.texts().items()}  # fmt: skip
-    if scenario != "restore-entry" and told != {
+    if scenario != "restore-entry" and current != {
         session: [_plain(text) for text in texts] for session, texts in after.items()
     }:
         bad.append("doing it again does not lead to the end")
@@ -208,7 +217,7 @@ def check(world, scenario, before, after, original):
 
 
 def _plain(text):
-    """Take the moment out of a field that says when something was restored."""
+    """Return the text without the time in its restoration field."""
     entry = json.loads(text)
     return json.dumps(entry | ({"_restored": True} if "_restored" in entry else {}))
 
@@ -217,33 +226,33 @@ def main(base, scenario, fault, extent):
     world = World(base)
     gc.disable()
     gc.freeze()
-    code, original = forked(started, world, scenario)
+    code, original = run_forked(started, world, scenario)
     assert not code, original
     world.place.rename(world.template)
     world.reset()
     before = {session: [text.decode() for text in texts] for session, texts in
               world.texts().items()}  # fmt: skip
-    _, after = forked(made, world, scenario)
+    _, after = run_forked(completed, world, scenario)
     world.reset()
-    _, whole = forked(run, world, scenario, "none", 0)
-    first = whole["opened"] + 1
-    outcomes, bad, hits, points = collections.Counter(), [], 0, whole["points"]
-    for at in chosen(points, first, extent):
+    _, complete = run_forked(run, world, scenario, "none", 0)
+    first = complete["opened"] + 1
+    outcomes, bad, hits, points = collections.Counter(), [], 0, complete["points"]
+    for at in points_to_stop_at(points, first, extent):
         world.reset()
-        code, answer = forked(run, world, scenario, fault, at)
+        code, answer = run_forked(run, world, scenario, fault, at)
         if code != KILLED and not (answer and len(answer.get("points", ())) >= at):
             break  # all points were tried
         hits += 1
-        label = (answer or whole).get("points", points)[at - 1 : at]
+        label = (answer or complete).get("points", points)[at - 1 : at]
         changed = any(
             [text.decode() for text in texts] != before[session]
             for session, texts in world.texts().items()
         )
-        said = "killed" if code == KILLED else (answer or {}).get("raised") or "went on"
-        outcomes[f"{'changed' if changed else 'untouched'}, {said}"] += 1
+        ending = "killed" if code == KILLED else (answer or {}).get("raised") or "went on"
+        outcomes[f"{'changed' if changed else 'untouched'}, {ending}"] += 1
         if code not in (0, KILLED) or "broken" in (answer or {}):
             bad.append([at, label, answer or code])
-        code, problems = forked(check, world, scenario, before, after, original)
+        code, problems = run_forked(check, world, scenario, before, after, original)
         if code or problems:
             bad.append([at, label, problems or f"the check died ({code})"])
     expected = len(points) - first + 1 if extent == "all" else len(set(points[first - 1 :]))

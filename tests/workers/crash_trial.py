@@ -1,12 +1,12 @@
-"""Stop one operation at each of its changes to the disk in turn, and see what recovery makes of it.
+"""Stop one operation at each of its changes to the disk, and check the recovery.
 
-    python killing.py BASE SCENARIO FAULT
+    python crash_trial.py BASE SCENARIO FAULT EXTENT
 
-The sessions stand in BASE/world/agents/main/sessions. Every run is a fork of this process, which
-imports everything once and never opens a store itself. A shim stands before every system call
-and SQL statement of ours that changes something; at the n-th it dies (`kill`), fails once
-(`eio`), or fails from there on (`enospc`). Then a fresh fork recovers, checks, does the operation
-again, and undoes everything. The last line printed is JSON.
+The sessions are in BASE/world/agents/main/sessions. Every run is a fork of this process, which
+imports everything once and never opens a store itself. A shim precedes every system call and SQL
+statement of the program that changes something; at the n-th it kills (`kill`), fails once (`eio`),
+or fails from there on (`enospc`). Then a fresh fork recovers, checks, repeats the operation, and
+undoes everything. The last line printed is JSON.
 """
 
 import collections
@@ -81,19 +81,19 @@ class World:
             for name in self.names():
                 os.chown(os.path.join(self.sessions, name), SOMEBODY, SOMEBODY)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.told)
+            os.unlink(self.late_file)
 
     @property
-    def told(self):
-        """The file in which a late opener says what it has written."""
-        return os.path.join(self.base, "told")
+    def late_file(self):
+        """The file in which a late opener records what it wrote."""
+        return os.path.join(self.base, "late")
 
-    def tell(self, line):
-        with open(self.told, "ab") as handle:
+    def record_late(self, line):
+        with open(self.late_file, "ab") as handle:
             handle.write(line)
 
-    def late(self):
-        with contextlib.suppress(FileNotFoundError), open(self.told, "rb") as handle:
+    def late_lines(self):
+        with contextlib.suppress(FileNotFoundError), open(self.late_file, "rb") as handle:
             return handle.read()
         return b""
 
@@ -108,21 +108,21 @@ class World:
         return read
 
     def attributes(self):
-        """Take down what must stay as it was beside the content."""
-        taken = {}
+        """Return the attributes that must not change with the content."""
+        attributes = {}
         for name in self.names():
             path = os.path.join(self.sessions, name)
             status = os.stat(path)
-            extended = {one: repr(os.getxattr(path, one)) for one in os.listxattr(path)}
-            taken[name] = [status.st_mode, status.st_mtime_ns, status.st_nlink, extended]
-        return taken
+            extended = {key: repr(os.getxattr(path, key)) for key in os.listxattr(path)}
+            attributes[name] = [status.st_mode, status.st_mtime_ns, status.st_nlink, extended]
+        return attributes
 
     def owners(self):
-        found = [os.stat(os.path.join(self.sessions, name)) for name in self.names()]
-        return {(status.st_uid, status.st_gid) for status in found}
+        statuses = [os.stat(os.path.join(self.sessions, name)) for name in self.names()]
+        return {(status.st_uid, status.st_gid) for status in statuses}
 
     def settle(self):
-        """Give the sessions what must stay, and make them quiet for a week."""
+        """Set the attributes that must not change, and times of a week ago."""
         for name in self.names():
             path = os.path.join(self.sessions, name)
             os.chmod(path, 0o640)
@@ -146,30 +146,30 @@ def archive(world, store):
     return {"failed": report.failed or bool(report.interrupted), "changed": report.sessions_changed}
 
 
-def ease(world, store):
+def relieve_session(world, store):
     relief = relieve(world.settings, store, "0", Wanted(to=200), clock=clock)
     return {"failed": relief.pending, "changed": int(relief.values > 0)}
 
 
 def undo(world, store):
     answers = restore_all(world.settings, store, clock=clock, pristine=True)
-    return {"failed": any(one.state == "failed" for one in answers), "changed": len(answers)}
+    failed = any(answer.state == "failed" for answer in answers)
+    return {"failed": failed, "changed": len(answers)}
 
 
 def roll_back(world, store):
     report = rollback(world.settings, store, 1, clock=clock)
-    return {
-        "failed": any(one.unfinished for one in report.sessions), "changed": len(report.sessions),
-    }  # fmt: skip
+    failed = any(session.unfinished for session in report.sessions)
+    return {"failed": failed, "changed": len(report.sessions)}
 
 
 def pin(world, store):
-    """Set a field on an entry of which the value has been extracted."""
+    """Set a field on an entry whose value is extracted."""
     set_extractable(world.settings, store, "00000003", False, clock=clock, session="0")
     return {"failed": False, "changed": 1}
 
 
-def restored(world, store):
+def restore_one(world, store):
     restore(world.settings, store, "00000003", clock=clock, session="0")
     return {"failed": False, "changed": 1}
 
@@ -189,7 +189,7 @@ def _clocks_at(now):
 
 
 def store_made(world, store):
-    """Prepare: a store that exists, where its making is not what is stopped."""
+    """Prepare an existing store, where its creation is not what is stopped."""
 
 
 def pruned(world, store):
@@ -201,9 +201,9 @@ def archived(world, store):
 
 
 def moved(world, store):
-    """Prepare: cut, then renamed, copied, and gone on with; no scan has seen any of that yet.
+    """Prepare sessions that were extracted, then renamed, copied and appended to, without a scan.
 
-    Give what each file is that stood under another name.
+    Return the original name of each file.
     """
     prune(world, store)
     old, new, copy = (os.path.join(world.sessions, f"{name}.jsonl") for name in ("0", "8", "9"))
@@ -227,8 +227,8 @@ def moved(world, store):
     return {"8.jsonl": "0.jsonl", "9.jsonl": "0.jsonl"}
 
 
-def asked(world, store):
-    """Prepare: cut, then asked for by the agent in a turn, and answered; nothing is done yet."""
+def restore_requested(world, store):
+    """Prepare a restore request of an agent that was answered and is not fulfilled yet."""
     prune(world, store)
     busy = world.settings.model_copy(update={"quiet": 10**9})
     answer = restore(busy, store, "00000003", clock=clock, session="0")
@@ -236,7 +236,7 @@ def asked(world, store):
     note_answer(store, answer, text)
     call = {"type": "toolCall", "id": "call_x", "name": "purge_control",
             "arguments": {"action": "restore", "entry": "00000003", "keys": "content"}}  # fmt: skip
-    said = [
+    messages = [
         {"role": "user", "content": "what was it?"},
         {"role": "assistant", "content": [call], "stopReason": "toolUse"},
         {"role": "toolResult", "toolCallId": "call_x", "toolName": "purge_control",
@@ -244,13 +244,13 @@ def asked(world, store):
         {"role": "assistant", "content": [{"type": "text", "text": "that"}], "stopReason": "stop"},
     ]  # fmt: skip
     with open(os.path.join(world.sessions, "0.jsonl"), "ab") as file:
-        for number, message in enumerate(said):
+        for number, message in enumerate(messages):
             entry = {"type": "message", "id": f"x{number}", "message": message}
             file.write(json.dumps(entry).encode() + b"\n")
 
 
-def unplaced(world, store):
-    """Prepare: cut, restored, and retention has run, which believes no clock the first time."""
+def restored_and_retained(world, store):
+    """Prepare restored values after one retention run, which trusts no clock the first time."""
     prune(world, store)
     undo(world, store)
     with _clocks_at(NOW):
@@ -258,7 +258,7 @@ def unplaced(world, store):
 
 
 class Scenario:
-    """What is done, from which state, and from which kind of point on it is stopped."""
+    """An operation, its preparation, and the kind of point at which stops begin."""
 
     def __init__(self, act, *, prepare=None, start=None):
         self.act, self.prepare, self.start = act, prepare, start
@@ -269,14 +269,14 @@ SCENARIOS = {
     "restore": Scenario(undo, prepare=pruned),
     "rollback": Scenario(roll_back, prepare=pruned),
     "pin": Scenario(pin, prepare=pruned),
-    "restore-entry": Scenario(restored, prepare=pruned),
-    "redact": Scenario(prune, prepare=asked),
+    "restore-entry": Scenario(restore_one, prepare=pruned),
+    "redact": Scenario(prune, prepare=restore_requested),
     "archive": Scenario(archive),
-    "relieve": Scenario(ease),
+    "relieve": Scenario(relieve_session),
     "unarchive": Scenario(undo, prepare=archived),
     "follow": Scenario(prune, prepare=moved),
     "follow-undo": Scenario(undo, prepare=moved),
-    "expire": Scenario(expire, prepare=unplaced),
+    "expire": Scenario(expire, prepare=restored_and_retained),
     "unleased": Scenario(prune, start="utime"),
     "late": Scenario(prune, start="exchange"),
     "kept": Scenario(prune, start="exchange"),
@@ -295,15 +295,15 @@ FOLLOWING = {"followed": LATER, "beat": BEAT}
 
 
 def follow(world, line):
-    """Let the agent write its next line, a little later than the one before."""
+    """Append the agent's next line, a little later than the one before."""
     time.sleep(0.012)  # the clock of files is a coarse one
     with open(os.path.join(world.sessions, "0.jsonl"), "ab") as handle:
         handle.write(line)
-    world.tell(line)
+    world.record_late(line)
 
 
 class Shim:
-    """Stands before everything that changes something, and counts."""
+    """Precedes every call that changes something, and counts the calls."""
 
     def __init__(self, fault, at):
         self.fault, self.at = fault, at
@@ -313,7 +313,7 @@ class Shim:
         self.leased = None
 
     def install(self):
-        """Take the place of the calls; only ever done in a fork."""
+        """Replace the calls; only done in a fork."""
         exchange.COPIED = 1
         for name in ("write", "fsync", "fchmod", "fchown", "utime", "setxattr", "unlink", "rename",
                      "link", "ftruncate", "mkdir", "chmod", "pwrite", "rmdir",
@@ -329,7 +329,7 @@ class Shim:
         )
 
     def point(self, what, *, half=lambda: None, error=None):
-        """Count one change; stop or fail here when it is the one."""
+        """Count one change; stop or fail if it is the chosen one."""
         self.points.append(what)
         number = len(self.points)
         if number < self.at or not self.at:
@@ -388,7 +388,7 @@ class Shim:
         return shim
 
     def _once(self, what, *call):
-        """Count what is tried again and again, while somebody is waited for, once only."""
+        """Count a call that is repeated while waiting only once."""
         if not self.points or self.points[-1] != what:
             self._tried = set()
         if call not in self._tried:
@@ -425,42 +425,41 @@ class Shim:
 
 
 class LateOpener:
-    """A process that opens the session in the window before the exchange, and writes."""
+    """A process that opens the session before the exchange, and writes."""
 
-    def __init__(self, world, path, said):
+    def __init__(self, world, path, lines):
         self._wake, wait = None, None
         wait, self._wake = os.pipe()
         self.alive, dying = os.pipe()
         if os.fork() == 0:
             os.close(self._wake)
             os.close(self.alive)
-            self._live(world, path, wait, said)
+            self._live(world, path, wait, lines)
             os._exit(0)
         os.close(wait)
         os.close(dying)
 
-    def _live(self, world, path, wait, said):
+    def _live(self, world, path, wait, lines):
         if not os.read(wait, 1):
             return
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
-        for line, pause in said:
+        for line, pause in lines:
             os.write(descriptor, line)
-            world.tell(line)
+            world.record_late(line)
             time.sleep(pause)
         os.close(descriptor)
 
     def go(self, control, leased):
-        """Send it into its open, and wait until it is blocked there."""
+        """Start its open, and wait until it blocks there."""
         os.write(self._wake, b"!")
         while control(leased, fcntl.F_GETLEASE) == fcntl.F_WRLCK:
             time.sleep(0.0005)
 
 
 def hurry():
-    """Make every wait short: nobody but the late opener is there to be waited for.
+    """Shorten every wait, since only the late opener is waited for, and sync nothing.
 
-    Nothing is synced: a killed process loses nothing that the kernel has. What syncing is for,
-    a power cut, is not what is tried here.
+    A killed process loses nothing that the kernel has; power cuts are tested elsewhere.
     """
     os.fsync = lambda descriptor: None
     sqlite3.connect = _unsynced(sqlite3.connect)
@@ -481,7 +480,7 @@ def _unsynced(connect):
 
 
 class _Unsynced(sqlite3.Connection):
-    """A connection that will not hear of syncing."""
+    """A connection that never syncs."""
 
     def execute(self, sql, *arguments):
         if sql.startswith("PRAGMA synchronous"):
@@ -489,8 +488,8 @@ class _Unsynced(sqlite3.Connection):
         return super().execute(sql, *arguments)
 
 
-def forked(act, *arguments):
-    """Run something in a fork; give its exit code and what it returned."""
+def run_forked(act, *arguments):
+    """Run a function in a fork; return its exit code and result."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -504,9 +503,9 @@ def forked(act, *arguments):
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as handle:
-        said = handle.read()
+        output = handle.read()
     _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status), json.loads(said) if said else None
+    return os.waitstatus_to_exitcode(status), json.loads(output) if output else None
 
 
 def run(world, scenario, fault, at, dying):
@@ -537,8 +536,8 @@ def _no_leases(descriptor):
 
 
 def _send_late(world, scenario, shim):
-    kept = scenario == "kept"
-    exchange.WAIT_FOR_CLOSING = 0.01 if kept else 5.0
+    keeps_open = scenario == "kept"
+    exchange.WAIT_FOR_CLOSING = 0.01 if keeps_open else 5.0
     path = os.path.join(world.sessions, "0.jsonl")
     opener = LateOpener(world, path, LATE_ONES[scenario])
     sent = []
@@ -552,17 +551,17 @@ def _send_late(world, scenario, shim):
 
 
 def check(world, scenario, before, after, attributes):
-    """Recover in a fresh process, and say what does not hold."""
+    """Recover in a fresh process; return the problems."""
     hurry()
     bad = []
     store = open_store(world.state)
     recover.recover(store)
-    stays = [one.stays or "" for one in store.journal.open_rewrites()]
+    stays = [rewrite.stays or "" for rewrite in store.journal.open_rewrites()]
     if scenario == "beat" and any("after a crash it is unknown" in why for why in stays):
         bad += _kept_apart(world, store)
         store.close()
         return bad
-    contents, late = world.contents(), world.late()
+    contents, late = world.contents(), world.late_lines()
     for name, content in contents.items():
         tail = late if name == "0.jsonl" else b""
         whole = content.endswith(tail) and content[: len(content) - len(tail)]
@@ -575,7 +574,7 @@ def check(world, scenario, before, after, attributes):
     bad += [f"left beside: {name}" for name in os.listdir(world.sessions)
             if not name.endswith(".jsonl")]  # fmt: skip
     bad += _store_problems(store)
-    bad += _untold(store)
+    bad += _event_problems(store)
     again = SCENARIOS[scenario].act(world, store)
     if again["failed"]:
         bad.append("doing it again failed")
@@ -597,14 +596,14 @@ def check(world, scenario, before, after, attributes):
 
 
 def _unnumbered(content):
-    """Take the numbers out of placeholders: which of two equal ids gets one, the order decides."""
+    """Remove the numbers of placeholders: which of two equal ids gets one depends on the order."""
     return NUMBER.sub(b"]]", content or b"")
 
 
 def _kept_apart(world, store):
-    """Say what is wrong where two lines that are alike could not be told from one moved twice.
+    """Yield the problems if equal lines cannot be distinguished from one that was moved twice.
 
-    Both files stay, with every line, and the journal names the one that stands beside.
+    Both files stay with every line, and the journal names the old one.
     """
     beside = [name for name in os.listdir(world.sessions) if not name.endswith(".jsonl")]
     lines = 0
@@ -613,7 +612,7 @@ def _kept_apart(world, store):
             lines += handle.read().count(BEAT)
     if lines < 2:
         yield "a line is lost"
-    if beside != [one.temporary for one in store.journal.open_rewrites()]:
+    if beside != [rewrite.temporary for rewrite in store.journal.open_rewrites()]:
         yield "the file beside has no name in the journal"
 
 
@@ -645,33 +644,33 @@ def _store_problems(store):
     return [words for words, wrong in problems.items() if wrong]
 
 
-def _untold(store):
-    """Say which cuts have no event, or more than one: each is told once, with its session.
+def _event_problems(store):
+    """Yield each rewrite whose extractions were not logged exactly once, with their session.
 
-    Of a rewrite that was undone the rows stay, and nothing is told.
+    The rows of an undone rewrite stay without an event.
     """
     cut = collections.defaultdict(collections.Counter)
-    stood = set()
-    for number, session, stands, *what in store._connection.execute(
+    placed = set()
+    for number, session, is_placed, *value in store._connection.execute(
         "SELECT run_id, session_id,"
         " EXISTS (SELECT 1 FROM placements WHERE extraction_id = extractions.id),"
         " entry_id, path, digest FROM extractions"
-        " WHERE archive_id IS NULL"  # what archives turns is told as archives
+        " WHERE archive_id IS NULL"  # archived turns are logged as archives
     ):
-        cut[number, session][tuple(what)] += 1
-        stood |= {(number, session)} if stands else set()
-    told = collections.Counter()
+        cut[number, session][tuple(value)] += 1
+        placed |= {(number, session)} if is_placed else set()
+    logged = collections.Counter()
     for event in store.events.after(0):
         if event.kind in ("extraction", "redaction"):
-            told[event.run_id, event.session_id] += event.facts["values"]
+            logged[event.run_id, event.session_id] += event.facts["values"]
     for key, rows in cut.items():
-        silent = not told[key] and key not in stood
-        if told[key] != rows.total() and not silent:
-            yield f"{rows.total()} were extracted by {key}, {told[key]} are told"
+        silent = not logged[key] and key not in placed
+        if logged[key] != rows.total() and not silent:
+            yield f"{rows.total()} were extracted by {key}, {logged[key]} are logged"
 
 
 def _prepare(world, prepare):
-    """Make the template of the sessions that stand there; give what undoing must lead to."""
+    """Make the template of the sessions; return what undoing must lead to."""
     hurry()
     world.settle()
     original = world.contents()
@@ -682,8 +681,8 @@ def _prepare(world, prepare):
         original = {name: original[names.get(name, name)] for name in world.names()}
     world.settle()
     for name, content in world.contents().items():  # what the agent said while it was prepared
-        said = [line for line in content.splitlines(keepends=True) if b'"id": "x' in line]
-        original[name] += b"".join(said)
+        lines = [line for line in content.splitlines(keepends=True) if b'"id": "x' in line]
+        original[name] += b"".join(lines)
     return {
         "original": {name: content.decode() for name, content in original.items()},
         "attributes": world.attributes(),
@@ -694,10 +693,10 @@ def bytes_of(texts):
     return {name: text.encode() for name, text in texts.items()}
 
 
-def stopped_at(world, scenario, fault, at):
-    """Run the scenario with one fault, and wait for whoever came late."""
+def run_stopped(world, scenario, fault, at):
+    """Run the scenario with one fault, and wait for the late opener."""
     alive, dying = os.pipe()
-    code, answer = forked(run, world, scenario, fault, at, (alive, dying))
+    code, answer = run_forked(run, world, scenario, fault, at, (alive, dying))
     os.close(dying)
     os.read(alive, 1)
     os.close(alive)
@@ -708,10 +707,10 @@ def stopped_at(world, scenario, fault, at):
 
 def _outcome(changed, code, answer):
     if code == KILLED:
-        said = "killed"
+        ending = "killed"
     else:
-        said = answer.get("raised") or ("failed" if answer.get("failed") else "went on")
-    return f"{'changed' if changed else 'untouched'}, {said}"
+        ending = answer.get("raised") or ("failed" if answer.get("failed") else "went on")
+    return f"{'changed' if changed else 'untouched'}, {ending}"
 
 
 def _misbehaviour(scenario, label, at, code, answer):
@@ -727,10 +726,10 @@ def _misbehaviour(scenario, label, at, code, answer):
         yield "the run did not say that something failed"
 
 
-def chosen(points, first, extent):
-    """Yield where to stop, by the numbers of points: at every one, or at one of each kind.
+def points_to_stop_at(points, first, extent):
+    """Yield the points at which to stop: all, or the first of each kind.
 
-    Every one is known at the end only, when a run meets no fault any more.
+    With "all" it never ends, because a run without a fault shows which is the last.
     """
     if extent == "all":
         yield from itertools.count(first)
@@ -745,26 +744,26 @@ def main(base, scenario, fault, extent):
     world = World(base)
     gc.disable()
     gc.freeze()
-    told = SCENARIOS[scenario]
-    in_the_making = fault == "kill" and not told.start
-    prepare = told.prepare or (None if in_the_making else store_made)
-    _, prepared = forked(_prepare, world, prepare)
+    chosen = SCENARIOS[scenario]
+    in_the_making = fault == "kill" and not chosen.start
+    prepare = chosen.prepare or (None if in_the_making else store_made)
+    _, prepared = run_forked(_prepare, world, prepare)
     os.rename(world.place, world.template)
     world.reset()
     before = world.contents()
     plain = "scan" if scenario in LATE_ONES else scenario
-    stopped_at(world, plain, "none", 0)
+    run_stopped(world, plain, "none", 0)
     after = world.contents()
     world.reset()
-    _, whole = stopped_at(world, scenario, "none", 0)
-    points = whole["points"]
-    opened = 0 if fault == "kill" else whole["opened"]
-    first = points.index(told.start, opened) + 1 if told.start else opened + 1
+    _, complete = run_stopped(world, scenario, "none", 0)
+    points = complete["points"]
+    opened = 0 if fault == "kill" else complete["opened"]
+    first = points.index(chosen.start, opened) + 1 if chosen.start else opened + 1
     original = bytes_of(prepared["original"]), prepared["attributes"]
     outcomes, bad, hits = collections.Counter(), [], 0
-    for at in chosen(points, first, extent):
+    for at in points_to_stop_at(points, first, extent):
         world.reset()
-        code, answer = stopped_at(world, scenario, fault, at)
+        code, answer = run_stopped(world, scenario, fault, at)
         hit = code == KILLED or (answer and len(answer.get("points", ())) >= at)
         if not hit and extent == "all":
             break
@@ -772,13 +771,13 @@ def main(base, scenario, fault, extent):
             continue  # of a race no two runs are alike
         hits += 1
         # Of a race no two runs are alike: what was struck is what this one says.
-        made = (answer or {}).get("points", points)
-        label = made[at - 1] if at <= len(made) else "?"
+        reached = (answer or {}).get("points", points)
+        label = reached[at - 1] if at <= len(reached) else "?"
         # Where the moment cannot be noted by itself, it goes into the database as ever.
-        label = "open moment" if "open moment" in made[at - 2 : at] else label
+        label = "open moment" if "open moment" in reached[at - 2 : at] else label
         outcomes[_outcome(world.contents() != before, code, answer)] += 1
         bad += [[at, label, words] for words in _misbehaviour(scenario, label, at, code, answer)]
-        code, problems = forked(check, world, scenario, before, after, original)
+        code, problems = run_forked(check, world, scenario, before, after, original)
         if code or problems:
             problems = problems or f"the check died ({code})"
             bad.append([at, label, problems])

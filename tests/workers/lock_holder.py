@@ -1,6 +1,6 @@
-"""Begin to change rows, say so under the lock, and stay there until somebody has looked.
+"""Begin a change of rows, report it under the lock, and hold the lock for 0.3 seconds.
 
-python holding.py DATABASE SESSION
+python lock_holder.py DATABASE SESSION
 """
 
 import sys
@@ -30,14 +30,14 @@ def main():
     try:
         with row_writing.writing(path) as writer:
             writer.change(session, [edit], gate, compressing=True, durable=False)
-    except RefusedError as why:
-        print(why)
+    except RefusedError as error:
+        print(error)
 
 
 def row_session(path, session):
-    """Give a session of a database that lies below a directory of agents."""
-    (found,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
-    return found
+    """Return a session of a database below a directory of agents."""
+    (session_rows,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
+    return session_rows
 
 
 if __name__ == "__main__":

@@ -1,0 +1,36 @@
+"""Run a command, and record how long each change of rows waited for the lock and held it.
+
+python timed_rows.py FILE COMMAND …
+"""
+
+import json
+import sys
+import time
+
+from brainsurgeon.__main__ import main
+from brainsurgeon.sessions.row_writing import RowWriter
+
+change = RowWriter.change
+
+
+def timed_change(self, session, edits, gate, **keywords):
+    times = [time.monotonic()]
+
+    def locked(database):
+        times.append(time.monotonic())
+        return gate(database)
+
+    result = change(self, session, edits, locked, **keywords)
+    started, locked_at = times
+    record = {"session": session, "rows": len(edits), "waited": locked_at - started,
+            "held": time.monotonic() - locked_at}  # fmt: skip
+    with open(place, "a") as file:
+        print(json.dumps(record), file=file)
+    return result
+
+
+if __name__ == "__main__":
+    place = sys.argv[1]
+    sys.argv = ["brainsurgeon", *sys.argv[2:]]
+    RowWriter.change = timed_change
+    main()
