@@ -19,7 +19,7 @@ ON = ArchiveRules(enabled=True)
 def planned(talk, archiving):
     with open_lines(talk.bytes()) as lines:
         rules = Rules((), max_messages=archiving.most)
-        survey = FORM.survey(lines, max(WINDOW, rules.window))
+        survey = FORM.survey(lines, max(WINDOW, rules.kept_messages))
         return plan(Snapshot(lines, FORM, survey, Records(), 0.0), rules, archiving=archiving)
 
 

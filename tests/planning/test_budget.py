@@ -113,7 +113,7 @@ def test_max_messages_extracts_all_older_values():
     assert isinstance(decide("user", 30, OLD, capped), Extract)
     assert decide("user", 30, 50, capped, extractable=False) == Keep("pinned")
     assert isinstance(decide("user", 30, 50, capped, dead="off the active branch"), Keep)
-    assert capped.window == 50
+    assert capped.kept_messages == 50
     assert capped.shortest == 0
 
 

@@ -354,10 +354,10 @@ def test_value_without_a_rule_is_recent_or_not_a_trigger():
 
 
 def test_window_of_the_rules_is_the_largest_of_all():
-    """The survey looks as far back as the largest window of a rule or `keep_recent`."""
-    assert LONG_FORM.window == 8
-    assert Rules((), keep_recent=4).window == 4
-    assert Rules((Rule("user", (), 1, 2),), keep_recent=0).window == 2
+    """The survey looks as far back as the largest `keep_recent` of the rules."""
+    assert LONG_FORM.kept_messages == 8
+    assert Rules((), keep_recent=4).kept_messages == 4
+    assert Rules((Rule("user", (), 1, 2),), keep_recent=0).kept_messages == 2
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ RULES = Rules(
 def planned(data, rules=RULES):
     form = FORMATS["openclaw"]
     with open_lines(data) as lines:
-        survey = form.survey(lines, rules.window)
+        survey = form.survey(lines, rules.kept_messages)
         return plan(Snapshot(lines, form, survey, Records(), NOW), rules)
 
 

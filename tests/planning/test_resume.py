@@ -58,7 +58,7 @@ class Reader:
         """Return the plan of the first bytes of a file, and the resumed plan or None."""
         self.dies = changed_at + self.patience
         lines = self._lines(size)
-        survey = self.form.survey(lines, self.rules.window)
+        survey = self.form.survey(lines, self.rules.kept_messages)
         frontier = Frontier(self._since(survey), remembers=self.habits.remembers)
         whole = self._plan(lines, survey, now, frontier)
         tail, point, self.point = self._resume(size, now), self.point, None
@@ -70,7 +70,7 @@ class Reader:
 
     def plan_at(self, size, now):
         lines = self._lines(size)
-        return self._plan(lines, self.form.survey(lines, self.rules.window), now)
+        return self._plan(lines, self.form.survey(lines, self.rules.kept_messages), now)
 
     def _since(self, survey):
         return None if survey.open_turn else survey.since
@@ -79,7 +79,7 @@ class Reader:
         if self.point is None:
             return None
         lines = self._lines(size, self.point.offset, self.point.number)
-        survey = self.form.survey(lines, self.rules.window)
+        survey = self.form.survey(lines, self.rules.kept_messages)
         if survey.cursor != self.point.cursor:
             return None
         frontier = Frontier(
@@ -93,7 +93,7 @@ class Reader:
         begin = frontier.begin(planned)
         if begin is None or planned.deferred:
             return
-        survey = self.form.survey(self._lines(size, *begin), self.rules.window)
+        survey = self.form.survey(self._lines(size, *begin), self.rules.kept_messages)
         if survey.cursor is not None:
             self.point = ResumePoint(*begin, survey.cursor, frontier.placeholders)
 

@@ -25,7 +25,7 @@ def measured(path):
     try:
         lines = FileLines(descriptor, size)
         rules = Settings(state_dir="/nowhere").decision_rules()
-        look = FORM.survey(lines, rules.window)
+        look = FORM.survey(lines, rules.kept_messages)
         dead, sent = set(), 0
         for line in lines:
             entry = parse(line.raw) if line.raw else None

@@ -75,8 +75,8 @@ class Format(Protocol):
         """
         return None
 
-    def survey(self, lines: Lines, window: int) -> Survey:
-        """Read the file once: recent messages (up to `window`), open turn, branch."""
+    def survey(self, lines: Lines, kept_messages: int) -> Survey:
+        """Read the file once: recent messages (up to `kept_messages`), open turn, branch."""
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:
         """Return the id of the entry within its session, or None if it has no usable one."""

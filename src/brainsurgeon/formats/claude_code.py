@@ -207,11 +207,11 @@ class Chain:
             if index not in live
         }
 
-    def positions(self, window: int) -> dict[int, int]:
+    def positions(self, kept_messages: int) -> dict[int, int]:
         """Return the offsets of the newest lines, with the number of messages after each.
 
         Progress counts as old: no request contains it. The lines of one API message are one
-        message. A call has the position of its result, so that no window ends between the two.
+        message. A call has the position of its result, so that no limit falls between the two.
         """
         positions: dict[int, int] = {}
         spoken: dict[str, int] = {}
@@ -227,7 +227,7 @@ class Chain:
                 messages += node.counts
             at = min((answered[call] for call in node.asks if call in answered), default=at)
             answered.update(dict.fromkeys(node.answers, at))
-            if at <= window and node.kind != "progress":
+            if at <= kept_messages and node.kind != "progress":
                 positions[node.offset] = at
         return positions
 
@@ -583,7 +583,7 @@ class ClaudeCode(Format):
         named = (usable_id(entry.get("sessionId")) for entry in head)
         return side or next(filter(None, named), None)
 
-    def survey(self, lines: Lines, window: int) -> Survey:
+    def survey(self, lines: Lines, kept_messages: int) -> Survey:
         nodes: list[Node] = []
         leaf: str | None = None
         metadata: Entry = {}
@@ -606,8 +606,8 @@ class ClaudeCode(Format):
         chain = Chain(nodes, leaf, metadata)
         open_turn, quiet = _open_turn(lines, separate=chain.separate)
         return ClaudeSurvey(
-            window,
-            chain.positions(window),
+            kept_messages,
+            chain.positions(kept_messages),
             open_turn or ("a prompt waits in the queue" if waiting else None),
             chain.last_prompt(),
             chain.dead(),

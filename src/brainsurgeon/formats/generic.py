@@ -73,13 +73,13 @@ class Generic(base.Format):
     def rest(self, entry: Entry) -> bytes | None:
         return _digest_of_unedited(entry)
 
-    def survey(self, lines: Lines, window: int) -> Survey:
+    def survey(self, lines: Lines, kept_messages: int) -> Survey:
         positions: dict[int, int] = {}
         messages = 0
         judged: int | None = None
         open_turn: str | None = None
         for line in lines.backward():
-            if messages > window:
+            if messages > kept_messages:
                 break
             entry = parse(line.raw) if line.raw else None
             if entry is None:
@@ -94,7 +94,7 @@ class Generic(base.Format):
                 left = OPEN_KINDS.get("tool_call" if any(_tool_blocks(entry, *_CALLS)) else kind)
                 open_turn = f"the last turn is open: {left}" if left else None
         cursor = None if judged is None else ""  # nothing here affects earlier lines
-        return Survey(window, positions, open_turn, since=judged, cursor=cursor)
+        return Survey(kept_messages, positions, open_turn, since=judged, cursor=cursor)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         """Return `__id` or `id`, else an id made of line number and digest (of unedited values)."""

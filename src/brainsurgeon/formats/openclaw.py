@@ -341,17 +341,17 @@ class OpenClaw(Format):
     def session(self, head: Sequence[Entry]) -> str | None:
         return usable_id(head[0].get("id"))
 
-    def survey(self, lines: Lines, window: int) -> Survey:
+    def survey(self, lines: Lines, kept_messages: int) -> Survey:
         """Walk from the leaf to the root, and find the entries that the next request contains.
 
         A leaf that leads nowhere is ignored, as in openclaw: then all lines are the branch.
         """
         branch = Branch()
-        survey = self._survey(lines, window, branch)
+        survey = self._survey(lines, kept_messages, branch)
         lost = branch.lost and not survey.positions
-        return self._survey(lines, window, Branch(linear=True)) if lost else survey
+        return self._survey(lines, kept_messages, Branch(linear=True)) if lost else survey
 
-    def _survey(self, lines: Lines, window: int, branch: Branch) -> Survey:
+    def _survey(self, lines: Lines, kept_messages: int, branch: Branch) -> Survey:
         positions: dict[int, int] = {}
         dead: dict[int, str] = {}
         dead_before, dead_why = 0, ""
@@ -359,7 +359,7 @@ class OpenClaw(Format):
         judged: int | None = None  # the offset of the line that tells whether a turn is open
         open_turn: str | None = None
         for line in lines.backward():
-            known = reach.over and messages > window and asking.at is not None
+            known = reach.over and messages > kept_messages and asking.at is not None
             if judged is not None and (known or branch.ended):
                 dead_before, dead_why = line.offset + 1, reach.over or OFF_BRANCH
                 break
@@ -377,7 +377,7 @@ class OpenClaw(Format):
                 dead[line.offset] = unsent
             if not unsent or asking.at is None:
                 asking.look(line.offset, entry)
-            if messages <= window:
+            if messages <= kept_messages:
                 positions[line.offset] = messages if self.counts(entry) else max(messages - 1, 0)
                 messages += self.counts(entry)
         dead.pop(0, None)  # the header is not in the tree
@@ -385,8 +385,8 @@ class OpenClaw(Format):
         if judged is not None and not branch.linear:
             cursor = dead_why or f"{branch.cursor} {reach.cursor}"
         return Survey(
-            window, positions, open_turn, asking.at, dead, dead_before, dead_why, since=judged,
-            cursor=cursor,
+            kept_messages, positions, open_turn, asking.at, dead, dead_before, dead_why,
+            since=judged, cursor=cursor,
         )  # fmt: skip
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
@@ -554,8 +554,8 @@ class OpenClawRows(OpenClaw):
     versions = (2, 3, 4)
     archives: ArchiveForm | None = None  # the indexes contain user and assistant text
 
-    def survey(self, lines: Lines, window: int) -> Survey:
-        return replace(super().survey(lines, window), appends_anew=True)
+    def survey(self, lines: Lines, kept_messages: int) -> Survey:
+        return replace(super().survey(lines, kept_messages), appends_anew=True)
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         for part in super().parts(entry, survey, offset):

@@ -95,7 +95,7 @@ class Rules(Struct, frozen=True):
         return min(self.min_value_length, *(rule.min_value_length for rule in self.rules))
 
     @property
-    def window(self) -> int:
+    def kept_messages(self) -> int:
         kept = (rule.keep_recent for rule in self.rules)
         return max(self.keep_recent, self.max_messages, *kept)
 

@@ -187,7 +187,7 @@ class Survey(Struct, frozen=True):
     """The facts about the entries of a session that are known only after reading all of it.
 
     `positions` maps the offset of a line to the number of messages after its entry, if that is less
-    than `window`; all others are OLD. `open_turn` is the reason why the last turn is not closed, or
+    than `kept_messages`; all others are OLD. `open_turn` is why the last turn is not closed, or
     None. `last_user` is the offset of the prompt of the last turn, or of one before whose results
     got no answer. `dead_entries` maps the offset of an entry that the next request will not contain
     to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like). All lines before the offset
@@ -200,7 +200,7 @@ class Survey(Struct, frozen=True):
     format cannot tell.
     """
 
-    window: int
+    kept_messages: int
     positions: Mapping[int, int]
     open_turn: str | None
     last_user: int | None = None

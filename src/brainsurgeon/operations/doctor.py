@@ -254,7 +254,7 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
     """Return the placeholders of a session, from the plan of a restore of all of them."""
     form = session.format
     record = find_record(store, session)
-    examined = examine_open(settings, store, session, 0.0, record, window=0)
+    examined = examine_open(settings, store, session, 0.0, record, kept_messages=0)
     planned = plan_of_everything(examined)
     is_expired = {
         value.id: value.blob_id is None

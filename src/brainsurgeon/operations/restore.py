@@ -465,7 +465,7 @@ def _unknown(
     try:
         with open_session(file) as opened:
             plan = inspect.plan_of_everything(
-                inspect.examine_open(settings, store, opened, now, window=0)
+                inspect.examine_open(settings, store, opened, now, kept_messages=0)
             )
     except RefusedError:
         return reports.SessionRestore(title, "nothing to undo")

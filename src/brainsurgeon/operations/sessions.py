@@ -94,7 +94,7 @@ def _state(
         if reason := excluded(file, settings):
             return None, "skipped", reason
         with open_session(file) as session:
-            examined = examine_open(settings, store, session, now, window=0)
+            examined = examine_open(settings, store, session, now, kept_messages=0)
             form = examined.format.name
             examined.check_idle()
             if held := examined.kept_in_memory():

@@ -66,7 +66,9 @@ def cat(settings: Settings, store: Store, name: str | Session, now: float) -> It
         except RefusedError:
             is_known = False
         if is_known:
-            examined = inspect.examine_open(settings, store, session, now, chosen.record, window=0)
+            examined = inspect.examine_open(
+                settings, store, session, now, chosen.record, kept_messages=0
+            )
             for edit in inspect.plan_of_everything(examined).restorations:
                 yield from session.stream(done, edit.start)
                 yield edit.bytes_after(store.extractions.value)

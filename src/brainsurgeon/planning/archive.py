@@ -520,7 +520,7 @@ class _Archiver:
         if state.extractable is False:
             stays.held, stays.until = f"pinned: {ident}", None
         elif type(state.extractable) is int and state.position < state.extractable:
-            stays.held, stays.until = f"pinned: inside the window of {ident}", None
+            stays.held, stays.until = f"pinned: recent by the _extractable of {ident}", None
         elif any(request.concerns(ident) for request in self._restores):
             stays.held, stays.until = f"restored: {ident} is asked for", None
         elif state.restored_at is not None:

@@ -47,9 +47,9 @@ _MOST_WARNINGS = 100
 Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extracted
 
 
-class WindowTooSmallError(Exception):
-    def __init__(self, window: int) -> None:
-        self.window = window
+class SurveyTooShortError(Exception):
+    def __init__(self, kept_messages: int) -> None:
+        self.kept_messages = kept_messages
 
 
 class Judge:
@@ -152,8 +152,8 @@ class Judge:
         for warning in (odd, unusable):
             if warning and len(self.warnings) < _MOST_WARNINGS:
                 self.warnings.append(f"entry {ident}: {warning}")
-        if type(override) is int and override > self._session.survey.window:
-            raise WindowTooSmallError(override)
+        if type(override) is int and override > self._session.survey.kept_messages:
+            raise SurveyTooShortError(override)
         dead, dies_at = self._session.survey.dead(parsed.offset), self._session.branches_die_at
         if dead == OFF_BRANCH and now < dies_at:  # it may be resumed at any moment
             self.due(dies_at)

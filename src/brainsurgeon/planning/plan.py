@@ -36,7 +36,7 @@ from brainsurgeon.planning.archive import (
     archive_turns,
 )
 from brainsurgeon.planning.calls import named_call
-from brainsurgeon.planning.drafts import FieldRequests, Going, Ids, Judge, WindowTooSmallError
+from brainsurgeon.planning.drafts import FieldRequests, Going, Ids, Judge, SurveyTooShortError
 from brainsurgeon.planning.matching import Matcher, OwnCalls, Restores, find_own_calls
 from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
@@ -60,9 +60,9 @@ def plan(
             archivals = archive_turns(session, rules, archiving if extract else NOTHING_ASKED)
             planner = _Planner(session, rules, own, archivals, frontier, extract=extract)
             return planner.run(0 if explain else rules.shortest)
-        except WindowTooSmallError as larger:
-            window = max(larger.window, 2 * session.survey.window)
-            session = replace(session, survey=session.form.survey(session.lines, window))
+        except SurveyTooShortError as short:
+            kept_messages = max(short.kept_messages, 2 * session.survey.kept_messages)
+            session = replace(session, survey=session.form.survey(session.lines, kept_messages))
         except ArchiveRefusedError as refusal:
             archiving = replace(archiving, refused=archiving.refused | {str(refusal)})
 

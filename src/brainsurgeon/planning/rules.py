@@ -30,9 +30,9 @@ FITS = "the session fits without it"
 class EntryState(Struct, frozen=True):
     """An entry's position and everything about it that decides about its parts.
 
-    `extractable` is True, False, a window in messages, or None. `restored_at` is the latest time in
-    the entry or the store. `placeholders` are the known ones in it. `dead` is why requests no
-    longer contain it. An `emptied` entry is in an archived turn: its thinking and results are
+    `extractable` is True, False, a number of newest messages, or None. `restored_at` is the latest
+    time in the entry or the store. `placeholders` are the known ones in it. `dead` is why requests
+    no longer contain it. An `emptied` entry is in an archived turn: its thinking and results are
     extracted whatever their length. `superseded` is the id of the entry that supersedes the part.
     """
 
@@ -91,17 +91,19 @@ def _by_override(part: Part, entry: EntryState, rules: Rules, now: float) -> Ext
     return _by_rule(part, entry, rules, override)
 
 
-def _by_rule(part: Part, entry: EntryState, rules: Rules, window: int | None) -> Extract | Keep:
+def _by_rule(
+    part: Part, entry: EntryState, rules: Rules, kept_messages: int | None
+) -> Extract | Keep:
     rule = rules.match(part)
     if entry.dead is None:
-        if window is not None and entry.position < window:
+        if kept_messages is not None and entry.position < kept_messages:
             return Keep("recent by its _extractable")
         if (rules.giant or rules.max_messages) and _too_much(part, entry, rules, rule):
             return Extract(_describe(part, entry))
         recent = rule.keep_recent if rule else rules.keep_recent
         if entry.superseded:
             recent = min(recent, LAST)
-        if window is None and entry.position < recent:
+        if kept_messages is None and entry.position < recent:
             return Keep("recent")
     # No model sees a dead part or misses a superseded one, so any kind may be extracted.
     if rule is None and not part.dead and not entry.superseded:

@@ -220,8 +220,8 @@ class Planner(Struct, frozen=True):
         lines, form, settings = examined.session.lines, examined.format, examined.settings
         rules = rules or settings.decision_rules()
         by = idleness.keeping_tokens(rules, lines, form, examined.survey, records.rate)
-        wider = by.window > examined.survey.window
-        survey = form.survey(lines, by.window) if wider else examined.survey
+        wider = by.kept_messages > examined.survey.kept_messages
+        survey = form.survey(lines, by.kept_messages) if wider else examined.survey
         session = Snapshot(
             lines, form, survey, records, examined.now, changed_at=examined.now - examined.silent,
             patience=max(LEAST_WAIT, settings.abandoned_after),
@@ -241,13 +241,13 @@ def plan_of_everything(examined: Examination, records: Records | None = None) ->
 
 def examine_open(
     settings: Settings, store: Store, session: AnyOpen, now: float,
-    record: SessionRecord | None = None, window: int | None = None,
+    record: SessionRecord | None = None, kept_messages: int | None = None,
 ) -> Examination:  # fmt: skip
     """Survey an open session with this record. Raise RefusedError if its format is unknown."""
     settings = settings_for(settings, session.file)
-    if window is None:
-        window = settings.decision_rules().window
-    survey = session.format.survey(session.lines, window)
+    if kept_messages is None:
+        kept_messages = settings.decision_rules().kept_messages
+    survey = session.format.survey(session.lines, kept_messages)
     silent = _silence(store, session.file, now)
     return Examination(settings, store, session, survey, silent, now, record)
 

@@ -81,7 +81,7 @@ def begins_at(examined: Examination, frontier: Frontier, plan: Plan, rules: str)
     if number <= HEAD_LINES or not pays(offset, size):
         return None
     tail = session.lines_from(offset, number)
-    cursor = session.format.survey(tail, examined.settings.decision_rules().window).cursor
+    cursor = session.format.survey(tail, examined.settings.decision_rules().kept_messages).cursor
     # Afterwards: it proves that the tail did not change.
     mark = mark_if_unchanged(session.descriptor, offset, session.fingerprint)
     if cursor is None or mark is None:
