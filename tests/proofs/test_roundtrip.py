@@ -200,7 +200,7 @@ def test_random_sessions_are_restored_to_the_byte(world, monkeypatch):
     monkeypatch.setattr(retire, "LOOK_BACK", 0.0)
     names = itertools.count()
     everything = {"keep_recent": 0, "min_value_length": 20, "trigger_types": list(KINDS)}
-    cuts, marks = [], []
+    counts, marks = [], []
 
     @settings(
         max_examples=EXAMPLES, deadline=None, database=None, derandomize=True,
@@ -209,8 +209,9 @@ def test_random_sessions_are_restored_to_the_byte(world, monkeypatch):
     )  # fmt: skip
     @given(data=documents, twice=st.booleans())
     def check(data, twice):
-        number = next(names)  # no two sessions of Claude Code have one id
+        number = next(names)  # no two sessions have one id
         data = data.replace(b'"sessionId":"s"', b'"sessionId":"s%d"' % number)
+        data = data.replace(b'"id":"s"', b'"id":"s%d"' % number)
         note(data.decode("latin-1"))
         path = world.put(f"{number}.jsonl", data, age=LONG_AGO)
         try:
@@ -224,16 +225,16 @@ def test_random_sessions_are_restored_to_the_byte(world, monkeypatch):
             if twice:
                 world.restore_all(str(path))
                 marks.append(path.read_bytes().count(b'"_restored"') > data.count(b'"_restored"'))
-            [done] = world.restore_all(str(path), pristine=True)
+            [result] = world.restore_all(str(path), pristine=True)
 
             assert printed == data
-            assert path.read_bytes() == data, done
-            cuts.append(report.values_extracted)
+            assert path.read_bytes() == data, result
+            counts.append(report.values_extracted)
         finally:
             path.unlink()
 
     check()
 
-    assert sum(count > 0 for count in cuts) > EXAMPLES // 5
+    assert sum(count > 0 for count in counts) > EXAMPLES // 5
     assert any(marks)
     assert world.leftovers() == []
