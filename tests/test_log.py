@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from structlog.testing import capture_logs
 
 from brainsurgeon import cli, log
 from brainsurgeon.errors import ConfigError, NotFoundError
-from brainsurgeon.model.reports import RetentionReport, ScanReport
+from brainsurgeon.model.reports import RetentionReport, ScanReport, Watch
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.render import sessions as render
@@ -37,6 +38,14 @@ def reset_logging():
 def logs_of(speak, *given):
     with capture_logs() as logs:
         speak(*given)
+    return logs
+
+
+def logs_of_scan(world, reported=None, *, dry_run=False, **settings):
+    """Scan as the commands do, which log each session when it is done; return the log."""
+    watch = Watch(ended=partial(log.session, dry_run=dry_run))
+    with capture_logs() as logs:
+        log.scanned(world.scan(dry_run, watch=watch, **settings), reported)
     return logs
 
 
@@ -70,9 +79,8 @@ SIZES = {"message.content.0.text": 1002, "message.content.1.text": 1202}
 def test_log_of_a_scan_names_extracted_keys_and_sizes(world, session_with_two_values):
     """At debug, each entry is logged with its session and the keys and bytes extracted."""
     _, ident = session_with_two_values
-    report = world.scan()
 
-    assert entries_named(logs_of(log.scanned, report), "extraction") == [
+    assert entries_named(logs_of_scan(world), "extraction") == [
         {"module": "extraction", "entry_id": ident, "session": "main/s",
          "keys_extracted": list(SIZES),
          "sizes_bytes": SIZES, "log_level": "debug"}
@@ -81,7 +89,7 @@ def test_log_of_a_scan_names_extracted_keys_and_sizes(world, session_with_two_va
 
 def test_log_of_a_dry_run_has_no_extractions(world, session_with_two_values):
     """A dry run logs its end, marked as one, and no extraction."""
-    logs = logs_of(log.scanned, world.scan(dry_run=True))
+    logs = logs_of_scan(world, dry_run=True)
 
     assert entries_named(logs, "extraction") == []
     assert entries_named(logs, "scan_finished")[0]["dry_run"] is True
@@ -121,7 +129,7 @@ def test_log_of_a_scan_names_a_fulfilled_restore_request(
     conversation.assistant("there it is")
     append(path, conversation.lines[-2:])
     os.utime(path, (time.time() - 3600,) * 2)
-    logs = logs_of(log.scanned, world.scan(**settings))
+    logs = logs_of_scan(world, **settings)
 
     assert entries_named(logs, "restoration") == [
         {"module": "restoration", "entry_id": ident, "session": "main/s",
@@ -135,7 +143,7 @@ def test_log_of_a_scan_ends_with_its_counts(world, session_with_two_values):
     """At info, a scan's end is logged with its files, sessions, values and bytes."""
     path, _ = session_with_two_values
     before = path.stat().st_size
-    [finished] = entries_named(logs_of(log.scanned, world.scan()), "scan_finished")
+    [finished] = entries_named(logs_of_scan(world), "scan_finished")
 
     assert finished.pop("duration_seconds") >= 0
     assert finished == {
@@ -154,7 +162,7 @@ def test_log_of_a_scan_names_changed_and_deferred_sessions(
     before = path.stat().st_size
     conversation.user()
     world.put("busy.jsonl", conversation.bytes(), age=60)
-    logs = logs_of(log.scanned, world.scan())
+    logs = logs_of_scan(world)
 
     assert entries_named(logs, "session_changed") == [
         {"module": "scan", "session": "main/s", "reason": "2 extracted", "log_level": "info",
@@ -172,7 +180,7 @@ def test_log_warns_once_of_a_lasting_problem(world):
     away = [{"path": str(root)}, {"path": str(world.base / "later")}]
     levels = []
     for roots, enabled in ((away, False), (away, False), (away[:1], True), (away, True)):
-        logs = logs_of(log.scanned, world.scan(roots=roots, enabled=enabled), warned)
+        logs = logs_of_scan(world, warned, roots=roots, enabled=enabled)
         levels.append([
             {entry["log_level"] for entry in entries_named(logs, event)}
             for event in ("root_unreadable", "scan_disabled", "scan_finished")
@@ -193,8 +201,8 @@ def test_log_names_failed_sessions_and_unreadable_roots(
         raise OSError(5, "Input/output error", CANARY)
 
     monkeypatch.setattr("brainsurgeon.sessions.exchange.prepare", fail)
-    report = world.scan(roots=[{"path": str(world.root)}, {"path": str(world.base / "none")}])
-    logs = logs_of(log.scanned, report)
+    roots = [{"path": str(world.root)}, {"path": str(world.base / "none")}]
+    logs = logs_of_scan(world, roots=roots)
 
     assert entries_named(logs, "session_failed") == [
         {"module": "scan", "session": "main/s", "reason": "Input/output error",

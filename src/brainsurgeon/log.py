@@ -55,13 +55,11 @@ def _escaped(value: Any) -> Any:
 
 
 def scanned(report: ScanReport, reported: set[str] | None = None) -> None:
-    """Log a run: changes and failures with their reasons, its counts, and each entry at debug.
+    """Log the end of a run: its problems and its counts.
 
     Problems in `reported` were logged before and are now logged at debug. The set is updated.
     """
     log = structlog.get_logger()
-    for outcome in report.sessions:
-        session(outcome, dry_run=report.dry_run)
     problems = {problem.path: problem.why for problem in report.problems}
     if not report.enabled:
         problems["enabled"] = DISABLED
@@ -88,6 +86,7 @@ def scanned(report: ScanReport, reported: set[str] | None = None) -> None:
 
 
 def session(outcome: Outcome, *, dry_run: bool = False) -> None:
+    """Log one session of a run: a change or failure with its reason, and each entry at debug."""
     log = structlog.get_logger()
     facts = {"module": "scan", "session": outcome.session, "reason": outcome.reason}
     if outcome.outcome == "failed":

@@ -81,10 +81,10 @@ class World:
             self._stores.append(open_store(str(self.state)))
         return self._stores[0]
 
-    def scan(self, dry_run=False, only=(), named=False, **keys):
+    def scan(self, dry_run=False, only=(), named=False, watch=None, **keys):
         return scan(
             self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run,
-            only=Chosen(only, named=named),
+            only=Chosen(only, named=named), watch=watch,
         )  # fmt: skip
 
     def restore(self, entry, session=None, keys=(), pristine=False, wait=False, **settings):

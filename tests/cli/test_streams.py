@@ -8,6 +8,7 @@ import pytest
 import structlog
 
 from brainsurgeon import log
+from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
 from building.processes import PROGRAM
 from building.world import Conversation
@@ -104,7 +105,8 @@ def test_the_log_contains_no_control_characters(world, conversation, capsys, res
         roots=[{"path": str(world.root)}, {"path": str(world.base / hostile)}],
     )  # fmt: skip
     log.set_up(settings)
-    log.scanned(scan(settings, world.store, clock=world.clock))
+    watch = Watch(ended=log.session)
+    log.scanned(scan(settings, world.store, clock=world.clock, watch=watch))
     output = capsys.readouterr()
 
     assert "evil" in output.err
