@@ -7,21 +7,22 @@ from contextlib import closing
 import pytest
 import zstandard
 
-from brainsurgeon.errors import NotFoundError
+from brainsurgeon.errors import BusyError, NotFoundError
+from brainsurgeon.hosts import openclaw_database, sqlite
 from brainsurgeon.hosts import processes as clocks
-from brainsurgeon.hosts import sqlite
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.restore import restore_all, rollback
 from brainsurgeon.operations.retention import HIDDEN, retention
 from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.search import search
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.show import cat, show
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs as render
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import row_writing
+from brainsurgeon.sessions import row_listing, row_writing
 from building import claw_agent
 from building.claw import (
     COMPACTED,
@@ -496,6 +497,25 @@ class TestRequests:
         world.restore_all(pristine=True)
         assert world.claw.columns(GATEWAY) == before
 
+    def test_a_pin_in_a_database_in_use_is_to_be_tried_again(self, world, monkeypatch):
+        """An entry is not called missing if its database changed while it was searched."""
+        ident = _results(world)[0]
+        _change_while_read(world, monkeypatch)
+        with pytest.raises(BusyError, match="try again"):
+            pin(world, ident, False, GATEWAY)
+
+    def test_a_database_in_use_does_not_stop_a_search(self, world, conversation, monkeypatch):
+        """The sessions of other agents are searched if a database changes while it is read."""
+        conversation.user("a needle")
+        world.directory = world.root / "other" / "sessions"
+        world.directory.mkdir(parents=True)
+        world.put("s.jsonl", conversation.bytes())
+        _change_while_read(world, monkeypatch)
+
+        assert [hit.session for hit in search(world.settings(), world.store, "a needle")] == [
+            "other/s"
+        ]
+
     def test_cat_prints_the_original_session(self, world):
         """Every placeholder is filled and the database stays unchanged."""
         whole = b"".join(text + b"\n" for text in world.claw.texts(GATEWAY))
@@ -526,6 +546,22 @@ class TestRequests:
 
         assert world.claw.texts(fork) == before
         assert world.claw.columns(fork) == world.claw.columns(GATEWAY)
+
+    def test_an_unscanned_fork_with_a_long_event_is_searched(self, world, monkeypatch):
+        """An entry of a fork is restored although another event is too long to be read."""
+        world.scan()
+        ident, fork = world.placeholders()[0], "f0f0f0f0-0000-4000-8000-000000000000"
+        _fork(world, GATEWAY, fork)
+        texts = world.claw.texts(fork)
+        longest = max(len(text) for text in texts if b"[[extracted-" in text)
+        monkeypatch.setattr(row_listing, "LONGEST_LINE", longest)
+        assert longest < max(map(len, texts))
+
+        world.later(60)
+        restored = world.restore(ident, fork)
+
+        assert not restored.pending
+        assert ident not in world.placeholders(fork)
 
     def test_entries_copied_under_new_ids_are_restored(self, world):
         """Thinking, which no tool call identifies, is matched by the rest of its entry."""
@@ -859,6 +895,18 @@ def _delete(world, session):
         agent.execute("PRAGMA foreign_keys = ON")
         for table in ("session_transcript_active_events", "transcript_events", "session_windows"):
             agent.execute(f"DELETE FROM {table} WHERE session_id = ?", (session,))
+
+
+def _change_while_read(world, monkeypatch):
+    """Let the agent change its database whenever events are read."""
+    read = openclaw_database.payloads
+
+    def changing(*arguments):
+        with closing(plain_connection(world.claw.path)) as agent:
+            agent.execute("UPDATE schema_meta SET updated_at = updated_at + 1")
+        return read(*arguments)
+
+    monkeypatch.setattr(openclaw_database, "payloads", changing)
 
 
 def _fork(world, session, fork):

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -20,12 +21,18 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.formats.base import is_made_up, parsed_lines
 from brainsurgeon.lookup.sessions import Session, all_sessions, of_calling_process, session_named
-from brainsurgeon.model.entries import dotted, id_named, is_placeholder, is_safe, placeholder_named
+from brainsurgeon.model.entries import (
+    PLACEHOLDER,
+    dotted,
+    id_named,
+    is_placeholder,
+    is_safe,
+    placeholder_named,
+)
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import iso
 from brainsurgeon.sessions.discovery import open_session
-from brainsurgeon.sessions.placeholders import placeholders_in
-from brainsurgeon.sessions.reading import RefusedError, carry_on
+from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 # Path steps to an agent's own copies of texts. The model gets the texts from elsewhere.
@@ -114,9 +121,11 @@ def _in_session(store: Store, session: Session, values: list[Extraction]) -> lis
     if not here and record:
         here = [value for value in values if value.session_id == record.id]
     if not here and values and session.file:  # a fork or a copy that no scan has seen yet
-        with suppress(OSError):
-            in_file = placeholders_in(session.file, carry_on)
-            here = [value for value in values if value.placeholder in in_file]
+        with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
+            # Unlike a retention run, this leaves out lines that are too long to be read.
+            found = (PLACEHOLDER.findall(line.raw or b"") for line in opened.lines)
+            in_file = frozenset(chain.from_iterable(found))
+            here = [value for value in values if value.placeholder.encode() in in_file]
     return here
 
 
@@ -181,18 +190,23 @@ def _of_any_session(
 
 def _has_entry(session: Session, ident: str) -> bool:
     """Check whether a session's file contains an entry, and not only its id."""
-    return ident in ids_in(session, ident, [ident])
+    with suppress(BusyError):
+        return ident in ids_in(session, ident, [ident])
+    return False
 
 
 def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
-    """Return the one of `ids` that a session's file has, else its ids that begin with `wanted`."""
+    """Return the one of `ids` that a session's file has, else its ids that begin with `wanted`.
+
+    A file that cannot be read has none. Raises BusyError for a database in use.
+    """
     if session.file is None or not wanted:
         return []
     # An id that JSON can spell in several ways, or that is derived, cannot be found by its bytes.
     plain = all(is_safe(ident) and not is_made_up(ident) for ident in ids)
     begin_alike: dict[str, None] = {}
     wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]
-    with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
+    with suppress(OSError, RefusedError), open_session(session.file) as opened:
         lines = (
             line for line in opened.lines
             if line.raw and any(text in line.raw for text in wanted_bytes)

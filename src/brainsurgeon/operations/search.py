@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import UsageError
+from brainsurgeon.errors import BusyError, UsageError
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.entries import decode, owned, token_of
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
@@ -64,8 +64,8 @@ def _texts(store: Store, session: Session) -> Iterator[_Text]:
         return
     held = store.extractions.held_in(session.record.id)
     for extraction in owned(store, session, held):
-        token = token_of(store, extraction)
-        if token is None or extraction.links:
+        token = None if extraction.links else token_of(store, extraction)
+        if token is None:
             continue
         value = decode(token)
         texts = {extraction.path: value}
@@ -79,7 +79,7 @@ def _texts(store: Store, session: Session) -> Iterator[_Text]:
 def _in_file(session: Session) -> Iterator[_Text]:
     if session.file is None:
         return
-    with suppress(OSError, RefusedError), open_session(session.file) as opened:
+    with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
         form = opened.format
         for parsed in parsed_lines(opened.lines, form):
             for part in form.parts(parsed.entry, NO_SURVEY, None) if parsed.ident else ():
