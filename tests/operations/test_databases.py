@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from contextlib import closing
 
 import pytest
@@ -12,10 +13,11 @@ from brainsurgeon.hosts import openclaw_database, sqlite
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.records import Confirmation
+from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.restore import restore_all, rollback
 from brainsurgeon.operations.retention import HIDDEN, retention
-from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.scan import scan, sizes_to_scan
 from brainsurgeon.operations.search import search
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.show import cat, show
@@ -177,6 +179,17 @@ class TestScanning:
 
         assert paths == []
         assert (report.files_seen, report.files_unchanged) == (8, 8)
+
+    def test_a_progress_bar_counts_the_sessions_that_are_read(self, world, monkeypatch):
+        """Rewritten sessions are not counted again, those that wait for a change are."""
+        monkeypatch.setattr(time, "time", world.clock)
+        for number in (8, 1, 0):
+            read = []
+            sizes = sizes_to_scan(world.settings(), world.store)
+            world.scan(watch=Watch(lambda file, read=read: read.append(file.fingerprint.size)))
+
+            assert (sorted(read), len(read)) == (sorted(sizes), number)
+            world.later(60)
 
     def test_a_scan_reads_only_the_session_that_changed(self, world):
         """The other sessions of the database count as unchanged."""

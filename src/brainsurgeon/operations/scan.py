@@ -70,7 +70,14 @@ def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) 
     """Return the sizes of the sessions that a scan will read."""
     roots, now = settings.root_directories(), time.time()
     memory = FileMemory(store, settings.rules_fingerprint(), now, only)
-    files = chain(discover(roots, format_of=memory.format_of, resting=memory), list_rows(roots))
+
+    def rests(path: str, state: DatabaseState) -> bool:
+        return memory.idle(path, mark_of(state), now) is not None
+
+    files = chain(
+        discover(roots, format_of=memory.format_of, resting=memory),
+        list_rows(roots, store.rows.own_times(), rests),
+    )
     return [
         file.fingerprint.size for file in files
         if isinstance(file, SessionFile)
