@@ -581,8 +581,8 @@ def test_compaction_summary_has_no_parts(conversation):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("<persisted-output>\nOutput too large", "its agent keeps the output in a file"),
-        ("[Old tool result content cleared]", "its agent cleared it"),
+        ("<persisted-output>\nOutput too large", "the agent keeps the output in a file"),
+        ("[Old tool result content cleared]", "the agent cleared it"),
     ],
 )
 def test_result_that_the_agent_shortened_is_locked(conversation, content, reason):
@@ -604,7 +604,7 @@ def test_result_that_the_agent_replaces_when_sent_is_locked(conversation):
     result_parts = parts(conversation.bytes(), ident)
 
     assert result_parts["message.content.0.content"].locked == (
-        "its agent sends a short text in its place"
+        "the agent sends a short text in its place"
     )
     assert not result_parts["toolUseResult.stdout"].locked
 
@@ -627,7 +627,7 @@ def test_read_cache_of_releases_before_2_1_112_is_locked(version):
         FORM.anchor(entry, part.path)
         for offset, _, _, entry in entries(data)
         for part in FORM.parts(entry, look, offset)
-        if part.locked == "its agent refills its read cache from it"
+        if part.locked == "the agent fills its read cache from it"
     ]
     ten = [f"toolu_{number}" for number in range(2, 12)]
 

@@ -94,7 +94,7 @@ class FormatContract:
         """The first lines of a sample identify this format."""
         head = sample.read_bytes().split(b"\n")[:HEAD_LINES]
 
-        recognition = recognise(head, known=self.known)
+        recognition = recognise(head, adapters=self.known)
 
         assert (recognition.form, recognition.reason, recognition.name) == (
             self.form,
@@ -169,7 +169,7 @@ class FormatContract:
         look = survey(self.form, data)
         messages = 0
         for offset in sorted(look.positions, reverse=True):
-            counts = self.form.counts(by_offset[offset])
+            counts = self.form.is_message(by_offset[offset])
 
             assert look.position(offset) == (messages if counts else max(messages - 1, 0))
             messages += counts
@@ -215,7 +215,7 @@ class FormatContract:
             line_parts = extracted.get(number, ("", ()))[1]
 
             assert without(fresh, line_parts) == without(entry, line_parts)
-            assert self.form.counts(fresh) == self.form.counts(entry)
+            assert self.form.is_message(fresh) == self.form.is_message(entry)
             assert self.form.identity(fresh, new_raw, number) == self.form.identity(
                 entry, old_raw, number
             )
@@ -240,7 +240,7 @@ class FormatContract:
 
                 assert value_at(entry, call.path) == call.arguments
                 assert self.form.anchor(entry, call.path) == call.call_id
-            for answer in self.form.answers(entry):
+            for answer in self.form.result_texts(entry):
                 answered.add(answer.call_id)
 
                 assert value_at(entry, answer.path) == answer.text
@@ -256,7 +256,7 @@ class FormatContract:
             look = survey(self.form, data)
             for offset, raw, number, entry in entries(data):
                 self.form.identity(entry, raw, number)
-                self.form.counts(entry)
+                self.form.is_message(entry)
                 list(self.form.parts(entry, look, offset))
 
     def test_random_entries_never_raise(self):
@@ -271,10 +271,10 @@ class FormatContract:
             self.form.refuses(lines[0])
             for offset, raw, number, entry in entries(data):
                 self.form.identity(entry, raw, number)
-                self.form.counts(entry)
+                self.form.is_message(entry)
                 for call in self.form.calls(entry):
                     assert value_at(entry, call.path) is call.arguments
-                for answer in self.form.answers(entry):
+                for answer in self.form.result_texts(entry):
                     assert value_at(entry, answer.path) is answer.text
                 for part in self.form.parts(entry, look, offset):
                     value = value_at(entry, part.path)
@@ -422,7 +422,7 @@ class TestClaudeCodeContract(FormatContract):
                 assert at == replies.setdefault(reply, messages)
                 messages = max(messages, at + 1)
             else:
-                counts = self.form.counts(entry)
+                counts = self.form.is_message(entry)
                 assert at == (messages if counts else max(messages - 1, 0))
                 messages += counts
                 results |= {block.get("tool_use_id"): at for block in blocks if "type" in block}

@@ -63,7 +63,7 @@ def test_generic_parts_are_strings_below_value_keys(entry, kind, listed):
 def test_generic_entry_without_a_kind_has_no_parts(entry):
     """An entry whose type and role map to no kind does not count as a message either."""
     assert parts(GENERIC, entry) == []
-    assert GENERIC.counts(entry) is False
+    assert GENERIC.is_message(entry) is False
 
 
 def message_of(*content, **fields):

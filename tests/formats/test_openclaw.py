@@ -218,9 +218,9 @@ def test_thoughts_record_models_and_drop_requests():
 
     thoughts = OPENCLAW.thoughts(alone)
 
-    assert (thoughts.alone, thoughts.models) == (True, ("latest", "claude-opus-6"))
+    assert (thoughts.only_content, thoughts.models) == (True, ("latest", "claude-opus-6"))
     assert thoughts.asked_to_drop
-    assert not thoughts_of({"signature": "c2ln"}).alone
+    assert not thoughts_of({"signature": "c2ln"}).only_content
     assert not thoughts_of({"signature": "c2ln"}).asked_to_drop
 
 
@@ -289,7 +289,7 @@ def test_system_messages_have_no_parts():
 
     assert parts(OPENCLAW, {"type": "message", "id": "a", "message": prompt}) == []
     assert parts(OPENCLAW, {**COMPACTION, "id": "b", "systemMessage": prompt}) == []
-    assert not OPENCLAW.counts({"type": "message", "id": "a", "message": prompt})
+    assert not OPENCLAW.is_message({"type": "message", "id": "a", "message": prompt})
 
 
 def signed_call():
@@ -365,7 +365,7 @@ def test_thinking_without_text_has_no_part():
 )
 def test_openclaw_counts_messages_but_not_control_entries(entry, counts):
     """Messages of every known role and custom messages count."""
-    assert OPENCLAW.counts(entry) is counts
+    assert OPENCLAW.is_message(entry) is counts
 
 
 def test_openclaw_entry_id_is_its_id_except_for_the_header():
@@ -383,12 +383,12 @@ def test_openclaw_call_and_answer_share_their_call_id():
                    details={"aggregated": "a", "cwd": "b"})  # fmt: skip
 
     call, other = OPENCLAW.calls(reply)
-    (answer,) = OPENCLAW.answers(result)
+    (answer,) = OPENCLAW.result_texts(result)
 
     assert (call.path, call.call_id) == (("message", "content", 1, "arguments"), "call_1")
     assert (other.call_id, other.arguments) == ("call_2", "text")
     assert (answer.path, answer.call_id) == (("message", "content", 0, "text"), "call_1")
-    assert list(OPENCLAW.answers(reply)) == list(OPENCLAW.calls(result)) == []
+    assert list(OPENCLAW.result_texts(reply)) == list(OPENCLAW.calls(result)) == []
     assert OPENCLAW.anchor(reply, call.path) == OPENCLAW.anchor(result, answer.path) == "call_1"
     assert OPENCLAW.anchor(reply, ("message", "content", 0, "text")) is None
 

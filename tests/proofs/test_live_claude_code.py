@@ -94,7 +94,7 @@ def live(path):
     return {
         answer.call_id: answer.text
         for offset, _, _, entry in entries(data) if look.dead(offset) is None
-        for answer in FORM.answers(entry)
+        for answer in FORM.result_texts(entry)
     }  # fmt: skip
 
 

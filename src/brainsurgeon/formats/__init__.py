@@ -1,4 +1,4 @@
-"""Recognise the format of a file by its first lines, never by its directory alone.
+"""Recognise the format of a file by its first lines, not by its directory.
 
 A file that no adapter recognises is left alone, with a reason.
 """
@@ -24,7 +24,8 @@ UNKNOWN = "unknown"
 class Beginning(NamedTuple):
     """The facts in the first lines of a file.
 
-    Without a `form`, `reason` is why the file is left alone; its format may still have a `name`.
+    `form` is None if the file is left alone, for the `reason` given. `name` is that of the format,
+    `identity` the id of the conversation.
     """
 
     form: Format | None
@@ -34,7 +35,7 @@ class Beginning(NamedTuple):
 
 
 def recognise(
-    head: Iterable[bytes], hint: str = "auto", known: Mapping[str, Format] = FORMATS
+    head: Iterable[bytes], hint: str = "auto", adapters: Mapping[str, Format] = FORMATS
 ) -> Beginning:
     """Recognise a file by its first lines, with or without a BOM before them."""
     lines = [line for line in head if line.strip()]
@@ -51,9 +52,9 @@ def recognise(
         if hint != "generic":
             return Beginning(None, f"configured as {hint}, but the file is not", only_read)
         name = hint
-    adapter = known.get(name)
+    adapter = adapters.get(name)
     if adapter is None:
-        reason = codex.ONLY_READ if only_read else "not a session format that is known"
+        reason = codex.ONLY_READ if only_read else "not a known session format"
         return Beginning(None, reason, only_read)
     if refusal := adapter.refuses(entries[0]):
         return Beginning(None, refusal)

@@ -20,13 +20,13 @@ from brainsurgeon.model.entries import (
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ModelCall, Sent, ToolCall, TurnStep
 
-_MADE_UP = re.compile(r"L[0-9]+-[0-9a-f]{8}")
+_GENERATED = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024
 # Matches the names of tools that change a file.
 WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)
 
 
-class Answer(Struct, frozen=True):
+class ResultText(Struct, frozen=True):
     path: KeyPath
     text: str
     call_id: str | None
@@ -36,14 +36,15 @@ class Thoughts(Struct, frozen=True):
     """The signed or redacted thinking of one message, and the names of its model.
 
     `blocks` are the paths of the blocks with their lengths in characters, `instead` the JSON that
-    replaces one. With `alone`, nothing else of the message is sent, so the blocks have to stay.
-    With `asked_to_drop`, the request asked the provider to drop blocks with invalid signatures.
+    replaces a block. `only_content` is set if nothing else of the message is sent: then the blocks
+    have to stay. `asked_to_drop` is set if the request asked the provider to drop blocks with
+    invalid signatures.
     """
 
     models: tuple[str, ...]
     blocks: tuple[tuple[KeyPath, int], ...]
     instead: bytes
-    alone: bool = False
+    only_content: bool = False
     asked_to_drop: bool = False
 
 
@@ -51,7 +52,7 @@ class Format(Protocol):
     """One agent's dialect: its entries, and which of their values may be extracted.
 
     `version` increases whenever a result changes for the same bytes: then files are read again.
-    `archives` is how a finished turn is archived, None if it cannot be.
+    `archives` is how finished turns are archived, None if they cannot be.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Format(Protocol):
         """Check whether a file with these first entries is of this format."""
 
     def refuses(self, header: Entry) -> str | None:  # noqa: ARG002
-        """Return why a file with this first entry is left alone as a whole, or None."""
+        """Return why a file with this first entry is left alone, or None."""
         return None
 
     def session(self, head: Sequence[Entry]) -> str | None:
@@ -71,18 +72,18 @@ class Format(Protocol):
     def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
         """Return a digest that distinguishes entries with equal ids; None if ids are random.
 
-        The digest is made of the values that our edits never change.
+        The digest covers the rest of the entry: the values that our edits never change.
         """
         return None
 
     def survey(self, lines: Lines, kept_messages: int) -> Survey:
-        """Read the file once: recent messages (up to `kept_messages`), open turn, branch."""
+        """Find the newest messages (up to `kept_messages`), the open turn and the branch."""
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:
         """Return the id of the entry within its session, or None if it has no usable one."""
 
-    def counts(self, entry: Entry) -> bool:
-        """Check whether the entry is a message, one step of the conversation."""
+    def is_message(self, entry: Entry) -> bool:
+        """Check whether the entry is a prompt, an answer or a tool result."""
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         """Yield the values of the entry that could be extracted; locked ones have a reason."""
@@ -101,15 +102,15 @@ class Format(Protocol):
         """Yield the tool calls in the entry."""
 
     def results(self, entry: Entry) -> Iterator[tuple[str | None, KeyPath, Any]]:  # noqa: ARG002
-        """Yield the tools' answers in the entry: id of the call, path and value of the content."""
+        """Yield the tool results in the entry: id of the call, path and value of the content."""
         return iter(())
 
-    def answers(self, entry: Entry) -> Iterator[Answer]:
+    def result_texts(self, entry: Entry) -> Iterator[ResultText]:
         for call_id, path, content in self.results(entry):
             for part in content_parts(content, path, "tool_result", None):
                 text = value_at(entry, part.path)
                 if isinstance(text, str):
-                    yield Answer(part.path, text, call_id)
+                    yield ResultText(part.path, text, call_id)
 
     def sent(self, entry: Entry) -> Sent:
         """Return the size of the entry in requests."""
@@ -117,16 +118,16 @@ class Format(Protocol):
     def call(self, entry: Entry) -> ModelCall | None:
         """Return the model call that the entry answers, if any."""
 
-    def renews(self, entry: Entry) -> bool:  # noqa: ARG002
+    def starts_context(self, entry: Entry) -> bool:  # noqa: ARG002
         """Check whether the entry starts a new context."""
         return False
 
-    def switches(self, entry: Entry) -> bool:  # noqa: ARG002
+    def switches_model(self, entry: Entry) -> bool:  # noqa: ARG002
         """Check whether the next call is to another model, which has its own cache."""
         return False
 
-    def stated(self, entry: Entry) -> float | None:  # noqa: ARG002
-        """Return the costs of the session so far (dollars), as its agent recorded them."""
+    def cost_so_far(self, entry: Entry) -> float | None:  # noqa: ARG002
+        """Return the costs of the session so far in dollars, if its agent recorded them."""
         return None
 
 
@@ -158,8 +159,8 @@ def usable_id(value: object) -> str | None:
     return value
 
 
-def is_made_up(entry_id: str) -> bool:
-    return _MADE_UP.fullmatch(entry_id) is not None
+def is_generated(entry_id: str) -> bool:
+    return _GENERATED.fullmatch(entry_id) is not None
 
 
 def leaves(
@@ -270,7 +271,7 @@ def reply_step(
     message: Entry, linked: tuple[str | None, tuple[str, ...]], calls: Iterable[ToolCall], *,
     stopped: bool, cut_short: bool,
 ) -> TurnStep:  # fmt: skip
-    """Return a reply as a step of its turn; `linked` are its parent and the other ids it names."""
+    """Return a reply as a step of its turn; `linked` are its parent and all other ids in it."""
     path, text = last_text(message.get("content"), ("message", "content"))
     made = tuple(calls)
     return TurnStep(

@@ -1,7 +1,7 @@
 """Claude Code: one JSON object a line, chained by `uuid` and `parentUuid`.
 
 Other lines (titles, modes, queued prompts, snapshots, unknown types) are not edited, except the
-records of requests: no version reads more of them than their hash. The shapes were seen in files
+records of API requests, of which Claude Code reads only the hash. The shapes were seen in files
 that versions 2.0.64 to 2.1.330 wrote, and read in @anthropic-ai/claude-code 2.0.76 and 2.1.112
 (`cli.js`) and in 2.1.330.
 """
@@ -53,8 +53,8 @@ BOUNDARY = "compact_boundary"
 class Node(Struct, frozen=True):
     """A line of the chain.
 
-    `kind` is the type, or BOUNDARY. `message` is the id of a reply's API message. `asks` and
-    `answers` are ids of tool calls. `side` lines are a sub-agent's.
+    `kind` is the type, or BOUNDARY. `message` is the id of a reply's API message. `calls` are the
+    ids of the tool calls in the line, `results` those of the calls whose results it contains.
     """
 
     offset: int
@@ -62,10 +62,10 @@ class Node(Struct, frozen=True):
     kind: str
     parent: str | None
     message: str | None
-    asks: tuple[str, ...]
-    answers: tuple[str, ...]
-    side: bool
-    counts: bool
+    calls: tuple[str, ...]
+    results: tuple[str, ...]
+    is_subagent: bool
+    is_message: bool
 
 
 def _node(entry: Entry, offset: int) -> Node | None:
@@ -78,10 +78,10 @@ def _node(entry: Entry, offset: int) -> Node | None:
         offset, uuid, BOUNDARY if entry.get("subtype") == BOUNDARY else kind,
         str_or_none(entry.get("parentUuid")),
         (ident if isinstance(ident, str) else uuid) if kind == "assistant" else None,
-        _named(entry, "tool_use", "id") if kind == "assistant" else (),
-        _named(entry, "tool_result", "tool_use_id") if kind == "user" else (),
+        _ids_in(entry, "tool_use", "id") if kind == "assistant" else (),
+        _ids_in(entry, "tool_result", "tool_use_id") if kind == "user" else (),
         entry.get("isSidechain") is True,
-        counts(entry),
+        is_message(entry),
     )  # fmt: skip
 
 
@@ -99,16 +99,16 @@ def blocks_of(entry: Entry, *types: str) -> Iterator[tuple[int, Entry]]:
     return blocks_in(message_of(entry).get("content"), *types)
 
 
-def counts(entry: Entry) -> bool:
+def is_message(entry: Entry) -> bool:
     """Check whether an entry is a prompt, result or reply that Claude Code did not add itself."""
     return entry.get("type") in ("user", "assistant") and not (
         entry.get("isMeta") is True or entry.get("isVisibleInTranscriptOnly") is True
     )
 
 
-def _named(entry: Entry, kind: str, key: str) -> tuple[str, ...]:
-    named = (block.get(key) for _, block in blocks_of(entry, kind))
-    return tuple(name for name in named if isinstance(name, str))
+def _ids_in(entry: Entry, kind: str, key: str) -> tuple[str, ...]:
+    ids = (block.get(key) for _, block in blocks_of(entry, kind))
+    return tuple(ident for ident in ids if isinstance(ident, str))
 
 
 # The next request contains the chain from the newest leaf, as the loader of transcripts reads it:
@@ -118,25 +118,25 @@ def _named(entry: Entry, kind: str, key: str) -> tuple[str, ...]:
 #   each message on the chain, and their results.
 # - A compaction writes a boundary without a parent. Lines before it are not sent any more, except
 #   the messages that the boundary lists as preserved.
-# - If a parent is not in the file (it may be a torn line), the closest line before takes its place.
+# - If a parent is not in the file (it may be a torn line), the closest line before replaces it.
 # - Lines of sub-agents (`isSidechain`) were once in the main file; now they have their own files.
 
 
 class Chain:
-    """All chained lines of one file, in file order, and which of them are live.
+    """All chained lines of one file, in file order, and which of them are live (on the chain).
 
-    `leaf` is the uuid in the newest `last-prompt`, `metadata` that of the last compaction.
+    `leaf` is the uuid in the newest `last-prompt`, `metadata` the `compactMetadata` of the last
+    compaction.
     """
 
     def __init__(self, nodes: list[Node], leaf: str | None, metadata: Entry) -> None:
         self._nodes = nodes
         self._places = {node.uuid: index for index, node in enumerate(nodes)}
-        # In a sub-agent's own file, all lines are a sub-agent's.
-        self.separate = all(node.side for node in nodes)
+        self.in_subagent_file = all(node.is_subagent for node in nodes)
         live: set[int] = set()
-        # Start at the newest line, and at the leaf: they differ after a step back in the
-        # conversation, and if two processes wrote. The ancestors of both count as live.
-        self._climb(self._before(len(nodes), live, side=self.separate), live)
+        # Start at the newest line, and at the leaf: they differ after the user went back in the
+        # conversation, or if two processes wrote. The ancestors of both count as live.
+        self._climb(self._before(len(nodes), live, is_subagent=self.in_subagent_file), live)
         self._climb(self._places.get(leaf or ""), live)
         # Index of the last compaction on the chain, -1 without one.
         self._boundary = max((at for at in live if nodes[at].kind == BOUNDARY), default=-1)
@@ -158,17 +158,20 @@ class Chain:
                 return
             above = self._places.get(parent)
             if above is None or above in met:
-                above = self._before(at, live, side=self._nodes[at].side)
+                above = self._before(at, live, is_subagent=self._nodes[at].is_subagent)
             at = above
 
-    def _before(self, index: int, live: set[int], *, side: bool) -> int | None:
+    def _before(self, index: int, live: set[int], *, is_subagent: bool) -> int | None:
         earlier = range(index - 1, -1, -1)
-        return next((at for at in earlier if self._nodes[at].side == side and at not in live), None)
+        return next(
+            (at for at in earlier if self._nodes[at].is_subagent == is_subagent and at not in live),
+            None,
+        )
 
     def _segment(self, segment: object) -> set[int]:
-        """Return the lines that the last compaction preserved between `headUuid` and `tailUuid`.
+        """Return the lines that the last compaction preserved, from `headUuid` to `tailUuid`.
 
-        Releases before 2.1.112 name only these ends; the loader walks from the tail to the head.
+        Versions before 2.1.112 name only these ends; the loader walks from the tail to the head.
         """
         head, tail = (next(iter(_strings(segment, key)), "") for key in ("headUuid", "tailUuid"))
         walked: set[int] = set()
@@ -182,11 +185,11 @@ class Chain:
 
     def _parallel(self, live: set[int]) -> set[int]:
         nodes = self._nodes
-        spoken = {nodes[index].message for index in live} - {None, ""}
-        lines = {index for index, node in enumerate(nodes) if node.message in spoken}
-        asked = {nodes[index].uuid for index in lines}
+        messages = {nodes[index].message for index in live} - {None, ""}
+        lines = {index for index, node in enumerate(nodes) if node.message in messages}
+        uuids = {nodes[index].uuid for index in lines}
         return lines | {
-            index for index, node in enumerate(nodes) if node.answers and node.parent in asked
+            index for index, node in enumerate(nodes) if node.results and node.parent in uuids
         }
 
     def _progress(self, live: set[int]) -> set[int]:
@@ -210,7 +213,7 @@ class Chain:
     def positions(self, kept_messages: int) -> dict[int, int]:
         """Return the offsets of the newest lines, with the number of messages after each.
 
-        Progress counts as old: no request contains it. The lines of one API message are one
+        Progress lines are left out: no request contains them. The lines of one API message are one
         message. A call has the position of its result, so that no limit falls between the two.
         """
         positions: dict[int, int] = {}
@@ -219,14 +222,14 @@ class Chain:
         messages = 0
         for index in reversed(self._live):
             node = self._nodes[index]
-            at = messages if node.counts else max(messages - 1, 0)
-            if node.counts and node.message is not None:
+            at = messages if node.is_message else max(messages - 1, 0)
+            if node.is_message and node.message is not None:
                 at = spoken.setdefault(node.message, at)
                 messages = max(messages, at + 1)
             else:
-                messages += node.counts
-            at = min((answered[call] for call in node.asks if call in answered), default=at)
-            answered.update(dict.fromkeys(node.answers, at))
+                messages += node.is_message
+            at = min((answered[call] for call in node.calls if call in answered), default=at)
+            answered.update(dict.fromkeys(node.results, at))
             if at <= kept_messages and node.kind != "progress":
                 positions[node.offset] = at
         return positions
@@ -236,7 +239,7 @@ class Chain:
         prompts = (
             node.offset
             for node in newest
-            if node.counts and node.message is None and not node.answers
+            if node.is_message and node.message is None and not node.results
         )
         return next(prompts, None)
 
@@ -254,23 +257,23 @@ CLOSING_STOPS = frozenset({
 # from most lines, and usually more of the same turn follows.
 UNMARKED_QUIET = 120.0
 
-# Beginnings of user lines that end a turn: an interruption, and the output of a user's command.
-_OVER = ("[Request interrupted by user", "<local-command-std", "<bash-std")
+# Beginnings of user lines that end a turn: interruptions, and the output of a user's command.
+_TURN_ENDS = ("[Request interrupted by user", "<local-command-std", "<bash-std")
 # Beginnings of lines that Claude Code itself adds, whether or not a turn is open.
 _NOTES = ("<local-command-caveat>", "<system-reminder>")
 
 
 def is_prompt(entry: Entry) -> bool:
-    added = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly")
-    if any(entry.get(key) is True for key in added):
+    marks = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly")
+    if any(entry.get(key) is True for key in marks):
         return False
-    text = _opening(entry)
+    text = _first_text(entry)
     pictures = any(block.get("type") != "text" for _, block in blocks_of(entry))
-    return bool(text.strip() or pictures) and not text.startswith((*_OVER, *_NOTES))
+    return bool(text.strip() or pictures) and not text.startswith((*_TURN_ENDS, *_NOTES))
 
 
-def _open_turn(lines: Lines, *, separate: bool) -> tuple[str | None, float]:
-    """Return why the last turn is open; or None, and after how many seconds of silence it is over.
+def _open_turn(lines: Lines, *, in_subagent_file: bool) -> tuple[str | None, float]:
+    """Return why the last turn is open, or None; and the seconds of silence that finish it.
 
     Attachments, progress, and notes that Claude Code adds itself are ignored (2.0.64 to 2.1.330).
     """
@@ -279,12 +282,12 @@ def _open_turn(lines: Lines, *, separate: bool) -> tuple[str | None, float]:
         if entry is None:
             if not line.terminated:
                 return "the last line is torn: a write is under way", 0.0
-        elif entry_id(entry) is not None and (entry.get("isSidechain") is True) == separate:
+        elif entry_id(entry) is not None and (entry.get("isSidechain") is True) == in_subagent_file:
             if entry["type"] == "assistant":
                 return _after_reply(entry)
-            happened = _happened(entry)
-            if happened is not None:
-                return f"the last turn is open: {happened}" if happened else None, 0.0
+            left = _left_open(entry)
+            if left is not None:
+                return f"the last turn is open: {left}" if left else None, 0.0
     return None, 0.0
 
 
@@ -304,13 +307,13 @@ def _after_reply(entry: Entry) -> tuple[str | None, float]:
     return "the last turn is open: the assistant has not stopped", 0.0
 
 
-def _happened(entry: Entry) -> str | None:
-    """Return what left the turn open, "" if it was closed, None if the line tells neither."""
+def _left_open(entry: Entry) -> str | None:
+    """Return why the turn is open, "" if it is finished, None if the line shows neither."""
     if entry["type"] == "user":
-        text = _opening(entry)
+        text = _first_text(entry)
         if any(blocks_of(entry, "tool_result")):
             return "a tool result"
-        if text.startswith(_OVER):
+        if text.startswith(_TURN_ENDS):
             return ""
         return None if text.startswith(_NOTES) else "a user message"
     subtype = entry.get("subtype") if entry["type"] == "system" else None
@@ -320,12 +323,12 @@ def _happened(entry: Entry) -> str | None:
 
 
 def _waiting(entry: Entry, before: int) -> int:
-    queued = entry.get("type") == "queue-operation"
+    is_change = entry.get("type") == "queue-operation"
     changes = {"enqueue": 1, "dequeue": -1, "remove": -1, "popAll": -before}
-    return max(0, before + changes.get(str(entry.get("operation")), 0)) if queued else before
+    return max(0, before + changes.get(str(entry.get("operation")), 0)) if is_change else before
 
 
-def _opening(entry: Entry) -> str:
+def _first_text(entry: Entry) -> str:
     texts = (block.get("text") for _, block in blocks_of(entry, "text"))
     listed = (message_of(entry).get("content"), *texts)
     return next((text for text in listed if isinstance(text, str)), "")
@@ -342,8 +345,8 @@ READ_CACHE_GONE = (2, 1, 112)
 class ClaudeSurvey(Survey, frozen=True):
     """The survey of a Claude Code session; `tools` maps the ids of calls to the names of tools.
 
-    The agent fills its read cache from the calls `cached`, and sends a short text in place of the
-    results of the calls `replaced`.
+    `cached` are the ids of the calls from which the agent fills its read cache. In place of the
+    results of the calls `replaced`, it sends a short text.
     """
 
     tools: Mapping[str, str] = field(default_factory=dict)
@@ -391,7 +394,7 @@ def _version(entry: Entry) -> tuple[int, ...]:
     return tuple(int(digits) for digits in numbers if digits.isdecimal() and len(digits) < 10)  # noqa: PLR2004
 
 
-# First line of a failed command's result, the only place of the exit code.
+# The first line of a failed command's result. Nothing else contains the exit code.
 _EXIT = re.compile(r"Exit code ([0-9]{1,9})$")
 _CUT_SHORT = ("max_tokens", "refusal", "model_context_window_exceeded")
 _CONTENT: KeyPath = ("message", "content")
@@ -406,18 +409,18 @@ def _tool_result(block: Entry, took: int | None) -> ToolResult:
     )
 
 
-# What a resume accepts was tried with versions 2.0.76 to 2.1.330. String values may change
-# anywhere, and images may become text blocks. The shape of `toolUseResult` has to stay, since the
-# interactive screen reads its fields.
+# Versions 2.0.76 to 2.1.330 resume a session in which any strings were changed, and images were
+# replaced by text blocks (tried). The shape of `toolUseResult` has to stay, since the interactive
+# screen reads its fields.
 
-# Keys whose value is never a part: the agent reads it to interpret the object.
-NEVER = re.compile(
+# Keys whose values are never extracted: the agent needs them to interpret the object.
+_UNTOUCHED = re.compile(
     r".*(?:[Pp]ath|_id|I[dD]|[Uu]uid|UUID)"
     r"|id|type|status|mode|role|name|model|signature|media_type|output_mode|subagent_type"
     r"|filename|outputFile|stop_reason|timestamp|version|cwd|gitBranch"
 )
-# Keys below which nothing is a part: the agent validates their values against a schema.
-_WHOLE = frozenset({"structuredPatch", "todos", "usage"})
+# Keys below which nothing is extracted: the agent validates their values against a schema.
+_VALIDATED = frozenset({"structuredPatch", "todos", "usage"})
 # Replacements of signed thinking: empty content if its line has no other block (the usual case),
 # else a text block of white space. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: both are left
 # out of every request. An empty text is sent and refused (up to 2.1.260), an empty block of
@@ -425,14 +428,14 @@ _WHOLE = frozenset({"structuredPatch", "todos", "usage"})
 NO_CONTENT = b"[]"
 LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
-_CACHED = "its agent refills its read cache from it"
+_CACHED = "the agent fills its read cache from it"
 # If the plan file is missing, a resume writes it again from the call (2.1.112, 2.1.330). The result
 # contains what the user changed in the plan.
-_PLANNED = "its agent goes on with the plan"
+_PLANNED = "the agent continues with the plan"
 # Attachments of which 2.1.330 reads only `rendered`. The values of all other attachments are
 # compared with new values, rendered again, or kept for a compaction (`invoked_skills`).
 _RENDERED_ONCE = frozenset({"agent_listing_delta", "file", "skill_listing"})
-# The records of requests (written since 2.1.300): the keys of their hashes, and what is recorded.
+# The records of API requests (since 2.1.300): the keys of their hashes and of their contents.
 _RECORDS = {
     "api-request": ("requestDigest", "params"),
     "api-request-shape": ("shapeHash", "shape"),
@@ -475,7 +478,7 @@ def _thinking(entry: Entry) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
 def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
     if dict_or_empty(entry.get("origin")).get("kind") == "task-notification":
         for part in _within(message_of(entry).get("content"), _CONTENT, "tool_result", None):
-            yield replace(part, locked="its agent would call the task unfinished")
+            yield replace(part, locked="the agent would call the task unfinished")
         return
     kind: Kind = "system" if entry.get("isMeta") is True else "user"
     yield from leaves(str_or_none(message_of(entry).get("content")), _CONTENT, kind, None)
@@ -492,35 +495,35 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
     tool = survey.tools.get(call)
     locked = None
     if call in survey.replaced:
-        locked = "its agent sends a short text in its place"
+        locked = "the agent sends a short text in its place"
     elif call in survey.cached:
         locked = _CACHED
     elif isinstance(content, str) and content.startswith("<persisted-output>"):
-        locked = "its agent keeps the output in a file"
+        locked = "the agent keeps the output in a file"
     elif tool == "ExitPlanMode":
         locked = _PLANNED
     elif content == "[Old tool result content cleared]":
-        locked = "its agent cleared it"
+        locked = "the agent cleared it"
     parts = content_parts(content, path, "tool_result", tool)
     yield from (replace(part, locked=locked) for part in parts)
 
 
 def _unread(
-    value: Any, path: KeyPath, kind: Kind, tool: str | None, *, whole: bool = True
+    value: Any, path: KeyPath, kind: Kind, tool: str | None, *, as_one_part: bool = True
 ) -> Iterator[Part]:
     """Yield the parts of a value that no request contains.
 
-    An object is one part, unless the screen shows it (not `whole`) or a part was extracted before.
+    With `as_one_part`, an object is a single part, unless one of its values was extracted before.
     """
-    parts = list(leaves(value, (), kind, tool)) if whole and isinstance(value, dict) else []
+    parts = list(leaves(value, (), kind, tool)) if as_one_part and isinstance(value, dict) else []
     if parts and not any(placeholder_in(value_at(value, part.path)) for part in parts):
         yield Part(path, kind, sum(part.chars for part in parts), tool, block=True, dead=True)
     else:
         yield from (replace(part, dead=True) for part in _within(value, path, kind, tool))
 
 
-def _attached(entry: Entry, *, gone: bool) -> Iterator[Part]:
-    """Yield the parts of an attachment; if possible, 2.1.330 sends `rendered` in its place."""
+def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
+    """Yield the parts of an attachment; 2.1.330 sends `rendered` in its place if it can."""
     attachment = dict_or_empty(entry.get("attachment"))
     name = str_or_none(attachment.get("type"))
     rendered = name in _RENDERED_ONCE and _is_rendered(entry.get("rendered"))
@@ -528,10 +531,10 @@ def _attached(entry: Entry, *, gone: bool) -> Iterator[Part]:
     kind: Kind = "tool_result" if is_file else "system"
     tool = "Read" if is_file else None
     yield from leaves(entry.get("rendered"), ("rendered",), kind, tool)
-    if gone:
+    if before_compaction:
         yield from _unread(attachment, ("attachment",), kind, tool)
         return
-    locked = None if is_file or rendered else "its agent sends it again as it is"
+    locked = None if is_file or rendered else "the agent sends it again unchanged"
     for part in _within(attachment, ("attachment",), kind, tool):
         yield replace(part, dead=rendered, locked=locked)
 
@@ -554,7 +557,7 @@ def _within(
 ) -> Iterator[Part]:
     if isinstance(value, dict) and depth:
         for key, item in value.items():
-            if key not in _WHOLE and not (isinstance(item, str) and NEVER.fullmatch(key)):
+            if key not in _VALIDATED and not (isinstance(item, str) and _UNTOUCHED.fullmatch(key)):
                 yield from _within(item, (*path, key), kind, tool, depth - 1)
     elif isinstance(value, list) and depth:
         for index, item in enumerate(value):
@@ -579,9 +582,9 @@ class ClaudeCode(Format):
     def session(self, head: Sequence[Entry]) -> str | None:
         """Return the agent's id if the file is a sub-agent's, else the session id of its lines."""
         first = next((entry for entry in head if entry_id(entry) is not None), {})
-        side = usable_id(first.get("agentId")) if first.get("isSidechain") is True else None
-        named = (usable_id(entry.get("sessionId")) for entry in head)
-        return side or next(filter(None, named), None)
+        subagent = usable_id(first.get("agentId")) if first.get("isSidechain") is True else None
+        session_ids = (usable_id(entry.get("sessionId")) for entry in head)
+        return subagent or next(filter(None, session_ids), None)
 
     def survey(self, lines: Lines, kept_messages: int) -> Survey:
         nodes: list[Node] = []
@@ -604,7 +607,7 @@ class ClaudeCode(Format):
             calls.look(entry)
             waiting = _waiting(entry, waiting)
         chain = Chain(nodes, leaf, metadata)
-        open_turn, quiet = _open_turn(lines, separate=chain.separate)
+        open_turn, quiet = _open_turn(lines, in_subagent_file=chain.in_subagent_file)
         return ClaudeSurvey(
             kept_messages,
             chain.positions(kept_messages),
@@ -618,25 +621,25 @@ class ClaudeCode(Format):
         )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        """Return the uuid, or an id made of the line and the hash of a record of a request."""
+        """Return the uuid; for a record of an API request, an id made of line number and hash."""
         digest = self.rest(entry)
         return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
 
     def rest(self, entry: Entry) -> bytes | None:
-        """Return the hash of a record of a request; the ids of all other entries are random."""
+        """Return the hash of a record of an API request; all other entries have random ids."""
         digest = entry.get(_RECORDS.get(str_or_empty(entry.get("type")), ("", ""))[0])
         return digest.encode() if isinstance(digest, str) and _HASH.fullmatch(digest) else None
 
-    def counts(self, entry: Entry) -> bool:
-        return entry_id(entry) is not None and counts(entry)
+    def is_message(self, entry: Entry) -> bool:
+        return entry_id(entry) is not None and is_message(entry)
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        gone = offset is not None and survey.dead(offset) == BEFORE_COMPACTION
-        for part in self._parts(entry, survey, offset, gone=gone):
-            yield replace(part, dead=True) if gone else part
+        before_compaction = offset is not None and survey.dead(offset) == BEFORE_COMPACTION
+        for part in self._parts(entry, survey, offset, before_compaction=before_compaction):
+            yield replace(part, dead=True) if before_compaction else part
 
     def _parts(
-        self, entry: Entry, survey: Survey, offset: int | None, *, gone: bool
+        self, entry: Entry, survey: Survey, offset: int | None, *, before_compaction: bool
     ) -> Iterator[Part]:
         before_last_user = survey.before_last_user(offset)
         survey = survey if isinstance(survey, ClaudeSurvey) else NOTHING_SEEN
@@ -654,17 +657,19 @@ class ClaudeCode(Format):
                 yield from _user(entry, survey)
             tool = survey.tools.get(self.anchor(entry, ()) or "")
             shown = entry.get("toolUseResult")
-            yield from _unread(shown, ("toolUseResult",), "tool_result", tool, whole=gone)
+            yield from _unread(
+                shown, ("toolUseResult",), "tool_result", tool, as_one_part=before_compaction
+            )
         elif kind == "system":
             yield from leaves(str_or_none(entry.get("content")), ("content",), "system", None)
         elif kind == "progress":
             tool = survey.tools.get(str(entry.get("parentToolUseID")))
             yield from _unread(entry.get("data"), ("data",), "tool_result", tool)
         elif kind == "attachment":
-            yield from _attached(entry, gone=gone)
+            yield from _attached(entry, before_compaction=before_compaction)
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
-        """Return the call id of the block around `path`; outside blocks, the entry's first one."""
+        """Return the call id of the block around `path`; outside of blocks, the first call id."""
         if entry.get("type") == "progress":
             return str_or_none(entry.get("parentToolUseID"))
         if self.rest(entry) is not None:
@@ -739,13 +744,13 @@ class ClaudeCode(Format):
         name = f"{ident} {entry.get('requestId')}" if ident else None
         return weight.recorded(entry, dict_or_empty(message.get("usage")), model, name)
 
-    def renews(self, entry: Entry) -> bool:
+    def starts_context(self, entry: Entry) -> bool:
         return entry.get("subtype") == BOUNDARY
 
-    def switches(self, entry: Entry) -> bool:
+    def switches_model(self, entry: Entry) -> bool:
         content = entry.get("content", message_of(entry).get("content"))
         return str_or_empty(content).startswith("<local-command-stdout>Set model to ")
 
-    def stated(self, entry: Entry) -> float | None:
+    def cost_so_far(self, entry: Entry) -> float | None:
         states = entry.get("type") == "cost-state"
         return weight.dollars(entry.get("totalCostUSD")) if states else None

@@ -51,7 +51,7 @@ class Codex:
         usage, ident = dict_or_empty(info.get("last_token_usage")), info.get("total_token_usage")
         return weight.recorded(entry, usage, None, json.dumps(ident))
 
-    def renews(self, entry: Entry) -> bool:
+    def starts_context(self, entry: Entry) -> bool:
         return entry.get("type") == "compacted"
 
     def window(self, entry: Entry) -> int | None:

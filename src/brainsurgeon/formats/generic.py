@@ -97,13 +97,13 @@ class Generic(base.Format):
         return Survey(kept_messages, positions, open_turn, since=judged, cursor=cursor)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        """Return `__id` or `id`, else an id made of line number and digest (of unedited values)."""
+        """Return `__id` or `id`, else an id made of line number and `rest`."""
         for key in ("__id", "id"):
             if entry.get(key) is not None:
                 return base.usable_id(entry[key])
         return f"L{number}-{_digest_of_unedited(entry).hex()[:8]}"
 
-    def counts(self, entry: Entry) -> bool:
+    def is_message(self, entry: Entry) -> bool:
         return _kind(entry) is not None
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:  # noqa: ARG002
@@ -130,7 +130,7 @@ class Generic(base.Format):
         failed = any(entry.get(key) is True for key in ("isError", "is_error", "error"))
         results = tuple(
             ToolResult(answer.call_id, failed, base.first_line([answer.text]) if failed else "")
-            for answer in self.answers(entry)
+            for answer in self.result_texts(entry)
         )
         if kind == "tool_result" or results:
             return TurnStep("result", results=results or (ToolResult(None),))
@@ -146,7 +146,7 @@ class Generic(base.Format):
         for path, block in _tool_blocks(entry, *_CALLS):
             yield _call(path, block, base.str_or_none(block.get("id")))
 
-    def answers(self, entry: Entry) -> Iterator[base.Answer]:
+    def result_texts(self, entry: Entry) -> Iterator[base.ResultText]:
         if _kind(entry) == "tool_result":
             parts = [(_call_id(entry), part) for part in self.parts(entry, NO_SURVEY, None)]
         else:
@@ -158,7 +158,7 @@ class Generic(base.Format):
         for call_id, part in parts:
             text = value_at(entry, part.path)
             if isinstance(text, str):
-                yield base.Answer(part.path, text, call_id)
+                yield base.ResultText(part.path, text, call_id)
 
     def sent(self, entry: Entry) -> Sent:
         parts = list(self.parts(entry, NO_SURVEY, None))

@@ -1,4 +1,4 @@
-"""OpenClaw and pi, session versions 2 and 3: the tree of entries, thinking, and the dialect.
+"""The sessions of OpenClaw and pi.
 
 One JSON object a line; entries form a tree by `id` and `parentId`. The shapes were read in
 @mariozechner/pi-coding-agent 0.73.1 and @earendil-works/pi-coding-agent 1.5.2
@@ -75,9 +75,9 @@ class Branch:
     """The active branch, walked from the leaf towards the root.
 
     A `leaf` entry selects its target. A side append (`appendMode: "side"`) or an entry of an
-    unknown type moves the cursor for the next append but not the leaf. An entry appended there
-    continues from the leaf, and so does an entry without `parentId`. A `linear` branch contains
-    every node.
+    unknown type moves the cursor for the next append but not the leaf. An entry appended at this
+    cursor continues from the leaf, and so does an entry without `parentId`. A `linear` branch
+    contains every node.
     """
 
     def __init__(self, *, linear: bool = False) -> None:
@@ -88,7 +88,7 @@ class Branch:
         self.ended = False
 
     @property
-    def lost(self) -> bool:
+    def parent_missing(self) -> bool:
         return self._next is not None and not self.ended
 
     @property
@@ -101,7 +101,7 @@ class Branch:
         if self._next is not None and self._next.encode("utf-8", "replace") in raw:
             self._leaf, self._next = True, None
 
-    def holds(self, entry: Entry) -> bool:
+    def contains(self, entry: Entry) -> bool:
         """Check whether the entry is on the branch; call it from the last entry backwards."""
         kind = entry.get("type")
         if self.linear:
@@ -132,10 +132,10 @@ class Branch:
 
 
 class Reach:
-    """Finds how far back the next request reaches, by the entries of the branch, last first.
+    """Finds how far back the next request reaches. `look` takes the branch's entries, last first.
 
-    After a compaction it begins at `firstKeptEntryId`, after a reset at the reset. A `context_edit`
-    removes its target, or replaces it by a text of its own.
+    After a compaction, the request begins at `firstKeptEntryId`, after a reset at the reset. A
+    `context_edit` removes its target, or replaces it by a text of its own.
     """
 
     def __init__(self) -> None:
@@ -165,33 +165,33 @@ class Reach:
 
 
 class Asking:
-    """Finds the user message that began the last round, by the entries of the branch, last first.
+    """Finds the user message that began the last round. `look` takes the entries, last first.
 
-    After results without an answer (it failed: too long, aborted) the user may have written again.
+    If the answer to results failed (too long, aborted), the user may have written another message.
     The provider joins that message with the results, so the round that began before them continues,
     and its thinking has to be repeated.
     """
 
     def __init__(self) -> None:
         self.at: int | None = None
-        self._met = False
+        self._seen_answer = False
 
     @property
-    def known(self) -> bool:
+    def is_certain(self) -> bool:
         """Whether no earlier entry can be the message."""
-        return self._met and self.at is not None
+        return self._seen_answer and self.at is not None
 
     def look(self, offset: int, entry: Entry) -> None:
-        if self.known:
+        if self.is_certain:
             return
         message = dict_or_empty(entry.get("message"))
         role = message.get("role") if entry.get("type") == "message" else None
         if role == "user":
             self.at = offset if self.at is None else self.at
-        elif role == "toolResult" and not self._met:
-            self.at, self._met = None, True
+        elif role == "toolResult" and not self._seen_answer:
+            self.at, self._seen_answer = None, True
         elif role == "assistant" and message.get("stopReason") not in NOT_REPLAYED:
-            self._met = True
+            self._seen_answer = True
 
 
 def _is_node(entry: Entry) -> bool:
@@ -214,8 +214,8 @@ def _is_node(entry: Entry) -> bool:
 EMPTIED = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
 
 _FIELD_NAME = re.compile(r"[a-z][a-z_]{0,63}")
-# Name prefixes of APIs whose signatures cover nothing, or only their own call.
-_OTHERS = ("openai", "azure", "google", "mistral")
+# Name prefixes of APIs whose signatures cover nothing, or only one tool call.
+_UNVERIFIED = ("openai", "azure", "google", "mistral")
 
 
 def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
@@ -254,7 +254,7 @@ def _thoughts(message: Entry) -> Thoughts | None:
     it asked for (`providerThinkingLevel`) only if it also asked for `drop_block`.
     """
     api = str_or_empty(message.get("api"))
-    if message.get("stopReason") in NOT_REPLAYED or api.startswith(_OTHERS):
+    if message.get("stopReason") in NOT_REPLAYED or api.startswith(_UNVERIFIED):
         return None
     names = tuple(str_or_empty(message.get(key)) for key in ("model", "responseModel"))
     signed = tuple(
@@ -270,7 +270,7 @@ def _thoughts(message: Entry) -> Thoughts | None:
     return Thoughts(tuple(filter(None, names)), signed, EMPTIED, _only_signed(message), asked)
 
 
-def is_hollow(block: object) -> bool:
+def is_only_signature(block: object) -> bool:
     block = dict_or_empty(block)
     return bool(
         not block.get("redacted")
@@ -286,8 +286,8 @@ def _blocks(message: Entry) -> Iterator[tuple[KeyPath, Entry]]:
 
 def _is_signed(block: Entry, message: Entry) -> bool:
     signature = block.get("thinkingSignature")
-    named = isinstance(signature, str) and _FIELD_NAME.fullmatch(signature) is not None
-    return bool(signature) and not (named and message.get("api") == "openai-completions")
+    is_field = isinstance(signature, str) and _FIELD_NAME.fullmatch(signature) is not None
+    return bool(signature) and not (is_field and message.get("api") == "openai-completions")
 
 
 def _only_signed(message: Entry) -> bool:
@@ -321,7 +321,6 @@ _DETAILS: KeyPath = ("message", "details")
 class OpenClaw(Format):
     name = "openclaw"
     version = 4
-    # The session versions that are supported.
     versions: tuple[int, ...] = (2, 3)
     archives: ArchiveForm | None = "linked"
 
@@ -335,8 +334,8 @@ class OpenClaw(Format):
             return "pi session version 1: pi migrates it with new ids when it next opens it"
         if version in self.versions:
             return None
-        named = version if isinstance(version, int) else "of an unknown kind"
-        return f"session version {named} is not known to this program"
+        number = version if isinstance(version, int) else "of an unknown kind"
+        return f"session version {number} is not known to this program"
 
     def session(self, head: Sequence[Entry]) -> str | None:
         return usable_id(head[0].get("id"))
@@ -348,7 +347,7 @@ class OpenClaw(Format):
         """
         branch = Branch()
         survey = self._survey(lines, kept_messages, branch)
-        lost = branch.lost and not survey.positions
+        lost = branch.parent_missing and not survey.positions
         return self._survey(lines, kept_messages, Branch(linear=True)) if lost else survey
 
     def _survey(self, lines: Lines, kept_messages: int, branch: Branch) -> Survey:
@@ -359,8 +358,8 @@ class OpenClaw(Format):
         judged: int | None = None  # the offset of the line that tells whether a turn is open
         open_turn: str | None = None
         for line in lines.backward():
-            known = reach.over and messages > kept_messages and asking.at is not None
-            if judged is not None and (known or branch.ended):
+            complete = reach.over and messages > kept_messages and asking.at is not None
+            if judged is not None and (complete or branch.ended):
                 dead_before, dead_why = line.offset + 1, reach.over or OFF_BRANCH
                 break
             entry = parse(line.raw) if line.raw else None
@@ -369,7 +368,7 @@ class OpenClaw(Format):
             if entry is None:
                 branch.pass_over(line.raw or b"")
                 continue
-            if not branch.holds(entry):
+            if not branch.contains(entry):
                 dead[line.offset] = OFF_BRANCH
                 continue
             unsent = reach.look(entry)
@@ -378,8 +377,9 @@ class OpenClaw(Format):
             if not unsent or asking.at is None:
                 asking.look(line.offset, entry)
             if messages <= kept_messages:
-                positions[line.offset] = messages if self.counts(entry) else max(messages - 1, 0)
-                messages += self.counts(entry)
+                is_message = self.is_message(entry)
+                positions[line.offset] = messages if is_message else max(messages - 1, 0)
+                messages += is_message
         dead.pop(0, None)  # the header is not in the tree
         cursor = None
         if judged is not None and not branch.linear:
@@ -392,16 +392,16 @@ class OpenClaw(Format):
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         return None if entry.get("type") == "session" else usable_id(entry.get("id"))
 
-    def counts(self, entry: Entry) -> bool:
+    def is_message(self, entry: Entry) -> bool:
         return _role(entry) in _ROLES or entry.get("type") == "custom_message"
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        """Yield the parts of a message or a custom message; others have parts only if forced."""
+        """Yield the parts of messages and custom messages, and of other `_extractable` entries."""
         kind, message = entry.get("type"), dict_or_empty(entry.get("message"))
-        role = message.get("role") if _is_message(entry) else None
+        role = message.get("role") if _has_message(entry) else None
         if kind == "custom_message":
             yield from content_parts(entry.get("content"), ("content",), "custom", None)
-        elif not (kind == "session" or _is_message(entry)) and entry.get(EXTRACTABLE) is True:
+        elif not (kind == "session" or _has_message(entry)) and entry.get(EXTRACTABLE) is True:
             for key in ("data", "summary", "content", "details"):  # ids and links stay
                 yield from leaves(entry.get(key), (key,), "custom", None)
         if role == "toolResult":
@@ -430,7 +430,7 @@ class OpenClaw(Format):
         if kind == "session":
             return None
         linked = (str_or_none(entry.get("parentId")), references(entry))
-        if not _is_message(entry):
+        if not _has_message(entry):
             aside: Role = "aside" if kind == "custom_message" else "fixed"
             return TurnStep("note" if kind in _NOTES else aside, *linked)
         message = entry["message"]
@@ -474,7 +474,7 @@ class OpenClaw(Format):
         message = dict_or_empty(entry.get("message"))
         if message.get("role") != "assistant":
             return None
-        # OpenClaw repeats messages with new entry ids when it changes its branch. These names stay.
+        # OpenClaw repeats messages with new entry ids when it changes its branch. These stay equal.
         names = (message.get("responseId"), message.get("timestamp"))
         ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
         usage = dict_or_empty(message.get("usage"))
@@ -485,10 +485,10 @@ class OpenClaw(Format):
         # After a failed run, openclaw 2026.7.35 repeats the answer with this `api`.
         return None if message.get("api") == "cli" and not call.tokens else call
 
-    def renews(self, entry: Entry) -> bool:
+    def starts_context(self, entry: Entry) -> bool:
         return entry.get("type") == "compaction"
 
-    def switches(self, entry: Entry) -> bool:
+    def switches_model(self, entry: Entry) -> bool:
         return entry.get("type") == "model_change"
 
 
@@ -502,7 +502,7 @@ def _result(message: Entry) -> ToolResult:
 
 
 def left_open(line: Line, entry: Entry | None) -> str | None:
-    """Return what a line leaves open, "" if its turn is closed, None if the line tells neither."""
+    """Return why the turn is open, "" if it is finished, None if the line shows neither."""
     if entry is None:
         return None if line.terminated else "the last line is torn: a write is under way"
     role, message = _role(entry), dict_or_empty(entry.get("message"))
@@ -516,7 +516,7 @@ def left_open(line: Line, entry: Entry | None) -> str | None:
     return "" if stopped else "the last turn is open: the assistant has not stopped"
 
 
-def _is_message(entry: Entry) -> bool:
+def _has_message(entry: Entry) -> bool:
     return entry.get("type") == "message" and isinstance(entry.get("message"), dict)
 
 
@@ -547,7 +547,7 @@ def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
 # `dist/session-transcript-index-*.mjs`) and would not notice a change.
 
 
-INDEXED = "an index of its agent's database holds it"
+INDEXED = "an index of the agent's database contains it"
 
 
 class OpenClawRows(OpenClaw):
@@ -559,7 +559,7 @@ class OpenClawRows(OpenClaw):
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         for part in super().parts(entry, survey, offset):
-            # A text block in place of another block would add to the message's text.
+            # A text block in place of another block would change the indexed text.
             adds_text = part.block and part.kind != "tool_result"
             indexed = part.kind in ("user", "assistant") or adds_text
             yield replace(part, locked=part.locked or INDEXED) if indexed else part

@@ -21,7 +21,7 @@ Span = tuple[int, int]
 
 
 def offsets_of(line: ParsedLine, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
-    """Find the spans of values as `locate` does, as offsets in the file."""
+    """Like `locate`, but return offsets in the file."""
     return {
         path: (start + line.offset, end + line.offset)
         for path, (start, end) in locate(line.raw, paths).items()
@@ -29,14 +29,14 @@ def offsets_of(line: ParsedLine, paths: Iterable[KeyPath]) -> dict[KeyPath, Span
 
 
 class UntouchableError(Exception):
-    """The line cannot be edited safely; it is left unchanged for the reason given."""
+    """The line cannot be edited safely and is left unchanged."""
 
 
 def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
-    """Find the spans of the values that `paths` name, in one walk over the line.
+    """Find the spans of the values at `paths`, in one walk over the line.
 
     A path without a value is missing from the result. Raise UntouchableError if a path has a
-    duplicate key (parsers differ in which one they use) or the line is nested too deeply.
+    duplicate key (parsers differ in which value they use) or the line is nested too deeply.
     """
     spans: dict[KeyPath, Span] = {}
     text = line.decode("latin-1")
@@ -67,7 +67,7 @@ def members(line: bytes) -> list[tuple[str, int, int, int]]:
 
 
 def splice(line: bytes, cuts: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Return the line with the bytes from `start` to `end` replaced by `new`, for each of the cuts.
+    """Return the line after some cuts: each replaces the bytes from `start` to `end` by `new`.
 
     The cuts must not overlap. Insertions at the same offset keep their order.
     """
@@ -85,9 +85,10 @@ _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.
 
 
 def splice_string(token: bytes, cuts: Iterable[tuple[int, int, str]]) -> bytes:
-    """Return a JSON string with some of its characters replaced; all others keep their spelling.
+    """Return a JSON string with some of its characters replaced; all other escapes stay.
 
-    A cut is a start and an end (in characters) and the new text. Cuts inside others are left out.
+    A cut is a start and an end (in characters) and the new text. Cuts inside other cuts are
+    ignored.
     """
     spelled = token.decode()
     ends = [1, *(match.end() for match in _CHARACTER.finditer(spelled, 1, len(spelled) - 1))]
@@ -100,7 +101,7 @@ def splice_string(token: bytes, cuts: Iterable[tuple[int, int, str]]) -> bytes:
 
 
 def _skip(text: str, at: int) -> int:
-    if text[at] not in _WHITE:  # agents write none
+    if text[at] not in _WHITE:  # usual: agents write no white space
         return at
     match = _space(text, at)
     return match.end() if match else at
@@ -164,8 +165,8 @@ _LONGEST = 4 << 20
 _MARK = re.compile(rb'"\[\[place-([0-9]+)]]"')
 
 
-def places(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span]:
-    """Find spans as `locate` does, but faster in lines that are written as most agents do."""
+def find_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span]:
+    """Like `locate`, but faster in compact lines, which most agents write."""
     return compact_spans(raw, entry, paths) or locate(raw, paths)
 
 
@@ -206,48 +207,48 @@ def compact_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[Ke
 # to an unknown key in a block. A line with a duplicate of such a field is left unchanged.
 
 
-# The values that we give to fields.
+# The values that we write into these fields.
 _TOKENS = {
     REDACTED: re.compile(rb"true"),
     RESTORED: re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"'),
 }
 
 
-def put(line: ParsedLine, name: str, token: bytes) -> list[FieldEdit]:
-    """Set a field: replace its value, or insert it after the last member. No edit if it is set."""
-    place = _member(line.raw, name)
-    if place is None:
+def set_field(line: ParsedLine, name: str, token: bytes) -> list[FieldEdit]:
+    """Replace a field's value, or insert the field as the last member; [] if it has this value."""
+    member = _member(line.raw, name)
+    if member is None:
         end = members(line.raw)[-1][3]
         return _edit(line, (end, end), _inserted(name, token), name)
-    before = line.raw[place[1] : place[2]]
-    return [] if before == token else _edit(line, place[1:], token, name, before)
+    before = line.raw[member[1] : member[2]]
+    return [] if before == token else _edit(line, member[1:], token, name, before)
 
 
-def take_out(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
-    """Undo a recorded insertion; no edit if its bytes (`after`) are no longer there."""
-    place = _member(line.raw, record.name)
-    if place is None:
+def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
+    """Undo a recorded edit of a field; [] if the bytes it wrote (`after`) are no longer there."""
+    member = _member(line.raw, record.name)
+    if member is None:
         return []
-    start, end = place[0] if record.before is None else place[1], place[2]
+    start, end = member[0] if record.before is None else member[1], member[2]
     if line.raw[start:end] != record.after:
         return []
     new = record.before or b""
     return _edit(line, (start, end), new, record.name, record.after, record.id)
 
 
-def take_out_marked(line: ParsedLine, name: str) -> list[FieldEdit]:
+def remove_marked_field(line: ParsedLine, name: str) -> list[FieldEdit]:
     """Remove `_restored` or `_redacted` if it is written exactly as we insert it.
 
     Forks and copies carry these fields into files that have no records. A duplicate field is not
     ours: it stays, and the rest of the line may still be edited.
     """
     try:
-        place = _member(line.raw, name)
+        member = _member(line.raw, name)
     except UntouchableError:
         return []
-    if place is None or not _TOKENS[name].fullmatch(line.raw, place[1], place[2]):
+    if member is None or not _TOKENS[name].fullmatch(line.raw, member[1], member[2]):
         return []
-    before, start, end = place
+    before, start, end = member
     after = _inserted(name, line.raw[start:end])
     if line.raw[before:end] != after:
         return []
@@ -264,16 +265,16 @@ def _edit(line: ParsedLine, span: Span, new: bytes, name: str, *undone: Any) -> 
 
 
 def _member(raw: bytes, name: str) -> tuple[int, int, int] | None:
-    """Return the end of the preceding member, and start and end of a field's value; or None."""
+    """Return the start of a field (with the comma before it), and start and end of its value."""
     before: int | None = None
-    places: list[tuple[int, int, int]] = []
+    found: list[tuple[int, int, int]] = []
     for key, at, start, end in members(raw):
         if key == name:
-            places.append((at if before is None else before, start, end))
+            found.append((at if before is None else before, start, end))
         before = end
-    if len(places) > 1:
+    if len(found) > 1:
         raise UntouchableError(f"duplicate key {name}")
-    return places[0] if places else None
+    return found[0] if found else None
 
 
 def verify(raw: bytes, offset: int, entry: Entry, edits: Sequence[Edit]) -> None:
@@ -289,10 +290,10 @@ def verify(raw: bytes, offset: int, entry: Entry, edits: Sequence[Edit]) -> None
     for edit in written:
         if isinstance(edit, Removal) and value_at(fresh, edit.path) != decode(edit.new):
             raise UntouchableError("the edited line would not have the planned content")
-        for each in (fresh, entry):  # what is edited is cleared, so that the rest can be compared
+        for parsed in (fresh, entry):  # clear the edited values, to compare all others
             if isinstance(edit, Removal):
-                value_at(each, edit.path[:-1])[edit.path[-1]] = None
+                value_at(parsed, edit.path[:-1])[edit.path[-1]] = None
             else:
-                each.pop(edit.name, None)
+                parsed.pop(edit.name, None)
     if fresh != entry:
         raise UntouchableError("the edited line would differ elsewhere")

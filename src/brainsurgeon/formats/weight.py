@@ -1,8 +1,8 @@
-"""Sizes of entries in requests and usage of model calls, as far as all formats share them.
+"""Sizes of entries in requests, and usage of model calls, for all formats.
 
 Sources: the sessions under `tests/samples`, @earendil-works/pi-coding-agent 1.5.2
-(`dist/core/messages.js` decides what is sent), and the sources of the other formats. What no entry
-contains (system prompt, tools) is estimated from many calls.
+(`dist/core/messages.js` decides what is sent), and the sources of the other formats. The system
+prompt and the tools, which no entry contains, are estimated from many calls.
 """
 
 import json
@@ -44,17 +44,17 @@ def complaint(text: str) -> str | None:
     return SIGNATURE if re.search(_SIGNATURE, text) else None
 
 
-def _number(stated: str, text: str) -> int | None:
-    found = re.search(stated, text)
+def _number(pattern: str, text: str) -> int | None:
+    found = re.search(pattern, text)
     digits = next(filter(None, found.groups()), "").replace(",", "") if found else ""
     return int(digits) if digits and len(digits) < 12 else None  # noqa: PLR2004  no window is longer
 
 
 def refused(entry: Entry, text: str, model: str | None) -> ModelCall:
-    about, at = complaint(text), parse_time(entry.get("timestamp"))
-    if about != TOO_LONG:
-        return ModelCall(None, model, 0, at, about)
-    return ModelCall(None, model, _number(_PROMPTS, text) or 0, at, about, _number(_LIMITS, text))
+    why, at = complaint(text), parse_time(entry.get("timestamp"))
+    if why != TOO_LONG:
+        return ModelCall(None, model, 0, at, why)
+    return ModelCall(None, model, _number(_PROMPTS, text) or 0, at, why, _number(_LIMITS, text))
 
 
 def counts(usage: Entry, *keys: str) -> int:
@@ -68,13 +68,13 @@ def dollars(value: object) -> float | None:
 
 
 def recorded(entry: Entry, usage: Entry, model: object, ident: str | None = None) -> ModelCall:
-    """Return the model call whose reply is an entry, with the figures of `usage` by any known key.
+    """Return the model call that an entry answers; `usage` may have the keys of any provider.
 
     OpenAI includes cached tokens in the prompt's tokens. All other providers count them separately.
     """
-    theirs = "input_tokens" if "input_tokens" in usage else "input"
-    prompt = "prompt_tokens" if "prompt_tokens" in usage else theirs
-    beside = ("cacheRead", "cacheWrite", "cache_read_input_tokens", "cache_creation_input_tokens")
+    other = "input_tokens" if "input_tokens" in usage else "input"
+    prompt = "prompt_tokens" if "prompt_tokens" in usage else other
+    separate = ("cacheRead", "cacheWrite", "cache_read_input_tokens", "cache_creation_input_tokens")
     cached = counts(usage, "cacheRead", "cache_read_input_tokens", "cached_input_tokens") or max(
         counts(dict_or_empty(usage.get(key)), "cached_tokens")
         for key in ("prompt_tokens_details", "input_tokens_details")
@@ -86,7 +86,7 @@ def recorded(entry: Entry, usage: Entry, model: object, ident: str | None = None
     parts = [dollars(costs.get(key)) for key in ("input", "cacheRead", "cacheWrite")]
     cost = math.fsum(filter(None, parts))
     return ModelCall(
-        ident, str_or_empty(model) or None, counts(usage, prompt, *beside),
+        ident, str_or_empty(model) or None, counts(usage, prompt, *separate),
         parse_time(entry.get("timestamp")), cached=cached, hour=bool(hour),
         written=counts(usage, "cacheWrite", "cache_creation_input_tokens"),
         output=counts(usage, "output", "output_tokens", "completion_tokens"), cost=cost or None,

@@ -19,7 +19,7 @@ from brainsurgeon.errors import (
     NoSuchKeyError,
     NotFoundError,
 )
-from brainsurgeon.formats.base import is_made_up, parsed_lines
+from brainsurgeon.formats.base import is_generated, parsed_lines
 from brainsurgeon.lookup.sessions import Session, all_sessions, of_calling_process, session_named
 from brainsurgeon.model.entries import (
     PLACEHOLDER,
@@ -203,7 +203,7 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
     if session.file is None or not wanted:
         return []
     # An id that JSON can spell in several ways, or that is derived, cannot be found by its bytes.
-    plain = all(is_safe(ident) and not is_made_up(ident) for ident in ids)
+    plain = all(is_safe(ident) and not is_generated(ident) for ident in ids)
     begin_alike: dict[str, None] = {}
     wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]
     with suppress(OSError, RefusedError), open_session(session.file) as opened:

@@ -266,9 +266,9 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
         step = form.turn_step(entry)
         if step and (step.role == "prompt" or (step.cut_short and not step.calls)):
             break
-        answers, calls = list(form.answers(entry)), list(form.calls(entry))
+        answers, calls = list(form.result_texts(entry)), list(form.calls(entry))
         ident = form.identity(entry, line.raw, line.number)
-        if seen_call and form.counts(entry) and not calls:
+        if seen_call and form.is_message(entry) and not calls:
             break  # the previous round
         answered |= {answer.call_id for answer in answers if answer.call_id}
         unnamed += any(answer.call_id is None for answer in answers)

@@ -56,7 +56,7 @@ def _too_full(settings: Settings, session: OpenSession) -> ModelCall | None:
             last, load = call, call.tokens + call.output
             if not (call.complaint or is_too_full(settings, session, call.model, load)):
                 return None
-        if form.renews(line.entry):
+        if form.starts_context(line.entry):
             session.lines = session.lines_from(line.offset, 1)
             break
     return last

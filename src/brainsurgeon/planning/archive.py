@@ -495,7 +495,7 @@ class _Archiver:
         parts = () if dead or self._linked else self._form.parts(entry, survey, parsed.offset)
         going = (part.chars for part in parts if part.kind in ("thinking", "tool_result")
                  and part.locked is None and not part.dead)  # fmt: skip
-        live = dead is None and self._form.counts(entry)
+        live = dead is None and self._form.is_message(entry)
         return Weight(self._form.sent(entry), sum(going), int(live))
 
     def _add(self, turn: Turn, entry: TurnEntry, parsed: ParsedLine, dead: str | None) -> None:

@@ -64,7 +64,7 @@ def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Mea
     walk, matcher = _Meter(form), Matcher(form, survey, records)
     live = (line for line in lines if survey.dead(line.offset) is None)
     for parsed in parsed_lines(live, form):
-        walk.look(parsed.entry, matcher.standing(parsed), counts=form.counts(parsed.entry))
+        walk.look(parsed.entry, matcher.standing(parsed), counts=form.is_message(parsed.entry))
     return walk.measure()
 
 
@@ -74,7 +74,7 @@ def measure_codex(lines: Lines) -> Measure:
     walk = _Meter(form)
     for line in lines:
         if line.raw and (entry := parse(line.raw)) is not None:
-            if form.renews(entry):
+            if form.starts_context(entry):
                 walk.begin_anew()
             walk.look(entry, (), counts=False)
             window = form.window(entry) or window
@@ -102,7 +102,7 @@ class _Meter:
         if call is not None:
             self._call(call)
         sent = self._form.sent(entry)
-        if self._form.renews(entry):
+        if self._form.starts_context(entry):
             self._calls.clear()
             self._sent -= Sent(self._summary.chars)  # only the last summary is sent
             self._summary = sent

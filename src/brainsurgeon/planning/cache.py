@@ -118,7 +118,7 @@ def read(
     prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}
     for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
         call, step = form.call(parsed.entry), form.turn_step(parsed.entry)
-        if form.renews(parsed.entry) or form.switches(parsed.entry):
+        if form.starts_context(parsed.entry) or form.switches_model(parsed.entry):
             usage.forget()
         if step is not None and step.role == "prompt":
             usage.prompted()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format, ParsedLine, dict_or_empty, is_made_up, parsed_lines
+from brainsurgeon.formats.base import Format, ParsedLine, dict_or_empty, is_generated, parsed_lines
 from brainsurgeon.model.entries import Entry, Line, Lines
 from brainsurgeon.model.reports import ModelCost
 from brainsurgeon.model.rules import Price
@@ -47,8 +47,8 @@ class RecordedCalls:
                 models.add(call.model)
                 if found and not found[-1].tokens:
                     found[-1] = replace(found[-1], tokens=call.tokens + call.output)
-            self.stated = self.stated or form.stated(parsed.entry)
-            if form.renews(parsed.entry):
+            self.stated = self.stated or form.cost_so_far(parsed.entry)
+            if form.starts_context(parsed.entry):
                 found.append(Compaction(parse_time(parsed.entry.get("timestamp"))))
             if step is not None and step.role == "prompt":
                 self._turns.update(models)
@@ -140,7 +140,7 @@ def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCa
             silent = 0 if call.tokens else silent + 1
         if silent > SILENT:
             return
-        if form.renews(parsed.entry):
+        if form.starts_context(parsed.entry):
             yield Compaction(parse_time(parsed.entry.get("timestamp")))
 
 
@@ -214,7 +214,7 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
 def _place(parsed: ParsedLine) -> str:
     """Return an entry's id. A made-up id loses its line number, unknown if read backward."""
     ident = parsed.ident or ""
-    return ident.rpartition("-")[2] if is_made_up(ident) else ident
+    return ident.rpartition("-")[2] if is_generated(ident) else ident
 
 
 def last_turn(

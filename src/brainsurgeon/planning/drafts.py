@@ -171,7 +171,7 @@ class Judge:
     def removals(self, parsed: ParsedLine, going: Going) -> Iterator[Removal]:
         form, ident = self._session.form, parsed.ident or ""
         name, rest = placeholder_id(ident), form.rest(parsed.entry)
-        places = splice.places(parsed.raw, parsed.entry, [part.path for part, _ in going])
+        places = splice.find_spans(parsed.raw, parsed.entry, [part.path for part, _ in going])
         once = self._once.setdefault
         for part, decision in going:
             start, end = places[part.path]
@@ -231,12 +231,12 @@ class FieldRequests:
         edits = self._undone(parsed, rest, stays)
         if pristine is not None:
             for name in {RESTORED, REDACTED} - stays - {edit.name for edit in edits}:
-                edits += splice.take_out_marked(parsed, name)
+                edits += splice.remove_marked_field(parsed, name)
         if chosen and put:
-            edits += splice.put(parsed, EXTRACTABLE, json.dumps(chosen.value).encode())
+            edits += splice.set_field(parsed, EXTRACTABLE, json.dumps(chosen.value).encode())
         if marked:
             line = replace(parsed, ident=parsed.ident or back[0].entry_id)
-            edits += splice.put(line, RESTORED, json.dumps(iso(now)).encode())
+            edits += splice.set_field(line, RESTORED, json.dumps(iso(now)).encode())
         return [edit if edit.undoes is not None else replace(edit, rest=rest) for edit in edits]
 
     def _undone(
@@ -250,7 +250,7 @@ class FieldRequests:
             others = record.session_id != self._own and record.rest != rest
             if others or once or record.name in stays or not self._undoes(record):
                 continue
-            undone = splice.take_out(parsed, record)
+            undone = splice.undo_field(parsed, record)
             edits += undone
             if not undone and record.session_id == self._own:
                 why = f"{record.name} no longer has the value that was set"

@@ -57,7 +57,7 @@ class Filled(Struct, frozen=True):
     gone: frozenset[KeyPath] = frozenset()
 
     def answer(self, form: Format, call_id: str | None) -> tuple[bytes, bool]:
-        answers = [answer for answer in form.answers(self.entry) if answer.call_id == call_id]
+        answers = [answer for answer in form.result_texts(self.entry) if answer.call_id == call_id]
         known = self.gone.isdisjoint(answer.path for answer in answers)
         return as_bytes("\n".join(answer.text for answer in answers)), known
 

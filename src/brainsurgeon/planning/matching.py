@@ -349,7 +349,7 @@ class OwnCalls(Struct, frozen=True):
                 block=False, forced=True, reason="the agent's own restore call", how="redact",
                 rest=rest,
             )  # fmt: skip
-        yield from splice.put(parsed, REDACTED, b"true")
+        yield from splice.set_field(parsed, REDACTED, b"true")
 
 
 def find_own_calls(session: Snapshot) -> OwnCalls:
@@ -366,7 +366,7 @@ def find_own_calls(session: Snapshot) -> OwnCalls:
         for call in form.calls(parsed.entry):
             last_call = call.call_id or parsed.ident
         here = [printed for printed in asked if printed.ident.encode() in parsed.raw]
-        answers = list(form.answers(parsed.entry)) if here and parsed.ident else []
+        answers = list(form.result_texts(parsed.entry)) if here and parsed.ident else []
         if parsed.ident is None or not answers:
             continue
         paths = {answer.path for answer in answers}

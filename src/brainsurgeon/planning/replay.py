@@ -79,7 +79,7 @@ def history(
     last, sent, since = None, 0, 0
     for parsed in _on_branch(lines, form, survey):
         entry, step, call = parsed.entry, form.turn_step(parsed.entry), form.call(parsed.entry)
-        if form.renews(entry):
+        if form.starts_context(entry):
             events.append(Compaction())
             last = None
         if step is not None and step.role == "prompt":
@@ -101,7 +101,7 @@ def history(
             for value in matcher.standing(parsed) if value.tokens
         )  # fmt: skip
         events += _values(parsed, form, rules, newer, records.rate, messages)
-        messages += form.counts(entry)
+        messages += form.is_message(entry)
     _measure(events, growths)
     return events
 
@@ -115,7 +115,7 @@ def _superseded(lines: Lines, form: Format, survey: Survey) -> Mapping[Values, i
     numbers, messages = dict[str | None, int](), 0
     for parsed in _on_branch(lines, form, survey):
         numbers[parsed.ident] = messages
-        messages += form.counts(parsed.entry)
+        messages += form.is_message(parsed.entry)
     return {values: numbers[ident] for values, ident in superseded(lines, form, survey).items()}
 
 

@@ -189,7 +189,7 @@ def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rat
         if tokens >= rules.keep_recent_tokens:
             break
         if line.raw and survey.dead(line.offset) is None and (entry := parse(line.raw)) is not None:
-            messages += form.counts(entry)
+            messages += form.is_message(entry)
             tokens += form.sent(entry).tokens(rate)
     wider = [replace(rule, keep_recent=max(rule.keep_recent, messages)) for rule in rules.rules]
     kept = max(rules.keep_recent, messages)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import ParsedLine, Thoughts
-from brainsurgeon.formats.openclaw import is_hollow
+from brainsurgeon.formats.openclaw import is_only_signature
 from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import KeyPath, Part, parse, placeholder_id, value_at
 from brainsurgeon.model.plans import Edit, FieldEdit, Removal
@@ -186,7 +186,9 @@ class Gatherer:
             unsure = (parsed.offset, parsed.offset)
             removals, stays = [_removal(parsed, unsure, (), 0, b"")], str(why)
         self.signatures.standing += [
-            Signature(removal, live, stays, bound, is_hollow(value_at(parsed.entry, removal.path)))
+            Signature(
+                removal, live, stays, bound, is_only_signature(value_at(parsed.entry, removal.path))
+            )
             for removal in removals
         ]
         return frozenset(path for path, _ in thoughts.blocks) if bound else frozenset()
@@ -262,7 +264,7 @@ class Gatherer:
             return "it has no usable id"
         if override_of(parsed.entry, parsed.ident, self._sets, self._pins)[0] is False:
             return "it is pinned"
-        if thoughts.alone:
+        if thoughts.only_content:
             return "nothing else is in its message"
         if not parsed.terminated:
             return "the last line has no newline yet"

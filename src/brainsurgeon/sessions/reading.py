@@ -69,11 +69,11 @@ class Opened(ABC):
     lines: Lines
     in_layout: bool
     hint = "auto"
-    known: ClassVar[Mapping[str, Format]] = formats.FORMATS
+    adapters: ClassVar[Mapping[str, Format]] = formats.FORMATS
 
     @cached_property
     def _beginning(self) -> tuple[Format, str | None]:
-        beginning = formats.recognise(head(self.lines), self.hint, self.known)
+        beginning = formats.recognise(head(self.lines), self.hint, self.adapters)
         if beginning.form is None:
             raise RefusedError(beginning.reason, beginning.name)
         return beginning.form, beginning.identity

@@ -269,7 +269,7 @@ def fingerprint(path: str, window: Window, size: int, own: int | None) -> Finger
 
 class OpenRows(Opened):
     in_layout = True
-    known: ClassVar[dict[str, Format]] = {"openclaw": OpenClawRows()}
+    adapters: ClassVar[dict[str, Format]] = {"openclaw": OpenClawRows()}
 
     def __init__(
         self, file: SessionFile, database: sqlite3.Connection, presence: Presence,
