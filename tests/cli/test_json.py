@@ -154,6 +154,26 @@ def test_the_json_reference_lists_every_name(documents):
     assert explained - types.keys() <= {"insertions_removed", "interrupted", "command"}
 
 
+def test_json_has_the_values_of_a_run_and_its_undo(world, conversation, cli):
+    """A dry run counts what the next run extracts; `sessions` names the entry; undo is reported."""
+    ident = conversation.turn()
+    conversation.turn("y" * 2000)
+    world.put("s.jsonl", conversation.bytes())
+    commands = (
+        ("scan", "--dry-run"), ("scan",), ("sessions", "main/s"),
+        ("restore", ident), ("restore", "--all"),
+    )  # fmt: skip
+    dry, real, context, restored, undone = (
+        json_output(cli(*words, "--json")) for words in commands
+    )
+
+    assert (dry["dry_run"], real["dry_run"]) == (True, False)
+    assert dry["values_extracted"] == real["values_extracted"] == 1
+    assert context["extracted"][0]["entry_id"] == ident
+    assert restored["keys_restored"] == ["message.content.0.text"]
+    assert undone["sessions"][0]["state"] == "nothing to undo"
+
+
 def test_scan_reports_and_records_each_of_2100_sessions(world):
     """Sessions are recorded and packed by the thousand; none is lost at a page boundary."""
     for number in range(2100):
