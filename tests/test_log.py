@@ -45,7 +45,7 @@ def logs_of_scan(world, reported=None, *, dry_run=False, **settings):
     """Scan as the commands do, which log each session when it is done; return the log."""
     watch = Watch(ended=partial(log.session, dry_run=dry_run))
     with capture_logs() as logs:
-        log.scanned(world.scan(dry_run, watch=watch, **settings), reported)
+        log.scan_finished(world.scan(dry_run, watch=watch, **settings), reported)
     return logs
 
 
@@ -221,7 +221,7 @@ def test_log_of_retention_names_roots_held_back():
         held_back={"/agents": "no such directory"},
     )  # fmt: skip
 
-    assert logs_of(log.retained, report) == [
+    assert logs_of(log.retention_finished, report) == [
         {"event": "retention_held_back", "module": "retention", "root": "/agents",
          "reason": "no such directory", "log_level": "warning"},
         {"event": "retention_finished", "module": "retention", "values_held": 5,
@@ -255,7 +255,7 @@ def log_lines(world, capsys, **settings):
     """Log a scan with a problem and a debug event, and return the lines on stderr."""
     log.set_up(world.settings(**settings))
     report = ScanReport(dry_run=False, problems=[Unreadable("/r", "/r", "no such directory")])
-    log.scanned(report)
+    log.scan_finished(report)
     structlog.get_logger().debug("detail", module="test")
     shown = capsys.readouterr()
 

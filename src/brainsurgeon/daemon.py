@@ -1,7 +1,7 @@
 """The daemon: scans by schedule and soon after changes, retention by cron, one job at a time.
 
-All work happens in the scheduler's only worker thread. The main thread only waits for signals, and
-a third thread only reports changed paths.
+Only the scheduler's one worker thread scans and writes to the store. The main thread waits for
+signals and reloads. Others watch the roots, watch the clock, and run `on_signal`.
 """
 
 import gc
@@ -43,7 +43,7 @@ from brainsurgeon.store.database import hold_daemon_lock
 Roots = dict[str, tuple[int, int]]
 # Blocked in all threads and received by sigwait(3). A handler could run late or never: Python calls
 # it in the main thread only, but the kernel may interrupt any thread.
-SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+OS_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 # Seconds after which the watcher notices that a root was created or removed.
 ROOTS_INTERVAL = 5.0
 # Seconds between two wake-ups of the watcher, even if nothing happens. Stopping waits for the next
@@ -53,7 +53,7 @@ WAKE_INTERVAL = 1.5
 CLOCK_INTERVAL, CLOCK_TOLERANCE = 10.0, 1.0
 # Seconds between two searches of one session for signals, such as a repeated tool call.
 SIGNALS_INTERVAL = 5.0
-# Prefix of the ids of the jobs that scan one path.
+# Prefix of the ids of jobs that scan one changed path.
 _DUE = "due:"
 
 
@@ -103,9 +103,9 @@ class _Daemon:
         )
 
     def run(self) -> None:
-        """Run until a signal to stop; current work ends within two seconds."""
+        """Run until SIGTERM or SIGINT; current work then ends within two seconds."""
         logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, OS_SIGNALS)
         self._schedule()
         self._log.info("daemon_started", module="daemon", pid=os.getpid())
         self._scheduler.start()
@@ -114,7 +114,7 @@ class _Daemon:
             watcher.start()
             threading.Thread(target=self._follow_clock, name="clock", daemon=True).start()
             notify("READY=1")
-            while signal.sigwait(SIGNALS) == signal.SIGHUP:
+            while signal.sigwait(OS_SIGNALS) == signal.SIGHUP:
                 self._reload()
         finally:
             self._stop.set()
@@ -127,8 +127,8 @@ class _Daemon:
             raise self._lost
 
     def _schedule(self) -> None:
-        # Never call this in the worker: the scheduler waits for the worker while it holds a lock
-        # that adding a job needs.
+        # Never call this in the worker: in its shutdown, the scheduler waits for the worker and
+        # holds a lock that adding a job needs.
         self._scheduler.add_job(self._scan)
         add = partial(self._scheduler.add_job, replace_existing=True)
         if self._beat_interval:
@@ -138,7 +138,7 @@ class _Daemon:
             add(self._run_retention, cron_trigger(self._settings.retention_cron), id="retention")
 
     def _follow_clock(self) -> None:
-        """Schedule all jobs again whenever the wall clock was set: the scheduler depends on it."""
+        """Schedule all jobs again if the wall clock was set: the scheduler depends on the clock."""
         ahead = time.time() - boot_clock()
         while not self._stop.wait(self._beat_interval or CLOCK_INTERVAL):
             before, ahead = ahead, time.time() - boot_clock()
@@ -150,7 +150,7 @@ class _Daemon:
                         self._scan_soon(*job.args)
 
     def _check(self) -> None:
-        """Raise StoppedError if the daemon is to end. Every step of the work calls this."""
+        """Raise StoppedError if the daemon must end. Every step of the work calls this."""
         self._check_stop()
         self._beat()
 
@@ -170,7 +170,7 @@ class _Daemon:
             )  # fmt: skip
             if not only:
                 report.problems += doubtful_roots(self._settings)
-            log.scanned(report, set(self._reported) if only else self._reported)
+            log.scan_finished(report, set(self._reported) if only else self._reported)
             self._pass_on()
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("scan_failed", module="daemon", reason=log.reason(error))
@@ -210,7 +210,7 @@ class _Daemon:
         if self._stop.is_set():
             return
         try:
-            log.retained(retention(
+            log.retention_finished(retention(
                 self._settings, self._store, clock=time.time, check_stop=self._check
             ))  # fmt: skip
             for path, why in self._store.files.blocked(time.time() - BLOCKED).items():
@@ -233,14 +233,15 @@ class _Daemon:
         except ConfigError as error:
             self._log.error(
                 "reload_failed", module="daemon", path=error.source, problems=error.problems,
-                reason="the configuration has problems; the settings in force stay",
+                reason="the configuration has problems; the former settings stay in force",
             )  # fmt: skip
             return
         except Exception as error:  # noqa: BLE001  the daemon continues after any error
             self._log.error("reload_failed", module="daemon", reason=log.reason(error))
             return
         if settings.state_dir != self._settings.state_dir:
-            self._log.warning("state_dir_kept", module="daemon", reason="restart to move the store")
+            reason = "restart to use the store in the new directory"
+            self._log.warning("state_dir_kept", module="daemon", reason=reason)
             settings = settings.model_copy(update={"state_dir": self._settings.state_dir})
         self._settings = settings
         self._reported.clear()

@@ -1,6 +1,7 @@
 """Log to stderr with structlog: readable text on a terminal, JSON lines otherwise.
 
-Events contain ids, key paths, counts and sizes, never the content of a value.
+Events contain ids, key paths, counts and sizes, never the content of a value. `write_whole` writes
+the files of `status`: the report page and metrics.
 """
 
 import logging
@@ -54,7 +55,7 @@ def _escaped(value: Any) -> Any:
     return [_escaped(item) for item in value] if isinstance(value, list) else value
 
 
-def scanned(report: ScanReport, reported: set[str] | None = None) -> None:
+def scan_finished(report: ScanReport, reported: set[str] | None = None) -> None:
     """Log the end of a run: its problems and its counts.
 
     Problems in `reported` were logged before and are now logged at debug. The set is updated.
@@ -115,7 +116,7 @@ def _entries(session: str, plan: Plan) -> None:
                   keys_restored=list(sizes), sizes_bytes=sizes, redacted=redacted)  # fmt: skip
 
 
-def retained(report: RetentionReport) -> None:
+def retention_finished(report: RetentionReport) -> None:
     log = structlog.get_logger()
     for root, why in report.held_back.items():
         log.warning("retention_held_back", module="retention", root=root, reason=why)

@@ -106,7 +106,7 @@ def test_the_log_contains_no_control_characters(world, conversation, capsys, res
     )  # fmt: skip
     log.set_up(settings)
     watch = Watch(ended=log.session)
-    log.scanned(scan(settings, world.store, clock=world.clock, watch=watch))
+    log.scan_finished(scan(settings, world.store, clock=world.clock, watch=watch))
     output = capsys.readouterr()
 
     assert "evil" in output.err

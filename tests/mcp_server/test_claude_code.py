@@ -134,7 +134,7 @@ def test_restore_by_the_shell_is_redacted_after_the_turn(world, talk):
     command = {"command": f"brainsurgeon restore {talk.old} --json"}
     call_uuid = talk.open_call("Bash", command)
     answer = world.restore(talk.old)
-    text = json.dumps(sessions.restored_json(answer, content=True), ensure_ascii=False)
+    text = json.dumps(sessions.restored_json(answer, with_content=True), ensure_ascii=False)
     note_answer(world.store, answer, text)
     shown = {"stdout": text + "\n", "stderr": "", "interrupted": False, "isImage": False}
     result = talk.close_call(text, shown)

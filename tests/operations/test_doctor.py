@@ -89,9 +89,7 @@ def test_doctor_reports_a_sound_world_and_changes_nothing(pruned, doctor):
     findings, code = doctor()
     assert code == 0
     assert {level for level, *_ in findings} == {"ok"}
-    assert matching(
-        findings, "2 placeholders stand in live files, 2 lead to a value, 0 to a tombstone"
-    )
+    assert matching(findings, "2 placeholders are in sessions, 2 lead to a value, 0 to a tombstone")
     assert matching(findings, "2 stored values match their digest")
     assert matching(findings, "leases work")
     assert all_files(pruned) == before
@@ -156,7 +154,7 @@ def test_doctor_reports_a_missing_value(pruned, doctor):
     with database(pruned) as store:
         store.execute("PRAGMA foreign_keys = OFF")
         store.execute("DELETE FROM blobs WHERE id = 1")
-    check(doctor(), 1, "error", "1 row of the store refers to a missing row")
+    check(doctor(), 1, "error", "1 record of the store refers to a missing record")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +222,13 @@ def test_doctor_names_an_old_file_that_cannot_be_merged(pruned, doctor, monkeypa
     why = "the old file was written anew, while the session was written anew"
     assert status(pruned.settings(), pruned.store, pruned.clock()).kept_beside == {str(beside): why}
     stays = rf"two.jsonl: {beside.name} stays beside it: {why}"
-    check(doctor(), 0, "warning", stays, "add the lines that the session lacks, and remove that")
+    check(
+        doctor(),
+        0,
+        "warning",
+        stays,
+        "add the lines that the session lacks, and remove the file beside it",
+    )
 
     before = path.read_bytes()
     assert pruned.scan(keep_recent=0).recovered == []  # reported once
@@ -269,7 +273,7 @@ def test_doctor_counts_placeholders_with_a_tombstone(pruned, doctor):
     findings, code = doctor()
     assert code == 0
     assert matching(
-        findings, "2 placeholders stand in live files, 1 leads to a value, 1 to a tombstone"
+        findings, "2 placeholders are in sessions, 1 leads to a value, 1 to a tombstone"
     )
 
 

@@ -185,7 +185,7 @@ def test_rescue_re_creates_lost_session_rows(world, moved):
     assert f" {total} stored values and " in copied.what
     [finding] = others
     assert finding.level == "warning"
-    assert finding.what == "sessions: 4 rows were lost and re-created"
+    assert finding.what == "sessions: 4 records were lost and re-created"
     assert sessions == sql(world, "SELECT id, path, name, identity FROM sessions ORDER BY id")
     assert sql(world, "PRAGMA integrity_check") == [("ok",)]
     assert sql(world, "PRAGMA foreign_key_check") == []
@@ -217,7 +217,7 @@ def test_values_without_session_rows_and_indexes_are_restored(world):
     copied, re_created = rescue(world.settings(), LATER)
 
     assert f" {total} stored values and " in copied.what
-    assert re_created.what == "sessions: 4 rows were lost and re-created"
+    assert re_created.what == "sessions: 4 records were lost and re-created"
     assert sql(world, "SELECT DISTINCT path, agent_directory FROM sessions") == [
         (None, b"/lost-with-a-damaged-store")
     ]

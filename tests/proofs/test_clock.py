@@ -128,6 +128,8 @@ def test_status_check_reports_a_last_run_in_the_future(world, tomorrow):
         report = status(world.settings(), world.store, world.clock.now)
         return check(report, world.clock.now, max_age=900)
 
-    assert problems() == ["the last run is recorded 1 d ahead: the clock was set back since"]
+    assert problems() == [
+        "the last run is recorded 1 d in the future: the clock was set back since then"
+    ]
     world.scan()
     assert problems() == []

@@ -33,7 +33,7 @@ HEADINGS = {
     "relieve": "When something is wrong",
 }
 # Former names of commands, and what replaces them. A name whose replacement needs no argument still
-# works, with a notice.
+# works, with a notice (`unpin` without one).
 RENAMED = {
     "archives": "archive --list",
     "cat": "show",

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class Command(TyperCommand):
-    """A command whose help names arguments and values by their meaning: ENTRY, --since SINCE.
+    """A command whose help shows names instead of types: ENTRY, --since SINCE (not TEXT).
 
-    A flag has no opposite (`--no-…`).
+    Its flags have no opposite (`--no-…`).
     """
 
     def __init__(self, *words: Any, **options: Any) -> None:
@@ -86,7 +86,7 @@ Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
 
 class Given(Struct):
-    """The options of this call that all commands share, and the warnings about its settings."""
+    """The options of this call that all commands share, and the warnings about the settings."""
 
     config: str | None = None
     json: bool = False
@@ -188,7 +188,7 @@ def progress_bar(
 ) -> Iterator[Callable[[SessionFile], None]]:
     """Show how many of all sessions and bytes are done, and how long the rest may take.
 
-    `list_sizes` returns the size of each. It walks the roots: it is only called for a shown bar.
+    `list_sizes` returns the size of each session. It walks the roots, so only a shown bar calls it.
     """
     if quiet or not is_watched():
         yield lambda _: None
@@ -235,7 +235,7 @@ class OutputError(BrainsurgeonError):
 def _output() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError as error:  # with an errno, typer would exit with code 1
+    except BrokenPipeError as error:  # a new one, without errno: typer ends with code 1 on EPIPE
         raise BrokenPipeError from error
     except OSError as error:
         raise OutputError(f"standard output cannot be written: {error.strerror}") from error
@@ -269,8 +269,8 @@ class _Messages(io.TextIOWrapper):
 def replace_streams() -> None:
     """Replace the standard streams; closed descriptors lead to /dev/null from now on.
 
-    Otherwise a database could get the number of a closed standard stream, and prints would be
-    written to it.
+    Otherwise a database could get the descriptor of a closed stream, and output would be written to
+    the database.
     """
     for descriptor in range(3):
         try:

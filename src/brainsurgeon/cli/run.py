@@ -76,7 +76,7 @@ def scan(
             if last is None or not 0 <= time.time() - last < RETENTION_INTERVAL:
                 retained = operations.retention.retention(settings, store, clock=time.time)
     if ended.log:
-        ended.log.scanned(report)
+        ended.log.scan_finished(report)
     _print_scan(report, ended, retained)
     raise typer.Exit(1 if report.failed else 0)
 
@@ -92,7 +92,7 @@ def _pass_on(settings: Settings, store: Store) -> None:
 
 
 class _Ended:
-    """The outcomes of a run as they will be printed, compressed: it may change 100,000 sessions."""
+    """The outcomes of a run as they will be printed, compressed: there may be 100,000 of them."""
 
     def __init__(self, settings: Settings, *, dry_run: bool, verbose: bool) -> None:
         self._dry_run, self._verbose = dry_run, verbose

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.init import Setup
 
 
-# The commands of the agents that can get the tool, and of the agents that can get hooks.
+# The agents that can get the tool, and those that can get hooks, by the names of their programs.
 Agent = StrEnum("Agent", ["openclaw", "claude", "codex"])
 HookedAgent = StrEnum("HookedAgent", ["claude"])
 # Seconds after which a hook is ended: Claude Code waits for it.
@@ -86,14 +86,14 @@ def init(
     if hooks:
         agents.append(operations.init.PLUGIN)
     setup = operations.init.set_up(
-        _program(), config, systemd=systemd, cron=cron, mcp=agents, ask=asks
+        _program(), config, systemd=systemd, cron=cron, mcp=agents, offer_more=asks
     )
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
     report, estimated = _look(setup)
     if not json:
-        nothing = operations.init.why_nothing(setup)
-        say(render.init.found(setup.homes, setup.foreign, setup.unused, nothing))
+        why_none = operations.init.why_none_found(setup)
+        say(render.init.found(setup.homes, setup.foreign, setup.unused, why_none))
         say(render.init.totals(report, verbose=verbose))
         say(estimated)
     done = [] if json and not (yes or dry_run) else _carry_out(setup, dry_run, yes, asks)

@@ -100,7 +100,7 @@ def purge(
 
 
 def _ask(question: str) -> None:
-    """Raise UsageError unless the user answers yes, or if there is no terminal."""
+    """Raise UsageError unless there is a terminal and its user answers yes."""
     if not (sys.stdin and sys.stdin.isatty()):
         raise UsageError("nothing was done: no terminal to ask for confirmation; pass --yes")
     if not typer.confirm(question, err=True):

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from brainsurgeon.config.settings import (
     ALIASES,
-    BUILT_IN,
+    BUILT_IN_PROFILES,
     ArchiveTable,
     BudgetTable,
     PriceTable,
@@ -30,7 +30,7 @@ from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, cl
 from brainsurgeon.errors import ConfigError
 
 MOST = 120
-"""Characters of a value that a problem quotes."""
+"""Characters of a value that a problem quotes at most."""
 _TABLES: dict[str | int, type[SettingsTable]] = {
     "roots": RootTable, "rules": RuleTable, "use": UseTable, "profiles": ProfileTable,
     "budget": BudgetTable, "archive": ArchiveTable, "signals": SignalTable,
@@ -48,7 +48,7 @@ _WANTED = {
 
 
 def problem_text(error: Any, names: dict[str, str]) -> str:
-    """Return one error of pydantic as a problem; `names` has the aliases that the file uses."""
+    """Return one error of pydantic as a problem; `names` are the aliases in the file, by key."""
     place = ""
     for step in error["loc"]:
         if isinstance(step, int):
@@ -92,7 +92,7 @@ def quoted(value: Any) -> str:
 
 
 def contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
-    """Yield the problems of values that contradict each other; `table` is the file as given."""
+    """Yield the problems of values that contradict each other; `table` is the parsed file."""
     yield from _misplaced(settings, table)
     archives = {"archive": settings.archive}
     for name, profile in settings.profiles.items():
@@ -127,7 +127,7 @@ def _misplaced(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
 
 def _unusable(settings: Settings) -> Iterator[str]:
     """Yield each unknown profile, and each `[[use]]` that can never match."""
-    known = list(dict.fromkeys((*BUILT_IN, *settings.profiles)))
+    known = list(dict.fromkeys((*BUILT_IN_PROFILES, *settings.profiles)))
     chosen = [(f"use[{number}].", use.profile) for number, use in enumerate(settings.use)]
     for place, profile in [*chosen, *([("", settings.profile)] if settings.profile else [])]:
         if profile not in known:
@@ -163,17 +163,17 @@ _KEY = re.compile(r"\s*([A-Za-z0-9_]+)\s*=")
 _TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
 PREFIX = "BRAINSURGEON_"
 """Prefix of the environment variables that override keys."""
-REMEMBERED = ("last_run_at", "last_retention_run_at")
+FORMER_KEYS = ("last_run_at", "last_retention_run_at")
 """Former keys, accepted with a warning: the store keeps their values now."""
 
 
 def config_path(given: str | None) -> str | None:
-    """Return the configuration file: the given one, or the first that exists in three places."""
-    if named := given or os.environ.get("BRAINSURGEON_CONFIG"):
-        return named
+    """Return the given path, else BRAINSURGEON_CONFIG, else the first usual path that exists."""
+    if path := given or os.environ.get("BRAINSURGEON_CONFIG"):
+        return path
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    places = (os.path.join(home, "brainsurgeon/config.toml"), "/etc/brainsurgeon/config.toml")
-    return next((place for place in places if os.path.exists(place)), None)
+    usual = (os.path.join(home, "brainsurgeon/config.toml"), "/etc/brainsurgeon/config.toml")
+    return next((path for path in usual if os.path.exists(path)), None)
 
 
 def default_state_dir() -> str:
@@ -187,7 +187,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     table, lines = read_file(source) if source else ({}, {})
     problems: list[str] = []
     warnings = _override(table, problems)
-    warnings += [_remembered(key) for key in REMEMBERED if table.pop(key, None) is not None]
+    warnings += [_former(key) for key in FORMER_KEYS if table.pop(key, None) is not None]
     names = {key: alias for alias, key in ALIASES.items() if alias in table}
     table.setdefault("state_dir", default_state_dir())
     if table.get("rules") and "trigger_types" in table:
@@ -204,7 +204,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
 
 
 def _invalid(source: str | None, problems: list[str], lines: dict[str, int]) -> ConfigError:
-    """Return the error, each problem with the line of its key if that is found."""
+    """Return the error. Each problem gets the line of its key, if the line is known."""
     if source is None or all(problem.startswith(PREFIX) for problem in problems):
         return ConfigError("environment", problems)
     numbered = []
@@ -245,8 +245,8 @@ def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
         if not variable.startswith(PREFIX) or key == "config":
             continue
         key = ALIASES.get(key, key)
-        if key in REMEMBERED:
-            warnings.append(_remembered(variable))
+        if key in FORMER_KEYS:
+            warnings.append(_former(variable))
             continue
         if key not in Settings.model_fields:
             meant = closest(key, Settings.model_fields)
@@ -292,5 +292,5 @@ def _reason(error: ValueError, text: str) -> str:
     return f"{wanted}, but {quoted(text)} is given"
 
 
-def _remembered(name: str) -> str:
+def _former(name: str) -> str:
     return f"{name}: is kept in the store and shown by `brainsurgeon status`; ignored"

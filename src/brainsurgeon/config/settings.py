@@ -189,7 +189,7 @@ class Profiled(SettingsTable):
 
 
 class ProfileTable(Profiled):
-    """Settings of a profile. Keys that are left out keep their values."""
+    """Settings of a profile. Other keys keep the values of the configuration."""
 
 
 class UseTable(SettingsTable):
@@ -208,8 +208,8 @@ ALIASES = {
     "sealed": "signed_thinking",
     "sealed_models": "signed_models",
 }
-"""Other names of keys."""
-BUILT_IN: dict[str, dict[str, Any]] = {
+"""Other names of keys, and their usual names."""
+BUILT_IN_PROFILES: dict[str, dict[str, Any]] = {
     "debug": {"budget": {"threshold": 0.65}},
     "implement": {"budget": {"threshold": 0.70}},
     "chat": {"budget": {"threshold": 0.85}},
@@ -218,7 +218,6 @@ BUILT_IN: dict[str, dict[str, Any]] = {
     "ephemeral": {"budget": {"max_messages": 50}, "archive": {"enabled": True}},
     "lean": {"keep_recent": 1, "min_value_length": 150, "superseded": True},
 }
-"""The built-in profiles."""
 
 
 class Settings(Profiled):
@@ -287,12 +286,12 @@ class Settings(Profiled):
     log_format: Literal["auto", "console", "json"] = key(
         "auto", "`console`, `json`; `auto`: console on a terminal"
     )
-    _threshold: float | None = PrivateAttr(None)
-    _under: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _profile_threshold: float | None = PrivateAttr(None)
+    _by_profile: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
-    def _by_other_names(cls, table: dict[str, Any]) -> dict[str, Any]:
+    def _resolve_aliases(cls, table: dict[str, Any]) -> dict[str, Any]:
         renamed = {ALIASES[name]: value for name, value in table.items() if name in ALIASES}
         return renamed | {name: value for name, value in table.items() if name not in ALIASES}
 
@@ -312,9 +311,9 @@ class Settings(Profiled):
 
     def profile_of(self, titles: Iterable[str], keys: Iterable[str]) -> str | None:
         """Return the profile of the first `[[use]]` that matches a title or a key, or `profile`."""
-        named = {False: list(titles), True: [KEY + key for key in keys]}
+        names = {False: list(titles), True: [KEY + key for key in keys]}
         for use in self.use:
-            pairs = ((glob, name) for glob in use.sessions for name in named[glob.startswith(KEY)])
+            pairs = ((glob, name) for glob in use.sessions for name in names[glob.startswith(KEY)])
             if any(fnmatchcase(name, glob) for glob, name in pairs):
                 return use.profile
         return self.profile
@@ -322,11 +321,11 @@ class Settings(Profiled):
     def under(self, profile: str | None) -> Self:
         if profile is None:
             return self
-        if profile not in self._under:
+        if profile not in self._by_profile:
             table = self.profiles.get(profile)
-            table = table or ProfileTable.model_validate(BUILT_IN[profile])
-            self._under[profile] = self._with(table)
-        return self._under[profile]  # type: ignore[no-any-return]
+            table = table or ProfileTable.model_validate(BUILT_IN_PROFILES[profile])
+            self._by_profile[profile] = self._with(table)
+        return self._by_profile[profile]  # type: ignore[no-any-return]
 
     def _with(self, profile: ProfileTable) -> Self:
         values = given(profile)
@@ -343,16 +342,16 @@ class Settings(Profiled):
         values["windows"] = {**profile.windows, **self.windows, **profile.windows}
         values["tiers"] = {**profile.tiers, **self.tiers, **profile.tiers}
         chosen = self.model_copy(update=values)
-        chosen._threshold = threshold  # noqa: SLF001  a copy of our own
-        chosen._under = {}  # noqa: SLF001
+        chosen._profile_threshold = threshold  # noqa: SLF001  a copy of our own
+        chosen._by_profile = {}  # noqa: SLF001
         return chosen
 
     def root_directories(self) -> list[Root]:
-        looks = self.databases != "off"
+        databases = self.databases != "off"
         if not self.roots:
-            return [Root(openclaw_agents(), required=False, databases=looks)]
+            return [Root(openclaw_agents(), required=False, databases=databases)]
         return [
-            Root(root.path, root.format, exclusive=root.exclusive, databases=looks)
+            Root(root.path, root.format, exclusive=root.exclusive, databases=databases)
             for root in self.roots
         ]
 
@@ -391,7 +390,7 @@ class Settings(Profiled):
         from brainsurgeon.model.rules import Budget  # noqa: PLC0415  `show` needs no budget
 
         return Budget(
-            self._threshold, tuple(self.budget.by_tier().items()),
+            self._profile_threshold, tuple(self.budget.by_tier().items()),
             tuple(self.windows.items()), tuple(self.tiers.items()),
         )  # fmt: skip
 

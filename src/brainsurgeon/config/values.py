@@ -65,13 +65,14 @@ CENTURY = 3_155_760_000
 """Seconds in 100 years; dates further away cannot be computed."""
 YEAR = 31_536_000
 KEY = "key:"
-"""Prefix of a glob that is matched with the key by which an agent names a session."""
+"""Prefix of a glob of session keys: the names that an agent gives its sessions."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SIZES = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3}
 _DURATION = re.compile(r"([1-9][0-9]{0,11})([smhdw])")
 _SIZE = re.compile(r"([0-9]{1,15}) ?(B|KB|MB|GB)?", re.IGNORECASE)
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?) ?%")
-_EXCLUDED = ("agent", "session", "tool")
+# What may stand before the colon in a pattern of `exclude`.
+_EXCLUDE_KINDS = ("agent", "session", "tool")
 
 
 class InvalidValueError(ValueError):
@@ -85,7 +86,8 @@ class InvalidValueError(ValueError):
 class SettingsTable(BaseModel):
     """A table of the configuration: immutable, without unknown keys.
 
-    Only the whole configuration needs a validator. So `defer_build` halves the time of import.
+    A table is validated only as a part of the whole configuration. `defer_build` saves building a
+    validator for each table, which is half of the import time.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -212,23 +214,24 @@ def _root(value: Any) -> str:
 
 
 def _excluded(value: Any) -> str:
-    """Validate a pattern of `exclude`. A glob must be able to match an absolute path."""
+    """Validate a pattern of `exclude`. Globs that match no absolute path are refused."""
     text = value if isinstance(value, str) else ""
     kind, _, name = text.partition(":")
-    if (kind in _EXCLUDED and name) or text[:1] in ("/", "*", "?", "["):
+    if (kind in _EXCLUDE_KINDS and name) or text[:1] in ("/", "*", "?", "["):
         return text
-    meant = closest(kind, _EXCLUDED) if name else None
+    meant = closest(kind, _EXCLUDE_KINDS) if name else None
     wanted = "a glob of absolute paths, agent:<id>, session:<id> or tool:<name>"
     raise InvalidValueError(wanted, meant and f"{meant}:{name}")
 
 
 def _session_glob(value: Any) -> str:
-    """Validate a glob of sessions. Without a slash or a wildcard it would match no `agent/name`."""
-    named = isinstance(value, str) and value.removeprefix(KEY) != ""
-    if named and (value.startswith(KEY) or any(mark in value for mark in "/*?[")):
+    """Validate a glob of sessions. One without slash and wildcard would match no `agent/name`."""
+    has_glob = isinstance(value, str) and value.removeprefix(KEY) != ""
+    if has_glob and (value.startswith(KEY) or any(mark in value for mark in "/*?[")):
         return str(value)
     raise InvalidValueError(
-        'a glob of agent/name with a slash or a wildcard ("main/*"), or of key:<session key>'
+        'a glob of agent/name with a slash or a wildcard ("main/*"), or key: and a glob of session '
+        'keys ("key:agent:main:*")'
     )
 
 
@@ -236,11 +239,11 @@ def _session_globs(value: Any) -> Any:
     listed = _listed(value)
     if isinstance(listed, list | tuple) and listed:
         return listed
-    raise InvalidValueError('at least one glob of agent/name, or of key:<session key> ("main/*")')
+    raise InvalidValueError('at least one glob of sessions ("main/*")')
 
 
 def _command(value: Any) -> Any:
-    """Accept only a list of words, since only a shell could split a string."""
+    """Accept only a list of words: no shell runs the command, so nothing would split a string."""
     if value is None or isinstance(value, list | tuple):
         return value or ()
     raise InvalidValueError('a list of words (["/usr/bin/summarise", "--short"])')
@@ -250,6 +253,7 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+# The types named `_Written…` are only for the JSON schema: how such a value may be written.
 _WrittenDuration = Annotated[str, Field(pattern=rf"^({_DURATION.pattern}|never)$")]
 _WrittenSize = (
     Annotated[int, Field(ge=0, le=LARGEST)]

@@ -58,7 +58,6 @@ def serve(settings: Settings, scope: Scope | None) -> None:
 
 
 def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
-    """Return the server, without a transport."""
     from anyio import CapacityLimiter, to_thread  # noqa: PLC0415
     from mcp import types  # noqa: PLC0415
     from mcp.server.lowlevel import Server  # noqa: PLC0415

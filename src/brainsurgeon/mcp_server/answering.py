@@ -25,7 +25,7 @@ from brainsurgeon.render import formatting, sessions, turns
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
-# One sentence for entries that are unknown, expired or of another agent: it must reveal no more.
+# For entries that are unknown, expired or of another agent: it must not reveal which.
 NOT_HERE = "Nothing is extracted under that name here, or its value has expired."
 
 
@@ -63,8 +63,6 @@ def _in_words_of_the_tool(message: str) -> str:
 
 
 class _Asked(NamedTuple):
-    """One call, and what is needed to answer it."""
-
     settings: Settings
     caller: Caller
     call: Call
@@ -76,8 +74,8 @@ class _Asked(NamedTuple):
     def session(self, store: Store) -> Session:
         """Return the named session, else the calling one, else the only one with the entry.
 
-        If the calling session lacks the entry, return its parent, or another session of the agent,
-        that has the entry. Evidence is only for the calling session and its sub-agents.
+        If the calling session lacks the entry, return its parent or another session of the agent
+        that has it. Evidence is only for the calling session and its sub-agents.
         """
         if self.call.action == "evidence":
             return own_session(self.settings, store, self.caller, self.call.session)
@@ -93,7 +91,7 @@ class _Asked(NamedTuple):
                 return True
             return True
 
-        # `done` is only for the calling session: a single known one may belong to another agent.
+        # `done` is only for the calling session: the only known session may be of another agent.
         any_session = None if self.call.action == "done" else lambda _session: True
         session = session_for(
             self.settings, store, self.caller, self.call.session,
@@ -102,7 +100,7 @@ class _Asked(NamedTuple):
         if not self.call.entry or self.call.session:
             return session
 
-        def has_entry_itself(session: Session) -> bool:  # and not just a call that mentions it
+        def has_entry_itself(session: Session) -> bool:  # not only a call that mentions it
             return has_entry(session) and contains_entry(store, session, self.entry)
 
         placed = store.placements.of_session(session.record.id) if session.record else frozenset()
@@ -163,7 +161,7 @@ def _show(asked: _Asked, store: Store, session: Session) -> str:
 def _restore(asked: _Asked, store: Store, session: Session) -> str:
     done = restore(
         asked.settings, store, asked.entry, clock=asked.caller.clock, session=session,
-        how=How(asked.call.keys or (), give=asked.within_limit),
+        how=How(asked.call.keys or (), select=asked.within_limit),
     )  # fmt: skip
     # A scan will shorten this call, even if it is not in the file yet.
     done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
@@ -172,7 +170,7 @@ def _restore(asked: _Asked, store: Store, session: Session) -> str:
 
         log.set_up(asked.settings)
         log.restored(done)
-    text = _text(sessions.restored_json(done, content=True))
+    text = _text(sessions.restored_json(done, with_content=True))
     note_answer(store, done, text)
     return text
 

@@ -63,7 +63,7 @@ class Call(BaseModel):
         None, description="For done: the outcome of the task."
     )
     budget: Positive | Absent = Field(
-        None, description=f"For evidence: largest number of bytes of results ({BUDGET})."
+        None, description=f"For evidence: largest number of bytes of results, {BUDGET} by default."
     )
     turn: str | Absent = Field(
         None, description='For evidence: only the turn with this entry, or "last".'
@@ -76,8 +76,9 @@ class Call(BaseModel):
     )
     limit: Positive | Absent = Field(
         None,
-        description=f"Largest number of bytes of values in the answer ({LIMIT}). A longer value is "
-        f"returned as head and tail. For get_context: largest number of values listed ({LISTED}).",
+        description=f"Largest number of bytes of values in the answer, {LIMIT} by default. A "
+        "longer value is returned as head and tail. For get_context: largest number of values "
+        f"listed, {LISTED} by default.",
     )
     offset: Whole | Absent = Field(
         None,
@@ -108,7 +109,7 @@ def parse_call(arguments: dict[str, Any]) -> Call:
         problems = [
             f"{'.'.join(str(step) for step in one['loc'][:1]) or 'arguments'}: {one['msg']}"
             for one in error.errors(include_url=False, include_input=False, include_context=False)
-            if one["type"] != "none_required"  # no argument is None here
+            if one["type"] != "none_required"  # from `| Absent`: no argument is None here
         ]
         raise UsageError("; ".join(dict.fromkeys(problems))) from error
     if call.entry_id not in (None, call.entry):

@@ -1,4 +1,4 @@
-"""Archive turns of a session regardless of the thresholds, and list existing archives."""
+"""Archive turns of a session regardless of the limits in `[archive]`; list existing archives."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,12 +25,11 @@ def archive(
     settings: Settings, store: Store, session: str | Session, *, clock: Callable[[], float],
     turns: tuple[int, int] | None = None, note: str | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
-    """Archive the turns of a session, or those between two numbers, whatever their size.
+    """Archive turns of a session, whatever their size: all, or from the first to the second number.
 
-    `note` is the outcome to record for the last of them. If the session is not idle, the
+    `note` is the outcome of the last of these turns, for its summary. If the session is not idle, a
     request is recorded and a later scan carries it out. Raises NotFoundError or AmbiguousError for
-    the session, FailedError if its turns cannot be archived, UsageError for turn numbers that do
-    not exist.
+    the session, FailedError if no turn can be archived, UsageError for numbers that do not exist.
     """
     chosen, now = session_named(settings, store, session), clock()
     title = chosen.title
@@ -41,7 +40,7 @@ def archive(
         asked: dict[str, str | None] = {verdict.prompt_id: None for verdict in archived}
         if note is not None:
             asked[next(reversed(asked))] = note
-        _ask(store, examined, asked, now)
+        _note(store, examined, asked, now)
     path = file_of(chosen).path
     report = scan(settings, store, clock=clock, only=Chosen([path], named=True, command="archive"))
     if not report.sessions:
@@ -52,13 +51,13 @@ def archive(
     if outcome.outcome == "deferred" or outcome.plan is None:
         kept = tuple(verdict for verdict in meant if verdict.prompt_id not in asked)
         return ArchiveAnswer(title, (), kept, pending=True, reason=outcome.reason)
-    # For turns that were not requested, the verdicts of the run depend on the thresholds.
+    # Only for requested turns: the run judged all others by the limits in `[archive]`.
     of_run = {
         verdict.prompt_id: verdict
         for verdict in outcome.plan.turns if verdict.prompt_id in asked
     }  # fmt: skip
     done = [of_run.get(verdict.prompt_id, verdict) for verdict in meant]
-    return _answer(title, done, made=outcome.outcome == "changed")
+    return _answer(title, done, is_done=outcome.outcome == "changed")
 
 
 def would_archive(
@@ -71,10 +70,10 @@ def would_archive(
         return replace(_answer(chosen.title, meant), dry_run=True)
 
 
-def _answer(title: str, verdicts: list[Verdict], *, made: bool = True) -> ArchiveAnswer:
+def _answer(title: str, verdicts: list[Verdict], *, is_done: bool = True) -> ArchiveAnswer:
     return ArchiveAnswer(
-        title, tuple(verdict for verdict in verdicts if verdict.archived and made),
-        tuple(verdict for verdict in verdicts if not (verdict.archived and made)),
+        title, tuple(verdict for verdict in verdicts if verdict.archived and is_done),
+        tuple(verdict for verdict in verdicts if not (verdict.archived and is_done)),
     )  # fmt: skip
 
 
@@ -83,10 +82,10 @@ def _live_turns(
     settings: Settings, store: Store, session: Session, now: float,
     numbers: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Examination, list[Verdict]]]:  # fmt: skip
-    """Yield the examined session, and verdicts on its turns that are still sent, as if requested.
+    """Yield the examined session, and the verdict that each turn would get if it were requested.
 
-    With `numbers`, only the turns between these two. Raises FailedError if no turn of the
-    session can be archived, UsageError for numbers that do not exist.
+    Turns that are not sent any more are left out. With `numbers`, only the turns from the first to
+    the second are judged. Raises FailedError if none can be archived, UsageError for wrong numbers.
     """
     title, file = session.title, file_of(session)
     if not settings.enabled:
@@ -117,7 +116,7 @@ def _for_request(verdict: Verdict) -> Verdict:
     return replace(verdict, reason=ALREADY) if empty else verdict
 
 
-def _ask(store: Store, examined: Examination, asked: dict[str, str | None], now: float) -> None:
+def _note(store: Store, examined: Examination, asked: dict[str, str | None], now: float) -> None:
     record = note_record(store, examined.session)
     with store.transaction():
         for prompt_id, text in asked.items():
@@ -134,9 +133,9 @@ def done(
     now = clock()
     with _live_turns(settings, store, session, now) as (examined, listed):
         if not listed or not listed[-1].prompt_id:
-            raise UsageError("this session has no turn that could be closed; nothing was changed")
+            raise UsageError("this session has no turn that could be archived; nothing was changed")
         prompt_id = listed[-1].prompt_id
-        _ask(store, examined, {prompt_id: text}, now)
+        _note(store, examined, {prompt_id: text}, now)
     return prompt_id
 
 

@@ -37,9 +37,9 @@ ADVICE = (
 )
 _INTERRUPTED = "the next scan finishes it, or: brainsurgeon doctor --repair"
 _WAITS = "the next scan tries again"
-_BESIDE = "compare the two, add the lines that the session lacks, and remove that file"
+_BESIDE = "compare both files, add the lines that the session lacks, and remove the file beside it"
 _EXCLUSIVE = "nothing is changed there unless its root has `exclusive = true` (no other writers)"
-_FROM_BACKUP = "put a backup in its place (store restore FILE); they are not restored"
+_FROM_BACKUP = "restore a backup of the store (store restore FILE), or these values are lost"
 _LOST = "an older backup may hold them (store restore FILE); else they cannot be restored"
 _FOLLOW = "sessions were there: configure the target of the link as a root, or remove the link"
 _OWNER = "run as the user that owns it"
@@ -51,9 +51,9 @@ NO_ROOT = "its database is below no root: configure the directory of OpenClaw's 
 class SessionPlaceholders(Struct, frozen=True):
     """The placeholders of one session; `session_id` is its id in the store, if any.
 
-    `standing` has the ids of their extractions, `expired` counts the tombstones among these.
-    `orphans` has the ids of entries with placeholders that no record can restore. `unknown` counts
-    texts that only look like placeholders.
+    `standing` has the ids of their extractions; `expired` of these are tombstones. `orphans` has
+    the ids of entries with placeholders that no record can restore. `unknown` counts texts that
+    only look like placeholders.
     """
 
     standing: tuple[int, ...]
@@ -125,8 +125,8 @@ def _disks(settings: Settings) -> Iterator[Finding]:
 def _store(store: Store) -> Iterator[Finding]:
     missing = store.dangling()
     if missing:
-        lead = counted(missing, "row of the store refers", "rows of the store refer")
-        yield Finding("error", f"{lead} to a missing row", _FROM_BACKUP)
+        lead = counted(missing, "record of the store refers", "records of the store refer")
+        yield Finding("error", f"{lead} to a missing record", _FROM_BACKUP)
     total, damaged = store.blobs.check_all()
     if gone := store.extractions.gone(LOST):
         text = counted(gone, "placeholder leads to a value", "placeholders lead to values")
@@ -168,7 +168,7 @@ def _roots(settings: Settings) -> Iterator[Finding]:
 
 def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Finding]:
     """Look for placeholders without a value, leftover temporary files and migrated agents."""
-    named = {rewrite.temporary for rewrite in store.journal.open_rewrites()}
+    recorded = {rewrite.temporary for rewrite in store.journal.open_rewrites()}
     standing = expired = unknown = 0
     migrated: set[str] = set()
     unwritable: Counter[tuple[str, str]] = Counter()
@@ -181,7 +181,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
     )  # fmt: skip
     for item in (*files, *list_rows(roots)):
         if isinstance(item, Unreadable) or TEMPORARY.fullmatch(item.name):
-            yield from _no_session(item, named)
+            yield from _no_session(item, recorded)
             continue
         if item.agent_directory not in migrated and moved_to_database(item):
             migrated.add(item.agent_directory)
@@ -209,10 +209,10 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         yield from _without_value(item, seen)
     for (agent, why), number in unwritable.items():
         yield Finding("warning", f"{agent}: {number} of its sessions left alone: {why}")
-    stand = counted(standing, "placeholder stands", "placeholders stand")
+    stand = counted(standing, "placeholder is", "placeholders are")
     lead = counted(standing - expired, "leads", "lead")
     level: Level = "note" if unknown else "ok"
-    yield Finding(level, f"{stand} in live files, {lead} to a value, {expired} to a tombstone")
+    yield Finding(level, f"{stand} in sessions, {lead} to a value, {expired} to a tombstone")
 
 
 def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Finding]:
@@ -229,9 +229,9 @@ def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Fin
         yield Finding("warning", f"{file.title}: {number}, in {names}{more}", ADVICE)
 
 
-def _no_session(item: SessionFile | Unreadable, named: set[str]) -> Iterator[Finding]:
+def _no_session(item: SessionFile | Unreadable, recorded: set[str]) -> Iterator[Finding]:
     if isinstance(item, SessionFile):
-        if item.name not in named:
+        if item.name not in recorded:
             yield Finding("error", f"{item.path}: a temporary file of no known rewrite",
                           "it may hold original lines: compare it before removing it")  # fmt: skip
     elif item.failed and os.path.lexists(item.path):  # `_roots` reports a missing root

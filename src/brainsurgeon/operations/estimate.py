@@ -41,7 +41,7 @@ def estimate(
 def _replay(
     settings: Settings, store: Store, session: Session, now: float
 ) -> SessionEstimate | None:
-    """Return the estimate of a session, None if it records no usage with times."""
+    """Return the estimate of a session, None if it records no time of a model call."""
     if session.file is None:
         return None
     with examine_to_show(settings, store, session.file, session.record, now) as examined:
@@ -65,7 +65,7 @@ def _replay(
     }  # fmt: skip
     most = full.threshold * full.window
     bills = {
-        name: bill(Replay(by, when, price, quiet=quiet, full=most).run(sent), price, dollars)
-        for name, (by, when, sent) in policies.items()
+        name: bill(Replay(applied, when, price, quiet=quiet, full=most).run(sent), price, dollars)
+        for name, (applied, when, sent) in policies.items()
     }
     return SessionEstimate(session.title, session.path, len(calls), bills)

@@ -15,7 +15,7 @@ LISTED, LISTED_RUNS = 50, 20
 # Consecutive reads that may fail: a writer may hold the store, or a crash may have left files.
 _PATIENCE = 10
 _LONGEST_ID = 19
-_NO_ROW = -1  # in place of the id of a session without a row
+_NO_RECORD = -1  # in place of the id of a session that the store has no record of
 
 
 def runs(store: Store, *, most: int | None = LISTED_RUNS) -> list[Run]:
@@ -27,7 +27,7 @@ def events(
     settings: Settings, store: Store, *, since: str | None = None,
     session: str | None = None, kinds: Collection[str] = (), everything: bool = False,
 ) -> list[Event]:  # fmt: skip
-    """Return the events after an id or since a time, else all or the newest, newest last.
+    """Return the events after an id or time, else the LISTED newest or `everything`, newest last.
 
     Raises UsageError for an invalid kind or time, NotFoundError or AmbiguousError for a session.
     """
@@ -75,7 +75,7 @@ def follow(
 
 
 class _Reader:
-    """Reads events of some kinds, of all sessions or of one. This one may get its row later."""
+    """Reads events of some kinds, of all sessions or of one. Its record may be made later."""
 
     def __init__(self, settings: Settings, session: str | None, kinds: Collection[str]) -> None:
         for kind in kinds:
@@ -93,7 +93,7 @@ class _Reader:
             else:
                 record = store.sessions.at(self._path)
             self._session_id = record.id if record else None
-        ident = None if self._name is None else self._session_id or _NO_ROW
+        ident = None if self._name is None else self._session_id or _NO_RECORD
         return store.events.after(seen, kinds=self._kinds, session_id=ident, until=until)
 
 

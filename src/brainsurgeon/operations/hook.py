@@ -18,10 +18,10 @@ from brainsurgeon.store import Store
 def advice(
     settings: Settings, store: Store, path: str, now: float, *, resumed: bool = False
 ) -> str | None:
-    """Return how full a session's context is, and how full after a scan and a resume.
+    """Return how full a session's context is, and how full it would be after a scan and a resume.
 
-    None if it is not too full, or a scan would not help. A process that was just `resumed` sends
-    what is in the file. Others also send the values that were extracted since their last call.
+    None if it is not too full, or if a scan would not help. A process that just `resumed` it sends
+    what is in the file. Any other also sends the values that were extracted since its last call.
     """
     file = discover_at(settings.root_directories(), os.path.realpath(path))
     if not isinstance(file, SessionFile):
@@ -48,7 +48,7 @@ def advice(
 
 
 def _too_full(settings: Settings, session: OpenSession) -> ModelCall | None:
-    """Return the last call if its context was too full; begin `session.lines` at a compaction."""
+    """Return the last call if it was too full; `session.lines` then begins at a compaction."""
     last, form = None, session.format
     for line in parsed_lines(session.lines.backward(), form):
         call = form.call(line.entry)

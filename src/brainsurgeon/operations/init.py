@@ -111,9 +111,9 @@ class Setup(Struct, frozen=True):
 
 def set_up(
     program: Command, config: str | None, *, systemd: bool, cron: bool, mcp: Collection[str],
-    ask: bool,
+    offer_more: bool,
 ) -> Setup:  # fmt: skip
-    """Plan the requested steps and, with `ask`, further steps that may be useful.
+    """Plan the requested steps. With `offer_more`, offer further steps that may be useful.
 
     `program` is the command that starts this program from any directory. A requested service that
     is impossible on this machine is an offer without steps; an impossible tool raises UsageError.
@@ -142,20 +142,21 @@ def set_up(
     more = () if path == usual or path.startswith("/etc/") else ("--config", path)
     offers = (
         Offer("a configuration, and the man page", (step, manual), asked=True),
-        *_systemd(program, more, settings, record, asked=systemd, ask=ask),
-        *_cron(program, more, asked=cron, ask=ask),
+        *_systemd(program, more, settings, record, asked=systemd, offer_more=offer_more),
+        *_cron(program, more, asked=cron, offer_more=offer_more),
         *_plugin(more, asked=PLUGIN in mcp),
-        *_tools(program, more, record, asked=mcp, ask=ask),
+        *_tools(program, more, record, asked=mcp, offer_more=offer_more),
     )
     unused = tuple(unused_homes(settings)) if existing else ()
     return Setup(tuple(every_home), foreign, settings, record, offers, tuple(warnings), unused)
 
 
 def _systemd(
-    program: Command, more: Command, settings: Settings, record: Record, *, asked: bool, ask: bool
-) -> Iterator[Offer]:
+    program: Command, more: Command, settings: Settings, record: Record, *, asked: bool,
+    offer_more: bool,
+) -> Iterator[Offer]:  # fmt: skip
     """Offer to install and start the user unit. Without systemd the offer has no steps."""
-    if not (asked or ask):
+    if not (asked or offer_more):
         return
     if not _systemd_runs():
         if asked:
@@ -205,14 +206,14 @@ def _unit(name: str, command: Iterable[str], settings: Settings, user: str = "")
     return text
 
 
-def _cron(program: Command, more: Command, *, asked: bool, ask: bool) -> Iterator[Offer]:
+def _cron(program: Command, more: Command, *, asked: bool, offer_more: bool) -> Iterator[Offer]:
     """Offer a line in the user's crontab. Without a crontab command the offer has no steps."""
     if shutil.which("crontab") is None:
         if asked:
             why = "run `brainsurgeon run` under this machine's process supervisor"
             yield Offer(_LINE, (), asked, f"there is no command crontab: {why}")
         return
-    if not (asked or (ask and not _systemd_runs())):
+    if not (asked or (offer_more and not _systemd_runs())):
         return
     line = f"*/2 * * * * {shlex.join((*program, 'scan', '--once', *more))}".replace("%", r"\%")
     listed = _call(("crontab", "-l"), 20).stdout.splitlines()
@@ -278,9 +279,9 @@ def _plugin(more: Command, *, asked: bool) -> Iterator[Offer]:
 
 
 def _tools(
-    program: Command, more: Command, record: Record, *, asked: Collection[str], ask: bool
+    program: Command, more: Command, record: Record, *, asked: Collection[str], offer_more: bool
 ) -> Iterator[Offer]:
-    """Offer the MCP server for the agents that were named or, with `ask`, are installed."""
+    """Offer the MCP server for the agents that were named or, with `offer_more`, are installed."""
     plugin = PLUGIN in asked
     asked = [agent for agent in asked if agent != PLUGIN]
     for agent in asked:
@@ -291,7 +292,7 @@ def _tools(
             raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
         return
     for agent, title in servers.TITLES.items():
-        wanted = agent in asked or (ask and shutil.which(agent))
+        wanted = agent in asked or (offer_more and shutil.which(agent))
         if not wanted or (plugin and agent == "claude"):
             continue
         server = (*program, "mcp", *servers.server_options(agent), *more)
@@ -316,15 +317,12 @@ def _tools(
         yield Offer(f"the tool purge_control for {title}", (tool, skill), agent in asked, note)
 
 
-def why_nothing(setup: Setup) -> str | None:
+def why_none_found(setup: Setup) -> str | None:
     if any(home not in setup.foreign for home in setup.homes):
         return None
     if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
-        return f"run it without sudo, as the user whose agents they are ({user})"
-    return (
-        f"no agent has sessions here yet; those of OpenClaw are looked for in"
-        f" {home_paths.openclaw_agents()}"
-    )
+        return f"run it without sudo, as the user who owns the agents ({user})"
+    return f"no agent has sessions here yet; OpenClaw's are kept in {home_paths.openclaw_agents()}"
 
 
 def _configuration(homes: Iterable[Home]) -> str:
@@ -431,7 +429,7 @@ def carry_out(steps: Iterable[Step], record: Record) -> list[Done]:
 
 
 def take_back(record: Record) -> list[Done]:
-    """Undo the recorded steps, last first. Files changed since are kept and stay recorded."""
+    """Undo the recorded steps, last first. Files that were changed are kept, with their records."""
     done = []
     for entry in reversed(record.entries[1:]):
         result = _remove_file(entry) if "digest" in entry else _undo_command(entry, record)

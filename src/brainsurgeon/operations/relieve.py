@@ -1,4 +1,4 @@
-"""Reduce a session until it fits its model's context window, without calling a model."""
+"""Shrink a session until it fits its model's context window, without calling a model."""
 
 from collections.abc import Callable, Iterator
 
@@ -31,10 +31,10 @@ def relieve(
     settings: Settings, store: Store, session: str | sessions.Session, wanted: Wanted,
     *, clock: Callable[[], float],
 ) -> Relief:  # fmt: skip
-    """Extract values until the session fits, or record the request if it is not idle.
+    """Extract values until the session fits, or record the request if the session is not idle.
 
-    Raises MovedError if its agent has moved its sessions elsewhere, FailedError if its file is
-    excluded or cannot be read or replaced, and the errors of `session_named`.
+    Raises MovedError if the agent has moved its sessions elsewhere, FailedError if the session is
+    excluded or its file cannot be read or replaced, and the errors of `session_named`.
     """
     chosen = sessions.session_named(settings, store, session)
     file = sessions.file_of(chosen)
@@ -90,13 +90,13 @@ def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -
 
 
 def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = "") -> Relief:
-    """Return the report, with the amounts of extracted and remaining live values."""
+    """Return the report: the amounts of extracted values, and of others that are still sent."""
     planned, size = fitting.plan, examined.session.fingerprint.size
-    going = {(removal.entry_id, removal.path) for removal in planned.removals}
+    removed = {(removal.entry_id, removal.path) for removal in planned.removals}
     went, stays = Amounts(), Amounts()
     protected_bytes, protected_until = fitting.protected or (0, None)
-    for place, part in _live(examined):
-        sums = went if place in going else stays
+    for place, part in _sent(examined):
+        sums = went if place in removed else stays
         sums.add(part.kind, part.tool, chars=part.chars)
     return Relief(
         examined.session.file.title, reason=reason, room=fitting.room, before=fitting.before,
@@ -112,8 +112,8 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
     )  # fmt: skip
 
 
-def _live(examined: inspect.Examination) -> Iterator[tuple[object, Part]]:
-    """Yield the values that requests carry, with their places."""
+def _sent(examined: inspect.Examination) -> Iterator[tuple[object, Part]]:
+    """Yield the values that are sent to the model, each with its entry id and path."""
     form, survey = examined.format, examined.survey
     live = (line for line in examined.session.lines if not survey.dead(line.offset))
     for parsed in parsed_lines(live, form):

@@ -21,7 +21,7 @@ from brainsurgeon.rewrite.inspect import excluded
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
-# Limits. What is largest comes first.
+# Limits of lists. The largest items come first.
 MOST_READ = 25  # sessions that are read to list what the next scan would extract
 LISTED = 500  # sessions on the page, which a browser has to open
 _VALUES = 40  # extracted values listed for each session
@@ -63,9 +63,9 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
     kinds = store.sums.by_kind()
     return Report(
         now, status(settings, store, now), tuple(store.sums.by_day()),
-        _added((summary.agent, 1, summary.size, summary.saved) for summary in listed),
-        _added((kind, number, size, 0) for kind, _, number, size in kinds),
-        _added((tool or f"({kind})", number, size, 0) for kind, tool, number, size in kinds),
+        _sums_by_name((summary.agent, 1, summary.size, summary.saved) for summary in listed),
+        _sums_by_name((kind, number, size, 0) for kind, _, number, size in kinds),
+        _sums_by_name((tool or f"({kind})", number, size, 0) for kind, tool, number, size in kinds),
         tuple(pages),
         tuple(summary for summary in listed if _waits(summary, by_path[summary.path], settings)),
         _largest(_unreached(known)), previews,
@@ -99,7 +99,7 @@ def _largest(places: Iterator[Sum]) -> tuple[Sum, ...]:
     return tuple(ranked)
 
 
-def _added(rows: Iterator[tuple[str, int, int, int]]) -> tuple[Sum, ...]:
+def _sums_by_name(rows: Iterator[tuple[str, int, int, int]]) -> tuple[Sum, ...]:
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, *amounts in rows:
         sums[name] = [total + amount for total, amount in zip(sums[name], amounts, strict=True)]

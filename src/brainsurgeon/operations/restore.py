@@ -2,8 +2,8 @@
 
 A session that is not idle gets a pending request. Each session that keeps a placeholder is reported
 with the reason, even if the store does not know it: the user may be about to uninstall
-brainsurgeon. A rollback is a run itself. It also removes the fields that the undone run set. It
-does not extract again what that run restored. A second rollback of a run changes nothing.
+brainsurgeon. A rollback is a run itself. It also removes the fields that the undone run set. Values
+that the undone run restored stay restored. A second rollback of a run changes nothing.
 """
 
 import json
@@ -81,19 +81,19 @@ Restored = TypeVar("Restored", bound=reports.SessionRestore)
 
 
 class How(Struct, frozen=True):
-    """How an entry is restored: all of its values, or those with some `keys`.
+    """How an entry is restored: all of its values, or the values with some `keys`.
 
-    If `pristine`, our fields are removed. If `wait`, wait until the session is idle. An archived
-    turn gets back its last answer and its link to the preceding entry; if `whole`, also the values
-    that were extracted from it. `give` selects the content of the answer; if it raises an error,
-    nothing is requested.
+    With `pristine`, our fields are removed. With `wait`, wait until the session is idle. An
+    archived turn gets back its last answer and its link to the preceding entry; `with_values` also
+    restores the values that were extracted from the turn. `select` returns the content of the
+    answer, from all of it. If it raises an error, nothing is requested.
     """
 
     keys: Iterable[str] = ()
     pristine: bool = False
     wait: bool = False
-    whole: bool = False
-    give: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    with_values: bool = False
+    select: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
 
 def restore(
@@ -113,7 +113,7 @@ def restore(
     file = file_of(named.session)
     tokens = tokens_of(store, values)
     shown, same_as = contents(as_sent(values, wanted), tokens)
-    content = how.give(shown)  # before the request: it may raise an error
+    content = how.select(shown)  # before the request: it may raise an error
     record, now = recorded(noted(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)
     answer = reports.RestoreAnswer(
@@ -125,19 +125,18 @@ def restore(
     already = replace(answer, already=True, at=now if previous is None else previous)
     is_there = partial(_has_originals, entry_id=named.entry_id, values=values, tokens=tokens)
     placed = store.placements.of_session(record.id)
-    others = _others_of_turn(settings, store, named, now) if how.whole else ()
+    others = _others_of_turn(settings, store, named, now) if how.with_values else ()
     stands = any(value.id in placed for value in values)
     if not (how.pristine or others or stands) and is_there(file):
         why_busy = _not_idle(settings, store, file, now)
-        redacts = (
-            bool(why_busy) and not settings.keep_purge_control_calls
-        )  # its agent may be asking
+        # The agent of a busy session may be the caller.
+        redacts = bool(why_busy) and not settings.keep_purge_control_calls
         return replace(already, why_pending=why_busy, redacts=redacts)
-    everything = _everything(settings, record, now, pristine=how.pristine)
+    of_session = _restore_request(settings, record, now, pristine=how.pristine)
     paths = tuple(value.path for value in values) if wanted else None
     requests = (
-        replace(everything, entry_id=named.entry_id, paths=paths),
-        *(replace(everything, entry_id=entry_id) for entry_id in others),
+        replace(of_session, entry_id=named.entry_id, paths=paths),
+        *(replace(of_session, entry_id=entry_id) for entry_id in others),
     )
 
     def attempt() -> tuple[Plan, Rewrite | None]:
@@ -186,7 +185,7 @@ def _when_idle(
             time.sleep(_TRY_AGAIN)
 
 
-def _everything(
+def _restore_request(
     settings: Settings, record: SessionRecord, now: float, *, pristine: bool
 ) -> Request:
     until = now + _patience(settings)
@@ -210,7 +209,7 @@ def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAn
 def _others_of_turn(
     settings: Settings, store: Store, named: EntryValues, now: float
 ) -> tuple[str, ...]:
-    """Return the ids of other entries of an archived turn, those with extracted values.
+    """Return the ids of the other entries of an archived turn that have extracted values.
 
     The turn may have been restored already, without these values.
     """
@@ -227,7 +226,7 @@ def _others_of_turn(
 
 def recorded(session: Session) -> SessionRecord:
     if session.record is None:
-        raise ValueError("a session without a row cannot be changed")
+        raise ValueError("a session without a record cannot be changed")
     return session.record
 
 
@@ -290,7 +289,7 @@ def restore_all(
         except BusyError as why:  # the store is locked, so that not even a request can be noted
             return reports.SessionRestore(item.title, "failed", reason=str(why)), None
 
-    chosen = _with_updated_rows(store, _selected(settings, store, session))
+    chosen = _with_updated_records(store, _selected(settings, store, session))
     from brainsurgeon.operations.doctor import placeholders_in_archives  # noqa: PLC0415  slow
 
     archives = [] if session else list(placeholders_in_archives(settings))
@@ -323,7 +322,7 @@ def restore_all(
     return answers
 
 
-def _with_updated_rows(store: Store, sessions: Iterable[Session]) -> list[Session]:
+def _with_updated_records(store: Store, sessions: Iterable[Session]) -> list[Session]:
     return [noted(store, session) if session.record else session for session in sessions]
 
 
@@ -341,17 +340,17 @@ def _retry_pending(
     deadline = time.monotonic() + watch.patience
     shown: list[reports.SessionRestore] = []
     while time.monotonic() < deadline:
-        places = [n for n, (answer, _) in enumerate(results) if answer.state == "pending"]
-        pending = [results[place][0] for place in places]
+        indexes = [n for n, (answer, _) in enumerate(results) if answer.state == "pending"]
+        pending = [results[index][0] for index in indexes]
         if not pending:
             return
         if pending != shown:
             watch.waiting(pending)
             shown = pending
         time.sleep(_TRY_AGAIN)
-        again = change_each([chosen[place] for place in places], restore_session)
-        for place, result in zip(places, again, strict=True):
-            results[place] = result
+        again = change_each([chosen[index] for index in indexes], restore_session)
+        for index, result in zip(indexes, again, strict=True):
+            results[index] = result
 
 
 def overfull_after(
@@ -382,7 +381,7 @@ def change_each(
 ) -> list[tuple[Answer, Rewrite | None]]:
     """Change each session, and finish the rewrites of earlier ones meanwhile.
 
-    Return the answers, each with its rewrite if this is still unfinished, else with None.
+    Return the answers, each with its rewrite if that is still unfinished, else with None.
     """
     results: list[tuple[Answer, Rewrite | None]] = []
     unfinished, late, stopped = Unfinished(), list[Rewrite](), True
@@ -409,7 +408,7 @@ def _restore_session(
         if answer is not None:
             return answer, None
         session = noted(store, session)
-    request = _everything(settings, recorded(session), now, pristine=pristine)
+    request = _restore_request(settings, recorded(session), now, pristine=pristine)
     plan, rewrite = _change(settings, store, session, request, clock, reports.SessionRestore)
     if isinstance(plan, reports.SessionRestore):
         return plan, None
@@ -491,7 +490,7 @@ def rollback(
     settings: Settings, store: Store, number: int, *, clock: Callable[[], float],
     sessions: Collection[str] = (),
 ) -> reports.RollbackReport:  # fmt: skip
-    """Roll back a run in all sessions that it changed, or in the named ones.
+    """Roll back a run in all sessions that it changed, or in those that `sessions` names.
 
     Raises NotFoundError if the run does not exist, or changed nothing in a named session.
     """
@@ -525,7 +524,7 @@ def rollback(
 
 
 def _extracted(store: Store, number: int) -> dict[int, list[Extraction]]:
-    """Return the values that a run extracted, by the sessions with their placeholders."""
+    """Return the values that a run extracted, by the id of each session with their placeholders."""
     values: dict[int, Extraction] = {}
     by_session: dict[int, list[Extraction]] = defaultdict(list)
     for value in store.extractions.of_run(number):
@@ -542,7 +541,7 @@ def _chosen(
     settings: Settings, store: Store, number: int, touched: Collection[int],
     names: Collection[str],
 ) -> list[Session]:  # fmt: skip
-    known = _with_updated_rows(store, all_sessions(settings, store, beyond=True))
+    known = _with_updated_records(store, all_sessions(settings, store, beyond=True))
     wanted = [session_among(known, name) for name in names] if names else known
     changed = [item for item in wanted if item.record and item.record.id in touched]
     if names and (untouched := next((item for item in wanted if item not in changed), None)):
@@ -557,7 +556,7 @@ def _answer(
     restored = {edit.extraction_id for edit in plan.restorations}
     back = [value for value in extracted if value.id in restored]
     turns = {value.archive_id for value in back} - {None}
-    named = {entry for entry, _ in plan.handled.missed} | set(plan.handled.unfit)
+    explained = {entry for entry, _ in plan.handled.missed} | set(plan.handled.unfit)
     not_done = plan.not_done
     since: Counter[str] = Counter()  # why values have no placeholder any more
     for value in extracted:
@@ -565,7 +564,7 @@ def _answer(
             continue
         if value.replacement is not None and value.entry_id in plan.handled.unfit:
             not_done += (f"{value.entry_id}: {UNFIT}",)
-        elif value.entry_id not in named:
+        elif value.entry_id not in explained:
             turn = "" if value.archive_id is None else "archived turn, "
             why = RESTORED_SINCE if value.state == "restored" else CHANGED_SINCE
             since[turn + (EXPIRED if value.blob_id is None else why)] += 1

@@ -1,7 +1,7 @@
 """The retention run: delete expired values and keep a tombstone of each.
 
-Sessions whose values cannot have expired yet cost nothing. The others are read and written in
-pages, and other processes can use the store between two pages.
+Values that cannot have expired yet are not read. All others are read and deleted in pages. Between
+two pages, other processes can use the store.
 """
 
 import os
@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import StoppedError
-from brainsurgeon.hosts import processes as clocks
+from brainsurgeon.hosts import processes
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.records import Held, SessionRecord
 from brainsurgeon.model.reports import RetentionReport
@@ -37,7 +37,7 @@ from brainsurgeon.store.expiry import Candidates, Sight
 # Seconds of pause after a page. SQLite does not wake processes that wait for a lock: they ask
 # again, at first within 25 ms, and then find the lock free.
 PAUSE = 0.026
-# A pause follows a transaction of many rows. Deleting so many bytes takes as long as one row.
+# A pause follows a transaction of many rows. Deleting this many bytes takes as long as one row.
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
 _MANY_FILES = 1000  # files that are looked up together
 HIDDEN = "its agent keeps its sessions in a database that is below no root"
@@ -95,7 +95,7 @@ class _Run:
     def run(self) -> None:
         dry_run, report = self._report.dry_run, self._report
         report.values_held = self._store.expiry.count_held()
-        clock = decide.Clock(self.now, clocks.boot_clock(), clocks.boot_id())
+        clock = decide.Clock(self.now, processes.boot_clock(), processes.boot_id())
         last = self._before.get("clock")
         before = decide.Clock(**last) if last else None
         moved = decide.clock_moved(before, clock)
@@ -104,7 +104,7 @@ class _Run:
         if not (dry_run or moved):
             self._record_missed(missed)
         first = decide.first_in_days(before, clock)
-        if moved or (first and self._is_due()):
+        if moved or (first and self._gather_candidates()):
             report.held_back = dict.fromkeys(self._candidates.roots(), moved or first or "")
         elif not first:
             report.held_back = self._not_trusted
@@ -132,7 +132,7 @@ class _Run:
             give_way()
 
     def _changes(self) -> dict[int, float]:
-        """Return when sessions last changed (seconds since 1970), without missing ones."""
+        """Return when each found session last changed (seconds since 1970), by its store id."""
         live: dict[int, float] = {}
         errors: dict[str, str] = {}
         items = chain(discover(self._roots, format_of=any_format), list_rows(self._roots))
@@ -153,7 +153,7 @@ class _Run:
             if record.displaced or record.root not in roots:
                 live.pop(record.id, None)
             elif record.id not in live and not _is_behind_link(record):
-                with suppress(OSError):  # discovery yields only one name of a file
+                with suppress(OSError):  # of several hard links, discovery yields only one path
                     live[record.id] = os.stat(record.path, follow_symlinks=False).st_mtime
             if record.id in live:
                 seen.add(record.root)
@@ -181,7 +181,7 @@ class _Run:
     def _sights(
         self, changes: dict[int, float], new_missed_at: list[tuple[int, float | None]]
     ) -> Iterator[Sight]:
-        """Yield all sessions; add the id and time of each changed `missed_at` to the list."""
+        """Yield each recorded session as this run sees it; add changes to `new_missed_at`."""
         hidden = out_of_sight(self._roots)
         for record in self._store.sessions.all():
             root, changed, missed = path_text(record.root), changes.get(record.id), None
@@ -205,7 +205,7 @@ class _Run:
                 self._store.requests.lapse_missed(until, self.now, self._store.runs.current)
 
     def _delete(self) -> None:
-        if not self._is_due():
+        if not self._gather_candidates():
             return
         self._spare_placed()
         store, report, last = self._store, self._report, 0
@@ -232,8 +232,8 @@ class _Run:
                 if len(page) + size // _BYTES_LIKE_ROW >= _MANY_ROWS:
                     give_way()
 
-    def _is_due(self) -> bool:
-        """Gather the candidates; check whether any has expired. Placeholders may still spare it."""
+    def _gather_candidates(self) -> bool:
+        """Gather values that may have expired; return whether the time of any of them is over."""
         settings = self._settings
         self._candidates.gather(self.now, settings.retention, settings.retention_standing)
         return any(map(self._expired, self._candidates))
@@ -260,11 +260,11 @@ class _Run:
     def _spare_placed(self) -> None:
         """Spare values whose placeholder is in a recently changed file or database.
 
-        If a place below a root cannot be read, nothing of that root is deleted: a placeholder may
-        be there.
+        If a file below a root cannot be read, no value of that root is deleted: the file may
+        contain placeholders.
         """
-        standing = self._settings.retention_standing
-        since = float("-inf") if standing is None else self.now - standing
+        limit = self._settings.retention_standing
+        since = float("-inf") if limit is None else self.now - limit
         rows = (row for row in list_rows(self._roots) if not isinstance(row, Unreadable))
         for file in (*sessions_and_archives(self._roots), *rows):
             if file.fingerprint.mtime_ns / 1e9 <= since:

@@ -57,8 +57,8 @@ def _error_result(error: Exception) -> tuple[Result, str] | None:
 class Chosen(Struct, frozen=True):
     """The paths of the sessions to scan; without any, all sessions are scanned.
 
-    `named` means that a user requested these sessions: they are not deferred because a process has
-    them in memory. `command` is the name of the run in the history.
+    With `named`, a user requested these sessions: then a process that has them in memory does not
+    defer them. `command` is the name of the run in the history.
     """
 
     paths: Collection[str] = ()
@@ -97,7 +97,7 @@ def scan(
     begun = time.monotonic()
     report = ScanReport(dry_run, settings.enabled)
     if dry_run:
-        # These import much that no other scan needs.
+        # Slow imports, which only a dry run needs.
         from brainsurgeon.operations.init import unused_homes  # noqa: PLC0415
         from brainsurgeon.operations.status import describe_databases  # noqa: PLC0415
 
@@ -131,7 +131,7 @@ class _Scan:
         self._failed: list[Outcome] = []
 
     def run(self) -> None:
-        whole = False
+        all_scanned = False
         try:
             for item in self._sessions():
                 self._check()
@@ -146,19 +146,19 @@ class _Scan:
                         self._write_down()
                     self._interrupted(self._unfinished.finish_due())
             self._carry_out()
-            whole = not self._only
+            all_scanned = not self._only
         except errors.StoppedError:
             self._report.stopped = True
         finally:
             self._batch.close()
             self._interrupted(self._unfinished.finish_all(hurry=self._report.stopped))
-            self._write_down(ended=True, whole=whole)
+            self._write_down(at_end=True, all_scanned=all_scanned)
 
     def _interrupted(self, rewrites: Iterable[Rewrite]) -> None:
         self._report.interrupted += [rewrite.name for rewrite in rewrites]
 
     def _sessions(self) -> Iterator[SessionFile | Unreadable]:
-        """Yield the sessions that may need a look: those named, else all that may have changed."""
+        """Yield the chosen sessions, else all sessions that may have changed."""
         roots, memory = self._settings.root_directories(), self._memory
         own = self._store.rows.own_times()
         for path in sorted(self._only):
@@ -348,8 +348,8 @@ class _Scan:
         again = AGAIN if result.left else None
         return Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
 
-    def _write_down(self, *, ended: bool = False, whole: bool = False) -> None:
-        """Record the results so far; a `whole` run without errors also forgets gone files."""
+    def _write_down(self, *, at_end: bool = False, all_scanned: bool = False) -> None:
+        """Record the results so far. If all sessions were scanned, also forget missing files."""
         if self._report.dry_run:
             self._memory.clear()
             return
@@ -363,17 +363,17 @@ class _Scan:
                     ident = record.id if record else None
                     self._store.events.add(now, "failure", ident, facts, self._store.runs.current)
                 remember(self._store, self._full)
-                if whole and not self._report.problems:
+                if all_scanned and not self._report.problems:
                     self._memory.forget_missing(self._store)
-                if ended:
+                if at_end:
                     self._store.requests.lapse(now, self._store.runs.current)
-                if whole:
+                if all_scanned:
                     self._store.facts.note_run(now)
         except BaseException as why:
             self._store.files.drop()
             if not isinstance(why, errors.BusyError | errors.StoreFullError):
                 raise
-            # The loss of these records costs time, nothing else.
+            # Without these records, the next scan only takes longer.
             at = self._store.directory
             self._report.problems.append(Unreadable(at, at, str(why)))
         self._memory.clear()

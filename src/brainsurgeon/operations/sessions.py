@@ -216,7 +216,7 @@ def preview_of(store: Store, value: Extraction) -> str | None:
 
 
 def session_costs(settings: Settings, store: Store, name: str) -> SessionCosts:
-    """Return the costs of a session, without those of files that cannot be read."""
+    """Return the costs of a session and its sub-agents. Unreadable files are left out."""
     listed = all_sessions(settings, store)
     own = session_among(listed, name)
     others = [one for one in listed if one.agent_directory == own.agent_directory]

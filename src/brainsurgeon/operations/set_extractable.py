@@ -16,7 +16,7 @@ from brainsurgeon.rewrite.recover import UNFINISHED
 from brainsurgeon.sessions.discovery import moved_to_database
 from brainsurgeon.store import Store
 
-# The agents are written in JavaScript, which is not exact above this number of messages.
+# Largest number of messages that is exact in JavaScript, in which the agents are written.
 LARGEST_RECENT = 2**53
 
 
@@ -42,19 +42,19 @@ def set_extractable(
     else:
         listed, where = all_sessions(settings, store), "any session"
     ids = _ids_of(store, wanted)
-    places = [(item, ident) for item in listed for ident in ids_in(item, wanted, ids)]
-    places = [place for place in places if place[1] in ids] or places
-    if not places:
+    matches = [(item, ident) for item in listed for ident in ids_in(item, wanted, ids)]
+    matches = [match for match in matches if match[1] in ids] or matches
+    if not matches:
         raise errors.NotFoundError(
             f"no entry {wanted!r} is in {where}; `brainsurgeon show SESSION` prints all entries"
         )
-    if len({ident for _, ident in places}) > 1:
-        names = [f"{item.title}  {ident}" for item, ident in places]
+    if len({ident for _, ident in matches}) > 1:
+        names = [f"{item.title}  {ident}" for item, ident in matches]
         raise errors.AmbiguousError(f"entry {wanted!r}", names, "give more of its id")
-    if len(places) > 1:
-        titles = [item.title for item, _ in places]
+    if len(matches) > 1:
+        titles = [item.title for item, _ in matches]
         raise errors.AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
-    [(chosen, ident)] = places
+    [(chosen, ident)] = matches
     file = file_of(chosen)
     if moved_to_database(file):
         raise errors.MovedError(

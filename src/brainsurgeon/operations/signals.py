@@ -22,7 +22,7 @@ RECENT = 60.0
 
 
 def find_signals(settings: Settings, store: Store, path: str, now: float) -> None:
-    """Look for signals in the session at a path, or in the recently changed ones of a database."""
+    """Look for signals in the file at a path; of a database, in its recently changed sessions."""
     roots = settings.root_directories()
     found = discover_at(roots, path)
     files = [found] if isinstance(found, SessionFile) else [

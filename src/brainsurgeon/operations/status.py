@@ -1,4 +1,4 @@
-"""Status: last and next runs, sessions by state, savings, the store, why sessions are skipped."""
+"""Status and metrics: runs, sessions by state, savings, the store, roots. Writes nothing."""
 
 import os
 import time
@@ -66,7 +66,6 @@ def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> Datab
 
 
 def status(settings: Settings, store: Store, now: float) -> Status:
-    """Return the status. Writes nothing."""
     seen = walk(settings, store)
     listed = summaries(settings, store, seen.sessions, now)
     last = store.facts.last_run_at()
@@ -80,10 +79,10 @@ def status(settings: Settings, store: Store, now: float) -> Status:
         event for event in logged
         if event.kind == "failure" or event.facts.get("action") == "relieve"
     ]  # fmt: skip
-    leaving, standing = None, settings.retention_standing
-    if standing is not None:
-        missing = store.expiry.out_of_sight(now + NOTICE - standing, held_back)
-        leaving = missing and Leaving(missing[0], missing[1] + standing)
+    expiring_soon, limit = None, settings.retention_standing
+    if limit is not None:
+        missing = store.expiry.out_of_sight(now + NOTICE - limit, held_back)
+        expiring_soon = missing and Leaving(missing[0], missing[1] + limit)
     retention = cron_trigger(settings.retention_cron) if pid and settings.retention_cron else None
     return Status(
         enabled=settings.enabled,
@@ -102,7 +101,7 @@ def status(settings: Settings, store: Store, now: float) -> Status:
         bytes_saved=sum(item.saved for item in listed),
         store_path=settings.state_dir,
         store_bytes=store.size,
-        leaving=leaving,
+        leaving=expiring_soon,
         requests_open=store.requests.count_open(),
         interrupted=tuple(rewrite.path for rewrite in rewrites if not rewrite.stays),
         kept_beside={rewrite.beside: rewrite.stays for rewrite in rewrites if rewrite.stays},
@@ -185,7 +184,8 @@ def check(state: Status, now: float, *, max_age: float | None = None) -> list[st
         if (number := state.sessions_by_state.get(name, 0))
     ]
     troubles += [f"{root.path}: {root.problem}" for root in state.roots if root.problem]
-    troubles += [f"{path}: unfinished, the next scan finishes it" for path in state.interrupted]
+    interrupted = "a rewrite was interrupted; the next run finishes or undoes it"
+    troubles += [f"{path}: {interrupted}" for path in state.interrupted]
     troubles += [f"{path}: {why}" for path, why in state.kept_beside.items()]
     troubles += [f"{path}: nothing expires there, {why}" for path, why in state.held_back.items()]
     troubles += [
@@ -207,7 +207,8 @@ def _too_old(last: float | None, now: float, max_age: float) -> str | None:
     if now - last > max_age:
         return f"the last run was {lasting(now - last)} ago, more than --max-age {lasting(max_age)}"
     if last - now > max_age:
-        return f"the last run is recorded {lasting(last - now)} ahead: the clock was set back since"
+        ahead = lasting(last - now)
+        return f"the last run is recorded {ahead} in the future: the clock was set back since then"
     return None
 
 

@@ -46,7 +46,7 @@ def replacing_store(
 
 
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
-    """Remove the store, unless placeholders of it are left; with `even_so` also then."""
+    """Remove the store. If placeholders of it are left, only `even_so`."""
     directory = settings.state_dir
     if not os.path.lexists(database_path(directory)):
         raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` makes one")
@@ -67,16 +67,16 @@ def _stamp(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-# Tables whose rows are needed to restore a value.
+# Tables whose records are needed to restore a value.
 _NEEDED = frozenset({"extractions", "blobs"})
-# Tables whose lost rows are re-created by the salvage or by the next scan.
+# Tables whose lost records are re-created by the salvage or by the next scan.
 _RECREATED = frozenset({"sessions", "placements", "calibration"})
 
 
 def rescue(settings: Settings, now: float) -> list[Finding]:
-    """Replace a damaged store by a new one with its readable rows; report what was copied and lost.
+    """Copy the readable records of a damaged store into a new one and replace it.
 
-    Nothing is done and reported if it is not damaged.
+    Return findings about copied and lost records. If the store is not damaged, do nothing.
     """
     directory = settings.state_dir
     try:
@@ -94,7 +94,7 @@ def rescue(settings: Settings, now: float) -> list[Finding]:
     findings = [Finding(
         "note",
         f"the database was damaged: {counted(saved.values, 'stored value')} and "
-        f"{counted(sum(saved.rows.values()), 'row')} were copied into a new one",
+        f"{counted(sum(saved.rows.values()), 'record')} were copied into a new one",
         f"the damaged one is kept as {kept}; a backup may hold what is missing" if kept else "",
     )]  # fmt: skip
     if saved.values_lost:
@@ -103,12 +103,12 @@ def rescue(settings: Settings, now: float) -> list[Finding]:
             "their placeholders cannot be restored; a backup may hold them: store restore FILE",
         ))  # fmt: skip
     if saved.sessions_made:
-        rows = counted(saved.sessions_made, "row was", "rows were")
+        records = counted(saved.sessions_made, "record was", "records were")
         findings.append(Finding(
-            "warning", f"sessions: {rows} lost and re-created", "the next scan completes them",
+            "warning", f"sessions: {records} lost and re-created", "the next scan completes them",
         ))  # fmt: skip
     for table in sorted(saved.unread - _RECREATED):
         level: Level = "error" if table in _NEEDED else "warning"
         advice = "a backup may hold them; placeholders without a record are listed below"
-        findings.append(Finding(level, f"{table}: some of its rows could not be read", advice))
+        findings.append(Finding(level, f"{table}: some of its records could not be read", advice))
     return findings

@@ -9,13 +9,13 @@ from brainsurgeon.model.reports import Bill, Estimate, ModelCost, SessionCosts
 from brainsurgeon.model.text import about, counted
 from brainsurgeon.render.formatting import Column, columned, columns, local, table
 
-NO_USAGE = "no session here records the usage of its model calls with their times"
+NO_USAGE = "no session here records usage and time of its model calls"
 ASSUMPTIONS = (
     "Estimated from the usage that sessions recorded: a value counts as many tokens as it added to"
-    " a prompt. A scan is assumed after each turn, and another once the cache is cold. The agent"
-    " then reads its session again: no process keeps it in memory. The next prompt reads from the"
-    " cache what was sent before and is unchanged. Archives, restores, relief and avoided"
-    " compactions are left out. Tokens paid are input tokens without a cache; cache reads and"
+    " a prompt. It is assumed that a scan follows each turn, and another once the cache is cold,"
+    " that the agent reads its session again after each scan, and that the next prompt reads its"
+    " unchanged beginning from the cache. Archives, restores, relief and avoided compactions are"
+    " left out. Tokens paid are the cost of all prompts in uncached input tokens: cache reads and"
     " writes are converted by the model's prices. Answers are not counted: they are the same."
 )
 
@@ -49,7 +49,7 @@ def estimate(found: Estimate) -> str:
     lines += ["", f"{calls} of {sessions}"]
     if found.left_out:
         left_out = counted(found.left_out, "session")
-        lines[-1] += f"; {left_out} without usage, or only read (as those of Codex), left out"
+        lines[-1] += f"; left out: {left_out} without usage, or never pruned (Codex)"
     return "\n".join([*lines, ASSUMPTIONS])
 
 

@@ -15,7 +15,7 @@ from msgspec import to_builtins
 
 from brainsurgeon.model.text import boundary, escape_surrogates, iso, parse_time, readable
 
-# Raised whenever a name in the JSON of a command changes its meaning or is removed.
+# Increased whenever a name in the JSON of a command changes its meaning or is removed.
 SCHEMA = 1
 WIDTH = 80
 _NARROWEST = 8
@@ -83,12 +83,12 @@ def in_local_time(text: str) -> str:
 
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, spare: int = 0,
-    whole: int = 0,
+    fixed: int = 0,
 ) -> str:  # fmt: skip
     """Lay out a table: the first `left` columns are aligned to the left, the others to the right.
 
     On a terminal, left columns are shortened in the middle until the table fits, widest first. The
-    first `whole` columns are never shortened. `spare` characters of each line stay free. Without a
+    first `fixed` columns are never shortened. `spare` characters of each line stay free. Without a
     terminal nothing is shortened: programs need whole names.
     """
     from rich.cells import cell_len
@@ -96,7 +96,7 @@ def table(
     cells = [[readable(cell) for cell in row] for row in rows]
     widths = [max(cell_len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
     room = columns() - spare - sum(widths[left:]) - 2 * (len(head) - 1)
-    may_shrink = range(whole, left)
+    may_shrink = range(fixed, left)
     while sum(widths[:left]) > room and max(widths[i] for i in may_shrink) > _NARROWEST:
         widths[max(may_shrink, key=lambda i: widths[i])] -= 1
     return "\n".join(
@@ -154,7 +154,7 @@ def bar(share: float, room: int) -> str:
 
 
 def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Return as many whole values as fit into `limit` bytes, and both ends of the others."""
+    """Return as many whole values as fit into `limit` bytes, and both ends of each other value."""
     given: dict[str, Any] = {}
     room = limit
     for path, value in values.items():

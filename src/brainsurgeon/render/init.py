@@ -20,7 +20,7 @@ _MOST = 12  # sessions that are listed
 
 def found(
     homes: Iterable[Home], foreign: Collection[Home], unused: Sequence[UnusedHome],
-    nothing: str | None,
+    why_none: str | None,
 ) -> str:  # fmt: skip
     lines = [
         f"found {home.agent}: {safe(home.path)}" + (f" ({home.note})" if home.note else "")
@@ -31,8 +31,8 @@ def found(
         " run `brainsurgeon init` as that user"
         for home in foreign
     ]
-    if nothing:
-        lines.append(nothing)
+    if why_none:
+        lines.append(why_none)
     return "\n".join(lines + runs.homes(unused))
 
 

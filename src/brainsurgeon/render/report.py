@@ -241,7 +241,7 @@ def _figures(report: Report) -> str:
          counted(sum(one.calls for one in now.models), "recorded call")),
         ("Not sent any more", f"{rounded(now.tokens_saved)} tokens",
          "less in the next requests of all sessions together"),
-        ("Saved in sessions", bytes_(now.bytes_saved), f"{share:.0f} % of what they held"),
+        ("Saved in sessions", bytes_(now.bytes_saved), f"{share:.0f} % of their former size"),
         ("Sessions now", bytes_(size),
          ", ".join(f"{number:,} {state}" for state, number in states) or "none"),
         ("Next scan takes", bytes_(sum(coming)), f"of the {len(coming)} largest sessions"),
@@ -260,7 +260,7 @@ def _figures(report: Report) -> str:
     return f'{off}<section class="flush" aria-label="Figures">{figures}</section>\n'
 
 
-# The functions for sections return the lead and the body.
+# The functions for sections of the page return an introduction and the content.
 
 
 def _largest(report: Report) -> tuple[str, str]:

@@ -59,10 +59,10 @@ def outcome_json(outcome: Outcome, dry_run: bool) -> Any:
 def report(
     done: reports.ScanReport, *, verbose: bool = False, sessions: Iterable[str] = ()
 ) -> Iterator[str]:
-    """Yield the parts of a run as text: sessions that changed or failed, then the figures.
+    """Yield the report of a run in parts: sessions that changed or failed, then the figures.
 
-    For a dry run, include the first values of each session, or all with `verbose`. `sessions` has
-    the texts of sessions that are not in the report.
+    For a dry run, include the first values of each session, or all with `verbose`. `sessions` are
+    the lines of sessions that the report lacks.
     """
     lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
     lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]
@@ -182,7 +182,7 @@ def findings(listed: list[reports.Finding]) -> str:
     return "\n".join(lines)
 
 
-# The counts of a run: the name in the store, and in JSON.
+# The counts of a run: their names in the store, and in JSON.
 _COUNTS = {
     "sessions": "sessions_changed", "extracted": "values_extracted", "restored": "values_restored",
     "redacted": "values_redacted", "expired": "values_deleted", "fields": "fields_changed",
@@ -359,7 +359,7 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
     reasons = sorted(state.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines += _some(f"  {number} x {safe(in_local_time(reason))}" for reason, number in reasons)
     rows = [(root.path, str(root.sessions), root.protocol) for root in state.roots]
-    lines += ["", table(("root", "sessions", "files are replaced by"), rows)]
+    lines += ["", table(("root", "sessions", "replacement relies on"), rows)]
     lines += databases(state.databases)
     return "\n".join(lines + homes(state.homes))
 

@@ -35,10 +35,10 @@ _BY = {
 }
 
 
-def restored_json(answer: reports.RestoreAnswer, *, content: bool = False) -> dict[str, Any]:
-    """Return the answer as JSON, with the values if it delivers them or `content` is set."""
+def restored_json(answer: reports.RestoreAnswer, *, with_content: bool = False) -> dict[str, Any]:
+    """Return the answer as JSON. `with_content` adds the values even if it delivers none."""
     before, others = answer.previous is not None, answer.others
-    delivers = answer.delivers or content
+    delivers = answer.delivers or with_content
     document: dict[str, Any] = {
         "answer_id": answer.answer_id, "restored": True, "pending": answer.pending,
         "entry_id": answer.entry_id, "session": answer.session,

@@ -30,7 +30,7 @@ _NAME = 11  # least width of a session's name, with the spaces around it
 _METHODS = {
     "session": "by {calls} of its own calls",
     "agent": "by its agent's other sessions",
-    "default": "by a common guess",
+    "default": "by usual values",
 }
 
 
@@ -109,10 +109,10 @@ def archives(listed: Sequence[reports.StandingArchive], now: float) -> str:
     if not listed:
         return "nothing is archived"
     room = columns() - max(len(one.archive.entry_id) for one in listed) - _NAME
-    return table(*columned(_COLUMNS, room, listed, now), left=2, whole=1)
+    return table(*columned(_COLUMNS, room, listed, now), left=2, fixed=1)
 
 
-# A column is shown if at least this width is left for the columns besides id and session.
+# A column is shown if the columns besides id and session have at least this width together.
 _COLUMNS: tuple[Column, ...] = (
     ("id", -math.inf, lambda one, _: one.archive.entry_id),
     ("session", -math.inf, lambda one, _: one.session),
@@ -290,7 +290,7 @@ def _extracted(value: dict[str, Any]) -> str:
 
 
 def _filling(listed: Sequence[reports.Filling]) -> list[str]:
-    """Return a table of what fills a session, with bars for the shares of what is sent."""
+    """Return a table of the values in a session; bars show their shares of the sent characters."""
     whole = max(1, sum(one.live_chars for one in listed))
     wide = columns()
     room = _USUAL if wide == math.inf else max(_SHORTEST, min(_LONGEST, int(wide) // 4))

@@ -61,7 +61,7 @@ class Change(Struct, frozen=True):
     @property
     def session_id(self) -> int:
         if self.examined.record is None:
-            raise ValueError("a session without a row cannot be changed")
+            raise ValueError("a session without a record cannot be changed")
         return self.examined.record.id
 
 
