@@ -621,7 +621,10 @@ class ClaudeCode(Format):
         )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        """Return the uuid; for a record of an API request, an id made of line number and hash."""
+        """Return the uuid; for a record of an API request, an id made of line number and hash.
+
+        The same record is written again after each compaction.
+        """
         digest = self.rest(entry)
         return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
 

@@ -25,7 +25,7 @@ ONLY_READ = (
 
 def agent(head: bytes) -> str | None:
     found = _WORKING_DIRECTORY.search(head)
-    try:
+    try:  # encoded as Claude Code encodes it
         return f"{NAME}:{re.sub('[^A-Za-z0-9]', '-', json.loads(found[1]))}" if found else None
     except ValueError:
         return None

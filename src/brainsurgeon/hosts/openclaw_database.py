@@ -95,7 +95,10 @@ def examine(connection: sqlite3.Connection) -> Schema:
 
 
 def is_unchanged(connection: sqlite3.Connection, schema: Schema) -> bool:
-    """Check that the layout is unchanged; only a connection for writing knows the journal mode."""
+    """Check, inside a transaction, that the layout is unchanged.
+
+    Only a connection for writing knows the journal mode.
+    """
     return (
         _pragma(connection, "schema_version") == schema.cookie
         and _pragma(connection, "user_version") == schema.version
@@ -179,6 +182,7 @@ class Payload(Struct, frozen=True, dict=True):
         return self.text is not None and self == plain(self.text, compressing=compressing)
 
     def event(self) -> bytes:
+        """Return the text. Raises UnreadableEventError."""
         return self._unpacked if self.text is None else self.text
 
     @cached_property
@@ -218,6 +222,7 @@ _SIZE = {False: "length(CAST(e.event_json AS BLOB))",
 
 
 def sizes(connection: sqlite3.Connection, schema: Schema, session: str) -> list[tuple[int, int]]:
+    """Return the sequence number and the size (bytes) of each event of a session."""
     return connection.execute(
         f"SELECT e.seq, {_SIZE[schema.compressing]} FROM transcript_events e"  # noqa: S608
         " WHERE e.session_id = ? ORDER BY e.seq",

@@ -39,6 +39,7 @@ def exists(pid: int) -> bool:
 
 
 def start_of(pid: int) -> int | None:
+    """Return the start of a process (ticks since boot)."""
     fields = _status_of(pid)
     return int(fields[_START_FIELD]) if fields else None
 

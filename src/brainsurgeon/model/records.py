@@ -15,8 +15,8 @@ from brainsurgeon.model.turns import LINK, RATE, ArchiveRecord
 class SessionRecord(Struct, frozen=True):
     """A session in the catalogue; `identity` is the id in its file, if any.
 
-    It is `displaced` while another one has its path, `missed_at` is when its file was first
-    missing.
+    It is `displaced` while another one has its path. `missed_at` is when a retention run first
+    found no file there.
     """
 
     id: int

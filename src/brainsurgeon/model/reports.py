@@ -560,7 +560,8 @@ class Report(Struct, frozen=True):
     """The content of the HTML report.
 
     `days` has the number of each day since 1970, its values and their size. `unreached` files have
-    copies of values, but nothing is extracted from them.
+    copies of values, but nothing is extracted from them. `sessions` are the largest ones, those of
+    the `estimate` the largest of them.
     """
 
     made_at: float
@@ -621,9 +622,10 @@ class Leaving(Struct, frozen=True):
 class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
     """The content of `status`.
 
-    `saved_so_far` is an estimate for past calls, `models` the cost of the calls that scans read.
-    `failures` are failed sessions and lapsed reliefs of the last day, or since the oldest of the
-    `runs` if that is earlier. `blocked` has, by path, why sessions have waited for over a day.
+    `tokens_saved` is by how much the next requests are smaller, `saved_so_far` an estimate for past
+    calls, `models` the cost of the calls that scans read. `failures` are failed sessions and lapsed
+    reliefs of the last day, or since the oldest of the `runs` if that is earlier, the newest last.
+    `blocked` has, by path, why sessions have waited for over a day.
     """
 
     enabled: bool

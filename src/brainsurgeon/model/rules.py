@@ -104,8 +104,8 @@ class ArchiveRules(Struct, frozen=True):
     enabled: bool = False
     token_threshold: int = 8000
     tool_call_threshold: int = 5
-    keep_turns: int = 2
-    keep_recent: int = 3
+    keep_turns: int = 2  # live turns
+    keep_recent: int = 3  # messages
 
 
 # The window in tokens if it is not known.

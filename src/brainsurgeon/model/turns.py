@@ -181,6 +181,8 @@ class ModelCall(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True):
+    """The usage of some calls of one model. If `priced`, their agent recorded what they cost."""
+
     model: str
     priced: bool
     calls: int = 0

@@ -513,7 +513,7 @@ class _Archiver:
             turn.depth = (record.depth if record else 1) if archived else 0
 
     def _hold(self, stays: Stays, state: EntryState) -> None:
-        """Record why an entry keeps its turn from being archived. The longest reason counts."""
+        """Record why an entry keeps its turn from being archived; what lasts longest counts."""
         if stays.held and stays.until is None:
             return
         ident, now = state.entry_id or "an entry", self._session.now

@@ -174,7 +174,7 @@ RATIOS = (
 
 
 def price_of(model: str | None, configured: Prices = ()) -> Price:
-    """Return the configured or built-in price of a model, else that of Claude, the dearest."""
+    """Return the price of a model, else that of Claude, whose cache is the dearest to break."""
     name = (model or "").lower()
     listed = (*((glob.lower(), price) for glob, price in configured), *RATIOS)
     names = (name, name.rpartition("/")[2])

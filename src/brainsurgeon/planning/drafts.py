@@ -48,6 +48,8 @@ Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extra
 
 
 class SurveyTooShortError(Exception):
+    """An entry asks to be kept for more messages than the survey covers."""
+
     def __init__(self, kept_messages: int) -> None:
         self.kept_messages = kept_messages
 

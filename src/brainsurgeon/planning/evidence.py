@@ -120,10 +120,10 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
 
 
 def shares(sizes: Sequence[int], budget: int, around: Iterable[int] = repeat(0)) -> list[int]:
-    """Return how many bytes of a budget each text gets, `around` included if it gets any.
+    """Return how many bytes of a budget each text gets.
 
-    A text longer than an equal share of the rest gets that share, but at least `LEAST` bytes as
-    long as the budget has them.
+    A text that gets any costs the bytes in `around` as well. A text longer than an equal share of
+    the rest gets that share, but at least `LEAST` bytes as long as the budget has them.
     """
     left, given = budget, []
     for index, (size, besides) in enumerate(zip(sizes, around, strict=False)):

@@ -349,6 +349,7 @@ class Replay:
 
 
 def bill(calls: Sequence[ModelCall], price: Price, dollars: float | None) -> Bill:
+    """Add up the prompts of calls; `dollars` is the price of one input token, if it is known."""
     paid = sum(map(price.paid, calls))
     return Bill(
         sum(call.tokens for call in calls), sum(call.cached for call in calls), round(paid),

@@ -65,7 +65,7 @@ Replacement = tuple[int, int, int]
 class Exchange(Struct, frozen=True):
     pair: FilePair
     fingerprint: Fingerprint
-    at: float
+    at: float  # monotonic
 
 
 class Successor(Struct):

@@ -32,6 +32,7 @@ class LeaseUnsupportedError(OSError):
 
 
 def take(descriptor: int) -> bool:
+    """Take a write lease; return False if another process has the file open."""
     return _take(descriptor, fcntl.F_WRLCK)
 
 
@@ -166,7 +167,7 @@ class _Mount(Struct, frozen=True):
 
 
 class _MountCache(Struct):
-    at: float = float("-inf")
+    at: float = float("-inf")  # monotonic
     places: frozenset[_Place] = frozenset()
 
 

@@ -353,7 +353,10 @@ def hold_bytes(
     descriptor: int, start: int, length: int, busy: str, patience: float,
     check_stop: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:  # fmt: skip
-    """Lock bytes, one for each session (length 0: all); raise BusyError after `patience`."""
+    """Lock bytes, one for each session; raise BusyError after `patience` seconds.
+
+    Length 0 means up to the end. The kernel releases the lock when its holder dies.
+    """
     deadline = time.monotonic() + patience
     while not _lock_bytes(descriptor, start, length, fcntl.F_WRLCK):
         if time.monotonic() > deadline:

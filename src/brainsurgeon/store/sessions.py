@@ -150,6 +150,7 @@ class SavingsSoFar(Table):
         self._insert("savings", row, "OR REPLACE")
 
     def total(self) -> Bill:
+        """Return the sums over all sessions; the dollars only of models whose price is known."""
         known = list(self._decoded(Savings, "savings FROM savings"))
         dollars = [savings.dollars for savings in known if savings.dollars is not None]
         tokens, paid = (
