@@ -22,7 +22,9 @@ QUICK = settings(max_examples=120, deadline=None)
 ODD_NUMBERS = (
     "0", "-0", "1e-7", "5E+06", "1e400", "0.000005", "123456789012345678901234567890", "9" * 5000,
 )  # fmt: skip
-SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\b": "\\b", "\f": "\\f", "\r": "\\r"}
+SHORT_ESCAPES = {
+    '"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\b": "\\b", "\f": "\\f", "\r": "\\r",
+}  # fmt: skip
 
 
 class Number(str):
@@ -51,10 +53,10 @@ class Writer:
     """Write a value as JSON in random spelling and record the span of each part."""
 
     def __init__(self, seed):
-        self.mood = random.Random(seed)
+        self.random = random.Random(seed)
         self.line = bytearray()
         self.spans = {}
-        self.top = []
+        self.top_members = []
 
     def write(self, value, path=()):
         self.space()
@@ -82,7 +84,7 @@ class Writer:
             self.line += b":"
             self.write(item, (*path, key))
             if not path:
-                self.top.append((key, start, *self.spans[(key,)]))
+                self.top_members.append((key, start, *self.spans[(key,)]))
         self.space()
         self.line += b"}"
 
@@ -97,29 +99,29 @@ class Writer:
     def string(self, text):
         self.line += b'"'
         for char in text:
-            plain = char not in SHORT and char >= " " and char != "\ud800"
-            self.line += self.mood.choice((char, char, self.escaped(char)) if plain
+            plain = char not in SHORT_ESCAPES and char >= " " and char != "\ud800"
+            self.line += self.random.choice((char, char, self.escaped(char)) if plain
                                           else (self.escaped(char),)).encode()  # fmt: skip
         self.line += b'"'
 
     def escaped(self, char):
-        if char in SHORT and self.mood.random() < 0.5:
-            return SHORT[char]
-        if char == "/" and self.mood.random() < 0.5:
+        if char in SHORT_ESCAPES and self.random.random() < 0.5:
+            return SHORT_ESCAPES[char]
+        if char == "/" and self.random.random() < 0.5:
             return "\\/"
         units = char.encode("utf-16-be", "surrogatepass")
         codes = [units[at : at + 2].hex() for at in range(0, len(units), 2)]
-        return "".join(f"\\u{self.mood.choice((code, code.upper()))}" for code in codes)
+        return "".join(f"\\u{self.random.choice((code, code.upper()))}" for code in codes)
 
     def space(self):
-        self.line += self.mood.choice((b"", b"", b"", b" ", b"\t", b"\r", b" \n "))
+        self.line += self.random.choice((b"", b"", b"", b" ", b"\t", b"\r", b" \n "))
 
 
-def written(value, seed):
+def write_randomly(value, seed):
     return Writer(seed).write(value)
 
 
-def strings(spans, line):
+def string_spans(spans, line):
     return {path: span for path, span in spans.items() if line[span[0]] == ord('"')}
 
 
@@ -127,7 +129,7 @@ def strings(spans, line):
 @given(objects, st.integers(0, 10**6))
 def test_locate_returns_the_span_of_every_value(value, seed):
     """For any spacing and escaping, each path leads to the bytes of its value."""
-    writer = written(value, seed)
+    writer = write_randomly(value, seed)
 
     assert locate(bytes(writer.line), writer.spans) == writer.spans
 
@@ -135,10 +137,10 @@ def test_locate_returns_the_span_of_every_value(value, seed):
 @QUICK
 @given(objects, st.integers(0, 10**6))
 def test_splice_replaces_all_strings_and_restores_the_line(value, seed):
-    """Replacing every string changes no other value, and splicing the old bytes undoes it."""
-    writer = written(value, seed)
+    """Every string reads as its placeholder, all paths stay, and splicing old bytes undoes it."""
+    writer = write_randomly(value, seed)
     line = bytes(writer.line)
-    places = strings(writer.spans, line)
+    places = string_spans(writer.spans, line)
 
     extracted = splice(line, [(start, end, b'"[[extracted-x]]"') for start, end in places.values()])
     entry = parse(extracted)
@@ -149,7 +151,7 @@ def test_splice_replaces_all_strings_and_restores_the_line(value, seed):
 
     assert entry is not None
     assert all(value_at(entry, path) == "[[extracted-x]]" for path in places)
-    assert strings(locate(extracted, writer.spans), extracted).keys() == places.keys()
+    assert string_spans(locate(extracted, writer.spans), extracted).keys() == places.keys()
     assert locate(extracted, writer.spans).keys() == writer.spans.keys()
     assert restored == line
 
@@ -158,7 +160,7 @@ def test_splice_replaces_all_strings_and_restores_the_line(value, seed):
 @given(objects, st.integers(0, 10**6), st.data())
 def test_locate_returns_only_the_requested_paths(value, seed, data):
     """A path that leads nowhere is missing from the result."""
-    writer = written(value, seed)
+    writer = write_randomly(value, seed)
     paths = data.draw(st.lists(st.sampled_from(sorted(writer.spans, key=repr)), max_size=4))
     nowhere = [(*path, "no such key \x01") for path in paths] + [(*path, 10**6) for path in paths]
 
@@ -172,15 +174,15 @@ def test_locate_returns_only_the_requested_paths(value, seed, data):
 def test_duplicate_key_on_the_path_makes_a_line_untouchable(value, key, first, second, seed):
     """Readers differ in which of two equal keys they use; paths beside them can be located."""
     value = {name: item for name, item in value.items() if name != key}
-    once = written({**value, key: first}, seed)
-    again = written({key: second}, seed + 1)
-    line = bytes(once.line).rstrip(b" \t\r\n")[:-1] + b"," + bytes(again.line).lstrip()[1:]
+    original = write_randomly({**value, key: first}, seed)
+    duplicate = write_randomly({key: second}, seed + 1)
+    line = bytes(original.line).rstrip(b" \t\r\n")[:-1] + b"," + bytes(duplicate.line).lstrip()[1:]
 
     assert parse(line) is not None
     with pytest.raises(UntouchableError):
         locate(line, [(key,)])
-    elsewhere = {path: once.spans[path] for path in once.spans if path and path[0] != key}
-    assert locate(line, elsewhere) == elsewhere
+    other_spans = {path: original.spans[path] for path in original.spans if path and path[0] != key}
+    assert locate(line, other_spans) == other_spans
     assert [member[0] for member in members(line)] == [*value, key, key]
 
 
@@ -198,13 +200,13 @@ def test_duplicate_nested_key_counts_only_on_the_path():
 @given(objects, st.integers(0, 10**6))
 def test_members_lists_top_level_keys_and_values_in_order(value, seed):
     """Members are listed with their key and the spans of key and value."""
-    writer = written(value, seed)
+    writer = write_randomly(value, seed)
 
-    assert members(bytes(writer.line)) == writer.top
+    assert members(bytes(writer.line)) == writer.top_members
 
 
 @pytest.mark.parametrize("line", [b"[1]", b'"text"', b"7", b"null", b"", b"  ", b'{"a":1', b"{"])
-def test_members_refuses_what_is_not_an_object(line):
+def test_members_refuses_a_line_that_is_no_object(line):
     """Only a complete JSON object has members."""
     with pytest.raises(UntouchableError):
         members(line)
@@ -213,8 +215,8 @@ def test_members_refuses_what_is_not_an_object(line):
 @QUICK
 @given(objects, st.integers(0, 10**6), st.data())
 def test_torn_line_is_untouchable_or_located_within_its_bytes(value, seed, data):
-    """A line that ends anywhere yields no span beyond its end and no other error."""
-    writer = written(value, seed)
+    """A line cut at any byte yields only spans within it, or UntouchableError."""
+    writer = write_randomly(value, seed)
     torn = bytes(writer.line)[: data.draw(st.integers(0, len(writer.line)))]
 
     try:
@@ -227,16 +229,16 @@ def test_torn_line_is_untouchable_or_located_within_its_bytes(value, seed, data)
         listed = []
 
     assert all(0 <= start < end <= len(torn) for start, end in spans.values())
-    assert all(member in writer.top for member in listed)
+    assert all(member in writer.top_members for member in listed)
 
 
 @QUICK
 @given(st.binary(max_size=40).map(lambda junk: b'{"a":' + junk), st.just([("a",), ("a", 0), ()]))
 def test_random_bytes_raise_only_untouchable_error(line, paths):
     """For any bytes, `locate` and `members` return or raise UntouchableError."""
-    for look in (lambda: locate(line, paths), lambda: members(line)):
+    for call in (lambda: locate(line, paths), lambda: members(line)):
         try:
-            look()
+            call()
         except UntouchableError:
             continue
 
@@ -255,13 +257,13 @@ def test_line_with_a_nonstring_key_or_deep_nesting_is_untouchable(line):
 
 
 def test_locate_skips_a_deep_value_beside_the_path():
-    """A value beside one that is nested too deeply is located."""
+    """A value beside another with 300 levels of nesting is located."""
     line = b'{"deep":' + b"[" * 300 + b"]" * 300 + b',"text":"here"}'
 
     assert locate(line, [("text",)]) == {("text",): (616, 622)}
 
 
-def test_locate_passes_a_number_of_any_length():
+def test_locate_accepts_a_number_of_any_length():
     """Numbers are not converted, so one that Python refuses to convert does not raise."""
     line = b'{"n":' + b"7" * 5000 + b',"text":"here"}'
 
@@ -284,7 +286,7 @@ def test_insertions_at_one_offset_keep_their_order():
 
 
 def test_insertion_at_the_start_of_an_edit_precedes_it():
-    """An insertion at the offset where a replacement begins is not part of it."""
+    """Text inserted where a replacement begins stands before it, whatever the order of edits."""
     assert splice(b"abcdef", [(2, 4, b"X"), (2, 2, b"+")]) == b"ab+Xef"
 
 
@@ -307,6 +309,7 @@ def test_splice_string_keeps_the_spelling_outside_the_part(pieces, new):
 
 PLACEHOLDER = b'"[[extracted-a]]"'
 RAW = b'{"id":"a","text":"long","more":{"text":"long"}}'
+ENTRY = json.loads(RAW)
 
 
 def edit_of(start, end, *path):
@@ -315,17 +318,13 @@ def edit_of(start, end, *path):
     )
 
 
-def entry():
-    return {"id": "a", "text": "long", "more": {"text": "long"}}
-
-
 def test_verify_accepts_an_edit_at_its_own_path():
     """An edit is accepted if its span is that of the value at its path."""
-    verify(RAW, 0, entry(), [edit_of(17, 23, "text")])
+    verify(RAW, 0, ENTRY, [edit_of(17, 23, "text")])
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "edit",
     [
         edit_of(17, 23, "more", "text"),
         edit_of(17, 23, "nowhere"),
@@ -333,8 +332,9 @@ def test_verify_accepts_an_edit_at_its_own_path():
         edit_of(31, 46, "more", "text"),
         edit_of(16, 23, "text"),
     ],
+    ids=["equal value elsewhere", "no such key", "key of a string", "span of the object", "colon"],
 )
-def test_verify_refuses_an_edit_at_another_path(wrong):
+def test_verify_refuses_an_edit_at_another_path(edit):
     """An edit whose span belongs to another path, or to none, makes the line untouchable."""
     with pytest.raises(UntouchableError):
-        verify(RAW, 0, entry(), [wrong])
+        verify(RAW, 0, ENTRY, [edit])

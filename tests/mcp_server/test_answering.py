@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import time
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.render import formatting
 from building.mcp_agent import (
+    OTHER,
     SESSION,
     VALUE,
     Agent,
@@ -17,6 +19,7 @@ from building.mcp_agent import (
     append_open_call,
     file_identity,
 )
+from building.world import sql
 
 
 def test_show_returns_the_value_and_changes_nothing(agent):
@@ -304,3 +307,87 @@ def test_lone_surrogate_is_answered_unchanged(world):
     answer = agent.answer(action="show", entry="00000003", session=SESSION)
 
     assert answer["content"] == {"message.content.0.text": value}
+
+
+def expire_details(world):
+    sql(
+        world,
+        "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
+        " expired_why = 'test' WHERE path LIKE '%aggregated%'",
+    )
+
+
+def test_show_names_the_expired_values_of_an_entry(world):
+    """An expired value is listed under `missed`, and the other values of its entry are returned."""
+    agent = agent_with_two_values(world, VALUE + "more")
+    expire_details(world)
+
+    answer = agent.answer(action="show", entry="00000003", session=SESSION)
+
+    assert answer["content"] == {"message.content.0.text": VALUE}
+    assert answer["missed"] == ["message.details.aggregated: expired"]
+
+
+def test_restore_answer_ends_with_the_values(world):
+    """The list of missed values precedes the values, since these may be very long."""
+    agent = agent_with_two_values(world, VALUE + "more")
+    expire_details(world)
+
+    answer = agent.answer(action="restore", entry="00000003", session=SESSION)
+
+    assert list(answer)[-2:] == ["missed", "content"]
+
+
+def test_pin_in_a_deleted_session_is_an_error(agent):
+    """The error says that the file is gone and names the action `show`, which still works."""
+    agent.path.unlink()
+
+    error = agent.error(action="set_extractable", entry="00000003", value=False, session=SESSION)
+
+    assert "its file is gone" in error
+    assert "the action `show`" in error
+    assert "brainsurgeon show" not in error
+    assert agent.answer(action="show", entry="00000003", session=SESSION)
+
+
+def test_errors_name_actions_and_arguments_not_options(world, agent):
+    """Errors name actions and arguments of the tool instead of commands and options."""
+    placeholder, other = b"[[extracted-00000003]]", b"something else"
+    agent.path.write_bytes(agent.path.read_bytes().replace(placeholder, other))
+    os.utime(agent.path, (time.time() - 3600,) * 2)
+
+    changed_error = agent.error(action="restore", entry="00000003", session=SESSION)
+    agent_after_scan(world, "main", OTHER)
+    ambiguous_error = agent.error(action="show", entry="00000003")
+
+    assert "the action `show` still" in changed_error
+    assert "give `session`" in ambiguous_error
+    assert "--" not in changed_error + ambiguous_error
+
+
+@pytest.mark.parametrize(
+    "entry", [" 00000003\n", "`[[extracted-00000003]]`", "'[[extracted-00000003]]'"]
+)
+def test_entry_may_have_quotes_or_spaces_around_it(agent, entry):
+    """White space, back quotes and quotes around an id or a placeholder are ignored."""
+    answer = agent.answer(action="show", entry=entry, entry_id=entry, session=SESSION)
+
+    assert answer["entry_id"] == "00000003"
+
+
+def test_values_of_a_migrated_agent_are_shown(agent):
+    """After an agent moved to SQLite, values of its deleted session file are listed and shown."""
+    database = agent.path.parent.parent / "agent" / "openclaw-agent.sqlite"
+    database.parent.mkdir()
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE transcript_events (x)")
+        connection.execute("INSERT INTO transcript_events VALUES (1)")
+    connection.close()
+    agent.path.unlink()
+
+    listed = agent.answer(action="get_context", session=SESSION)
+    shown = agent.answer(action="show", entry="00000003", session=SESSION)
+
+    assert listed["state"] == "its file is gone"
+    assert listed["extracted_total"] == 3
+    assert shown["content"] == {"message.content.0.text": VALUE}

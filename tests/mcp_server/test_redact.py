@@ -3,20 +3,14 @@
 import json
 import os
 import re
-import sqlite3
 import time
 
 import pytest
 
-from brainsurgeon.lookup.scope import Scope
-from brainsurgeon.mcp_server.answering import NOT_HERE
 from building.mcp_agent import (
-    OTHER,
     SESSION,
     VALUE,
     Agent,
-    agent_after_scan,
-    agent_with_two_values,
     append_answer,
     append_open_call,
     file_identity,
@@ -44,15 +38,15 @@ def scan_later(agent, seconds=60):
 
 
 def test_restore_call_is_carried_out_redacted_and_reversible(world, agent):
-    """A restore call is pending, carried out, redacted, extracted again and fully undone."""
+    """A scan restores the value and redacts call and answer; a pristine restore undoes it all."""
     position = append_open_call(agent, CALL)
-    untouched = file_identity(agent.path)
+    identity = file_identity(agent.path)
 
     failed, text = agent.call(**CALL)
 
     answer = json.loads(text)
     assert not failed
-    assert file_identity(agent.path) == untouched
+    assert file_identity(agent.path) == identity
     assert answer["restored"] is answer["pending"] is answer["redacted"] is True
     assert answer["content"] == {"message.content.0.text": VALUE}
     assert answer["keys_restored"] == ["message.content.0.text"]
@@ -73,16 +67,16 @@ def test_restore_call_is_carried_out_redacted_and_reversible(world, agent):
     assert text_of(agent.entries(), "00000003") == VALUE
     world.clock = lambda: time.time() + 601
     world.scan(keep_recent=0)
-    again = agent.entries()["00000003"]
-    assert again["message"]["content"][0]["text"] == "[[extracted-00000003]]"
-    assert again["_restored"] == entries["00000003"]["_restored"]
+    extracted = agent.entries()["00000003"]
+    assert extracted["message"]["content"][0]["text"] == "[[extracted-00000003]]"
+    assert extracted["_restored"] == entries["00000003"]["_restored"]
 
     world.clock = time.time
-    second = append_open_call(agent, CALL)
+    next_position = append_open_call(agent, CALL)
     answer = agent.answer(**CALL)
     assert answer["previous_restored_at"] == entries["00000003"]["_restored"]
     assert "_extractable: false" in answer["suggestion"]
-    append_answer(agent, second, json.dumps(answer, ensure_ascii=False))
+    append_answer(agent, next_position, json.dumps(answer, ensure_ascii=False))
     world.scan(keep_recent=0)
     assert text_of(agent.entries(), "00000003") == VALUE
     world.restore_all(pristine=True)
@@ -113,7 +107,7 @@ def test_two_restore_calls_in_a_turn_are_both_redacted(world, agent):
 
 
 def test_call_of_another_tool_named_restore_is_not_redacted(world, agent):
-    """The call of a tool named restore with the same arguments keeps its answer."""
+    """A call with the same arguments of a foreign tool named restore keeps its result."""
     position = append_open_call(agent, CALL, name="restore")
     agent.conversation.result(
         "restored from the backup tape " * 5, "restore", call=f"call_{position}", ident="foreign"
@@ -130,8 +124,14 @@ def test_call_of_another_tool_named_restore_is_not_redacted(world, agent):
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-@pytest.mark.parametrize("after", ["after", '\u2714 "all" \\ passed 😀\n' * 90])
-@pytest.mark.parametrize("before", ["x\n", '{"event": "😀", "level": "\\u00e9\t"}\n' * 9])
+@pytest.mark.parametrize(
+    "after", ["after", '\u2714 "all" \\ passed 😀\n' * 90], ids=["short end", "long end"]
+)
+@pytest.mark.parametrize(
+    "before",
+    ["x\n", '{"event": "😀", "level": "\\u00e9\t"}\n' * 9],
+    ids=["short begin", "long begin"],
+)
 def test_answer_inside_a_longer_output_is_redacted(world, agent, form, before, after):
     """Only the answer is replaced: the command and what the shell printed around it stay."""
     command = {"command": "echo x; brainsurgeon restore 00000003"}
@@ -158,7 +158,7 @@ def test_answer_inside_a_longer_output_is_redacted(world, agent, form, before, a
 
 
 def test_truncated_answer_is_not_redacted(world, agent):
-    """If a host truncated the output of a shell, all of it stays and the request ends."""
+    """An output that the host truncated inside the answer stays, and its request is closed."""
     command = {"command": "make test; brainsurgeon restore 00000003"}
     position = append_open_call(agent, command, name="exec")
     output = program_for(world)("restore", "00000003").stdout.decode()
@@ -175,7 +175,7 @@ def test_truncated_answer_is_not_redacted(world, agent):
 
 
 def test_two_answers_in_one_output_are_both_redacted(world, agent):
-    """What a shell printed around and between two answers stays."""
+    """Two answers in a shell's output are redacted; the text around and between them stays."""
     position = append_open_call(agent, {"command": "restore both"}, name="exec")
     first, second = (
         program_for(world)("restore", ident).stdout.decode() for ident in ("00000003", "00000007")
@@ -192,7 +192,7 @@ def test_two_answers_in_one_output_are_both_redacted(world, agent):
 
 
 def test_each_answer_has_an_id_of_its_own(world, agent):
-    """Answers of the tool and of the command, pending or not, have different ids."""
+    """Two answers of the tool and one of the command have three different ids."""
     answer = agent.answer(**CALL, session=SESSION)
     other = agent.answer(action="restore", entry="00000007", session=SESSION)
     process = program_for(world)("restore", "0000000b", "--session", f"main/{SESSION}")
@@ -201,18 +201,18 @@ def test_each_answer_has_an_id_of_its_own(world, agent):
     assert len({answer["answer_id"], other["answer_id"], *ids}) == 3
 
 
-@pytest.mark.parametrize("turn_follows", [True, False])
-def test_redaction_that_finds_no_call_lapses(world, agent, turn_follows):
-    """A restore by a person during a turn is no call of the agent: its redaction lapses."""
+@pytest.mark.parametrize("turn_ends", [True, False], ids=["turn ends", "turn stays open"])
+def test_redaction_that_finds_no_call_lapses(world, agent, turn_ends):
+    """If a person, not the agent, restores a value in a turn, the redact request lapses."""
     agent.conversation.lines = list(map(json.loads, agent.path.read_bytes().splitlines()))
     since = len(agent.conversation.lines)
     agent.conversation.user("do something long")
     agent.append(since=since)
-    if not turn_follows:
+    if not turn_ends:
         os.utime(agent.path, (time.time() - 60,) * 2)
     program_for(world, abandoned_after_seconds=120)("restore", "00000003")
     assert open_requests(world) == ["restore", "redact"]
-    if turn_follows:
+    if turn_ends:
         agent.conversation.assistant("done")
         agent.append(since=since + 1)
         os.utime(agent.path, (time.time() + 1,) * 2)
@@ -220,11 +220,9 @@ def test_redaction_that_finds_no_call_lapses(world, agent, turn_follows):
     for later in (60, 300, 1200):
         world.clock = lambda later=later: time.time() + later
         world.scan(abandoned_after_seconds=120)
-        requests = open_requests(world)
-        if turn_follows:
-            assert requests == []
+        assert open_requests(world) == [] or not turn_ends
 
-    assert requests == []
+    assert open_requests(world) == []
     [event] = world.store.events.after(0, kinds=("lapse",))
     assert event.facts == {
         "action": "redact", "entry_id": "00000003",
@@ -375,8 +373,8 @@ def test_keep_purge_control_calls_prevents_redaction(world, agent):
     assert open_requests(world) == []
 
 
-def test_long_ids_with_a_common_prefix_are_redacted_correctly(world):
-    """Two answers that begin with the same 200 characters are redacted with their own ids."""
+def test_redacted_answers_keep_their_own_long_ids(world):
+    """Two ids with the same first 200 characters are not confused when answers are redacted."""
     agent = Agent(world)
     ids = ["i" * 200 + end for end in "ab"]
     for ident in ids:
@@ -408,104 +406,3 @@ def test_long_ids_with_a_common_prefix_are_redacted_correctly(world):
     entries = agent.entries()
     for name, ident in zip(("r1", "r2"), ids, strict=True):
         assert text_of(entries, name) == f"Restored {ident}."
-
-
-def test_server_of_a_fork_hides_later_values_of_its_parent(world):
-    """A server limited to a fork shows its placeholders and not what its parent added later."""
-    parent = agent_after_scan(world)
-    fork = Agent(world, session=OTHER)
-    inherited = list(map(json.loads, parent.path.read_bytes().splitlines()))[:5]
-    fork.conversation.lines = [{**inherited[0], "id": OTHER, "parentSession": str(parent.path)}]
-    fork.conversation.lines += inherited[1:]
-    fork.write()
-    world.scan()
-    fork.scope = Scope("main", str(fork.path))
-
-    shown = fork.answer(action="show", entry="00000003")
-    assert shown["content"] == {"message.content.0.text": VALUE}
-    assert b"[[extracted-00000007]]" in parent.path.read_bytes()
-    assert fork.error(action="show", entry="00000007") == NOT_HERE
-
-
-def expire_details(world):
-    sql(
-        world,
-        "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
-        " expired_why = 'test' WHERE path LIKE '%aggregated%'",
-    )
-
-
-def test_show_names_the_expired_values_of_an_entry(world):
-    """If one value of an entry has expired, the others are answered and it is listed as missed."""
-    agent = agent_with_two_values(world, VALUE + "more")
-    expire_details(world)
-
-    answer = agent.answer(action="show", entry="00000003", session=SESSION)
-
-    assert answer["content"] == {"message.content.0.text": VALUE}
-    assert answer["missed"] == ["message.details.aggregated: expired"]
-
-
-def test_restore_answer_ends_with_the_values(world):
-    """The list of missed values precedes the values, since these may be very long."""
-    agent = agent_with_two_values(world, VALUE + "more")
-    expire_details(world)
-
-    answer = agent.answer(action="restore", entry="00000003", session=SESSION)
-
-    assert list(answer)[-2:] == ["missed", "content"]
-
-
-def test_pin_in_a_deleted_session_is_an_error(agent):
-    """The error says that the file is gone and names the action `show`, which still works."""
-    agent.path.unlink()
-
-    words = agent.error(action="set_extractable", entry="00000003", value=False, session=SESSION)
-
-    assert "its file is gone" in words
-    assert "the action `show`" in words
-    assert "brainsurgeon show" not in words
-    assert agent.answer(action="show", entry="00000003", session=SESSION)
-
-
-def test_errors_name_actions_and_arguments_not_options(world, agent):
-    """Errors name actions and arguments of the tool instead of commands and options."""
-    placeholder, other = b"[[extracted-00000003]]", b"something else"
-    agent.path.write_bytes(agent.path.read_bytes().replace(placeholder, other))
-    os.utime(agent.path, (time.time() - 3600,) * 2)
-
-    changed = agent.error(**CALL, session=SESSION)
-    agent_after_scan(world, "main", OTHER)
-    twice = agent.error(action="show", entry="00000003")
-
-    assert "the action `show` still" in changed
-    assert "give `session`" in twice
-    assert "--" not in changed + twice
-
-
-@pytest.mark.parametrize(
-    "entry", [" 00000003\n", "`[[extracted-00000003]]`", "'[[extracted-00000003]]'"]
-)
-def test_entry_may_have_quotes_or_spaces_around_it(agent, entry):
-    """White space, back quotes and quotes around an id or a placeholder are ignored."""
-    answer = agent.answer(action="show", entry=entry, entry_id=entry, session=SESSION)
-
-    assert answer["entry_id"] == "00000003"
-
-
-def test_values_of_a_migrated_agent_are_shown(agent):
-    """After an agent's move to SQLite values of its deleted session are still listed and shown."""
-    database = agent.path.parent.parent / "agent" / "openclaw-agent.sqlite"
-    database.parent.mkdir()
-    with sqlite3.connect(database) as connection:
-        connection.execute("CREATE TABLE transcript_events (x)")
-        connection.execute("INSERT INTO transcript_events VALUES (1)")
-    connection.close()
-    agent.path.unlink()
-
-    listed = agent.answer(action="get_context", session=SESSION)
-    shown = agent.answer(action="show", entry="00000003", session=SESSION)
-
-    assert listed["state"] == "its file is gone"
-    assert listed["extracted_total"] == 3
-    assert shown["content"] == {"message.content.0.text": VALUE}

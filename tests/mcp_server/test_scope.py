@@ -1,12 +1,14 @@
 """Scope of the MCP server: the agent and the sessions whose values it answers with."""
 
+import json
+
 import anyio
 from mcp import Client
 
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.mcp_server import server_of
 from brainsurgeon.mcp_server.answering import NOT_HERE
-from building.mcp_agent import OTHER, SESSION, Agent, agent_after_scan, append_open_call
+from building.mcp_agent import OTHER, SESSION, VALUE, Agent, agent_after_scan, append_open_call
 
 
 def foreign_agent(world, *texts):
@@ -209,3 +211,20 @@ def test_ambiguous_entry_lists_the_sessions_that_have_it(world):
     assert SESSION in words
     assert OTHER in words
     assert "33333333" not in words
+
+
+def test_server_of_a_fork_hides_later_values_of_its_parent(world):
+    """A server limited to a fork shows its placeholders and not what its parent added later."""
+    parent = agent_after_scan(world)
+    fork = Agent(world, session=OTHER)
+    inherited = list(map(json.loads, parent.path.read_bytes().splitlines()))[:5]
+    fork.conversation.lines = [{**inherited[0], "id": OTHER, "parentSession": str(parent.path)}]
+    fork.conversation.lines += inherited[1:]
+    fork.write()
+    world.scan()
+    fork.scope = Scope("main", str(fork.path))
+
+    shown = fork.answer(action="show", entry="00000003")
+    assert shown["content"] == {"message.content.0.text": VALUE}
+    assert b"[[extracted-00000007]]" in parent.path.read_bytes()
+    assert fork.error(action="show", entry="00000007") == NOT_HERE
