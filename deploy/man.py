@@ -86,9 +86,9 @@ def paragraphs(text: str) -> str:
     return "".join(parts)
 
 
-def tagged(name: str, said: str) -> str:
+def tagged(name: str, text: str) -> str:
     """Give one item of a list, its name in bold."""
-    return f".TP\n\\fB{plain(name)}\\fR\n{plain(said)}\n"
+    return f".TP\n\\fB{plain(name)}\\fR\n{plain(text)}\n"
 
 
 def plain(text: str) -> str:
@@ -104,7 +104,7 @@ def codes() -> list[tuple[str, str]]:
     return re.findall(r"^\| (\d) \| (.*) \|$", COMMANDS.read_text(), re.MULTILINE)
 
 
-def said(*words: str) -> str:
+def help_of(*words: str) -> str:
     """Return what `brainsurgeon WORDS --help` prints, 80 columns wide."""
     done = subprocess.run(  # noqa: S603  words of our own
         [sys.executable, "-m", "brainsurgeon", *words, "--help"], capture_output=True, text=True,
@@ -113,12 +113,12 @@ def said(*words: str) -> str:
     return done.stdout.replace("python -m brainsurgeon", "brainsurgeon")
 
 
-def each() -> str:
+def help_of_commands() -> str:
     """Return the help of each command, without the options of all, under its heading."""
     names = []
     for name, command in typer.main.get_command(application()).commands.items():
         names += [(name, *inner) for inner in zip(getattr(command, "commands", ()))] or [(name,)]
-    helps = ((words, COMMON.sub("", said(*words)).rstrip()) for words in names)
+    helps = ((words, COMMON.sub("", help_of(*words)).rstrip()) for words in names)
     return "\n".join(f"### {' '.join(words)}\n\n```text\n{text}\n```\n" for words, text in helps)
 
 
@@ -135,7 +135,11 @@ def keys() -> str:
 def main() -> None:
     """Write the page and the parts of the reference."""
     PAGE.write_text(page())
-    parts = (COMMANDS, HELP, said()), (COMMANDS, EACH, each()), (CONFIGURATION, KEYS, keys())
+    parts = (
+        (COMMANDS, HELP, help_of()),
+        (COMMANDS, EACH, help_of_commands()),
+        (CONFIGURATION, KEYS, keys()),
+    )
     for path, part, made in parts:
         text = path.read_text()
         path.write_text(part.sub(lambda found, made=made: found[1] + made + found[3], text))

@@ -33,7 +33,7 @@ class Browser:
         )  # fmt: skip
         os.close(child_in)
         os.close(child_out)
-        self._number, self._waiting, self._session, self.said = 0, b"", None, []
+        self._number, self._buffer, self._session, self.events = 0, b"", None, []
         (page,) = [
             target
             for target in self.ask("Target.getTargets")["targetInfos"]
@@ -51,27 +51,27 @@ class Browser:
             request["sessionId"] = self._session
         os.write(self._out, json.dumps(request).encode() + b"\0")
         while True:
-            message = self._hear()
+            message = self._receive()
             if message.get("id") == self._number:
                 assert "error" not in message, message
                 return message["result"]
-            self.said.append(message)
+            self.events.append(message)
 
-    def _hear(self):
-        while b"\0" not in self._waiting:
+    def _receive(self):
+        while b"\0" not in self._buffer:
             assert select.select([self._in], [], [], PATIENCE)[0], "the browser is silent"
             piece = os.read(self._in, 1 << 20)
             assert piece, "the browser went away"
-            self._waiting += piece
-        message, _, self._waiting = self._waiting.partition(b"\0")
+            self._buffer += piece
+        message, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(message)
 
     def show(self, path, width, scheme):
         """Open a file in a window of this width; `scheme` is `light` or `dark`."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900,
                  deviceScaleFactor=1, mobile=False)  # fmt: skip
-        wanted = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.ask("Emulation.setEmulatedMedia", features=wanted)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.ask("Emulation.setEmulatedMedia", features=features)
         self.ask("Page.navigate", url=path.as_uri())
         while self.run("document.readyState + location.protocol") != "completefile:":
             pass

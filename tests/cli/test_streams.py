@@ -14,7 +14,7 @@ from building.processes import PROGRAM
 from building.world import Conversation
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
-LOOKS = ("sessions", "status", "doctor", "scan --once --dry-run", "scan --retention --dry-run")
+READ_ONLY = ("sessions", "status", "doctor", "scan --once --dry-run", "scan --retention --dry-run")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def reset_log():
 
 
 def test_a_pipe_closed_by_its_reader_is_no_error(shell, world, many_sessions):
-    """`sessions | head -1` exits 0 and prints no error, with any amount of output buffered."""
+    """A command whose reader closes the pipe, before or after the first line, exits 0 silently."""
     world.copy("pi", "large-session.derived-v3.jsonl", name="large.jsonl")
     for line in ("$B sessions $C", "$B status $C --json", "$B show main/large $C", "$B --help"):
         for reader in ("head -n 1", "true"):
@@ -61,7 +61,9 @@ def test_a_pipe_closed_by_its_reader_is_no_error(shell, world, many_sessions):
             assert (result.returncode, result.stderr) == (0, ""), (line, reader)
 
 
-@pytest.mark.parametrize("words", [*LOOKS, "status --json", "show main/s", "show main/s --json"])
+@pytest.mark.parametrize(
+    "words", [*READ_ONLY, "status --json", "show main/s", "show main/s --json"]
+)
 def test_a_full_output_device_exits_1_with_one_line(shell, world, conversation, words):
     """Output that cannot be written exits 1 with one line on stderr."""
     conversation.turn("x" * 4000)
@@ -86,7 +88,7 @@ def test_closed_streams_do_not_stop_a_scan(shell, world, many_sessions, closed):
 
 
 def test_an_error_that_cannot_be_printed_keeps_its_code(shell):
-    """A command without any usable stream still exits with the code of its error."""
+    """A failed command exits with the code of its error if stderr is closed or full."""
     assert shell("$B show nothing $C 1>&- 2>&-").returncode == 3
     assert shell("$B show nothing $C 2>/dev/full").returncode == 3
 
@@ -115,7 +117,7 @@ def test_the_log_contains_no_control_characters(world, conversation, capsys, res
 
 
 def test_command_output_contains_no_control_characters(shell, world, conversation):
-    """Control characters are escaped in reasons and problems, too, that quote a name."""
+    """Control characters in names are escaped wherever a command prints the name."""
     hostile = "evil\x1b[31m\x07\x9b\u202e"
     conversation.turn("x" * 4000, tool=hostile)
     world.directory = world.root / hostile / "sessions"
@@ -128,7 +130,7 @@ def test_command_output_contains_no_control_characters(shell, world, conversatio
         f'path = "{world.root}"\n[[roots]]\npath = "{world.base}/\\u001b[31m"',
     )
     config.write_text(text)
-    for words in (*LOOKS, "sessions s", "scan", "run --nonsense"):
+    for words in (*READ_ONLY, "sessions s", "scan", "run --nonsense"):
         result = shell(f"$B {words} $C")
 
         assert not CONTROL.search(result.stdout + result.stderr), words

@@ -12,7 +12,7 @@ ARCHIVES = {
     "archive": {"enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0},
     "keep_recent": 0,
 }
-WAYS = {"archives alone": {"trigger_types": [], **ARCHIVES}, "with extractions": ARCHIVES}
+VARIANTS = {"archives alone": {"trigger_types": [], **ARCHIVES}, "with extractions": ARCHIVES}
 KINDS = ("openclaw", "pi", "claude-code", "generic", "traps")
 LINKS = {"parentId", "parentUuid"}
 FIELDS = re.compile(rb',"_(redacted":true|restored":"[-0-9T:Z]+")')
@@ -20,13 +20,13 @@ FIELDS = re.compile(rb',"_(redacted":true|restored":"[-0-9T:Z]+")')
 
 def lines(data):
     """Return each line parsed, or as bytes if Python cannot parse it."""
-    read = []
+    parsed = []
     for raw in data.split(b"\n"):
         try:
-            read.append(json.loads(raw))
+            parsed.append(json.loads(raw))
         except (ValueError, RecursionError):
-            read.append(raw)
-    return read
+            parsed.append(raw)
+    return parsed
 
 
 def outline(line):
@@ -48,11 +48,11 @@ def outline(line):
         else None
         for block in (content if isinstance(content, list) else ())
     ]  # fmt: skip
-    named = {key: value for key, value in line.items()
+    scalars = {key: value for key, value in line.items()
              if key not in LINKS and not isinstance(value, dict | list | str)}  # fmt: skip
     ids = {key: line.get(key) for key in ("id", "uuid", "__id", "type", "timestamp")}
     role = message.get("role") if isinstance(message, dict) else None
-    return [list(line), named, ids, role, blocks]
+    return [list(line), scalars, ids, role, blocks]
 
 
 def is_boundary(line):
@@ -69,7 +69,7 @@ def calls_of(line):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_archiving_keeps_lines_in_place_and_can_be_undone(world, settings, kind):
     """Lines, order, ids, types, roles and calls stay; only parent links of closing entries change.

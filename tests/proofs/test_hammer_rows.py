@@ -85,7 +85,7 @@ def test_no_row_appended_by_openclaw_is_lost_during_extraction(tmp_path, start, 
         f" {appended['seconds']:.0f} s, {len(appended['ids']) / appended['seconds']:.0f} a second,"
         f" {len(appended['errors'])} errors, longest wait {appended['longest']:.0f} ms; beside"
         f" {sum(report['transactions'] for report in reports)} transactions of"
-        f" {sum(report['cut'] for report in reports)} rows, locked"
+        f" {sum(report['extracted'] for report in reports)} rows, locked"
         f" {1000 * max(seconds for report in reports for seconds in report['held']):.1f} ms at"
         f" most; {counts}"
     )

@@ -27,7 +27,7 @@ from brainsurgeon.store import open_store
 from building.world import Conversation
 from proofs.power import operation as operations
 from proofs.power import striking
-from proofs.power.tracing import why_not
+from proofs.power.tracing import strace_problem
 
 FAULTS = {"KILL": "signal=KILL", "EIO": "error=EIO", "ENOSPC": "error=ENOSPC"}
 # Each operation, and the operations before it.
@@ -35,9 +35,9 @@ VERBS = {"scan": (), "restore-entry": ("scan",), "pin": ("scan",), "expire": ("s
 TIMEOUT = 60.0
 PLACEHOLDER = re.compile(rb"\[\[extracted-[^\]]*\]\]")
 
-OBSTACLE = why_not()
+STRACE_PROBLEM = strace_problem()
 # strace is needed to develop the rewrite, not to try the other tests.
-pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=str(OBSTACLE))
+pytestmark = pytest.mark.skipif(STRACE_PROBLEM is not None, reason=str(STRACE_PROBLEM))
 
 
 class Striker:

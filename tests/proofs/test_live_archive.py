@@ -1,4 +1,4 @@
-"""Live: turns of the real pi and OpenClaw are archived, restored, forked and compacted."""
+"""Live: archiving in sessions of the real pi and OpenClaw, with restores, forks, compaction."""
 
 import contextlib
 import json
@@ -21,33 +21,32 @@ PROTECTION = 4
 PRISTINE = ("restore", "--all", "--pristine")
 
 
-class OfPi(Pi):
-    """pi: each turn in a process of its own, or several in one that runs on."""
+class PiAgent(Pi):
+    """pi, with one process for each turn, or one for several turns."""
 
     tool, quiet, running = "bash", 0, None
 
     def __init__(self, base, start, model):
         super().__init__(base, model)
         self.roots = self.sessions
-        begun = super().turn([("bash", {"command": "echo begun"})])
-        assert begun
+        assert super().turn([("bash", {"command": "echo begun"})])
         self.first = self.path
 
-    def asks(self, path, rounds):
+    def do_turn(self, path, rounds):
         if self.running:
             return self.running.turn(*rounds)
         return self.turn(*rounds, session=("--session", str(path)))
 
     @contextlib.contextmanager
-    def running_on(self, talk):
-        """Keep one process for several turns, which never reads its session again."""
+    def in_one_process(self, talk):
+        """Use one process for several turns; it reads the session only when it starts."""
         with self.conversation(("--session", str(talk.path))) as self.running:
-            talk.whole = False
+            talk.sends_all = False
             yield
-        talk.whole, self.running = True, None
+        talk.sends_all, self.running = True, None
 
-    def by_its_tool(self, ident):
-        """Return a call that restores a turn, with the values extracted from it."""
+    def restore_call(self, ident):
+        """Return a call that restores an archived turn and the values extracted from it."""
         return self.tool, {"command": f"brainsurgeon restore --values {ident}"}
 
     def fork(self, path, rounds):
@@ -59,7 +58,7 @@ class OfPi(Pi):
             running.ask("compact", until=None)
 
 
-class OfOpenClaw(OnMessages):
+class OpenClawAgent(OnMessages):
     """OpenClaw's gateway, on a model that binds signatures to the history before them."""
 
     tool, quiet, name = "exec", 2, "claude-fable-5-1"
@@ -68,24 +67,24 @@ class OfOpenClaw(OnMessages):
         super().__init__(base, start, model)
         self.roots, self.first = self.state / "agents", self.path
 
-    def asks(self, path, rounds):
+    def do_turn(self, path, rounds):
         self.session = path.stem.rpartition("_")[2]
         return self.turn(*rounds)
 
     @contextlib.contextmanager
-    def running_on(self, talk):
-        """Do nothing: the gateway runs on, and reads a changed session again."""
+    def in_one_process(self, talk):
+        """Do nothing: the gateway is one process, and reads a changed session again."""
         yield
 
-    def by_its_tool(self, ident):
-        """Return a call of `purge_control` that restores a turn."""
+    def restore_call(self, ident):
+        """Return a call of `purge_control` that restores an archived turn."""
         return "brainsurgeon__purge_control", {"action": "restore", "entry": ident}
 
     def fork(self, path, rounds):
         """Do a turn in a fork of a session; return the fork's path and the requests."""
         created = self._call("sessions.create", parentSessionKey=_key(path), fork=True)
         fork = Path(created["entry"]["sessionFile"])
-        return fork, self.asks(fork, rounds)
+        return fork, self.do_turn(fork, rounds)
 
     def compact(self, path):
         result = self._call("sessions.compact", key=_key(path))
@@ -106,22 +105,22 @@ def _key(path):
     return f"agent:main:explicit:{path.stem}"
 
 
-def printing(agent, tag, lines=60):
-    why = f": '{tag} has to be printed, as was said before' ; " * 20
-    command = f"{why}yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+def print_call(agent, tag, lines=60):
+    comment = f": '{tag} has to be printed, as was said before' ; " * 20
+    command = f"{comment}yes 'this is a line of {tag}, which says nothing' | head -{lines}"
     return agent.tool, {"command": command}
 
 
-def restoring(agent, ident):
+def shell_restore_call(agent, ident):
     return agent.tool, {"command": f"brainsurgeon restore {ident}"}
 
 
-@pytest.mark.parametrize("kind", [OfPi, OfOpenClaw], ids=["pi", "openclaw"])
+@pytest.mark.parametrize("kind", [PiAgent, OpenClawAgent], ids=["pi", "openclaw"])
 def test_archiving_beside_a_running_agent_keeps_requests_valid(tmp_path, start, kind):
-    """Every request over restores, a fork and a compaction is valid, and no turn fails.
+    """All requests are valid despite archives, restores, a fork and a compaction; no turn fails.
 
-    After each turn `show` prints the session as the agent wrote it, and at the end it is restored
-    to the byte. A scan in the middle of a turn changes nothing.
+    After each turn, `show` prints the session as the agent wrote it. A scan in the middle of a turn
+    changes nothing. At the end, the session is restored to the byte.
     """
     start_time = time.monotonic()
     with Forgetful() as model:
@@ -130,74 +129,74 @@ def test_archiving_beside_a_running_agent_keeps_requests_valid(tmp_path, start, 
             tmp_path, agent.roots, "[archive]\nenabled = true\ntoken_threshold = 0\n",
             quiet_seconds=agent.quiet, keep_recent=2, keep_after_restore_seconds=PROTECTION,
         )  # fmt: skip
-        if kind is OfOpenClaw:
+        if kind is OpenClawAgent:
             agent.open()
         talk = Talk(agent, agent.first)
-        _archives(agent, talk)
-        _restores(agent, talk)
-        fork = _forks(agent, talk)
-        _compacts(agent, talk)
-        lean = talk.path.stat().st_size
-        wait("it is at rest", lambda: time.time() - talk.path.stat().st_mtime > agent.quiet)
-        talk.runs(*PRISTINE)
+        _archive(agent, talk)
+        _restore(agent, talk)
+        fork = _fork(agent, talk)
+        _compact(agent, talk)
+        archived_bytes = talk.path.stat().st_size
+        wait("the session is idle", lambda: time.time() - talk.path.stat().st_mtime > agent.quiet)
+        talk.run(*PRISTINE)
         assert talk.path.read_bytes() == b"".join(talk.lines)
         fork.check_lines(fork.path.read_bytes())
         model.forget()
         model.during = None
-        agent.asks(talk.path, [[printing(agent, "after all")]])
+        agent.do_turn(talk.path, [[print_call(agent, "after all")]])
         assert model.refused == []
-        assert talk.touched == []
-        assert talk.looks >= 9
+        assert talk.changed_in_turns == []
+        assert talk.scans_in_turns >= 9
         print(
             f"{talk.turns} turns, {talk.requests} requests, none refused; "
-            f"{len(b''.join(talk.lines)):,} bytes, {lean:,} when archived; "
+            f"{len(b''.join(talk.lines)):,} bytes, {archived_bytes:,} when archived; "
             f"{time.monotonic() - start_time:.0f} s"
         )
 
 
-def _archives(agent, talk):
-    """Do four turns; the older ones are archived while the agent goes on."""
+def _archive(agent, talk):
+    """Do four turns with a scan after each, which archives the older turns."""
     for number in range(4):
-        two = [printing(agent, number), printing(agent, f"{number} too")]
-        talk.turn(two, [printing(agent, f"{number} again")])
+        calls = [print_call(agent, number), print_call(agent, f"{number} too")]
+        talk.turn(calls, [print_call(agent, f"{number} again")])
     assert len(talk.archived) >= 2
 
 
-def _restores(agent, talk):
-    """Restore an archived turn in the middle of another, let it be archived again, restore one."""
+def _restore(agent, talk):
+    """Restore a turn during another, archive it again, and restore one with the agent's tool."""
     ident = talk.archived[0]
-    short = talk.ids
-    talk.turn([restoring(agent, ident)], [printing(agent, "beside it")])
-    assert len(talk.ids) > len(short)
+    ids = talk.ids
+    talk.turn([shell_restore_call(agent, ident)], [print_call(agent, "beside it")])
+    assert len(talk.ids) > len(ids)
     assert ident not in talk.archived
-    with agent.running_on(talk):
-        talk.turn([printing(agent, "while it is back")])
+    with agent.in_one_process(talk):
+        talk.turn([print_call(agent, "while it is back")])
         time.sleep(PROTECTION)
-        talk.scans()
+        talk.scan()
         assert ident in talk.archived
     ident = talk.archived[-1]
-    talk.turn([agent.by_its_tool(ident)], [printing(agent, "beside its tool")])
+    talk.turn([agent.restore_call(ident)], [print_call(agent, "beside its tool")])
     assert ident not in talk.archived
 
 
-def _forks(agent, talk):
-    """Fork the session and go on in both; the parent is scanned before the fork is known."""
+def _fork(agent, talk):
+    """Fork the session, with a scan during the fork's first turn; then do a turn in each."""
     before = talk.archived
-    agent.model.during = lambda *_: talk.runs("scan", "--once")
-    path, requests = agent.fork(talk.path, [[printing(agent, "fork")]])
+    agent.model.during = lambda *_: talk.run("scan", "--once")
+    path, requests = agent.fork(talk.path, [[print_call(agent, "fork")]])
     assert archived_in(requests[0]) == before
     fork = Talk(agent, path, talk)
-    fork.turn([printing(agent, "in the fork")])
-    talk.turn([printing(agent, "beside the fork")])
+    fork.turn([print_call(agent, "in the fork")])
+    talk.turn([print_call(agent, "beside the fork")])
     return fork
 
 
-def _compacts(agent, talk):
-    """Compact the session and go on: no archive from before the compaction is sent."""
+def _compact(agent, talk):
+    """Compact the session and do two turns, which send the compaction's summary."""
     agent.compact(talk.path)
     agent.model.forget()
-    talk.scans()
-    talk.whole = False
-    requests = talk.turn([printing(agent, "after the compaction")])
+    talk.scan()
+    talk.sends_all = False
+    requests = talk.turn([print_call(agent, "after the compaction")])
     assert "a few words" in json.dumps(requests[0]["messages"])
-    talk.turn([printing(agent, "the end")])
+    talk.turn([print_call(agent, "the end")])

@@ -29,7 +29,7 @@ from brainsurgeon.store import open_store
 from brainsurgeon.store.database import key_path_text
 from building.world import Conversation
 from proofs.power import operation as operations
-from proofs.power.tracing import Disk, trace, why_not
+from proofs.power.tracing import Disk, strace_problem, trace
 
 NOWHERE = 1 << 60
 # Two sessions are extracted in one run, with shared commits.
@@ -41,9 +41,9 @@ STANDS = """EXISTS (SELECT 1 FROM placements p
     WHERE p.extraction_id = e.id AND p.session_id = e.session_id)"""
 
 
-CANNOT = why_not()
+STRACE_PROBLEM = strace_problem()
 # Only a trace shows what reached the disk; strace may be missing on a developer's machine.
-pytestmark = pytest.mark.skipif(CANNOT is not None, reason=str(CANNOT))
+pytestmark = pytest.mark.skipif(STRACE_PROBLEM is not None, reason=str(STRACE_PROBLEM))
 
 
 # The old file got its name back after the rewrite was recorded, which leaves records without a

@@ -28,7 +28,7 @@ def man():
 
 
 def test_readme_is_short_and_links_the_reference():
-    """It has at most 1,800 words and links every page of deploy/docs."""
+    """The README has at most 1,800 words and links every page of deploy/docs."""
     text = README.read_text()
 
     assert len(text.split()) <= 1_800
@@ -47,12 +47,12 @@ def test_reference_has_the_help_of_every_command(man):
     """The help in the reference is the output of `--help` (else run deploy/man.py)."""
     page = man.COMMANDS.read_text()
 
-    assert man.HELP.search(page)[2] == man.said()
-    assert man.EACH.search(page)[2] == man.each()
+    assert man.HELP.search(page)[2] == man.help_of()
+    assert man.EACH.search(page)[2] == man.help_of_commands()
 
 
 def test_man_page_is_up_to_date(man):
-    """It has the help of every command (else run deploy/man.py)."""
+    """The man page has the help of every command (else run deploy/man.py)."""
     assert man.PAGE.read_text() == man.page()
 
 
@@ -91,18 +91,18 @@ def _headings(path):
 
 def test_commands_on_the_pages_are_valid():
     """Every `brainsurgeon` command line on a page parses with its options."""
-    typed = [
+    commands = [
         line for page in PAGES
         for line in re.findall(r"(?m)^\$ (brainsurgeon .*)$|`(brainsurgeon [a-z][^`]*)`",
                                re.sub(r"(?s)```text.*?```", "", page.read_text()))
     ]  # fmt: skip
-    typed = [command or other for command, other in typed]
-    assert len(typed) > 60
+    commands = [command or other for command, other in commands]
+    assert len(commands) > 60
     group = typer.main.get_command(application())
-    for line in typed:
+    for line in commands:
         for part in line.split("#")[0].split(" | ")[0].split("&&"):
             _, *words = shlex.split(part)
             context = group.make_context("brainsurgeon", words, resilient_parsing=True)
             rest = [*context._protected_args, *context.args]
-            command = group.commands[rest[0]]
-            command.make_context(rest[0], rest[1:], resilient_parsing=False)
+            subcommand = group.commands[rest[0]]
+            subcommand.make_context(rest[0], rest[1:], resilient_parsing=False)

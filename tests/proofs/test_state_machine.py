@@ -491,9 +491,9 @@ class Agents(RuleBasedStateMachine):
     def dry_run(self):
         """Do a dry run: no file changes, the database neither."""
         self._recovered()
-        before = self._everything()
+        before = self._contents()
         self.world.scan(dry_run=True, **KEYS)
-        assert self._everything() == before
+        assert self._contents() == before
 
     @rule(at=which, pristine=st.booleans())
     def restore(self, at, pristine):
@@ -647,7 +647,7 @@ class Agents(RuleBasedStateMachine):
     def retention(self):
         """Expire values: one whose placeholder is in a file only after a month of silence."""
         silent, alive = set(), set()
-        for changed, text in self._standing():
+        for changed, text in self._changes_and_texts():
             old = self.now >= changed + 30 * DAY
             (silent if old else alive).update(PLACEHOLDER.findall(text))
         self.may_go |= silent - alive
@@ -655,7 +655,7 @@ class Agents(RuleBasedStateMachine):
             lambda: retention(self.world.settings(**KEYS), self.world.store, clock=self.world.clock)
         )
 
-    def _standing(self):
+    def _changes_and_texts(self):
         for path in self._files():
             yield path.stat().st_mtime, path.read_bytes()
 
@@ -1054,7 +1054,7 @@ class Agents(RuleBasedStateMachine):
     def _inodes(self):
         return {path: path.stat().st_ino for path in self._files()}
 
-    def _everything(self):
+    def _contents(self):
         return {path: path.read_bytes() for path in self.base.rglob("*") if path.is_file()}
 
 

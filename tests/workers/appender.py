@@ -2,8 +2,8 @@
 
     python appender.py SESSION REFERENCE STYLE WRITER
 
-`path` opens, appends and closes for each line; `kept` keeps one appending descriptor for a turn.
-`storm-path` and `storm-kept` do so without pauses, the latter with one descriptor for all turns.
+`path` opens, appends and closes for each line; `kept` has one appending descriptor for each turn.
+`storm-path` and `storm-kept` write without pauses, the latter with one descriptor for all turns.
 `rewrite` writes the whole session in place at the end of a turn, from what it read before;
 `replace` renames a new file over it. `late` finds the session before an exchange and opens that
 file after it. Each line is also written to REFERENCE.
@@ -27,14 +27,14 @@ TURN = (
     ("toolResult", None),
     ("assistant", [{"type": "text", "text": "done."}]),
 )
-FILLING = {"storm-path": 600, "storm-kept": 600}
+RESULT_CHARS = {"storm-path": 600, "storm-kept": 600}
 
 
-def entries(writer, number, least):
+def entries(writer, number, min_chars):
     """Yield the entries of one turn; the last one ends the run."""
     for step, (role, content) in enumerate(TURN):
         ident = number * (len(TURN) + 1) + step
-        text = f"result {writer}.{number} " + "x" * (least + number % 7 * least * 2 // 3)
+        text = f"result {writer}.{number} " + "x" * (min_chars + number % 7 * min_chars * 2 // 3)
         message = {"role": role, "content": content or [{"type": "text", "text": text}]}
         if role == "assistant":
             message["stopReason"] = "stop" if step == len(TURN) - 1 else "toolUse"
@@ -54,11 +54,11 @@ def dump(entry):
     return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
 
 
-class ByPath:
+class OpenPerLine:
     """Opens, appends and closes for each line."""
 
-    def __init__(self, session, chance):
-        self.session, self.chance, self.rewrites = session, chance, 0
+    def __init__(self, session, random):
+        self.session, self.random, self.rewrites = session, random, 0
 
     def begin(self):
         """Begin a turn."""
@@ -72,7 +72,7 @@ class ByPath:
         """End a turn."""
 
 
-class Kept(ByPath):
+class OpenPerTurn(OpenPerLine):
     """Keeps one descriptor for a turn; some lines are written in two halves."""
 
     descriptor = None
@@ -82,17 +82,17 @@ class Kept(ByPath):
 
     def add(self, entry, *, last):
         line = dump(entry)
-        half = self.chance.choice((0, 0, len(line) // 2))
+        half = self.random.choice((0, 0, len(line) // 2))
         if half:
             os.write(self.descriptor, line[:half])
-            time.sleep(self.chance.uniform(0, 0.003))
+            time.sleep(self.random.uniform(0, 0.003))
         os.write(self.descriptor, line[half:])
 
     def end(self):
         os.close(self.descriptor)
 
 
-class KeptForGood(Kept):
+class OpenThroughout(OpenPerTurn):
     """Keeps one descriptor for all turns."""
 
     def begin(self):
@@ -106,20 +106,20 @@ class KeptForGood(Kept):
         """Release nothing."""
 
 
-class Rewrite(ByPath):
+class Rewrite(OpenPerLine):
     """Writes the session anew at the end of a turn, and the last entry only then.
 
-    Half of the turns read the session first; the others use what is in memory. Every third time it
-    writes only if the file is as it left it, as OpenClaw does.
+    Half of the turns read the session first; the others use what is in memory. In every third
+    turn it writes only if the file is unchanged since its last line, as OpenClaw does.
     """
 
     memory = None
     turns = 0
-    left = None
+    last_state = None
 
     def begin(self):
         self.turns += 1
-        if self.memory is None or self.chance.random() < 0.5:
+        if self.memory is None or self.random.random() < 0.5:
             with open(self.session, "rb") as handle:
                 self.memory = [json.loads(line) for line in handle.read().split(b"\n")[:-1]]
 
@@ -127,13 +127,13 @@ class Rewrite(ByPath):
         """Append the entry, or end the run with a whole new file."""
         self.memory.append(entry)
         if last:
-            time.sleep(self.chance.uniform(0, 0.06))
-        if last and (self.turns % 3 or self.state() == self.left):
+            time.sleep(self.random.uniform(0, 0.06))
+        if last and (self.turns % 3 or self.state() == self.last_state):
             self.rewrites += 1
             self.write(b"".join(map(dump, self.memory)))
             return
         super().add(entry, last=last)
-        self.left = self.state()
+        self.last_state = self.state()
         if last:
             self.memory = None
 
@@ -144,10 +144,10 @@ class Rewrite(ByPath):
 
     def write(self, data):
         descriptor = os.open(self.session, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        time.sleep(self.chance.choice((0, 0.002)))
-        half = self.chance.choice((0, len(data) // 2))
+        time.sleep(self.random.choice((0, 0.002)))
+        half = self.random.choice((0, len(data) // 2))
         os.write(descriptor, data[:half])
-        time.sleep(self.chance.choice((0, 0.002)))
+        time.sleep(self.random.choice((0, 0.002)))
         os.write(descriptor, data[half:])
         os.close(descriptor)
 
@@ -161,7 +161,7 @@ class Replace(Rewrite):
         os.rename(self.session + ".new", self.session)
 
 
-class Late(ByPath):
+class LateOpener(OpenPerLine):
     """Finds the file before an exchange and opens it afterwards, for the first line of a turn."""
 
     first = True
@@ -170,7 +170,7 @@ class Late(ByPath):
         self.first = True
 
     def add(self, entry, *, last):
-        """Append; the first line goes to the file that lost its name meanwhile."""
+        """Append; the first line of a turn goes to the old file of an exchange, if there is one."""
         if not self.first or not self.add_late(dump(entry)):
             super().add(entry, last=last)
         self.first = False
@@ -181,17 +181,17 @@ class Late(ByPath):
         try:
             if not self.wait(lambda: os.stat(self.session).st_ino != os.fstat(old).st_ino):
                 return False
-            time.sleep(self.chance.uniform(0, 0.03))
+            time.sleep(self.random.uniform(0, 0.03))
             descriptor = os.open(f"/proc/self/fd/{old}", os.O_WRONLY | os.O_APPEND)
-            named = os.fstat(descriptor).st_nlink == 1  # or the last look at it is over
-            if named:
+            exists = os.fstat(descriptor).st_nlink == 1  # else nobody would read the line
+            if exists:
                 os.write(descriptor, line)
             os.close(descriptor)
         finally:
             os.close(old)
-        if named:
+        if exists:
             self.rewrites += self.wait(lambda: not self.settling(), 10)
-        return named
+        return exists
 
     def settling(self):
         """Check whether an old file exists beside the session."""
@@ -208,8 +208,8 @@ class Late(ByPath):
 
 
 STYLES = {
-    "path": ByPath, "kept": Kept, "storm-path": ByPath, "storm-kept": KeptForGood,
-    "rewrite": Rewrite, "replace": Replace, "late": Late,
+    "path": OpenPerLine, "kept": OpenPerTurn, "storm-path": OpenPerLine,
+    "storm-kept": OpenThroughout, "rewrite": Rewrite, "replace": Replace, "late": LateOpener,
 }  # fmt: skip
 
 
@@ -222,7 +222,7 @@ def main(session, reference, style, writer):
     number, written, longest = 0, 0, 0.0
     while not select.select([sys.stdin], [], [], 0)[0]:
         agent.begin()
-        for entry in entries(int(writer), number, FILLING.get(style, 1500)):
+        for entry in entries(int(writer), number, RESULT_CHARS.get(style, 1500)):
             started = time.monotonic()
             agent.add(entry, last=entry["type"] == "custom")
             longest = max(longest, time.monotonic() - started)

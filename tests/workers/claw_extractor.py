@@ -2,9 +2,10 @@
 
     python claw_extractor.py DATABASE DIRECTORY SESSION...
 
-The gate is left out to test the transaction alone. The newest events are extracted first, where the
-agent writes. Each original is written below DIRECTORY before its row is changed, and each
-transaction adds a byte to DIRECTORY.done. Ends with its stdin, and prints its counts as JSON.
+The gate, which defers sessions at work, is left out to test the transaction alone. The newest
+events are extracted first, where the agent writes. Each original is written below DIRECTORY before
+its row is changed, and each transaction adds a byte to DIRECTORY.done. Ends with its stdin, and
+prints its counts as JSON.
 """
 
 import hashlib
@@ -31,8 +32,8 @@ AT_ONCE, NEWEST = 128, 2000
 
 def main():
     path, directory, *sessions = sys.argv[1:]
-    counts = {"cut": 0, "transactions": 0, "refused": 0, "held": []}
-    print("cutting", flush=True)
+    counts = {"extracted": 0, "transactions": 0, "refused": 0, "held": []}
+    print("extracting", flush=True)
     for session in itertools.cycle(sessions):
         if select.select([sys.stdin], [], [], 0)[0]:
             break
@@ -46,12 +47,12 @@ def main():
 
 
 def extract_once(path, session, directory, counts):
-    (found,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
-    with open_rows(found) as opened:
-        wide = opened.schema.compressing
+    (listed,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
+    with open_rows(listed) as opened:
+        compressing = opened.schema.compressing
         newest = itertools.islice(opened.lines.backward(), NEWEST)
-        found = ((line.offset, line.raw, extraction_edit(line, directory)) for line in newest)
-        large = list(itertools.islice((row for row in found if row[-1]), AT_ONCE))
+        candidates = ((line.offset, line.raw, extraction_edit(line, directory)) for line in newest)
+        large = list(itertools.islice((row for row in candidates if row[-1]), AT_ONCE))
         texts = {offset: raw for offset, raw, _ in large}
         chunks = row_writing.chunks(
             row_writing.by_row(opened.lines.index, [row[-1] for row in large])
@@ -65,13 +66,13 @@ def extract_once(path, session, directory, counts):
         with row_writing.writing(path) as writer:
             writer.change(
                 session, edits, lambda _: locked.append(time.monotonic()),
-                compressing=wide, durable=False,
+                compressing=compressing, durable=False,
             )  # fmt: skip
             counts["held"].append(time.monotonic() - locked[-1])
-        counts["cut"] += len(edits)
+        counts["extracted"] += len(edits)
         counts["transactions"] += 1
-        with open(f"{directory}.done", "ab") as done_so_far:
-            done_so_far.write(b".")
+        with open(f"{directory}.done", "ab") as file:
+            file.write(b".")
         time.sleep(row_writing.PAUSE)
 
 
@@ -80,8 +81,8 @@ def row_edit(opened, row, text):
     before = opened.lines.row(row.place)
     if before.event() != text:
         return None
-    wide = opened.schema.compressing
-    return row_writing.rewritten(before, row, no_record, no_record, compressing=wide)
+    compressing = opened.schema.compressing
+    return row_writing.rewritten(before, row, no_record, no_record, compressing=compressing)
 
 
 def extraction_edit(line, directory):

@@ -30,46 +30,46 @@ class Forgetful(Binding):
 class Talk:
     """One session of an agent, and every line of it as the agent wrote it.
 
-    `agent.asks` does a turn. `whole` is true if the agent reads its session at each turn and
+    `agent.do_turn` does a turn. `sends_all` is true if the agent reads its session at each turn and
     sends all of it. `parent` holds the original lines that a fork copied.
     """
 
     def __init__(self, agent, path, parent=None):
         self.agent, self.path, self.lines = agent, path, []
         self._copied = {_entry_id(line): line for line in parent.lines[1:]} if parent else {}
-        self.whole, self.turns, self.requests = True, 0, 0
-        self.looks, self.touched = 0, []
+        self.sends_all, self.turns, self.requests = True, 0, 0
+        self.scans_in_turns, self.changed_in_turns = 0, []
 
     def turn(self, *rounds):
         """Do one turn, check the requests and the session, and return the requests."""
         before = self.archived if self.path.exists() else []
         self.agent.model.during = self._scan_in_a_turn
-        requests = self.agent.asks(self.path, rounds)
+        requests = self.agent.do_turn(self.path, rounds)
         assert self.agent.model.refused == []
         assert len(requests) == len(rounds) + 1
         for request in requests:
             check_roles(request)
-        if self.whole:
+        if self.sends_all:
             assert archived_in(requests[0]) == before
         self.turns, self.requests = self.turns + 1, self.requests + len(requests)
-        self.scans()
+        self.scan()
         return requests
 
     def _scan_in_a_turn(self, _plan, number):
         """Scan while the agent waits for the first answer of its model."""
         before = self.path.read_bytes() if self.path.exists() else b""
         if number == 1 and before:
-            self.runs("scan", "--once")
-            self.looks += 1
+            self.run("scan", "--once")
+            self.scans_in_turns += 1
             if self.path.read_bytes() != before:
-                self.touched.append(self.looks)
+                self.changed_in_turns.append(self.scans_in_turns)
 
-    def scans(self):
+    def scan(self):
         """Scan until no session is deferred, then check the session."""
         wait("the agent has written", self._wrote)
 
         def idle():
-            report = json.loads(self.runs("scan", "--once", "--json"))
+            report = json.loads(self.run("scan", "--once", "--json"))
             return not report["files_deferred"] or time.sleep(0.5)
 
         wait("the sessions are idle", idle)
@@ -84,7 +84,7 @@ class Talk:
         self.lines += [self._copied.get(_entry_id(line), line) for line in since]
         return True
 
-    def runs(self, *words):
+    def run(self, *words):
         result = subprocess.run(
             [sys.executable, "-m", "brainsurgeon", *words], env=self.agent.environment,
             capture_output=True, timeout=120, check=False,
@@ -94,13 +94,13 @@ class Talk:
 
     def check(self):
         """Check that the branch is complete, and that `show` prints it as it was written."""
-        live = [entrye["message"] for entrye in self.branch if entrye["type"] == "message"]
-        calls = [block["id"] for entrye in live if entrye["role"] == "assistant"
-                 for block in entrye["content"] if block["type"] == "toolCall"]  # fmt: skip
-        assert calls == [entrye["toolCallId"] for entrye in live if entrye["role"] == "toolResult"]
-        roles = [entrye["role"] for entrye in live if entrye["role"] in ("user", "assistant")]
+        live = [entry["message"] for entry in self.branch if entry["type"] == "message"]
+        calls = [block["id"] for entry in live if entry["role"] == "assistant"
+                 for block in entry["content"] if block["type"] == "toolCall"]  # fmt: skip
+        assert calls == [entry["toolCallId"] for entry in live if entry["role"] == "toolResult"]
+        roles = [entry["role"] for entry in live if entry["role"] in ("user", "assistant")]
         assert ("user", "user") not in list(pairwise(roles))
-        self.check_lines(self.runs("show", str(self.path)))
+        self.check_lines(self.run("show", str(self.path)))
 
     def check_lines(self, data):
         """Check that the lines are those of the agent, except for fields of brainsurgeon.
@@ -119,12 +119,12 @@ class Talk:
 
     @property
     def ids(self):
-        return [entrye["id"] for entrye in self.branch]
+        return [entry["id"] for entry in self.branch]
 
     @property
     def archived(self):
         """Return the ids of the archives on the active branch, oldest first."""
-        return _archived(entrye["message"] for entrye in self.branch if entrye["type"] == "message")
+        return _archived(entry["message"] for entry in self.branch if entry["type"] == "message")
 
 
 def _entry_id(line):

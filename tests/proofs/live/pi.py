@@ -13,15 +13,16 @@ EXTENSION = """
 export default function (pi) {
   const command = (name, run) => pi.registerCommand(name, {
     description: "for the test",
-    handler: async (given, context) => { await run(given.trim(), context); },
+    handler: async (argument, context) => { await run(argument.trim(), context); },
   });
-  const of = (context, role) => context.sessionManager.getBranch()
+  const messages = (context, role) => context.sessionManager.getBranch()
     .filter((entry) => entry.type === "message" && entry.message.role === role);
-  command("back-to", async (given, context) => {
-    await context.navigateTree(of(context, "user").at(Number(given)).id, { summarize: false });
+  command("back-to", async (argument, context) => {
+    const target = messages(context, "user").at(Number(argument)).id;
+    await context.navigateTree(target, { summarize: false });
   });
-  command("edit-away", async (given, context) => {
-    const target = of(context, "toolResult").at(Number(given)).id;
+  command("edit-away", async (argument, context) => {
+    const target = messages(context, "toolResult").at(Number(argument)).id;
     context.sessionManager.appendContextEdit(target, { content: "taken out by its user" });
   });
 }
@@ -68,17 +69,17 @@ class Pi:
             **{name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ},
         }  # fmt: skip
 
-    def words(self, *more):
-        return [*self.program, "--model", f"loopback/{self.name}:high", *more]
+    def command(self, *options):
+        return [*self.program, "--model", f"loopback/{self.name}:high", *options]
 
     @property
     def path(self):
         return max(self.sessions.rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
 
     def turn(self, *rounds, session=("--session-id", "s1"), more=()):
-        number, prompt = self._next(rounds)
+        number, prompt = self._script(rounds)
         process = subprocess.run(
-            self.words("-p", "--mode", "json", *session, *more, prompt), env=self.environment,
+            self.command("-p", "--mode", "json", *session, *more, prompt), env=self.environment,
             cwd=self.workspace, stdin=subprocess.DEVNULL, capture_output=True, timeout=120,
             check=False,
         )  # fmt: skip
@@ -90,15 +91,15 @@ class Pi:
         assert f"[{number}]" in output, output[-1500:]
         return self.model.of(number)
 
-    def _next(self, rounds):
+    def _script(self, rounds):
         self.turns += 1
         return self.model.script(*rounds)
 
     @contextlib.contextmanager
     def conversation(self, session=("--session-id", "s1")):
-        """Yield one process for several turns, which never reads its session again."""
+        """Yield one process for several turns; it reads its session only when it starts."""
         process = subprocess.Popen(
-            self.words("--mode", "rpc", *session), env=self.environment, cwd=self.workspace,
+            self.command("--mode", "rpc", *session), env=self.environment, cwd=self.workspace,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:
@@ -123,19 +124,19 @@ class Conversation:
         line = json.dumps({"id": "1", "type": kind, **fields})
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
-        events, answered = [], None
+        events, response = [], None
         for raw in self._process.stdout:
             event = json.loads(raw)
             events.append(event)
             if event.get("type") == "response":
-                answered = event
+                response = event
                 assert event["success"], event
-            if answered and (until is None or event.get("type") == until):
+            if response and (until is None or event.get("type") == until):
                 return events
         raise AssertionError("pi ended")
 
     def turn(self, *rounds):
-        number, prompt = self._pi._next(rounds)
+        number, prompt = self._pi._script(rounds)
         events = self.ask("prompt", message=prompt)
         assert f"[{number}]" in json.dumps(events[-6:])
         return self._pi.model.of(number)

@@ -4,7 +4,7 @@ The model is weak on purpose. Of each file, everything written after its last sy
 or everything from some write on, and that write may be cut in half. Of each directory, the latest
 changes since its last sync may be missing. Files and directories are independent. An operation is
 a tuple: ("create", directory, name), ("write", file, offset, bytes), ("truncate", file, size),
-("sync", file), ("sync-directory", directory), ("exchange", directory, one, other),
+("sync", file), ("sync-directory", directory), ("exchange", directory, first, second),
 ("unlink", directory, name).
 """
 
@@ -24,10 +24,11 @@ CALLS = (
 _LINE = re.compile(r"(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)(?:<.*)?$")
 _TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _FILE = re.compile(r"^(?P<number>\d+)<(?P<path>(?:\\x[0-9a-f]{2})*)>")
-_HERE = re.compile(r"^(?P<number>AT_FDCWD)<(?P<path>(?:\\x[0-9a-f]{2})*)>")
+_DIRECTORY = re.compile(r"^(?P<number>AT_FDCWD)<(?P<path>(?:\\x[0-9a-f]{2})*)>")
 
 
-def why_not():
+def strace_problem():
+    """Return why strace cannot be used here, or None if it can."""
     if shutil.which("strace") is None:
         return "strace is not installed (Debian: apt-get install strace)"
     command = ["strace", "-o", os.devnull, sys.executable, "-c", ""]
@@ -37,8 +38,8 @@ def why_not():
     )
 
 
-class NotUnderstoodError(AssertionError):
-    """The trace contains a change that this model does not know."""
+class UnknownCallError(AssertionError):
+    """The trace contains a call that this model does not know."""
 
 
 def trace(base, verb, log):
@@ -66,70 +67,70 @@ def _operations(lines, base):
             if call.name in ("dup2", "dup3"):
                 positions[call.result] = positions.get(call.descriptor)
                 continue
-            operation = _understood(call, base, positions)
+            operation = _operation_of(call, base, positions)
             if operation:
                 yield operation
 
 
 class _Call:
-    """One line of the trace: `path` of the first argument, and all strings as `texts`."""
+    """A call in the trace; `path` is that of the first argument, `texts` are all its strings."""
 
     def __init__(self, name, arguments, result):
         self.name, self.arguments, self.result = name, arguments, result
-        self.texts = [_plain(text) for text in _TEXT.findall(arguments)]
-        on = _FILE.match(arguments) or _HERE.match(arguments)
-        self.path = _plain(on["path"]).decode() if on else ""
-        self.descriptor = int(on["number"]) if on and on["number"].isdigit() else -1
+        self.texts = [_decode(text) for text in _TEXT.findall(arguments)]
+        first = _FILE.match(arguments) or _DIRECTORY.match(arguments)
+        self.path = _decode(first["path"]).decode() if first else ""
+        self.descriptor = int(first["number"]) if first and first["number"].isdigit() else -1
 
     @property
-    def named(self):
+    def target(self):
         return os.path.join(self.path, self.texts[0].decode())
 
     @property
-    def number(self):
+    def last_number(self):
         return int(self.arguments.rsplit(", ", 1)[1])
 
 
-def _understood(call, base, positions):
+def _operation_of(call, base, positions):
     """Return the operation of a call, or None if it changes nothing below `base`."""
     if call.name in ("openat", "open", "unlink", "unlinkat"):
         creates = call.name.startswith("open")
-        if not call.named.startswith(base) or (creates and "O_CREAT" not in call.arguments):
+        if not call.target.startswith(base) or (creates and "O_CREAT" not in call.arguments):
             return None
-        return "create" if creates else "unlink", *os.path.split(call.named)
+        return "create" if creates else "unlink", *os.path.split(call.target)
     if not call.path.startswith(base):
         if any(text.startswith(base.encode()) for text in call.texts):
-            raise NotUnderstoodError(call.name, call.texts)
+            raise UnknownCallError(call.name, call.texts)
         return None
-    return _on_a_file(call, positions)
+    return _file_operation(call, positions)
 
 
-def _on_a_file(call, positions):
+def _file_operation(call, positions):
     if call.name == "renameat2" and "RENAME_EXCHANGE" in call.arguments:
         return "exchange", call.path, *(text.decode() for text in call.texts)
     if call.name == "pwrite64":
-        return "write", call.path, call.number, call.texts[0]
+        return "write", call.path, call.last_number, call.texts[0]
     if call.name == "write":
         at = positions[call.descriptor]
-        if at is not None:  # else it is appended, wherever that is
+        if at is not None:  # None: the descriptor appends
             positions[call.descriptor] += len(call.texts[0])
         return "write", call.path, at, call.texts[0]
     if call.name in ("fsync", "fdatasync"):
         return "sync-directory" if os.path.isdir(call.path) else "sync", call.path
     if call.name == "ftruncate":
-        return "truncate", call.path, call.number
-    raise NotUnderstoodError(call.name, call.path)
+        return "truncate", call.path, call.last_number
+    raise UnknownCallError(call.name, call.path)
 
 
-def _plain(text):
+def _decode(text):
     return bytes.fromhex(text.replace("\\x", ""))
 
 
 class Disk:
-    """The files below some directories as they were, and an operation's changes to them.
+    """The files before an operation, and the operation's changes to them.
 
-    A file is a number; its content is given by the number of its writes that are there, and whether
-    half of the next one is. `numbers` holds the files from before the operation.
+    Each file has a number. A state gives for each file how many of its writes are on the disk, and
+    whether half of the next one is. `numbers` has the files from before the operation, by path.
     """
 
     def __init__(self, contents, directories, operations):
@@ -150,20 +151,21 @@ class Disk:
     def states(self, without=None, *, coarse=False):
         """Yield each state once, as a sorted tuple of (path, file, writes, half).
 
-        `without` leaves one sync out. `coarse` has only none, half and all of the missing writes.
+        `without` omits one sync or several, by index. With `coarse`, only none, half or all of the
+        unsynced writes may be on the disk.
         """
         seen = set()
-        for state in itertools.chain.from_iterable(self._lived(without, coarse=coarse)):
+        for state in itertools.chain.from_iterable(self._states_by_step(without, coarse=coarse)):
             if state not in seen:
                 seen.add(state)
                 yield state
 
     def ends(self, without=None):
         """Return the states that a power cut may leave after the operation."""
-        *_, latest = self._lived(without, coarse=True)
+        *_, latest = self._states_by_step(without, coarse=True)
         return set(latest)
 
-    def _lived(self, without, *, coarse):
+    def _states_by_step(self, without, *, coarse):
         """Yield, after each operation in turn, the states that a power cut may leave."""
         writes = {number: [] for number in self._before}
         synced = dict.fromkeys(self._before, 0)
@@ -181,10 +183,10 @@ class Disk:
             number: _choices(synced[number], written, coarse) for number, written in writes.items()
         }
         for names in itertools.product(*listings.values()):
-            there = {number for listing in names for number in listing.values()}
-            options = [choices[number] for number in sorted(there)]
-            for chosen in itertools.product(*options):
-                writes_of = dict(zip(sorted(there), chosen, strict=True))
+            existing = {number for listing in names for number in listing.values()}
+            options = [choices[number] for number in sorted(existing)]
+            for choice in itertools.product(*options):
+                writes_of = dict(zip(sorted(existing), choice, strict=True))
                 yield tuple(sorted(
                     (f"{directory}/{name}", number, *writes_of[number])
                     for directory, listing in zip(listings, names, strict=True)
@@ -205,9 +207,9 @@ class Disk:
             latest = listings[directory][-1]
             listings[directory].append({n: f for n, f in latest.items() if n != name})
         elif kind == "exchange":
-            directory, first, other = arguments
+            directory, first, second = arguments
             latest = listings[directory][-1]
-            listings[directory].append({**latest, first: latest[other], other: latest[first]})
+            listings[directory].append({**latest, first: latest[second], second: latest[first]})
         elif kind == "sync-directory":
             del listings[arguments[0]][:-1]
         else:
@@ -234,12 +236,12 @@ class Disk:
 def _choices(synced, writes, coarse):
     total = len(writes)
     counts = sorted({synced, (synced + total) // 2, total}) if coarse else range(synced, total + 1)
-    chosen = []
+    choices = []
     for count in counts:
-        chosen.append((count, False))
+        choices.append((count, False))
         if count < total and writes[count][0] == "write" and len(writes[count][2]) > 1:
-            chosen.append((count, True))
-    return chosen
+            choices.append((count, True))
+    return choices
 
 
 def _write(data, write):
