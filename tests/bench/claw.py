@@ -1,4 +1,4 @@
-"""How long OpenClaw would wait for the lock of its database."""
+"""Time for which a scan or restore holds the lock of OpenClaw's database."""
 
 import json
 import shutil
@@ -20,21 +20,21 @@ def rows(place, options):
     template = Claw(place / "template")
     with claw_agent.transaction(template.path) as agent:
         for number in range(TURNS):
-            grow(agent, number)
+            append_turn(agent, number)
     home = place / "claw"
     config = write_config(place, home / "agents")
-    verbs = {"scan --once": [], "restore --all --pristine": []}
+    changes_of = {"scan --once": [], "restore --all --pristine": []}
     for _ in range(options.runs):
         shutil.rmtree(place / "state", ignore_errors=True)
         shutil.rmtree(home, ignore_errors=True)
         shutil.copytree(template.base, home)
-        for verb in verbs:
-            verbs[verb] += measure_changes(place / "held.jsonl", verb.split(), config)
-    for verb, changes in verbs.items():
+        for verb in changes_of:
+            changes_of[verb] += measure_changes(place / "held.jsonl", verb.split(), config)
+    for verb, changes in changes_of.items():
         milliseconds = sorted(1000 * change["held"] for change in changes)
-        most = max(change["rows"] for change in changes)
+        largest = max(change["rows"] for change in changes)
         yield Row(
-            f"hold of OpenClaw's database, {most} rows, {verb}",
+            f"hold of OpenClaw's database, {largest} rows, {verb}",
             statistics.median(milliseconds), "ms",
             target="5 ms" if verb.startswith("scan") else "",
             note=f"worst {milliseconds[-1]:.1f} ms of {len(milliseconds)} changes of"
@@ -42,7 +42,7 @@ def rows(place, options):
         )  # fmt: skip
 
 
-def grow(agent, number):
+def append_turn(agent, number):
     now, ids = int(WRITTEN * 1000), [f"{number:08x}-{place}" for place in range(4)]
     call = {"type": "toolCall", "id": f"c{number}", "name": "exec", "arguments": {}}
     text = "".join(f"row {number} line {line} ä {number * line}\n" for line in range(200))
@@ -60,8 +60,8 @@ def grow(agent, number):
         claw_agent.append(agent, GATEWAY, json.dumps(entry).encode(), now, packed=packed)
 
 
-def measure_changes(held, verb, config):
-    held.unlink(missing_ok=True)
-    words = [sys.executable, WORKERS / "timed_rows.py", held, *verb, "--config", config]
+def measure_changes(output, verb, config):
+    output.unlink(missing_ok=True)
+    words = [sys.executable, WORKERS / "timed_rows.py", output, *verb, "--config", config]
     subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL, env=environment())
-    return [json.loads(line) for line in held.read_text().splitlines()]
+    return [json.loads(line) for line in output.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Rows: a piece of work, its cost, and the cost of its limit in the same run."""
+"""Rows of the benchmark: a piece of work, its cost, and the cost of the least work to compare."""
 
 import dataclasses
 import json
@@ -8,8 +8,9 @@ HEAD = ("work", "took", "least", "limit", "ratio", "memory", "target")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A measured piece of work: `took` in `unit`, and `bound`, the cost of its `limit`.
+    """A measured piece of work: `took`, in `unit`, is its cost.
 
+    `limit` names a simpler piece of work that it cannot beat, and `bound` is the cost of that.
     `least` is the lowest cost where `took` is a median. `memory` is the peak in megabytes above
     that of an empty interpreter. `target` is the promised value in words, `note` a remark. The
     benchmark fails if the ratio is above `most`.
@@ -67,7 +68,7 @@ class Table:
                 print(f"    {row.note}", flush=True)
 
     def end(self, machine):
-        """Print the rest; return whether no ratio is above its bound.
+        """Print the rest; return whether no row has a ratio above its `most`.
 
         `machine` describes where this was measured.
         """

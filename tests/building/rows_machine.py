@@ -1,4 +1,4 @@
-"""What a machine of agents needs for one whose sessions lie in OpenClaw's own database."""
+"""Rules of the state machine for an agent whose sessions are in OpenClaw's database."""
 
 import hashlib
 import json
@@ -26,18 +26,18 @@ from building.world import dump
 DAY = 86_400
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
 PLACEHOLDER = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
-which = st.integers(0, 11)
+indexes = st.integers(0, 11)
 
 
 class RowSession:
-    """One session as its agent knows it: the true text of each event, by number."""
+    """A session in the database, with the text of each event as its agent wrote it, by number."""
 
     def __init__(self, ident):
         self.ident, self.true, self.packed = ident, {}, set()
         self.changed = 0
         self.open = self.running = False
         self.plain = True
-        """Whether its agent has never taken an event of ours over into a new one."""
+        """Whether its agent has never copied our placeholders or fields into a new event."""
 
     @property
     def last(self):
@@ -45,9 +45,9 @@ class RowSession:
 
 
 class RowRules:
-    """The world of the others, and an agent called dev with a database: stands before a machine.
+    """A mixin for a state machine: adds an agent `dev` whose sessions are in a database.
 
-    `keys` are the settings of that machine, `figures` what it counts.
+    `keys` are the settings of the machine, `figures` its counts.
     """
 
     keys, figures = types.MappingProxyType({}), types.MappingProxyType({})
@@ -56,7 +56,7 @@ class RowRules:
     def __init__(self):
         super().__init__()
         self.now = int(LATER)
-        self.rows, self.put_away, self.gateway = {}, {}, None
+        self.rows, self.archived, self.gateway = {}, {}, None
         self.path = self.world.root / "dev" / "agent" / "openclaw-agent.sqlite"
         if RowRules.database is None:
             unpack(f"openclaw-agent-{NEWEST}", self.path)
@@ -77,7 +77,7 @@ class RowRules:
             self.gateway.close()
         super().teardown()
 
-    # What this agent does.
+    # Actions of the agent.
 
     @initialize()
     def begin_in_rows(self):
@@ -86,7 +86,7 @@ class RowRules:
             self._rows_turn(session, 400, closed=True, packed=True)
         self.now += 60
 
-    @rule(size=st.sampled_from([10, 100, 3000]), at=which, closed=st.booleans(),
+    @rule(size=st.sampled_from([10, 100, 3000]), at=indexes, closed=st.booleans(),
           packed=st.booleans())  # fmt: skip
     def append_rows(self, size, at, closed, packed):
         """Append a turn, closed or left open; an open one is closed first."""
@@ -94,12 +94,12 @@ class RowRules:
             self._rows_close(session)
             self._rows_turn(session, size, closed=closed, packed=packed)
 
-    @rule(at=which)
+    @rule(at=indexes)
     def close_rows(self, at):
         if session := self._in_rows(at):
             self._rows_close(session)
 
-    @rule(at=which)
+    @rule(at=indexes)
     def run_begins(self, at):
         if session := self._in_rows(at):
             self._lease()
@@ -113,7 +113,7 @@ class RowRules:
         self._rows_turn(self._new_rows(), 300, closed=True, packed=False)
 
     @precondition(lambda self: len(self.rows) < 3)
-    @rule(at=which)
+    @rule(at=indexes)
     def fork_rows(self, at):
         """Fork a session: its rows are copied as they are, placeholders and fields included."""
         parent = self._in_rows(at)
@@ -129,9 +129,9 @@ class RowRules:
         child.changed = self.now
         self.rows[child.ident] = child
 
-    @rule(at=which, count=st.integers(1, 5))
+    @rule(at=indexes, count=st.integers(1, 5))
     def reappend_rows(self, at, count):
-        """Write the end of the branch anew, with new ids; the placeholders are taken over."""
+        """Append the last events again with new ids, placeholders included."""
         session = self._in_rows(at)
         if not session or session.open or session.running or len(session.true) < 8:
             return
@@ -145,12 +145,12 @@ class RowRules:
                 ours = OURS.sub(b"", text).replace(b'"id":"' + old, b'"id":"' + new, 1)
                 true = session.true[seq].replace(b'"id":"' + old, b'"id":"' + new, 1)
                 if b'"_redacted"' in text:
-                    true = _as_taken_over(ours, true)
+                    true = _original_of_copy(ours, true)
                 at = claw_agent.append(agent, session.ident, ours, self._ms())
                 session.true[at] = true
         session.changed = self.now
 
-    @rule(at=which, archived=st.booleans())
+    @rule(at=indexes, archived=st.booleans())
     def delete_rows(self, at, archived):
         """Delete a session; its agent may keep an archive of it."""
         if session := self._in_rows(at):
@@ -159,13 +159,13 @@ class RowRules:
             del self.rows[session.ident]
             if archived:
                 session.changed = self.now
-                self.put_away[session.ident] = session
+                self.archived[session.ident] = session
 
-    # What we do.
+    # Commands of brainsurgeon.
 
-    @rule(at=which, pristine=st.booleans())
+    @rule(at=indexes, pristine=st.booleans())
     def restore_rows(self, at, pristine):
-        """Put one entry of a row back, or note that it is wanted."""
+        """Restore one entry, or request it if its session is not idle."""
         row = self._row_extraction(at)
         if row is None:
             return
@@ -177,8 +177,8 @@ class RowRules:
 
     @rule(pristine=st.booleans())
     def restore_all(self, pristine):
-        """Put everything back; pristine ones are then the agent's own bytes, without our pins."""
-        waiting = self._waiting()
+        """Restore everything: idle sessions are as the agent wrote them, apart from fields."""
+        waiting = self._with_requests()
         super().restore_all(pristine)
         if self.crashed or self.crash_at is not None:
             return
@@ -196,7 +196,7 @@ class RowRules:
             if pristine and not missing:
                 assert here == session.true
 
-    @rule(at=which, entry=which, value=st.sampled_from([True, False, 0, 2, 50]))
+    @rule(at=indexes, entry=indexes, value=st.sampled_from([True, False, 0, 2, 50]))
     def set_extractable_in_rows(self, at, entry, value):
         session = self._in_rows(at)
         if not session:
@@ -213,42 +213,44 @@ class RowRules:
         if answer is not None and value is False:
             self.pinned[session.ident, ident] = self._row_placeholders(session, ident)
 
-    @rule(at=which)
+    @rule(at=indexes)
     def agent_restores_in_rows(self, at):
-        """Let the agent ask for a value in the middle of its turn, and write down the answer."""
+        """Restore a value as the agent does, in the middle of a turn, and append the answer."""
         row = self._row_extraction(at)
         if row is None:
             return
         entry, session = row
         self._rows_close(session)
-        self._say(session, {"role": "user", "content": "what was it?"})
-        call = self._say(session, _calling("purge_control", {"action": "restore"}, self._next()))
+        self._append(session, {"role": "user", "content": "what was it?"})
+        call = self._append(
+            session, _call_message("purge_control", {"action": "restore"}, self._next())
+        )
         session.open = True
         answer = self._verb(self.world.restore, entry, session=self._name(session), **self.keys)
         if answer is None:
             return
         text = as_json(restored_json(answer))
         note_answer(self.world.store, answer, text)
-        self._say(session, _result(call, text, "purge_control"))
+        self._append(session, _result_message(call, text, "purge_control"))
         self._rows_close(session)
 
-    def _standing(self):
-        for session in (*self.rows.values(), *self.put_away.values()):
+    def _changes_and_texts(self):
+        for session in (*self.rows.values(), *self.archived.values()):
             yield session.changed, b"".join(self._lines(session))
-        yield from super()._standing()
+        yield from super()._changes_and_texts()
 
-    # What must hold after every step.
+    # Invariants.
 
     @invariant()
-    def every_row_is_there(self):
-        """Each event says what was written, or that but for placeholders that lead back to it."""
+    def every_event_can_be_restored(self):
+        """Each event has its original text, or placeholders whose values restore it."""
         with closing(plain_connection(self.path)) as agent:
             assert agent.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             assert agent.execute("PRAGMA foreign_key_check").fetchall() == []
         for session in self.rows.values():
             self._check_rows(session)
-        for session in self.put_away.values():
-            self._check_put_away(session)
+        for session in self.archived.values():
+            self._check_archived(session)
 
     def _check_rows(self, session):
         here = self._texts(session)
@@ -272,7 +274,7 @@ class RowRules:
                 )
 
     def _must_have_expired(self, session, line, true):
-        """Whatever does not come back was let go rightly: a tombstone says so."""
+        """Check that each value that cannot be restored was allowed to expire."""
         for place, value in differences(line, true):
             if place[0] in ("_restored", "_extractable", "_redacted"):
                 continue
@@ -295,22 +297,22 @@ class RowRules:
                 assert ident[1] in self.may_go, "a value went too early"
                 self.figures["tombstones"] += 1
 
-    def _check_put_away(self, session):
+    def _check_archived(self, session):
         if self.crashed:
             return
-        for placeholder in {one[0].decode() for line in self._lines(session)
-                     for one in re.finditer(PLACEHOLDER, line)}:  # fmt: skip
-            found = self.world.store._connection.execute(
+        for placeholder in {match[0].decode() for line in self._lines(session)
+                            for match in re.finditer(PLACEHOLDER, line)}:  # fmt: skip
+            extractions = self.world.store._connection.execute(
                 "SELECT blob_id FROM extractions WHERE name = ? AND replacement IS NULL",
                 (id_named(placeholder),),
             ).fetchall()
-            held = not found or any(blob for (blob,) in found)  # some only look like ours
+            held = not extractions or any(blob for (blob,) in extractions)  # none: forged
             ident = PLACEHOLDER.fullmatch(placeholder.encode())[1]
             assert held or ident in self.may_go, (
                 "a value whose placeholder is archived went too early"
             )
 
-    # How it is done.
+    # Helpers.
 
     def _verb(self, act, *arguments, **keywords):
         busy = {
@@ -325,22 +327,22 @@ class RowRules:
                 assert self._texts(self.rows[ident]) == before, "a session at work was changed"
 
     def _inodes(self):
-        said = hashlib.sha256()
+        digest = hashlib.sha256()
         with closing(plain_connection(self.path)) as agent:
             for table in ("transcript_events", "transcript_rewrite_watermarks", "session_windows"):
-                said.update(repr(agent.execute(f"SELECT * FROM {table}").fetchall()).encode())
-        return {**super()._inodes(), "rows": said.hexdigest()}
+                digest.update(repr(agent.execute(f"SELECT * FROM {table}").fetchall()).encode())
+        return {**super()._inodes(), "rows": digest.hexdigest()}
 
     def _agent(self):
         return claw_agent.transaction(self.path)
 
-    def _everything(self):
+    def _contents(self):
         """Leave out the index of the log, which changes when the log is read."""
-        there = super()._everything()
-        return {path: data for path, data in there.items() if not path.name.endswith("-shm")}
+        contents = super()._contents()
+        return {path: data for path, data in contents.items() if not path.name.endswith("-shm")}
 
     def _lease(self):
-        """Let the gateway, which is this process, have the database open, and say so."""
+        """Open the database and record a lease on it, as a gateway that is this process."""
         if self.gateway is None:
             self.gateway = plain_connection(self.path)
             self.gateway.execute("SELECT * FROM schema_meta").fetchall()
@@ -387,35 +389,35 @@ class RowRules:
         return set()
 
     def _extraction(self, at):
-        """Choose among the files only."""
-        found = super()._extraction(at)
-        return found if found and found[1].endswith(".jsonl") else None
+        """Choose an extraction in a file, as the rules of the base class need it."""
+        extraction = super()._extraction(at)
+        return extraction if extraction and extraction[1].endswith(".jsonl") else None
 
     def _row_extraction(self, at):
-        """Choose an entry of which something is extracted in a session that is there."""
+        """Return an entry with an extracted value and its existing session, or None."""
         if self.crashed:
             return None
-        found = self.world.store._connection.execute(
+        extractions = self.world.store._connection.execute(
             "SELECT DISTINCT e.entry_id, s.path FROM extractions e"
             " JOIN sessions s ON s.id = e.session_id"
             " WHERE e.journal_id IS NULL AND s.path IS NOT NULL ORDER BY e.id"
         ).fetchall()
         here = [
-            (entry, self.rows[ident]) for entry, path in found
+            (entry, self.rows[ident]) for entry, path in extractions
             if (ident := path.decode().rpartition("/")[2]) in self.rows
         ]  # fmt: skip
         return here[at % len(here)] if here else None
 
-    def _waiting(self):
+    def _with_requests(self):
         if self.crashed:
             self._recovered()
         if self.crashed:
             return set()
-        asked = self.world.store._connection.execute(
+        requests = self.world.store._connection.execute(
             "SELECT s.path FROM requests w JOIN sessions s ON s.id = session_id"
             " WHERE s.path IS NOT NULL"
         ).fetchall()
-        return {path.decode().rpartition("/")[2] for (path,) in asked}
+        return {path.decode().rpartition("/")[2] for (path,) in requests}
 
     def _new_rows(self):
         session = RowSession(str(uuid.UUID(int=self._next())))
@@ -428,25 +430,27 @@ class RowRules:
         return session
 
     def _rows_turn(self, session, size, *, closed, packed):
-        self._say(session, {"role": "user", "content": "go on"})
-        call = self._say(session, _calling("exec", {"command": "ls"}, self._next(),
+        self._append(session, {"role": "user", "content": "go on"})
+        call = self._append(session, _call_message("exec", {"command": "ls"}, self._next(),
                                            thinking=self._text(size, 0)))  # fmt: skip
         text = self._text(size, self.counter % 5)
-        self._say(session, _result(call, text, "exec"), packed=packed and size > 1000)
+        self._append(session, _result_message(call, text, "exec"), packed=packed and size > 1000)
         session.open = True
         if closed:
             self._rows_close(session)
 
     def _rows_close(self, session):
         if session.open:
-            self._say(session, {"role": "assistant", "content": [{"type": "text", "text": "done."}],
-                                "api": "openai-completions", "stopReason": "stop"})  # fmt: skip
+            self._append(session, {
+                "role": "assistant", "content": [{"type": "text", "text": "done."}],
+                "api": "openai-completions", "stopReason": "stop",
+            })  # fmt: skip
         if session.running:
             with self._agent() as agent:
                 claw_agent.set_status(agent, session.ident, "done")
         session.open = session.running = False
 
-    def _say(self, session, message, *, packed=False):
+    def _append(self, session, message, *, packed=False):
         entry = {"type": "message", "id": str(uuid.UUID(int=self._next())),
                  "parentId": session.last, "timestamp": "2026-11-01T10:00:01.000Z",
                  "message": message}  # fmt: skip
@@ -460,22 +464,19 @@ class RowRules:
         session.changed = self.now
 
 
-def _as_taken_over(ours, true):
-    """Say what an agent means that takes a shortened event over.
-
-    Its own text, but for placeholders.
-    """
-    said, meant = json.loads(ours), json.loads(true)
-    for place, value in list(differences(said, meant)):
+def _original_of_copy(ours, true):
+    """Return the text of a copied event, with values of `true` in place of its placeholders."""
+    copied, original = json.loads(ours), json.loads(true)
+    for place, value in list(differences(copied, original)):
         if PLACEHOLDER.fullmatch(dump(value).strip(b'"\n')):
-            target, source = said, meant
+            target, source = copied, original
             for step in place[:-1]:
                 target, source = target[step], source[step]
             target[place[-1]] = source[place[-1]]
-    return dump(said).rstrip(b"\n")
+    return dump(copied).rstrip(b"\n")
 
 
-def _calling(tool, arguments, number, thinking=None):
+def _call_message(tool, arguments, number, thinking=None):
     content = [{"type": "thinking", "thinking": thinking}] if thinking else []
     content.append({"type": "toolCall", "id": f"call_{number}", "name": tool,
                     "arguments": arguments})  # fmt: skip
@@ -483,7 +484,7 @@ def _calling(tool, arguments, number, thinking=None):
             "stopReason": "toolUse"}  # fmt: skip
 
 
-def _result(call, text, tool):
+def _result_message(call, text, tool):
     return {"role": "toolResult", "toolCallId": call["content"][-1]["id"], "toolName": tool,
             "content": [{"type": "text", "text": text}], "details": {"output": text},
             "isError": False}  # fmt: skip

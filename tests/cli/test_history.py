@@ -93,7 +93,7 @@ def test_history_prints_one_line_per_event(world, cli, entry_id):
 
 
 def test_history_counts_values_by_kind_and_tool(world, cli, entry_id):
-    """`--counts` sums extracted and restored values by kind and tool, and excludes `--follow`."""
+    """`--counts` sums extracted and restored values by kind and tool, and refuses `--follow`."""
     output = cli("history", "--counts").stdout.decode()
 
     assert "tool_result  exec" in output
@@ -105,17 +105,17 @@ def test_history_counts_values_by_kind_and_tool(world, cli, entry_id):
     assert (refused.returncode, refused.stdout) == (2, b"")  # no event was printed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_follow_ends_silently_on_a_signal(follow, number):
-    """After SIGINT or SIGTERM `--follow` prints nothing beyond the events that it has printed."""
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_follow_ends_silently_on_a_signal(follow, signal_number):
+    """SIGINT ends `--follow` with code 0, SIGTERM with 143, and neither with further output."""
     process = follow("--since", "0", "--json")
     first = json.loads(process.stdout.readline())
-    process.send_signal(number)
+    process.send_signal(signal_number)
     out, err = process.communicate(timeout=TIMEOUT)
 
     assert (first["schema"], first["kind"]) == (1, "extraction")
     assert (out, err) == (b"", b"")
-    assert process.returncode == (0 if number == signal.SIGINT else 128 + number)
+    assert process.returncode == (0 if signal_number == signal.SIGINT else 128 + signal_number)
 
 
 def test_follow_prints_events_of_other_processes(follow, cli, entry_id):

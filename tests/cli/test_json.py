@@ -45,8 +45,8 @@ def documents(results):
 def run_every_command(world, conversation):
     ident = conversation.turn()
     conversation.lines[-1]["message"]["usage"] = {"input": 9_000, "output": 20}
-    twice = conversation.turn("d" * 900, details={"aggregated": "d" * 900})
-    lost = conversation.turn("l" * 900)
+    with_two_values = conversation.turn("d" * 900, details={"aggregated": "d" * 900})
+    expired = conversation.turn("l" * 900)
     conversation.turn("y" * 700)
     path = world.put("s.jsonl", conversation.bytes())
     config = world.config_file()
@@ -54,18 +54,22 @@ def run_every_command(world, conversation):
     call = lambda *words: run(*words, "--json", "--config", config)  # noqa: E731
     results = [call("scan", "--once", "--dry-run"), call("scan", "--once"), call("sessions")]
     sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0, expired_why = 'test'"
-               " WHERE entry_id = ?", (lost,))  # fmt: skip
+               " WHERE entry_id = ?", (expired,))  # fmt: skip
     results += [
         call("sessions", "main/s", "--preview"), call("sessions", "main/s"), call("status"),
         call("doctor"), call("scan", "--retention", "--dry-run"),
-        call("show", "main/s"), call("show", twice),
-        call("show", lost), call("show", "nothing"), call("sessions", "x"), call("restore"),
+        call("show", "main/s"), call("show", with_two_values),
+        call("show", expired), call("show", "nothing"), call("sessions", "x"), call("restore"),
         call("restore", ident), call("restore", ident), call("pin", ident, "--recent", "7"),
         call("relieve", "main/s", "--dry-run"), call("estimate"),
     ]  # fmt: skip
     conversation.user()
     append(path, [conversation.lines[-1]])
-    results += [call("restore", twice), call("pin", twice), call("restore", "--all")]
+    results += [
+        call("restore", with_two_values),
+        call("pin", with_two_values),
+        call("restore", "--all"),
+    ]
     results.append(call("relieve", "main/s"))
     world.put("t.jsonl", conversation.bytes())
     results += [
@@ -179,7 +183,8 @@ def test_scan_reports_and_records_each_of_2100_sessions(world):
     for number in range(2100):
         world.put(f"{number:04}.jsonl", b"no session\n")
     first, again = (
-        json_output(run("scan", "--once", "--json", "--config", world.config_file())) for _ in "12"
+        json_output(run("scan", "--once", "--json", "--config", world.config_file()))
+        for _ in range(2)
     )
 
     assert [row["session"] for row in first["sessions"]] == [f"main/{n:04}" for n in range(2100)]

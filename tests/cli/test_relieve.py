@@ -17,8 +17,8 @@ def full_session(world, cli):
     return world.put("s.jsonl", conversation.bytes())
 
 
-def test_relieve_prints_what_its_dry_run_announced(full_session, cli):
-    """`relieve` prints what it extracted, what stays and that it fits; its dry run agrees."""
+def test_relieve_prints_the_same_as_its_dry_run(full_session, cli):
+    """Both print the values extracted and kept, and the step after which the session fits."""
     before = full_session.read_bytes()
     preview = cli("relieve", "main/s", "--dry-run")
     assert full_session.read_bytes() == before
@@ -61,7 +61,7 @@ def test_relieve_to_accepts_a_share_of_the_window(full_session, cli):
 
 
 @pytest.mark.parametrize("to", ["0", "1", "101%", "0%", "-5", "many", "1.5"])
-def test_relieve_to_refuses_other_values(full_session, cli, to):
+def test_relieve_to_refuses_invalid_values(full_session, cli, to):
     """A `--to` that is neither tokens nor a share of the window exits 2."""
     result = cli("relieve", "main/s", f"--to={to}")
 

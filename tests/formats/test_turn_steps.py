@@ -1,4 +1,4 @@
-"""Roles of entries in a turn, in each dialect."""
+"""Roles of entries in a turn, in each format."""
 
 import pytest
 
@@ -14,8 +14,8 @@ def claude(kind, content, **more):
     return {"type": kind, "uuid": "u1", "parentUuid": "u0", "message": message, **more}
 
 
-def test_archive_form_of_each_dialect():
-    """Files of OpenClaw and pi are linked, others flat; sessions in databases have no archives."""
+def test_archive_form_of_each_format():
+    """Archives are linked for OpenClaw and pi, flat for other files, and None for databases."""
     forms = [form.archives for form in (OPENCLAW, GENERIC, CLAUDE, OpenClawRows())]
 
     assert forms == ["linked", "flat", "flat", None]
@@ -36,7 +36,7 @@ def test_archive_form_of_each_dialect():
     ],
 )  # fmt: skip
 def test_openclaw_entry_roles(entry, role):
-    """Entries on which the branch depends are fixed; notes and asides can be archived."""
+    """Entries that set the branch, model input or settings are fixed; labels are notes."""
     assert OPENCLAW.turn_step(entry).role == role
 
 
@@ -45,8 +45,8 @@ def test_openclaw_header_is_in_no_turn():
     assert OPENCLAW.turn_step({"type": "session", "id": "s"}) is None
 
 
-def test_reply_with_a_stop_reason_and_no_call_closes_its_turn():
-    """The last text of a reply represents it in a summary."""
+def test_reply_closes_its_turn_by_its_stop_reason():
+    """Any stop reason but `toolUse` closes the turn, and the step has the reply's last text."""
     conversation = Conversation()
     texts = [{"type": "text", "text": "first"}, {"type": "text", "text": "last"}]
     steps = {}
@@ -54,21 +54,16 @@ def test_reply_with_a_stop_reason_and_no_call_closes_its_turn():
         conversation.assistant(texts, stop=stop)
         steps[stop] = OPENCLAW.turn_step(conversation.lines[-1])
 
-    assert [stop for stop, step in steps.items() if step.closes] == [
-        "stop", "length", "error", "aborted",
-    ]  # fmt: skip
-    assert [stop for stop, step in steps.items() if step.cut_short] == [
-        "length",
-        "error",
-        "aborted",
-    ]
+    closing = [stop for stop, step in steps.items() if step.closes]
+    assert closing == ["stop", "length", "error", "aborted"]
+    assert [stop for stop, step in steps.items() if step.cut_short] == closing[1:]
     assert (steps["stop"].text, steps["stop"].text_path) == (
         "last", ("message", "content", 1, "text"),
     )  # fmt: skip
 
 
-def test_call_steps_have_files_and_failed_results_a_finding():
-    """A call gives its tool and files, a failed result its first line as the finding."""
+def test_step_names_files_of_a_call_and_finding_of_a_result():
+    """A call has its tool and files; a failed result has its first line as its finding."""
     conversation = Conversation()
     conversation.call("write", {"path": "/a", "content": "x"}, call="c1")
     (call,) = OPENCLAW.turn_step(conversation.lines[-1]).calls
@@ -101,7 +96,7 @@ def test_claude_code_line_roles(entry, role):
 
 
 def test_sidechain_line_is_in_no_turn():
-    """A sub-agent's line is beside the chain of the conversation."""
+    """A sub-agent's line is no part of the conversation."""
     assert CLAUDE.turn_step(claude("user", "go", isSidechain=True)) is None
 
 

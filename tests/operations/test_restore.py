@@ -92,6 +92,27 @@ def test_second_restore_reports_the_first_and_suggests_a_pin(world, pruned, path
     assert path.read_bytes().count(b"_restored") == 1
 
 
+def test_restore_of_a_restored_value_names_the_earlier_time(
+    world, conversation, pruned, path, clock
+):
+    """A second restore, also in an open turn, changes nothing and names the time of the first."""
+    world.restore(pruned)
+    first = clock.now
+    clock.now += 60
+    again = restored_json(world.restore(pruned))
+    open_turn(path, conversation, clock)
+    in_turn = restored_json(world.restore(pruned))
+
+    for answer in (again, in_turn):
+        assert (answer["restored"], answer["already"], answer["pending"]) == (True, True, False)
+        assert answer["restored_at"] == answer["previous_restored_at"] == iso(first)
+        assert "_extractable: false" in answer["suggestion"]
+        assert answer["keys_restored"] == [PATH]
+    assert in_turn["content"] == {PATH: "x" * 2000}
+    assert "content" not in again
+    assert world.store.requests.count_open() == 0
+
+
 def test_placeholder_text_is_accepted_as_an_entry_id(world, pruned, path):
     """`[[extracted-<id>]]`, with white space around it or not, names an entry in every command."""
     pasted = f" [[extracted-{pruned}]]\n"
@@ -121,6 +142,13 @@ def test_entry_with_an_unsafe_id_is_named_by_either_id(world, conversation, path
     assert path.read_bytes() == original
 
 
+def without_restored_field(path):
+    return b"\n".join(
+        line.split(b',"_restored"')[0] + b"}" if b',"_restored"' in line else line
+        for line in path.read_bytes().split(b"\n")
+    )
+
+
 @pytest.mark.parametrize(
     ("keys", "paths"),
     [
@@ -137,19 +165,12 @@ def test_restore_keys_select_the_values(world, conversation, path, clock, keys, 
     world.put("s.jsonl", conversation.bytes())
     world.scan()
     answer = world.restore(ident, keys=keys)
-    placeholders = len(replaced_values(conversation.bytes(), without_mark(path)))
+    placeholders = len(replaced_values(conversation.bytes(), without_restored_field(path)))
 
     assert set(answer.sizes) == paths
     assert placeholders == 3 - len(paths)
     assert read_entry(path, ident)["_restored"] == iso(clock.now)
     assert world.scan().sessions_changed == 0
-
-
-def without_mark(path):
-    return b"\n".join(
-        line.split(b',"_restored"')[0] + b"}" if b',"_restored"' in line else line
-        for line in path.read_bytes().split(b"\n")
-    )
 
 
 def test_restore_with_unknown_keys_fails_and_lists_the_paths(world, pruned):
@@ -161,7 +182,7 @@ def test_restore_with_unknown_keys_fails_and_lists_the_paths(world, pruned):
     assert file_states(world.root) == before
 
 
-def test_scan_does_not_extract_what_it_has_just_restored(world, conversation, path, clock):
+def test_scan_does_not_extract_a_value_that_it_restored(world, conversation, path, clock):
     """A forced entry is restored on request by one scan and extracted again by the next."""
     ident = conversation.turn("x" * 2000, _extractable=True)
     world.put("s.jsonl", conversation.bytes())
@@ -225,19 +246,19 @@ def test_protection_begins_when_a_request_is_carried_out(world, conversation, pr
 
 
 @pytest.mark.parametrize(
-    ("protection", "waited", "lapsed"),
+    ("protection", "seconds", "lapsed"),
     [(600, 599, False), (600, 600, True), (30, 600, True), (1200, 1200, True)],
 )
 def test_restore_request_lapses_if_the_session_stays_busy(
-    world, conversation, pruned, path, clock, protection, waited, lapsed
+    world, conversation, pruned, path, clock, protection, seconds, lapsed
 ):
-    """A request lapses after its protection or ten minutes, whichever is longer, with a reason."""
+    """A request lapses after ten minutes or `keep_after_restore_seconds`, whichever is longer."""
     settings = {"keep_after_restore_seconds": protection}
     open_turn(path, conversation, clock)
     requested_at = clock.now
     world.restore(pruned, **settings)
     close_turn(path, conversation, clock)
-    clock.now = requested_at + waited
+    clock.now = requested_at + seconds
     world.scan(**settings)
     reasons = [event.facts["reason"] for event in world.store.events.after(0, kinds=("lapse",))]
 
@@ -288,10 +309,10 @@ def test_restore_wait_returns_once_the_session_is_idle(world, pruned, path):
     """`--wait` returns when the value is back in the file, with the time of the restore."""
     world.clock = time.time
     path.touch()
-    begun = time.monotonic()
+    start_time = time.monotonic()
     answer = world.restore(pruned, wait=True, quiet_seconds=1)
 
-    assert time.monotonic() - begun > 0.5
+    assert time.monotonic() - start_time > 0.5
     assert not answer.pending
     assert entry_text(path, pruned) == "x" * 2000
     assert read_entry(path, pruned)["_restored"] == iso(answer.at)
@@ -349,21 +370,21 @@ def test_unique_prefix_of_an_id_names_its_entry(world):
         pin(world, "ab", False)
     with pytest.raises(NotFoundError):
         world.restore("zz")
-    for short in ("", "[[extracted-abd]]"):
+    for reference in ("", "[[extracted-abd]]"):
         with pytest.raises(NotFoundError):
-            world.restore(short)
+            world.restore(reference)
 
     assert error.value.candidates == ("abc1", "abc9", "abd2")
     assert session_error.value.candidates == ("abc1", "abd2")
     assert file_states(world.root) == before
     assert "of abc9" in show(world, "abc", "main/t")[PATH]
     assert world.restore("abd").entry_id == "abd2"
-    assert pin(world, "abc9"[:3], False, "main/s").entry_id == "abc1"
+    assert pin(world, "abc", False, "main/s").entry_id == "abc1"
     assert pin(world, "x", False).entry_id == "x"
 
 
 def test_complete_id_is_not_taken_for_a_prefix(world):
-    """An id that belongs to an entry without extracted values names no longer id."""
+    """The id of an entry without extracted values does not match longer ids that begin with it."""
     talk = Conversation()
     talk.user(ident="msg-1")
     talk.call()
@@ -506,12 +527,12 @@ def with_new_ids(lines, prefix):
     """Return entries as an agent rewrites them: new ids and times, no fields of the program."""
     fresh = []
     for line in lines:
-        known = {k: v for k, v in line.items() if not k.startswith("_")}
-        known["timestamp"] = "2026-11-02T10:00:00.000Z"
+        entry = {k: v for k, v in line.items() if not k.startswith("_")}
+        entry["timestamp"] = "2026-11-02T10:00:00.000Z"
         for key in ("id", "parentId"):
-            if known.get(key):
-                known[key] = prefix + known[key][len(prefix) :]
-        fresh.append(known)
+            if entry.get(key):
+                entry[key] = prefix + entry[key][len(prefix) :]
+        fresh.append(entry)
     return fresh
 
 
@@ -587,8 +608,8 @@ def test_restore_of_a_value_the_agent_wrote_back_changes_nothing(
     assert world.scan().values_extracted == 1
 
 
-def test_restore_of_a_lost_placeholder_fails_beside_another(world, conversation, path, clock):
-    """A missing placeholder is an error even if another request is carried out meanwhile."""
+def test_restore_of_a_lost_placeholder_fails(world, conversation, path, clock):
+    """A missing placeholder is an error, even if the same run carries out another request."""
     first, second = conversation.turn(), conversation.turn("y" * 2000)
     conversation.turn("short")
     world.put("s.jsonl", conversation.bytes())
@@ -615,7 +636,7 @@ def test_protection_survives_a_lost_restored_field(world, conversation, pruned, 
     assert kept_reasons(world)["restored 60 s ago"] == 1
 
 
-# --- expired and gone ----------------------------------------------------------------------------
+# --- deleted sessions ----------------------------------------------------------------------------
 
 
 def test_value_is_shown_after_its_session_was_deleted(world, pruned, path):
@@ -688,24 +709,3 @@ def test_images_and_thinking_blocks_are_extracted_and_restored(world, conversati
     assert read_entry(path, ident)["message"]["content"][1]["type"] == "image"
     assert world.restore_all(pristine=True)[0].values == 2
     assert path.read_bytes() == original
-
-
-def test_restore_of_a_restored_value_names_the_earlier_time(
-    world, conversation, pruned, path, clock
-):
-    """A second restore, also in an open turn, changes nothing and names the time of the first."""
-    world.restore(pruned)
-    first = clock.now
-    clock.now += 60
-    again = restored_json(world.restore(pruned))
-    open_turn(path, conversation, clock)
-    in_turn = restored_json(world.restore(pruned))
-
-    for answer in (again, in_turn):
-        assert (answer["restored"], answer["already"], answer["pending"]) == (True, True, False)
-        assert answer["restored_at"] == answer["previous_restored_at"] == iso(first)
-        assert "_extractable: false" in answer["suggestion"]
-        assert answer["keys_restored"] == [PATH]
-    assert in_turn["content"] == {PATH: "x" * 2000}
-    assert "content" not in again
-    assert world.store.requests.count_open() == 0

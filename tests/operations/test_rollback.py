@@ -78,7 +78,7 @@ def test_rollback_keeps_the_extractions_of_other_runs(world, conversation, clock
 
 
 def test_rollback_of_a_pin_removes_its_field_only(world, original, path, pruned):
-    """The field of the pin is removed and the value that another run extracted stays extracted."""
+    """The field of the pin is removed; the value, which another run extracted, stays extracted."""
     before = path.read_bytes()
     pin(world, pruned, 7)
     [outcome] = world.rollback(2).sessions
@@ -93,6 +93,15 @@ def test_rollback_of_a_restore_removes_its_field_only(world, original, path, pru
     world.rollback(2)
 
     assert path.read_bytes() == original
+
+
+@pytest.fixture
+def archived(world):
+    """Return a session of four turns, two of which a scan has archived, and its original bytes."""
+    conversation, _ = conversation_of_turns(4)
+    path = world.put("s.jsonl", conversation.bytes())
+    world.scan(archive={"enabled": True})
+    return path, conversation.bytes()
 
 
 @pytest.fixture
@@ -233,17 +242,15 @@ def test_values_of_a_rollback_expire_like_restored_ones(world, original, path, c
     assert path.read_bytes() == original
 
 
-def test_rollback_restores_archived_turns(world):
+def test_rollback_restores_archived_turns(world, archived):
     """Turns are restored byte for byte, and events and runs count the archives."""
-    talk, _ = conversation_of_turns(4)
-    path = world.put("s.jsonl", talk.bytes())
-    world.scan(archive={"enabled": True})
+    path, original = archived
     run = world.store.runs.newest(1)[0]
     world.rollback(run.id)
     events = [event for event in world.store.events.after(0) if "archive" in event.kind]
     rows = sql(world, "SELECT run_id FROM archives")
 
-    assert path.read_bytes() == talk.bytes()
+    assert path.read_bytes() == original
     assert (run.facts["archived"], run.facts.get("redacted")) == (2, None)
     assert rows == [(run.id,)] * 2
     assert [event.kind for event in events] == ["archive", "unarchive"]
@@ -287,11 +294,8 @@ def test_run_is_kept_as_long_as_its_values(world, pruned, clock, monkeypatch):
     assert outcome.values == 1
 
 
-def test_rollback_counts_archived_turns_apart_from_values(world):
+def test_rollback_counts_archived_turns_apart_from_values(world, archived):
     """The outcome, its run and a second rollback agree on the numbers of values and turns."""
-    talk, _ = conversation_of_turns(4)
-    world.put("s.jsonl", talk.bytes())
-    world.scan(archive={"enabled": True})
     [outcome] = world.rollback(1).sessions
     facts = world.store.runs.named(2).facts
     [again] = world.rollback(1).sessions
@@ -302,7 +306,7 @@ def test_rollback_counts_archived_turns_apart_from_values(world):
 
 
 def test_rollback_finds_sessions_whose_files_were_exchanged(world):
-    """The first rollback finds a session by its own id, so that a second one finds nothing."""
+    """A session whose file was exchanged is found by its own id, and is rolled back only once."""
     paths = [world.put(f"{name}.jsonl", with_own_id(name)) for name in ("one", "two")]
     contents = [path.read_bytes() for path in paths]
     for path in paths:

@@ -22,7 +22,7 @@ RULES = Rules(
 )
 
 
-def planned(data, rules=RULES):
+def plan_of(data, rules=RULES):
     form = FORMATS["openclaw"]
     with open_lines(data) as lines:
         survey = form.survey(lines, rules.kept_messages)
@@ -39,15 +39,15 @@ def planned(data, rules=RULES):
         ({"_restored": "2026-02-20T11:55:00Z"}, 0, 0),
     ],
 )
-def test_invalid_field_gives_one_warning_per_entry(fields, warnings, removals):
-    """The warning names the entry; its number of values has no effect."""
+def test_invalid_field_is_ignored_with_one_warning(fields, warnings, removals):
+    """Each invalid field gives one warning that names the entry; a valid field gives none."""
     conversation = Conversation()
     conversation.user()
     ident = conversation.result("x" * 2000, details={"aggregated": "y" * 2000}, **fields)
     for _ in range(4):
         conversation.assistant()
 
-    result = planned(conversation.bytes())
+    result = plan_of(conversation.bytes())
 
     assert len(result.removals) == removals
     assert len(result.warnings) == warnings
@@ -55,15 +55,15 @@ def test_invalid_field_gives_one_warning_per_entry(fields, warnings, removals):
     assert result.due_at == (NOW + 300 if fields.get("_restored", "")[:4] == "2026" else None)
 
 
-def test_extractable_number_beyond_the_common_window_counts():
-    """`_extractable: N` keeps N messages, however large N is."""
+def test_extractable_number_may_exceed_keep_recent():
+    """`_extractable: N` keeps a value among the newest N messages, however large N is."""
     conversation = Conversation()
     inside = conversation.result("x" * 2000, _extractable=21)
     outside = conversation.result("x" * 2000, _extractable=19)
     for _ in range(19):
         conversation.assistant()
 
-    result = planned(conversation.bytes())
+    result = plan_of(conversation.bytes())
 
     assert [edit.entry_id for edit in result.removals] == [outside]
     assert inside not in {edit.entry_id for edit in result.removals}
@@ -80,7 +80,7 @@ def test_value_without_gain_stays_unless_forced():
     for _ in range(4):
         conversation.assistant()
 
-    result = planned(conversation.bytes(), Rules((Rule("tool_result", (), 10, 3),)))
+    result = plan_of(conversation.bytes(), Rules((Rule("tool_result", (), 10, 3),)))
 
     assert [edit.entry_id[100:] for edit in result.removals] == ["2", "3"]
     assert {kept.reason for kept in result.kept if kept.kind == "tool_result"} == {"no gain"}
@@ -95,7 +95,7 @@ def test_entries_with_a_duplicate_id_are_left_unchanged():
     for _ in range(4):
         conversation.assistant()
 
-    assert [edit.entry_id for edit in planned(conversation.bytes()).removals] == [unique]
+    assert [edit.entry_id for edit in plan_of(conversation.bytes()).removals] == [unique]
 
 
 def test_unterminated_last_line_is_never_extracted():
@@ -104,8 +104,8 @@ def test_unterminated_last_line_is_never_extracted():
             "message": {"role": "user", "content": "x" * 2000}}  # fmt: skip
     head = Conversation().bytes()
 
-    assert [edit.entry_id for edit in planned(head + dump(line)).removals] == ["a1"]
-    assert planned(head + dump(line)[:-1]).removals == ()
+    assert [edit.entry_id for edit in plan_of(head + dump(line)).removals] == ["a1"]
+    assert plan_of(head + dump(line)[:-1]).removals == ()
 
 
 texts = st.text(st.sampled_from('ab"\\\n\té\u2028🙂\ud800'), min_size=1, max_size=4)
@@ -114,13 +114,13 @@ texts = st.text(st.sampled_from('ab"\\\n\té\u2028🙂\ud800'), min_size=1, max_
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(texts, st.booleans(), st.booleans(), st.booleans()), max_size=6))
 def test_plan_is_the_same_with_and_without_compact_spans(turns):
-    """Edits, digests and kept values do not depend on how spans are located."""
+    """The fast and the slow search for the spans of values lead to the same plan."""
     conversation = Conversation()
     conversation.turn("short")
     data = conversation.bytes()
-    for text, twice, forced, spaced in turns:
+    for text, two_values, forced, spaced in turns:
         conversation.lines.clear()
-        details = {"aggregated": text * 600} if twice else {"n": 1.5, "same": [text] * 600}
+        details = {"aggregated": text * 600} if two_values else {"n": 1.5, "same": [text] * 600}
         field = {"_extractable": True} if forced else {}
         conversation.result(text * 600, details=details, **field)
         conversation.assistant([{"type": "text", "text": text * 600}], **field)
@@ -131,29 +131,29 @@ def test_plan_is_the_same_with_and_without_compact_spans(turns):
         conversation.turn("short")
         data += conversation.bytes()
 
-    fast = planned(data)
-    with pytest.MonkeyPatch.context() as slow:
-        slow.setattr(splice, "compact_spans", lambda *_: None)
-        walked = planned(data)
+    fast_plan = plan_of(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(splice, "compact_spans", lambda *_: None)
+        slow_plan = plan_of(data)
 
-    assert fast == walked
-    assert len(fast.removals) >= len(turns)
+    assert fast_plan == slow_plan
+    assert len(fast_plan.removals) >= len(turns)
 
 
-class Walked(list):
-    """A list that counts the walks over it."""
+class CountingList(list):
+    """A list that counts how often it is iterated over."""
 
-    walks = 0
+    iterations = 0
 
     def __iter__(self):
-        self.walks += 1
+        self.iterations += 1
         return super().__iter__()
 
 
-def test_duplicate_ids_are_found_in_a_few_walks():
-    """The time to find them is linear in the number of ids."""
+def test_duplicate_ids_are_found_in_linear_time():
+    """At most eight iterations over the ids find the duplicates."""
     ids = Ids()
-    ids._met = Walked([*range(600_000), 7, 599_999])
+    ids._met = CountingList([*range(600_000), 7, 599_999])
 
     assert ids.twice() == {7, 599_999}
-    assert ids._met.walks <= 8
+    assert ids._met.iterations <= 8

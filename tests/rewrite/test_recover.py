@@ -59,11 +59,11 @@ def test_recovery_moves_late_bytes_to_the_new_file(world, path, other_process, k
 
 def recover_without_waiting(world):
     """Recover without waiting for processes that have a file open."""
-    patience, recover._WAIT = recover._WAIT, 0.02
+    wait, recover._WAIT = recover._WAIT, 0.02
     try:
         recover.recover(world.store)
     finally:
-        recover._WAIT = patience
+        recover._WAIT = wait
 
 
 def test_failed_recovery_does_not_stop_the_scan(world, conversation, path, monkeypatch):
@@ -110,21 +110,21 @@ def test_old_file_kept_open_delays_no_other_rewrite(world, monkeypatch, other_pr
     monkeypatch.setattr(retire, "retire", retiring)
     report = world.scan(keep_recent=0)
     monkeypatch.setattr(retire, "retire", finish)
-    left = world.leftovers()
+    leftovers = world.leftovers()
     other_process.evaluate("os.close(fd)")
-    again = world.scan(keep_recent=0)
+    second_report = world.scan(keep_recent=0)
 
     assert report.sessions_changed == 3
     assert report.interrupted == ["2.jsonl"]
-    assert len(left) == 1
-    assert len(again.recovered) == 1
+    assert len(leftovers) == 1
+    assert len(second_report.recovered) == 1
     assert world.leftovers() == []
 
 
 def test_deletion_that_is_not_synced_stays_in_the_journal(world, monkeypatch):
     """If the directory cannot be synced, the rewrites stay open until the next command."""
     write_sessions(world, 1, 2)
-    assert world.store
+    assert world.store  # opened before syncs fail
     fsync, deleted = os.fsync, []
     unlink = os.unlink
 

@@ -46,35 +46,30 @@ def edits_of(session, largest=1000):
     return edits
 
 
-def prepared(session, edits, originals=()):
-    """Return the new columns of every row that has an edit."""
-    wide = session.schema.compressing
-    return [
-        rewritten(
-            session.lines.row(row.place), row, no_record, dict(originals).get, compressing=wide
-        )
-        for row in by_row(session.lines.index, edits)
-    ]
-
-
-def allowed(session, now=LATER):
+def gate_of(session):
     gate = Gate(30.0, session.presence, session.file.own_ms)
-    return fence(gate, session.window, session.schema, lambda: now)
+    return fence(gate, session.window, session.schema, lambda: LATER)
 
 
 def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
     """Change rows with the real writer; return its result."""
     with row_writing.writing(str(claw.path)) as writer:
         return writer.change(
-            session.window.session, edits, gate or allowed(session), durable=durable,
+            session.window.session, edits, gate or gate_of(session), durable=durable,
             compressing=session.schema.compressing, clock=clock,
         )  # fmt: skip
 
 
-def look(claw, session=GATEWAY):
-    """Open a session, prepare the edits of everything large, and release the database."""
+def open_and_plan(claw, session=GATEWAY):
+    """Open a session and plan edits of its large results; return the closed session and edits."""
     with open_rows(claw.session(session)) as opened:
-        return opened, prepared(opened, edits_of(opened))
+        compressing = opened.schema.compressing
+        return opened, [
+            rewritten(
+                opened.lines.row(row.place), row, no_record, no_record, compressing=compressing
+            )
+            for row in by_row(opened.lines.index, edits_of(opened))
+        ]
 
 
 def read_calls():
@@ -145,14 +140,15 @@ class TestLines:
 
     def test_database_opened_by_its_agent_while_read_is_busy(self, claw):
         """A database read without locks raises BusyError if its agent opens it meanwhile."""
-        with pytest.raises(BusyError, match="began to use it"):
-            self._read_while_it_is_written(claw)
 
-    def _read_while_it_is_written(self, claw):
-        with open_rows(claw.session(GATEWAY)) as opened:
-            list(opened.lines)
-            with closing(plain_connection(claw.path)) as agent:
-                agent.execute("UPDATE session_windows SET model = 'x'")
+        def read_while_the_agent_opens():
+            with open_rows(claw.session(GATEWAY)) as opened:
+                list(opened.lines)
+                with closing(plain_connection(claw.path)) as agent:
+                    agent.execute("UPDATE session_windows SET model = 'x'")
+
+        with pytest.raises(BusyError, match="began to use it"):
+            read_while_the_agent_opens()
 
     def test_event_that_changes_while_read_is_refused(self, claw):
         """An event whose length differs from the index raises RefusedError."""
@@ -198,12 +194,12 @@ class TestPlanning:
 
     def test_edits_are_assigned_to_the_row_of_their_line(self):
         """Each edit belongs to the row of its line, in the order of the rows."""
-        swaps = [ByteEdit(14, 16, b"x"), ByteEdit(2, 4, b"y"), ByteEdit(20, 20, b"z")]
+        edits = [ByteEdit(14, 16, b"x"), ByteEdit(2, 4, b"y"), ByteEdit(20, 20, b"z")]
 
-        rows = by_row(self.INDEX, swaps)
+        rows = by_row(self.INDEX, edits)
 
         assert [(row.place.seq, row.edits) for row in rows] == [
-            (0, (swaps[1],)), (5, (swaps[0], swaps[2])),
+            (0, (edits[1],)), (5, (edits[0], edits[2])),
         ]  # fmt: skip
         assert rows[0].text_after(b"0123456789", no_record) == b"01y456789"
         assert rows[1].text_after(b"abcdefghijklmnopqrst", no_record) == b"abxefghzijklmnopqrst"
@@ -225,15 +221,15 @@ class TestPlanning:
     def test_restored_text_gets_its_original_columns_back(self):
         """A row with its original text gets the original columns, any other text plain ones."""
         row = RowPlan(RowPlace(3, 100, 4), (ByteEdit(101, 103, b"bc"),))
-        known = Payload(b"abcd", None, None, None)
-        other = Payload(b"abce", None, None, None)
-        ours = plain(b"a__d", compressing=True)
+        original = Payload(b"abcd", None, None, None)
+        other_text = Payload(b"abce", None, None, None)
+        extracted = plain(b"a__d", compressing=True)
 
-        def edit(original):
-            return rewritten(ours, row, no_record, lambda _: original, compressing=True)
+        def edit(recorded):
+            return rewritten(extracted, row, no_record, lambda _: recorded, compressing=True)
 
-        assert edit(known) == RowEdit(3, ours, known)
-        assert edit(other).after == edit(None).after == Payload(b"abcd", None, 4, None)
+        assert edit(original) == RowEdit(3, extracted, original)
+        assert edit(other_text).after == edit(None).after == Payload(b"abcd", None, 4, None)
 
     def test_chunks_are_bounded_and_go_from_newest_to_oldest(self):
         """No chunk has more rows or bytes than one transaction takes; a huge row has its own."""
@@ -250,14 +246,14 @@ class TestPlanning:
         assert max(map(len, seqs)) == row_writing.MOST_ROWS
 
     def test_rows_with_restorations_come_last_from_the_oldest(self):
-        """A signature is removed before anything in front of it changes, and restored after it."""
+        """A signature is removed before text in front of it changes, and restored after that."""
         index = RowIndex([(seq, 100) for seq in range(10)])
         edits = []
         for seq in range(10):
             at = index[seq].offset
-            cut = Removal(at, at + 9, b"x", "e", "", (), "thinking", None, 9, False, False, "")
-            restored = Restoration(at + 20, at + 29, 1, "e", (), 9)
-            edits += [[cut], [restored], [cut, restored]][seq % 3]
+            removal = Removal(at, at + 9, b"x", "e", "", (), "thinking", None, 9, False, False, "")
+            restoration = Restoration(at + 20, at + 29, 1, "e", (), 9)
+            edits += [[removal], [restoration], [removal, restoration]][seq % 3]
 
         (chunk,) = chunks(by_row(index, edits))
 
@@ -271,7 +267,7 @@ class TestChanging:
         """Of all tables only the rows, the generation and the transcript's time change."""
         before = all_tables(every_claw)
         texts = every_claw.texts(GATEWAY)
-        session, edits = look(every_claw)
+        session, edits = open_and_plan(every_claw)
 
         written = write(every_claw, session, edits)
 
@@ -296,7 +292,7 @@ class TestChanging:
 
     def test_changed_row_is_stored_as_plain_text(self, claw):
         """A changed row has text and length, but no compressed copy and no navigation digest."""
-        session, edits = look(claw)
+        session, edits = open_and_plan(claw)
         write(claw, session, edits)
 
         columns = {row[0]: row[1:] for row in claw.columns(GATEWAY)}
@@ -306,7 +302,7 @@ class TestChanging:
 
     def test_transcript_time_moves_forward_if_our_clock_is_behind(self, claw):
         """The new transcript time is later than the old one, also if that is in the future."""
-        session, edits = look(claw)
+        session, edits = open_and_plan(claw)
         window = session.window
 
         written = write(claw, session, edits, clock=lambda: window.observed_at / 1000 - 60)
@@ -315,14 +311,14 @@ class TestChanging:
 
     def test_closing_leaves_no_write_ahead_log(self, claw):
         """The database has no files beside it after the only process that used it."""
-        session, edits = look(claw)
+        session, edits = open_and_plan(claw)
         write(claw, session, edits)
 
         assert list(claw.contents()) == ["openclaw-agent.sqlite"]
 
     def test_row_that_differs_refuses_the_whole_change(self, every_claw):
         """If one row is not, column for column, as it was read, no row changes."""
-        session, edits = look(every_claw)
+        session, edits = open_and_plan(every_claw)
         other = RowEdit(edits[0].seq, plain(b'{"other":1}', compressing=False), edits[0].after)
         before = every_claw.columns(GATEWAY)
 
@@ -333,7 +329,7 @@ class TestChanging:
 
     def test_changed_navigation_digest_refuses_the_change(self, claw):
         """The column that OpenClaw derives is compared as well."""
-        session, edits = look(claw)
+        session, edits = open_and_plan(claw)
         edit = next(edit for edit in edits if edit.before.navigation)
         claw.sql("UPDATE transcript_events SET navigation_json = navigation_json || ' '"
                  " WHERE session_id = ? AND seq = ?", (GATEWAY, edit.seq))  # fmt: skip
@@ -357,13 +353,13 @@ class TestChanging:
         ],
     )  # fmt: skip
     def test_change_since_reading_is_seen_under_the_lock(self, claw, statement, expected):
-        """A sign that came after reading refuses the change, and no byte is written."""
+        """A session or layout that changed after reading refuses the change; nothing is written."""
         claw.lease()
         claw.sql(
             "UPDATE session_nodes SET entry_json = json_set(entry_json, '$.lastRunId',"
             " json_extract(entry_json, '$.activeWriterRunId'))"
         )
-        session, edits = look(claw)
+        session, edits = open_and_plan(claw)
         claw.sql(statement)
         before = claw.contents()
 
@@ -375,8 +371,8 @@ class TestChanging:
     def test_lock_held_by_the_agent_is_busy_after_a_wait(self, claw, monkeypatch):
         """If the agent holds the write lock for longer than the timeout, BusyError is raised."""
         monkeypatch.setattr(row_writing, "PATIENCE", 0.2)
-        session, edits = look(claw)
-        gate = allowed(session)
+        session, edits = open_and_plan(claw)
+        gate = gate_of(session)
         agent = plain_connection(claw.path)
         agent.execute("BEGIN IMMEDIATE")
         started = time.monotonic()
@@ -390,25 +386,25 @@ class TestChanging:
 
     def test_agent_waits_for_the_transaction_and_goes_on(self, claw):
         """An agent's update that meets the transaction waits for it, and both changes are kept."""
-        session, edits = look(claw)
-        gate = allowed(session)
+        session, edits = open_and_plan(claw)
+        gate = gate_of(session)
         waits = []
 
-        def append():
+        def update():
             started = time.monotonic()
             with closing(plain_connection(claw.path)) as agent:
                 agent.execute("UPDATE session_windows SET model = 'new' WHERE session_id = ?",
                               (LOCAL,))  # fmt: skip
             waits.append(time.monotonic() - started)
 
-        thread = threading.Thread(target=append)
+        thread = threading.Thread(target=update)
 
-        def slow(connection):
+        def slow_gate(connection):
             thread.start()
             time.sleep(0.2)
             return gate(connection)
 
-        write(claw, session, edits, slow)
+        write(claw, session, edits, slow_gate)
         thread.join()
 
         assert waits[0] > 0.1
@@ -419,7 +415,7 @@ class TestChanging:
 
     def test_error_under_the_lock_rolls_back(self, claw):
         """An exception under the lock, KeyboardInterrupt too, leaves every file as it was."""
-        session, edits = look(claw)
+        session, edits = open_and_plan(claw)
         before = claw.contents()
 
         def interrupted(_):
@@ -430,13 +426,13 @@ class TestChanging:
 
         assert claw.contents() == before
 
-    # Others write only what is theirs, and what appears beside it is theirs by itself.
+    # Other users can change only their own databases, and own the files that SQLite creates there.
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
     def test_files_made_by_root_belong_to_the_owner(self, claw):
         """If root changes rows, the log and its index belong to the owner of the database."""
         for path in (claw.path, claw.path.parent):
             os.chown(path, NOBODY, NOBODY)
-        session, edits = look(claw)
+        session, edits = open_and_plan(claw)
         owners = {}
 
         def gate(_):
@@ -451,7 +447,7 @@ class TestChanging:
     @pytest.mark.parametrize(("durable", "level"), [(False, 1), (True, 2)])
     def test_only_a_durable_change_syncs_under_the_lock(self, claw, durable, level):
         """An extraction commits with synchronous=NORMAL, a restoration with FULL."""
-        session, edits = look(claw)
+        session, edits = open_and_plan(claw)
         levels = []
 
         def gate(connection):
@@ -462,18 +458,18 @@ class TestChanging:
         assert levels == [level]
 
     def test_large_row_is_not_read_again_under_the_lock(self, claw):
-        """The row is compared with its cached pages, at less than a quarter of its pages read."""
+        """Comparing a row reads less than a quarter of its pages while the lock is held."""
         text = json.dumps({"type": "message", "id": "large", "message": {
             "role": "toolResult", "content": [{"type": "text", "text": "so it says " * 800_000}],
         }}).encode()  # fmt: skip
         with claw_agent.transaction(claw.path) as agent:
             seq = claw_agent.append(agent, GATEWAY, text, int(WRITTEN * 1000))
-        keeper = plain_connection(claw.path)  # its gateway has the database open all the while
+        keeper = plain_connection(claw.path)  # as a gateway has the database open throughout
         keeper.execute("SELECT * FROM schema_meta").fetchall()
         with open_rows(claw.session(GATEWAY)) as opened:
             place = opened.lines.index[len(opened.lines.index) - 1]
         edit = RowEdit(seq, plain(text, compressing=True), plain(PLACEHOLDER, compressing=True))
-        read = []
+        calls = []
 
         with row_writing.writing(str(claw.path)) as writer:
             opened.lines.database = writer.database
@@ -481,16 +477,16 @@ class TestChanging:
             writer.change(
                 GATEWAY,
                 [edit],
-                lambda _: read.append(read_calls()),
+                lambda _: calls.append(read_calls()),
                 compressing=True,
                 durable=False,
             )
-            read.append(read_calls())
+            calls.append(read_calls())
 
         pages = len(text) // keeper.execute("PRAGMA page_size").fetchone()[0]
         keeper.close()
         assert before == edit.before
-        assert read[1] - read[0] < pages / 4
+        assert calls[1] - calls[0] < pages / 4
 
     def test_process_frozen_under_the_lock_gives_up(self, claw):
         """A process that was stopped under the lock rolls back when it continues."""
@@ -501,21 +497,21 @@ class TestChanging:
         )  # fmt: skip
         assert worker.stdout.readline() == "holding\n"
         os.kill(worker.pid, signal.SIGSTOP)
-        impatient = sqlite3.connect(claw.path, isolation_level=None, timeout=0.1)
+        agent = sqlite3.connect(claw.path, isolation_level=None, timeout=0.1)
         with pytest.raises(sqlite3.OperationalError, match="locked"):
-            impatient.execute("BEGIN IMMEDIATE")
+            agent.execute("BEGIN IMMEDIATE")
         time.sleep(1.2)
         os.kill(worker.pid, signal.SIGCONT)
 
         assert "stood still under the lock" in worker.communicate()[0]
-        assert impatient.execute("BEGIN IMMEDIATE")
-        impatient.close()
+        assert agent.execute("BEGIN IMMEDIATE")
+        agent.close()
         assert b"".join(claw.texts(GATEWAY)).count(PLACEHOLDER) == 0
 
     @pytest.mark.parametrize("at", [0, 1, 2])
     def test_link_in_the_path_of_a_database_is_refused(self, claw, at):
         """If the database or a directory above it became a link, nothing is written."""
-        session, edits = look(claw)
+        session, edits = open_and_plan(claw)
         place = [claw.path, *claw.path.parents][at]
         target = place.rename(claw.base / "elsewhere")
         before = {path: path.read_bytes() for path in claw.base.rglob("*") if path.is_file()}
@@ -541,7 +537,7 @@ def test_database_is_open_in_one_thread_at_a_time(claw, monkeypatch):
 
 
 def test_state_of_a_database_changes_with_a_commit(claw):
-    """The state from two stat calls is equal without a commit and differs after one."""
+    """The state of a database stays equal without a commit, and differs after one."""
     before = sqlite.state_of(str(claw.path))
     assert sqlite.state_of(str(claw.path)) == before
 

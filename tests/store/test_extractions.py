@@ -17,7 +17,7 @@ def names(extractions):
 
 @pytest.fixture
 def sessions(store):
-    """Return two sessions: one entry id with three values, one of them in both, and another id."""
+    """Return two sessions with an entry `e1`, which has two values in the second, and one `e10`."""
     first, second = store_session(store, session="one"), store_session(store, session="two")
     extract(store, first, "e1", b"first")
     extract(store, second, "e1", b"second")
@@ -34,7 +34,7 @@ def test_entry_id_finds_all_its_placeholders(store, sessions):
 
 
 def test_numbered_id_finds_only_its_placeholder(store, sessions):
-    """A whole placeholder finds the values with exactly its name."""
+    """An id with a number, or a whole placeholder, finds only values of exactly that name."""
     assert names(store.extractions.of_entry("e1~2")) == ["e1~2"]
     assert store.extractions.of_entry("e1~3") == []
     assert names(store.extractions.of_entry("[[extracted-e1]]")) == ["e1", "e1"]
@@ -58,8 +58,8 @@ def test_malformed_reference_finds_nothing(store, sessions, reference):
 
 
 def test_named_matches_any_number_of_names_exactly(store, sessions):
-    """Names match with their numbers, even five thousand at once, more than fit a statement."""
-    many = ["e1", *(f"nobody{number}" for number in range(5000)), "e10"]
+    """Each name matches only itself, also among more names than one SQL statement takes."""
+    many = ["e1", *(f"unknown{number}" for number in range(5000)), "e10"]
 
     assert names(store.extractions.named(many)) == ["e1", "e1", "e10"]
     assert names(store.extractions.named(["e1~2"])) == ["e1~2"]
