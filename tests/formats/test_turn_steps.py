@@ -40,11 +40,6 @@ def test_openclaw_entry_roles(entry, role):
     assert OPENCLAW.turn_step(entry).role == role
 
 
-def test_openclaw_header_is_in_no_turn():
-    """The header of a session describes the session and is in no turn."""
-    assert OPENCLAW.turn_step({"type": "session", "id": "s"}) is None
-
-
 def test_reply_closes_its_turn_by_its_stop_reason():
     """Any stop reason but `toolUse` closes the turn, and the step has the reply's last text."""
     conversation = Conversation()
@@ -95,8 +90,9 @@ def test_claude_code_line_roles(entry, role):
     assert CLAUDE.turn_step(entry).role == role
 
 
-def test_sidechain_line_is_in_no_turn():
-    """A sub-agent's line is no part of the conversation."""
+def test_header_and_sidechain_lines_are_in_no_turn():
+    """OpenClaw's header describes the session, and a sub-agent's line is outside of it."""
+    assert OPENCLAW.turn_step({"type": "session", "id": "s"}) is None
     assert CLAUDE.turn_step(claude("user", "go", isSidechain=True)) is None
 
 

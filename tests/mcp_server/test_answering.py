@@ -309,32 +309,22 @@ def test_lone_surrogate_is_answered_unchanged(world):
     assert answer["content"] == {"message.content.0.text": value}
 
 
-def expire_details(world):
+@pytest.mark.parametrize(
+    ("action", "place"), [("show", "message.details.aggregated"), ("restore", "00000003")]
+)
+def test_expired_value_is_listed_before_the_other_values(world, action, place):
+    """An expired value is listed as missed, before the entry's other values, which may be long."""
+    agent = agent_with_two_values(world, VALUE + "more")
     sql(
         world,
         "UPDATE extractions SET blob_id = NULL, expired_at = 1.0,"
         " expired_why = 'test' WHERE path LIKE '%aggregated%'",
     )
 
+    answer = agent.answer(action=action, entry="00000003", session=SESSION)
 
-def test_show_names_the_expired_values_of_an_entry(world):
-    """An expired value is listed under `missed`, and the other values of its entry are returned."""
-    agent = agent_with_two_values(world, VALUE + "more")
-    expire_details(world)
-
-    answer = agent.answer(action="show", entry="00000003", session=SESSION)
-
+    assert answer["missed"] == [f"{place}: expired"]
     assert answer["content"] == {"message.content.0.text": VALUE}
-    assert answer["missed"] == ["message.details.aggregated: expired"]
-
-
-def test_restore_answer_ends_with_the_values(world):
-    """The list of missed values precedes the values, since these may be very long."""
-    agent = agent_with_two_values(world, VALUE + "more")
-    expire_details(world)
-
-    answer = agent.answer(action="restore", entry="00000003", session=SESSION)
-
     assert list(answer)[-2:] == ["missed", "content"]
 
 
