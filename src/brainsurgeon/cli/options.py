@@ -223,7 +223,7 @@ def progress_bar(
 def sizes_to_restore(settings: Settings, store: Store) -> list[int]:
     from brainsurgeon.lookup.sessions import all_sessions
 
-    sessions = all_sessions(settings, store, beyond=True)
+    sessions = all_sessions(settings, store, with_former_roots=True)
     return [session.file.fingerprint.size for session in sessions if session.file]
 
 

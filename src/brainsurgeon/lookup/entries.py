@@ -69,7 +69,7 @@ def entry_named(
     except NotFoundError:
         idents = store.extractions.entries_beginning(wanted)
         if session:
-            session = session_named(settings, store, session, beyond=True)
+            session = session_named(settings, store, session, with_former_roots=True)
             of_entry = store.extractions.of_entry
             idents = [
                 ident for ident in idents
@@ -80,7 +80,7 @@ def entry_named(
         if len(idents) > 1:
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
         named = _exactly(settings, store, idents[0], session, to_show=to_show)
-        if _has_entry(named.session, wanted):  # another entry, without extracted values
+        if _has_entry(named.session, wanted):  # nothing is extracted from that entry
             raise
         return named
 
@@ -91,7 +91,8 @@ def _exactly(
 ) -> EntryValues:  # fmt: skip
     if not session:
         return _of_any_session(settings, store, reference, to_show=to_show)
-    named = _of_session(store, session_named(settings, store, session, beyond=True), reference)
+    session = session_named(settings, store, session, with_former_roots=True)
+    named = _of_session(store, session, reference)
     if not to_show:
         _check_all_owned(store, named)
     return named
@@ -114,7 +115,10 @@ def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
 
 
 def _in_session(store: Store, session: Session, values: list[Extraction]) -> list[Extraction]:
-    """Return the values that a session has, or that were extracted from it."""
+    """Return the values whose placeholders a session contains by its record.
+
+    If there are none, return those extracted from it, else those with placeholders in its file.
+    """
     record = session.record
     placed = store.placements.of_session(record.id) if record else frozenset()
     here = [value for value in values if value.id in placed]
@@ -157,7 +161,7 @@ def _of_any_session(
     wanted, values = id_named(reference), store.extractions.of_entry(reference)
     if not values:
         raise _nothing_extracted(wanted)
-    listed = all_sessions(settings, store, beyond=True)
+    listed = all_sessions(settings, store, with_former_roots=True)
     for session in of_calling_process(listed):
         # A fork has the entry ids of its origin, so that a lookup by id alone would match both.
         try:
@@ -165,16 +169,16 @@ def _of_any_session(
         except NotFoundError:
             if _has_entry(session, wanted):
                 raise
-    held: dict[int, list[Extraction]] = defaultdict(list)
+    by_session: dict[int, list[Extraction]] = defaultdict(list)
     for value in values:
         for ident in store.placements.sessions_of([value.id]) or {value.session_id}:
-            held[ident].append(value)
+            by_session[ident].append(value)
     known = [
-        (session, held[session.record.id]) for session in listed
-        if session.record and session.record.id in held
+        (session, by_session[session.record.id]) for session in listed
+        if session.record and session.record.id in by_session
     ]  # fmt: skip
     live = [pair for pair in known if pair[0].file] or known
-    # To show values, any of several sessions will do if their values are equal at each path.
+    # To show values, any of several sessions is fine if their values are equal at each path.
     equal = len({(v.path, v.digest) for v in values}) == len({v.path for v in values})
     if len(live) > 1 and not (to_show and equal):
         several = len({value.name for value in values}) > 1
@@ -196,9 +200,9 @@ def _has_entry(session: Session, ident: str) -> bool:
 
 
 def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
-    """Return the one of `ids` that a session's file has, else its ids that begin with `wanted`.
+    """Return the first of `ids` found in a session's file, else all that begin with `wanted`.
 
-    A file that cannot be read has none. Raises BusyError for a database in use.
+    A file that cannot be read contains none. Raises BusyError for a database in use.
     """
     if session.file is None or not wanted:
         return []
@@ -221,7 +225,10 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Return the unexpired values `with_keys`; raise NoSuchKeyError or ExpiredError if none."""
+    """Return the unexpired values that `keys` name (as in `with_keys`).
+
+    Raises NoSuchKeyError or ExpiredError if there are none.
+    """
     wanted = with_keys(named.values, keys)
     if not wanted:
         paths = ", ".join(dotted(value.path) for value in named.values)
@@ -244,7 +251,7 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
 
 
 def archive_in(named: EntryValues, *, undone: bool = False) -> Extraction | None:
-    """Return the extraction that holds an entry's archive; `undone` also finds an undone one."""
+    """Return the extraction that holds an entry's archive; if `undone`, even of an undone one."""
     parts = (part for part in named.values if part.archive_id is not None and not part.links)
     return next((part for part in parts if undone or part.state == "standing"), None)
 
@@ -256,7 +263,7 @@ def newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
 def with_keys(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extraction, ...]:
     """Return the values named by `keys` (a whole path or one step of it), or all without keys.
 
-    A key may list several, separated by commas.
+    A key may be a list of keys, separated by commas.
     """
     wanted = {name for key in keys for name in (key, *map(str.strip, key.split(",")))}
     return tuple(
@@ -276,7 +283,7 @@ def as_the_model_had_them(values: Iterable[Extraction]) -> tuple[Extraction, ...
     return tuple(sorted(values, key=lambda value: not ASIDE.isdisjoint(value.path)))
 
 
-def tokens_of(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
+def json_texts(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
     return {
         value.id: store.blobs.get(value.blob_id, value.digest)
         for value in values
@@ -284,8 +291,8 @@ def tokens_of(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
     }
 
 
-def token_of(store: Store, value: Extraction) -> bytes | None:
-    """Return the JSON token of a value; None if it has expired or is damaged."""
+def json_text(store: Store, value: Extraction) -> bytes | None:
+    """Return the JSON text of a value; None if it has expired or is damaged."""
     if value.blob_id is None:
         return None
     with suppress(DamagedError):
@@ -294,7 +301,7 @@ def token_of(store: Store, value: Extraction) -> bytes | None:
 
 
 def contents(
-    values: Iterable[Extraction], tokens: dict[int, bytes]
+    values: Iterable[Extraction], texts: dict[int, bytes]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the distinct values by path, and for the path of each copy the path of its original.
 
@@ -304,9 +311,9 @@ def contents(
     same_as: dict[str, str] = {}
     first: dict[str, str] = {}
     for value in as_the_model_had_them(values):
-        if value.id not in tokens:
+        if value.id not in texts:
             continue
-        path, content = dotted(value.path), decode(tokens[value.id])
+        path, content = dotted(value.path), decode(texts[value.id])
         original = first.setdefault(json.dumps(content), path)
         if original == path:
             by_path[path] = content
@@ -315,5 +322,5 @@ def contents(
     return by_path, same_as
 
 
-def decode(token: bytes) -> Any:
-    return json.loads(token.decode("utf-8", "surrogatepass"))
+def decode(text: bytes) -> Any:
+    return json.loads(text.decode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""Resolve which sessions a caller may see and which one it names."""
+"""Find the sessions that a caller may see, and the one that a call names or comes from."""
 
 import time
 from collections.abc import Callable
@@ -86,7 +86,7 @@ def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]
 
 
 def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
-    """Return an agent's sessions. If any has a file, directories without files are left out."""
+    """Return an agent's sessions. If any has a file, leave out agent directories without files."""
     is_path = agent is not None and (sep in agent or agent == ".") and "\0" not in agent
     if agent is None:
         listed = sessions
@@ -108,7 +108,7 @@ def session_for(
     settings: Settings, store: Store, caller: Caller, name: str | None,
     holds: Callable[[Session], bool] | None = None,
 ) -> Session:  # fmt: skip
-    """Return the session that is named, or that made the call, or that `holds` the entry.
+    """Return the session that is named, else the calling one, else the one that `holds` the entry.
 
     Waits for calls that Claude Code has not written yet. Raises NotFoundError for a session that
     does not exist or is out of scope, UnnamedError if several sessions are possible.
@@ -127,8 +127,8 @@ def session_for(
         if len(calling) == 1:
             return calling[0]
         for starter in of_calling_process(calling or listed):
-            # It is taken even if its call is not written yet. Without a row it may be a new fork,
-            # for which `holds` has no answer.
+            # Its call may not be written yet. If it has no record, it may be a new fork: the store
+            # does not know which entries this contains.
             if holds is None or starter.record is None or holds(starter):
                 return starter
         late = any(
@@ -212,7 +212,7 @@ def started_by(own: Session, others: list[Session]) -> list[Session]:
 
 
 def _only_one(sessions: list[Session], holds: Callable[[Session], bool] | None) -> Session:
-    """Return the only session that has the entry. Without an entry, raise UnnamedError."""
+    """Return the only session that `holds` the entry; without `holds`, raise UnnamedError."""
     if holds is not None:
         sessions = list(filter(holds, sessions))
         if not sessions:
@@ -254,7 +254,7 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
 def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry]:
     """Return the arguments of the last calls after the prompt that have no answer yet.
 
-    A call before a failed answer no longer waits, although this answer begins no new round.
+    Calls before an answer of the model that was cut short do not wait any more.
     """
     answered: set[str | None] = set()
     unnamed, waiting, seen_call = 0, [], False
@@ -269,7 +269,7 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
         answers, calls = list(form.result_texts(entry)), list(form.calls(entry))
         ident = form.identity(entry, line.raw, line.number)
         if seen_call and form.is_message(entry) and not calls:
-            break  # the previous round
+            break  # the calls before this entry have their answers
         answered |= {answer.call_id for answer in answers if answer.call_id}
         unnamed += any(answer.call_id is None for answer in answers)
         for call in reversed(calls):
@@ -281,9 +281,9 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
 
 
 def _is_same_call(written: Entry, call: Entry) -> bool:
-    """Check whether arguments in a file equal the arguments of the call; some hosts wrap them."""
+    """Check whether arguments in a file equal those of the call. Some agents wrap arguments."""
     inner = (value for value in written.values() if isinstance(value, dict))
-    # Null arguments do not count: some hosts pass every argument by name.
+    # Null arguments do not count: some agents pass every argument by name.
     wanted, *candidates = (
         {key: value for key, value in arguments.items() if value is not None}
         for arguments in (call, written, *inner)
@@ -295,7 +295,7 @@ def _is_same_call(written: Entry, call: Entry) -> bool:
 
 
 def _is_same(given: object, written: object) -> bool:
-    """Check whether a value was written, whole or masked.
+    """Check whether a written argument is the given one, whole or masked.
 
     OpenClaw takes the argument `session` for a secret: 2026.7.35 writes `main/e…742d`, 2026.9.6
     writes `***` within the arguments of `tool_call`.

@@ -28,10 +28,10 @@ from brainsurgeon.store.database import path_text
 
 
 def find_record(store: Store, session: AnyOpen) -> SessionRecord | None:
-    return find_row(store, session.file, session.identity)
+    return record_of(store, session.file, session.identity)
 
 
-def find_row(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
+def record_of(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
     """Return the store's record of a session file, or None. Writes nothing.
 
     That is the record with this path, unless it has another session id. Otherwise, it is a record
@@ -63,7 +63,7 @@ def _has_left(record: SessionRecord) -> bool:
 
 
 def note_record(store: Store, session: AnyOpen) -> SessionRecord:
-    """Return the row of an open session; update it if it has moved, make one if it has none."""
+    """Return the record of an open session, updated if the session moved, new if it has none."""
     record = find_record(store, session)
     if record and is_current(record, session.file, session.identity):
         return record
@@ -109,10 +109,10 @@ _AFTER_TIME = (
 
 
 class Session(Struct, frozen=True):
-    """A session: `file` if it is on disk, `record` if it has a row in the store.
+    """A session: `file` if it is on disk, `record` if it has one in the store.
 
-    If its file could not be looked for, `unseen` says why. With `only_owned`, the caller may see
-    only values that were extracted from sessions of the same agent.
+    If its file could not be looked for, `unseen` is the reason. With `only_owned`, the caller may
+    see only values that were extracted from sessions of the same agent.
     """
 
     title: str
@@ -146,10 +146,10 @@ class Walk(Struct, frozen=True):
     problems: tuple[Unreadable, ...]
 
 
-def walk(settings: Settings, store: Store, *, beyond: bool = False) -> Walk:
+def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -> Walk:
     """Walk the roots once; return the sessions found there and those known only to the store.
 
-    With `beyond`, also look for sessions that were last seen below a former root.
+    If `with_former_roots`, also look for sessions that were last seen below a former root.
     """
     roots = settings.root_directories()
     records = list(store.sessions.all())
@@ -169,7 +169,7 @@ def walk(settings: Settings, store: Store, *, beyond: bool = False) -> Walk:
     def session_of(file: SessionFile) -> Session:
         record = by_path.get(file.path)
         if record is None and moved:
-            record = find_row(store, file, identity_of(file))
+            record = record_of(store, file, identity_of(file))
         return Session(file.title, file.path, file, record)
 
     sessions = [session_of(file) for file in files]
@@ -179,7 +179,7 @@ def walk(settings: Settings, store: Store, *, beyond: bool = False) -> Walk:
         if record.id in seen:
             continue
         is_linked = _place_of(record.path) in places  # by a hard link
-        looked_for = not record.displaced and (beyond or is_linked)
+        looked_for = not record.displaced and (with_former_roots or is_linked)
         file = session_at(record.root, record.path) if looked_for else None
         if isinstance(file, SessionFile):
             sessions.append(session_of(file))
@@ -213,12 +213,14 @@ def why_hidden(store: Store, session: Session) -> str:
     return session.unseen
 
 
-def all_sessions(settings: Settings, store: Store, *, beyond: bool = False) -> list[Session]:
-    return list(walk(settings, store, beyond=beyond).sessions)
+def all_sessions(
+    settings: Settings, store: Store, *, with_former_roots: bool = False
+) -> list[Session]:
+    return list(walk(settings, store, with_former_roots=with_former_roots).sessions)
 
 
 def session_named(
-    settings: Settings, store: Store, name: str | Session, *, beyond: bool = False
+    settings: Settings, store: Store, name: str | Session, *, with_former_roots: bool = False
 ) -> Session:
     """Return a session by path, id or prefix of it (also after `agent/`), or session key.
 
@@ -226,11 +228,11 @@ def session_named(
     """
     if isinstance(name, Session):
         return name
-    return session_among(all_sessions(settings, store, beyond=beyond), name)
+    return session_among(all_sessions(settings, store, with_former_roots=with_former_roots), name)
 
 
 def of_calling_process(sessions: Iterable[Session]) -> list[Session]:
-    """Return the Claude Code session whose process started this process, if it is listed."""
+    """Return the session among `sessions` whose Claude Code process started this process."""
     here = claude_code.calling_session()
     path = os.path.realpath(here) if here else None
     return [session for session in sessions if session.path == path]
@@ -331,7 +333,7 @@ def noted(store: Store, session: Session) -> Session:
     except (BusyError, FailedError):
         if session.record is None:
             raise
-        return session  # the next operation on it fails or waits, with the reason
+        return session  # the next operation on the session fails or waits, with the reason
 
 
 def file_of(session: Session) -> SessionFile:

@@ -277,7 +277,7 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
 
 
 def placeholders_left(settings: Settings, store: Store) -> Iterator[PlaceholdersLeft]:
-    seen = walk(settings, store, beyond=True)
+    seen = walk(settings, store, with_former_roots=True)
     for problem in seen.problems:
         if problem.failed:
             yield _unsure(problem.path, problem.why)

@@ -13,7 +13,7 @@ from brainsurgeon.errors import NotFoundError
 from brainsurgeon.formats.base import ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import UntouchableError, locate, splice
 from brainsurgeon.hosts import claude_code
-from brainsurgeon.lookup.entries import as_the_model_had_them, owned, token_of
+from brainsurgeon.lookup.entries import as_the_model_had_them, json_text, owned
 from brainsurgeon.lookup.scope import Scope, sessions_in
 from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.entries import KeyPath, id_named, parse
@@ -73,7 +73,7 @@ def mount(
         with suppress(ValueError, RecursionError):
             for place in planned.placeholders(json.loads(raw)):
                 if values := of_text(place.text):
-                    token = token_of(store, value := planned.nearest(place.path, values))
+                    token = json_text(store, value := planned.nearest(place.path, values))
                     text = planned.notice(value) if token is None else json.loads(token.decode())
                     mounted.append((number, place, token or b"", planned.as_bytes(text)))
                     messages.setdefault((number, place.path[:2]), len(messages))
@@ -171,5 +171,5 @@ class _EntryReader:
         return self._filled(parsed).answer(self._form, call.call_id)[0]
 
     def _filled(self, parsed: ParsedLine) -> planned.Filled:
-        token = partial(token_of, self._store)
+        token = partial(json_text, self._store)
         return planned.filled(parsed.entry, self._matcher.standing(parsed), token)

@@ -88,7 +88,7 @@ class _Reader:
     def after(self, store: Store, seen: int, until: int | None = None) -> list[Event]:
         if self._name is not None and self._session_id is None:
             if self._path is None:
-                session = session_named(self._settings, store, self._name, beyond=True)
+                session = session_named(self._settings, store, self._name, with_former_roots=True)
                 self._path, record = session.path, session.record
             else:
                 record = store.sessions.at(self._path)

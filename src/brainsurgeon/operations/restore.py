@@ -38,7 +38,7 @@ from brainsurgeon.lookup.entries import (
     contents,
     decode,
     entry_named,
-    tokens_of,
+    json_texts,
 )
 from brainsurgeon.lookup.sessions import (
     Session,
@@ -111,8 +111,8 @@ def restore(
     named = entry_named(settings, store, entry, session)
     values = as_the_model_had_them(choose(named, wanted))
     file = file_of(named.session)
-    tokens = tokens_of(store, values)
-    shown, same_as = contents(as_sent(values, wanted), tokens)
+    texts = json_texts(store, values)
+    shown, same_as = contents(as_sent(values, wanted), texts)
     content = how.select(shown)  # before the request: it may raise an error
     record, now = recorded(noted(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)
@@ -123,7 +123,7 @@ def restore(
         answer_id=secrets.token_hex(8), asked_at=now, to_agent=calling_session() is not None,
     )  # fmt: skip
     already = replace(answer, already=True, at=now if previous is None else previous)
-    is_there = partial(_has_originals, entry_id=named.entry_id, values=values, tokens=tokens)
+    is_there = partial(_has_originals, entry_id=named.entry_id, values=values, texts=texts)
     placed = store.placements.of_session(record.id)
     others = _others_of_turn(settings, store, named, now) if how.with_values else ()
     stands = any(value.id in placed for value in values)
@@ -248,12 +248,12 @@ def _patience(settings: Settings) -> float:  # seconds that a restore stays pend
 
 
 def _has_originals(
-    file: SessionFile, *, entry_id: str, values: Iterable[Extraction], tokens: dict[int, bytes]
+    file: SessionFile, *, entry_id: str, values: Iterable[Extraction], texts: dict[int, bytes]
 ) -> bool:
-    """Check whether the file contains the values of an entry; `tokens` are their JSON texts."""
+    """Check whether the file contains the values of an entry; `texts` are their JSON texts."""
     with suppress(OSError, RefusedError), open_session(file) as opened:
         originals = (
-            all(value_at(parsed.entry, one.path) == decode(tokens[one.id]) for one in values)
+            all(value_at(parsed.entry, one.path) == decode(texts[one.id]) for one in values)
             for parsed in parsed_lines(opened.lines, opened.format) if parsed.ident == entry_id
         )  # fmt: skip
         return next(originals, False)
@@ -328,8 +328,8 @@ def _with_updated_records(store: Store, sessions: Iterable[Session]) -> list[Ses
 
 def _selected(settings: Settings, store: Store, session: str | None) -> list[Session]:
     if session is not None:
-        return [session_named(settings, store, session, beyond=True)]
-    return all_sessions(settings, store, beyond=True)
+        return [session_named(settings, store, session, with_former_roots=True)]
+    return all_sessions(settings, store, with_former_roots=True)
 
 
 def _retry_pending(
@@ -541,7 +541,7 @@ def _chosen(
     settings: Settings, store: Store, number: int, touched: Collection[int],
     names: Collection[str],
 ) -> list[Session]:  # fmt: skip
-    known = _with_updated_records(store, all_sessions(settings, store, beyond=True))
+    known = _with_updated_records(store, all_sessions(settings, store, with_former_roots=True))
     wanted = [session_among(known, name) for name in names] if names else known
     changed = [item for item in wanted if item.record and item.record.id in touched]
     if names and (untouched := next((item for item in wanted if item not in changed), None)):

@@ -48,7 +48,7 @@ def _error_result(error: Exception) -> tuple[Result, str] | None:
         case FileNotFoundError():
             return "deferred", "the file went away during the scan"
         case BlockingIOError():
-            return "deferred", inspect.HELD
+            return "deferred", inspect.LEASED
         case OSError():
             return "failed", error.strerror or type(error).__name__
     return "failed", f"unexpected {type(error).__name__}"  # one file must not stop the others
@@ -203,7 +203,7 @@ class _Scan:
             if state is None or state.outcome != IN_MEMORY:
                 self._report.files_unchanged += 1
                 return
-            if inspect.is_held(self._settings, file, now):
+            if inspect.is_in_memory(self._settings, file, now):
                 self._count(_unchanged(file, state.format, "deferred", state.reason))
                 return
         self._progress(file)
@@ -275,7 +275,7 @@ class _Scan:
             quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
             if not is_named(file):  # it could not be opened during the walk, and can be now
-                raise NotIdleError(inspect.HELD)
+                raise NotIdleError(inspect.LEASED)
             known = find_record(self._store, examined.session)
             record = note_record(store, examined.session) if known and store else known
             examined.check_turn()
@@ -302,7 +302,7 @@ class _Scan:
                 planned = replace(planned, due_at=examined.forgotten_at, deferred=deferred)
             outcome = fitting.outcome(examined, planned)
             if outcome.outcome == "changed":
-                inspect.check_alone(examined.session)
+                inspect.check_mount(examined.session)
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store is None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, UsageError
 from brainsurgeon.formats.base import parsed_lines
-from brainsurgeon.lookup.entries import decode, owned, token_of
+from brainsurgeon.lookup.entries import decode, json_text, owned
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.model.entries import KeyPath, dotted, value_at
 from brainsurgeon.model.reports import Hit
@@ -64,10 +64,10 @@ def _texts(store: Store, session: Session) -> Iterator[_Text]:
         return
     held = store.extractions.held_in(session.record.id)
     for extraction in owned(store, session, held):
-        token = None if extraction.links else token_of(store, extraction)
-        if token is None:
+        stored = None if extraction.links else json_text(store, extraction)
+        if stored is None:
             continue
-        value = decode(token)
+        value = decode(stored)
         texts = {extraction.path: value}
         if isinstance(value, dict):  # a whole block: thinking, or one with an image
             texts = {(*extraction.path, key): value.get(key) for key in _READ}

@@ -11,7 +11,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
 from brainsurgeon.hosts import claude_code
-from brainsurgeon.lookup.entries import decode, owned, token_of
+from brainsurgeon.lookup.entries import decode, json_text, owned
 from brainsurgeon.lookup.scope import started_by
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_among, session_named
 from brainsurgeon.model.entries import dotted
@@ -207,9 +207,9 @@ def described(
 
 def preview_of(store: Store, value: Extraction) -> str | None:
     """Return the beginning of a value in one line; None if it has expired or is damaged."""
-    if (token := token_of(store, value)) is None:
+    if (stored := json_text(store, value)) is None:
         return None
-    content = decode(token)
+    content = decode(stored)
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     short = " ".join(text[: 4 * PREVIEW].split())
     return short if len(short) <= PREVIEW else short[: PREVIEW - 1] + "…"

@@ -42,7 +42,7 @@ def show(
     wanted = list(keys)
     values = entries.choose(named, wanted)
     sent = entries.as_sent(values, wanted)
-    shown, same_as = entries.contents(sent, entries.tokens_of(store, sent))
+    shown, same_as = entries.contents(sent, entries.json_texts(store, sent))
     missed = tuple(
         f"{dotted(value.path)}: expired" for value in entries.with_keys(named.values, wanted)
         if value.blob_id is None

@@ -197,11 +197,11 @@ def only_requested(rules: Rules) -> Rules:
     return replace(rules, rules=(), min_value_length=sys.maxsize, giant=0, max_messages=0)
 
 
-def rules_at(taken: Rung, rules: Rules, giant: int, half: int) -> Rules:
+def rules_at(taken: Rung, rules: Rules, giant: int, kept_messages: int) -> Rules:
     """Return the rules once these steps are taken.
 
-    `giant` is the length (characters) from which a result is too large at any position, `half` the
-    number of messages that the last step leaves alone.
+    `giant` is the length (characters) from which a result is too large at any position. The last
+    step leaves the newest `kept_messages` alone.
     """
     for step in taken:
         match step:
@@ -215,7 +215,8 @@ def rules_at(taken: Rung, rules: Rules, giant: int, half: int) -> Rules:
                 calls = Rule("tool_call", (), rules.min_value_length, rules.keep_recent)
                 rules = replace(rules, rules=(*rules.rules, calls))
             case 6:
-                rules = replace(rules, max_messages=min(rules.max_messages or half, half))
+                most = min(rules.max_messages or kept_messages, kept_messages)
+                rules = replace(rules, max_messages=most)
     return rules
 
 
@@ -224,7 +225,7 @@ def _capped(rules: Rules, bound: str, most: int) -> Rules:
     return replace(rules, rules=tuple(capped), **{bound: min(getattr(rules, bound), most)})
 
 
-def archiving_at(taken: Rung, archiving: Archiving, half: int = 0) -> Archiving:
+def archiving_at(taken: Rung, archiving: Archiving, kept_messages: int = 0) -> Archiving:
     rules, most = replace(archiving.rules, enabled=False), 0
     for step in taken:
         match step:
@@ -234,5 +235,5 @@ def archiving_at(taken: Rung, archiving: Archiving, half: int = 0) -> Archiving:
                 rules = without_thresholds(rules)
                 rules = replace(rules, keep_turns=min(rules.keep_turns, KEPT_TURNS))
             case 6:
-                most = min(most or half, half)
+                most = min(most or kept_messages, kept_messages)
     return replace(archiving, rules=rules, most=most)

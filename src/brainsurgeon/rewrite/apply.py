@@ -38,7 +38,7 @@ from brainsurgeon.model.sessions import NotIdleError, Resume, SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.budget import count_savings
-from brainsurgeon.rewrite.inspect import HELD, Examination, Planner, check_alone, examine_quiet
+from brainsurgeon.rewrite.inspect import LEASED, Examination, Planner, check_mount, examine_quiet
 from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_now
 from brainsurgeon.sessions import exchange, retire, row_writing
 from brainsurgeon.sessions.discovery import current_state, failed, moved_to_database
@@ -646,7 +646,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
         raise NotIdleError(plan.deferred)
     if not plan.edits:
         return None
-    check_alone(examined.session)
+    check_mount(examined.session)
     savings = count_savings(store, examined, plan)
     [result] = apply(store, [change], clock)
     if isinstance(result, RefusedError):  # the session itself was valid when it was examined
@@ -679,7 +679,7 @@ def examine_to_change(
             examined.check_turn()
             yield examined
     except BlockingIOError as why:
-        raise NotIdleError(HELD) from why
+        raise NotIdleError(LEASED) from why
     except BusyError as why:
         raise NotIdleError(str(why)) from why
     except RefusedError as why:

@@ -1,4 +1,4 @@
-"""Estimate the context load of a session, and plan as much relief as its budget requires."""
+"""Estimate the load of a session, and plan as much relief as brings it below the threshold."""
 
 import math
 import os
@@ -52,7 +52,7 @@ from brainsurgeon.store import Store
 
 
 class Fitting(Struct, frozen=True):
-    """A plan, its rules, and the context load of the session before and after it.
+    """A plan, its rules, and the load of the session before and after it.
 
     `before` and `after` are None if the load was not estimated. `room` is the load (tokens) up to
     which the session fits. If only restored values keep it from fitting, `protected` is their size
@@ -83,8 +83,8 @@ class Fitting(Struct, frozen=True):
 class Wanted(Struct, frozen=True):
     """The target load of a relief, and whether signatures are removed.
 
-    `to` is in tokens, or, up to 1, a share of the window; None leaves it to the configuration. If
-    `now`, recently restored values are extracted, too.
+    `to` is a share of the window if it is at most 1, else a number of tokens. If it is None, the
+    configuration decides. If `now`, recently restored values are extracted, too.
     """
 
     to: float | None = None
@@ -93,6 +93,7 @@ class Wanted(Struct, frozen=True):
 
 
 def weigh(planner: Planner) -> tuple[Measure, Fullness]:
+    """Return the size of a session's next request, and the load that is estimated from it."""
     examined, records, store = planner.examined, planner.records, planner.examined.store
     measured = measure(examined.session.lines, examined.format, examined.survey, records)
     directory = os.fsencode(examined.session.file.agent_directory)
@@ -105,25 +106,26 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
 class Ladder:
     """Plans a relief with more and more steps. A rung is the steps taken so far.
 
-    `begin` are the rules without any step. Without `protect`, restored values are extracted, too.
+    Without any step, only requested values are extracted; step 0 adds those of the `rules`. Without
+    `protect`, restored values are extracted, too.
     """
 
-    def __init__(self, planner: Planner, measured: Measure, full: Fullness, begin: Rules) -> None:
+    def __init__(self, planner: Planner, measured: Measure, full: Fullness, rules: Rules) -> None:
         records = replace(planner.records, rate=full.calibration.rate)
         self.planner = replace(planner, records=records)
-        self._full, self._begin = full, begin
+        self._full, self._rules = full, rules
         self._giant = max(1, int(GIANT * full.window / full.calibration.rate))
-        self._half = max(1, (measured.messages + 1) // 2)
-        self._known = lru_cache(maxsize=6)(self.plan)
+        self._kept_messages = max(1, (measured.messages + 1) // 2)
+        self._cached_plan = lru_cache(maxsize=6)(self.plan)
 
     def at(self, rung: Rung, spared: Spared = frozenset(), *, protect: bool = True) -> Fitting:
-        return self._known(rung, spared, protect=protect)  # one form of call, so one cached plan
+        return self._cached_plan(rung, spared, protect=protect)  # all arguments: one cached plan
 
     def fit(self, rungs: Sequence[Rung], goal: int, room: int) -> Fitting:
         """Plan on the lowest rung that meets a goal (tokens), or on the last one.
 
-        On that rung the oldest values are extracted until the goal is met. Protected values never
-        lead to a higher rung.
+        Of the values that this rung adds, only as many are extracted as the goal requires. The rung
+        is chosen as if no value were protected: further steps must not make up for protected ones.
         """
         at, protect = self.lowest(rungs, goal), True
         if self.at(rungs[min(at, len(rungs) - 1)]).plan.protected:
@@ -141,16 +143,17 @@ class Ladder:
         return replace(fitting, room=room)
 
     def least(self) -> Fitting:
-        return self.plan((0, *LINKED), half=1, protect=False)
+        return self.plan((0, *LINKED), kept_messages=1, protect=False)
 
     def plan(
-        self, rung: Rung, spared: Spared = frozenset(), *, half: int = 0, protect: bool = True
-    ) -> Fitting:
-        full, half = self._full, half or self._half
-        begin = self._begin if rung else only_requested(self._begin)
-        begin = begin if protect else replace(begin, keep_after_restore=0.0)
-        rules = rules_at(rung, begin, self._giant, half)
-        archiving = archiving_at(rung, archiving_of(self.planner), half)
+        self, rung: Rung, spared: Spared = frozenset(), *, kept_messages: int = 0,
+        protect: bool = True,
+    ) -> Fitting:  # fmt: skip
+        full, kept_messages = self._full, kept_messages or self._kept_messages
+        rules = self._rules if rung else only_requested(self._rules)
+        rules = rules if protect else replace(rules, keep_after_restore=0.0)
+        rules = rules_at(rung, rules, self._giant, kept_messages)
+        archiving = archiving_at(rung, archiving_of(self.planner), kept_messages)
         plan = self.planner.plan(archiving, replace(rules, spared=spared))
         load = max(0, full.load - plan.tokens)
         after = replace(full, load=load, step=rung[-1] if rung else 0)
@@ -163,28 +166,28 @@ class Ladder:
         )
 
     def spared(self, rungs: Sequence[Rung], at: int, goal: int, *, protect: bool) -> Spared:
-        """Return values that only this rung takes, and that the goal does not require.
+        """Return values that the rung below does not extract, and that the goal does not require.
 
-        Superseded values are taken first, then the oldest. An archive counts as a value.
+        Superseded values are extracted first, then the oldest. An archive counts as a value.
         """
         lower, here = (self.at(one, protect=protect).plan for one in rungs[at - 1 : at + 1])
         before = {removal.start for removal in lower.removals}
         examined = self.planner.examined
-        newer = superseded(examined.session.lines, examined.format, examined.survey)
-        going = [one for one in here.removals if one.start not in before]
-        going.sort(key=lambda one: (one.entry_id, one.kind, one.anchor) not in newer)
-        places = [(removal.entry_id, removal.path) for removal in going]
+        outdated = superseded(examined.session.lines, examined.format, examined.survey)
+        added = [one for one in here.removals if one.start not in before]
+        added.sort(key=lambda one: (one.entry_id, one.kind, one.anchor) not in outdated)
+        values = [(removal.entry_id, removal.path) for removal in added]
         needed = bisect_left(
-            range(len(places)), True,
+            range(len(values)), True,
             key=lambda count: (
-                self.plan(rungs[at], frozenset(places[count:]), protect=protect).load <= goal
+                self.plan(rungs[at], frozenset(values[count:]), protect=protect).load <= goal
             ),
         )  # fmt: skip
-        return frozenset(places[needed:])
+        return frozenset(values[needed:])
 
 
 def _protected(plan: Plan, released: Plan) -> tuple[int, float] | None:
-    """Return the size of the values that stay only because they are protected, and until when."""
+    """Return the size of the values that only protection keeps, and when their protection ends."""
     taken = {removal.start for removal in plan.removals}
     staying = [removal.entry_id for removal in released.removals if removal.start not in taken]
     if not staying:
@@ -197,7 +200,7 @@ def _protected(plan: Plan, released: Plan) -> tuple[int, float] | None:
 def fullness(
     budget: Budget, measured: Measure, calibration: Calibration, recorded: int | None
 ) -> Fullness:
-    """Return the context load of a session; `recorded` is the window that its agent recorded.
+    """Return the load of a session; `recorded` is the window that its agent recorded.
 
     If the last call was refused as too long, the window is no larger than that call. Numbers of
     tokens in the refusal take precedence over estimates.
@@ -251,7 +254,7 @@ def fit_in(planner: Planner) -> Fitting:
 
 
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
-    """Leave out values of the next request that wait until the provider's cache is cold."""
+    """Until the prompt cache is cold, take out the extractions of values that are still sent."""
     plan, before, examined = fitting.plan, fitting.before, planner.examined
     if plan.deferred or not plan.optional:
         return fitting
@@ -261,7 +264,7 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     fitting = replace(fitting, plan=plan)
     enough = plan.forced or rules.pays(plan, session.fingerprint.size)
     cold = rules.when == "always" or examined.silent >= cache.LONG_LIFE
-    if planner.hurries or cold or not (enough and plan.load):  # spares reading all lines
+    if planner.hurries or cold or not (enough and plan.load):  # cache.read reads all lines
         return fitting
     state, change = cache.read(
         session.lines, session.format, examined.survey, plan, planner.records,
@@ -274,11 +277,11 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     ):
         return fitting
     why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
-    held = replace(rules, waits=why)
-    waiting = planner.plan(archiving_at((), archiving_of(planner)), held)
+    rules = replace(rules, waits=why)
+    waiting = planner.plan(archiving_at((), archiving_of(planner)), rules)
     due_at = until if waiting.due_at is None else min(until, waiting.due_at)
     return replace(
-        fitting, plan=replace(waiting, due_at=due_at, load=plan.load), rules=held,
+        fitting, plan=replace(waiting, due_at=due_at, load=plan.load), rules=rules,
         after=before and replace(before, load=max(0, before.load - waiting.tokens)),
     )  # fmt: skip
 
@@ -326,8 +329,9 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
     return ladder.fit(both, goal, room)
 
 
-def remember(store: Store, seen: Mapping[str, Fullness]) -> None:
-    for path, full in seen.items():
+def remember(store: Store, loads: Mapping[str, Fullness]) -> None:
+    """Record the loads of sessions, by path, where they changed."""
+    for path, full in loads.items():
         record = store.sessions.at(path)
         if record and store.calibrations.of(record.id) != full:
             store.calibrations.remember(record.id, full)
@@ -339,7 +343,7 @@ def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
     begun = spending.has_session(session.file.path)
     for ident, call in calls_in(session.lines.backward(), session.format):
         if ident in new:
-            continue  # of the lines of a message only the last has all figures
+            continue  # only the last line of a message has all figures
         if not spending.has(ident):
             new[ident] = call
         elif begun:
@@ -352,7 +356,7 @@ def count_calls(
 ) -> None:
     """Record the costs of the new calls of an idle session, whose last message is complete.
 
-    If no costs of the session are recorded yet, `calls` are all of its calls.
+    `calls` are all calls of the session. Without them, the new ones are read from the file.
     """
     new = new_calls(store, session) if calls is None else {
         ident: call for ident, call in calls.items() if not store.spending.has(ident)
@@ -361,11 +365,11 @@ def count_calls(
 
 
 def count_savings(
-    store: Store, examined: Examination, plan: Plan, *, whole: bool = True
+    store: Store, examined: Examination, plan: Plan, *, of_tail: bool = False
 ) -> Savings | None:
     """Return the savings of a session including its newest calls; None if there is nothing new.
 
-    `whole` means that the plan was made from all lines.
+    A plan `of_tail` did not see the placeholders in the lines before the tail.
     """
     record = examined.record
     before = store.savings.of(record.id) if record else None
@@ -383,13 +387,13 @@ def count_savings(
         model = next((call.model for call in calls if isinstance(call, ModelCall)), None)
         price = price_of(model, examined.settings.price_rules())
         savings = saved_by(before, reversed(calls), price)
-    if whole:
+    if not of_tail:
         savings = replace(savings, off=plan.met.tokens)
     return savings if savings != before or plan.edits else None
 
 
 def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> None:
-    """Cancel archive requests that can never be met: each makes every scan read all lines."""
+    """Cancel archive requests that cannot be fulfilled: each makes every scan read all lines."""
     verdicts = {verdict.prompt_id: verdict for verdict in plan.turns}
     never = ("no gain", "depth", "format", "never sent")  # these reasons never change
     for request in records.requests if verdicts else ():
@@ -403,7 +407,7 @@ def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> 
 
 
 def plan_due(planner: Planner, check_stop: Callable[[], None], *, dry_run: bool) -> Fitting:
-    """Plan all edits that are due, with the command's summaries unless it is a `dry_run`."""
+    """Plan all due edits. Unless it is a `dry_run`, `archive.command` writes the summaries."""
     examined = planner.examined
     store = examined.store
     fitting = fit_in(planner)

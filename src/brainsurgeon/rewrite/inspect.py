@@ -18,10 +18,10 @@ from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import NotIdleError, SessionFile, Survey
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
-from brainsurgeon.planning import rules as idleness
 from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
 from brainsurgeon.planning.matching import marks_in
 from brainsurgeon.planning.plan import plan
+from brainsurgeon.planning.rules import changed_recently, keeping_tokens, silence
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
 from brainsurgeon.sessions.discovery import (
     AnyOpen,
@@ -69,13 +69,13 @@ def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> s
     return None
 
 
-def is_held(settings: Settings, file: SessionFile, now: float) -> bool:
-    """Check whether an open Claude Code that is not at work has a session in memory."""
+def is_in_memory(settings: Settings, file: SessionFile, now: float) -> bool:
+    """Check whether an open Claude Code has a session in memory, and is not at work on it."""
     place, abandoned = claude_code.place(file.path), settings.abandoned_after
     return place is not None and claude_code.presence(place, now, abandoned).in_memory is not None
 
 
-def check_alone(session: AnyOpen) -> None:
+def check_mount(session: AnyOpen) -> None:
     """Raise ObstacleError if a container mounts just this file, not its directory.
 
     This examines every process, so a run checks it only if something is to be changed.
@@ -94,13 +94,13 @@ def check_touchable(session: AnyOpen, settings: Settings) -> None:
         raise ObstacleError(obstacle)
 
 
-HELD = "another process is replacing the file"  # it has a lease: opening the file would wait
+LEASED = "another process is replacing the file"  # opening a leased file would wait
 
 
 class Examination(Struct, frozen=True, dict=True):
     """An open session, unchanged for `silent` seconds, with its survey and the store's records.
 
-    `record` is its row in the store. `asked` are requests that are made now.
+    `record` is its record in the store. `asked` are requests that are made now.
     """
 
     settings: Settings
@@ -118,8 +118,8 @@ class Examination(Struct, frozen=True, dict=True):
 
     def check_idle(self) -> None:
         check_touchable(self.session, self.settings)
-        check_alone(self.session)
-        _raise(idleness.changed_recently(self.silent, self.settings.quiet))
+        check_mount(self.session)
+        _raise(changed_recently(self.silent, self.settings.quiet))
         self.check_turn()
 
     def check_turn(self) -> None:
@@ -131,7 +131,7 @@ class Examination(Struct, frozen=True, dict=True):
         if isinstance(session, OpenRows):
             session.check_turn(self.survey.open_turn, quiet, self.now)
             return
-        _raise(idleness.changed_recently(self.silent, self.survey.quiet))
+        _raise(changed_recently(self.silent, self.survey.quiet))
         _raise(self.survey.open_turn if self.silent < abandoned else None)
         _raise(session.signs(lambda: self.now, quiet, abandoned).read())
 
@@ -150,9 +150,9 @@ class Examination(Struct, frozen=True, dict=True):
         return Habits(drops_blocks=is_pi, remembers=remembers)
 
     def kept_in_memory(self) -> str | None:
-        """Return a reason if a process has it in memory: extracting would save nothing yet.
+        """Return a reason if a process has the session in memory: extracting would save nothing.
 
-        After a long silence, it will probably be read again before it is continued.
+        After a long silence, the session is probably read again before it is continued.
         """
         place, abandoned = self.session.place, self.settings.abandoned_after
         if place is None or self.silent >= abandoned:
@@ -164,7 +164,7 @@ class Examination(Struct, frozen=True, dict=True):
 
     @cached_property
     def records(self) -> Records:
-        """The records, with the requests that are open or `asked`; read when first used."""
+        """The store's records, with the pending and the `asked` requests; read when first used."""
         store, record = self.store, self.record
         records = self.records_of_lines()
         if record is None:
@@ -204,7 +204,7 @@ class Examination(Struct, frozen=True, dict=True):
 class Planner(Struct, frozen=True):
     """Plans an examined session. If it `hurries`, nothing waits for a cold cache.
 
-    `summaries` are as in `Archiving`, the other fields as in `planning.plan`.
+    `summaries` is as in `Archiving`; `extract`, `explain` and `frontier` are as in `planning.plan`.
     """
 
     examined: Examination
@@ -219,16 +219,17 @@ class Planner(Struct, frozen=True):
         examined, records = self.examined, self.records
         lines, form, settings = examined.session.lines, examined.format, examined.settings
         rules = rules or settings.decision_rules()
-        by = idleness.keeping_tokens(rules, lines, form, examined.survey, records.rate)
-        wider = by.kept_messages > examined.survey.kept_messages
-        survey = form.survey(lines, by.kept_messages) if wider else examined.survey
+        rules = keeping_tokens(rules, lines, form, examined.survey, records.rate)
+        survey = examined.survey
+        if rules.kept_messages > survey.kept_messages:
+            survey = form.survey(lines, rules.kept_messages)
         session = Snapshot(
             lines, form, survey, records, examined.now, changed_at=examined.now - examined.silent,
             patience=max(LEAST_WAIT, settings.abandoned_after),
             branches_die_at=examined.forgotten_at, habits=examined.habits,
         )  # fmt: skip
         return plan(
-            session, by, extract=self.extract, explain=self.explain, frontier=self.frontier,
+            session, rules, extract=self.extract, explain=self.explain, frontier=self.frontier,
             archiving=archiving,
         )  # fmt: skip
 
@@ -248,7 +249,7 @@ def examine_open(
     if kept_messages is None:
         kept_messages = settings.decision_rules().kept_messages
     survey = session.format.survey(session.lines, kept_messages)
-    silent = _silence(store, session.file, now)
+    silent = _silent_for(store, session.file, now)
     return Examination(settings, store, session, survey, silent, now, record)
 
 
@@ -259,7 +260,7 @@ def examine_quiet(
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session. Raise NotIdleError or RefusedError if it may not be changed now.
 
-    Before a change, the caller must also call `check_turn` and `check_alone`.
+    Before a change, the caller must also call `check_turn` and `check_mount`.
     """
     with open_quiet(settings, store, file, now, check_stop) as session:
         _ = session.format  # an unknown one is reported before any obstacle
@@ -272,7 +273,7 @@ def open_quiet(
     settings: Settings, store: Store, file: SessionFile, now: float,
     check_stop: Callable[[], None],
 ) -> Iterator[AnyOpen]:  # fmt: skip
-    _raise(idleness.changed_recently(_silence(store, file, now), settings.quiet))
+    _raise(changed_recently(_silent_for(store, file, now), settings.quiet))
     with open_session(file, check_stop) as session:
         if session.fingerprint != file.fingerprint:
             raise NotIdleError("changed just now")
@@ -289,11 +290,11 @@ def examine_to_show(
         yield examine_open(settings, store, session, now, record)
 
 
-def _silence(store: Store, file: SessionFile, now: float) -> float:
+def _silent_for(store: Store, file: SessionFile, now: float) -> float:
     state = store.files.at(file.path)
     # A state with a later time was recorded before the clock was set back: ignore it.
     known = state and state.fingerprint == file.fingerprint and state.looked_at <= now
-    return idleness.silence(file.fingerprint, state.first_seen if state and known else now, now)
+    return silence(file.fingerprint, state.first_seen if state and known else now, now)
 
 
 def _raise(reason: str | None) -> None:

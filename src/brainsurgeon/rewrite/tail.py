@@ -24,7 +24,7 @@ from brainsurgeon.rewrite.budget import count_calls, count_savings, fit_in
 from brainsurgeon.rewrite.inspect import (
     Examination,
     Planner,
-    check_alone,
+    check_mount,
     check_touchable,
     examine_open,
     open_quiet,
@@ -166,7 +166,7 @@ def scan_tail(
         if plan.deferred or (changes and not _may_carry_out(examined, before, plan)):
             return None
         count_calls(store, session)
-        if savings := count_savings(store, examined, plan, whole=False):
+        if savings := count_savings(store, examined, plan, of_tail=True):
             memory.savings[file.path] = savings
         return result_of(memory, store, planner, plan, outcome, held)
 
@@ -201,7 +201,7 @@ def _may_carry_out(examined: Examination, before: Resume, plan: Plan) -> bool:
     Raise RefusedError if the file may not be replaced.
     """
     session = examined.session
-    check_alone(session)
+    check_mount(session)
     if examined.record is None or examined.kept_in_memory():
         return False
     if before.placeholders and examined.habits.remembers:
