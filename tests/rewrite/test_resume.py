@@ -213,7 +213,7 @@ def test_scan_reads_a_session_that_did_not_only_grow(world, change):
     assert bytes_read(world.scan) > path.stat().st_size
 
 
-@pytest.mark.parametrize("step", ["result_of", "begin_after_change"])
+@pytest.mark.parametrize("step", ["result_of", "resume_after_edit"])
 def test_session_rewritten_during_a_scan_has_no_resume_point(world, pruned_tail, step, monkeypatch):
     """If an agent rewrites its file in place during a scan, no resume point is stored."""
     path, talk = pruned_tail
@@ -231,7 +231,7 @@ def test_session_rewritten_during_a_scan_has_no_resume_point(world, pruned_tail,
         late.setattr(scanning, step, rewrite)
         path.write_bytes(talk.bytes())
         os.utime(path, (time.time() - 60,) * 2)
-        world.scan(keep_recent=0 if step == "begin_after_change" else 50)
+        world.scan(keep_recent=0 if step == "resume_after_edit" else 50)
 
     assert resume_offsets(world) == []
 

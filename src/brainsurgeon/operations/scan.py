@@ -24,7 +24,13 @@ from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.budget import asked_relief, count_calls, count_savings, plan_due, remember
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import notice, notice_pressure
-from brainsurgeon.rewrite.tail import Scanned, begin_after_change, frontier_of, result_of, scan_tail
+from brainsurgeon.rewrite.tail import (
+    Scanned,
+    frontier_of,
+    result_of,
+    resume_after_edit,
+    scan_tail,
+)
 from brainsurgeon.sessions.discovery import discover, discover_at, is_named, moved_to_database
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
@@ -333,19 +339,20 @@ class _Scan:
             raise NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
-        self._memory.resume_at(planned.file.path, begin_after_change(self._store, planned, result))
+        self._memory.resume_at(planned.file.path, resume_after_edit(self._store, planned, result))
         examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
-        made = replace(planned.plan, edits=result.done) if result.left else planned.plan
+        why_partial = result.why_partial
+        made = replace(planned.plan, edits=result.done) if why_partial else planned.plan
         self._memory.rewritten(planned.file.path, made, examined.now)
-        if result.left:
+        if why_partial:
             rules = examined.settings.decision_rules()
             outcome = outcome_of(examined.session.file, form, rules, made)
-            outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {result.left}")
+            outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {why_partial}")
         elif outcome.full:
             self._full[outcome.path] = outcome.full
         fingerprint = result.fingerprint
         outcome = replace(outcome, bytes_stored=result.stored, bytes_after=fingerprint.size)
-        again = AGAIN if result.left else None
+        again = AGAIN if why_partial else None
         return Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
 
     def _write_down(self, *, at_end: bool = False, all_scanned: bool = False) -> None:

@@ -1,11 +1,11 @@
 """Carry out plans, in session files and in the rows of a database.
 
-The order is the safety argument. To extract: the journal entry and the values with their records
-are stored, in short transactions, then the file is exchanged. To restore: first the file, then the
-records. A rewrite that does not happen leaves nothing in the store.
+The order of the steps makes this safe. To extract: the journal entry and the values with their
+records are stored, in short transactions, then the file is exchanged. To restore: first the file is
+exchanged, then the records are changed. A rewrite that does not happen leaves nothing in the store.
 
-Each commit costs some five syncs, whatever it holds. So several files share each commit, and each
-succeeds or fails by itself.
+Each commit costs some five syncs, whatever its size. So several files share each commit, but each
+file succeeds or fails by itself.
 """
 
 import os
@@ -84,14 +84,14 @@ class ExtractedValues:
         self.confirmation = Confirmation()
 
     @property
-    def left(self) -> bool:
+    def has_more(self) -> bool:
         return self._done < len(self._removals)
 
     def put(self, room: int = sys.maxsize) -> int:
         """Store values until `room` bytes are written. Return the number of bytes written.
 
         Runs inside the caller's transaction. If that fails, this object must not be used again.
-        Raise BusyError if another process changed what the plan was built on.
+        Raise BusyError if a request was recorded or a needed value expired since the plan was made.
         """
         if not self.journal_id:
             self._begin()
@@ -157,18 +157,18 @@ class ExtractedValues:
 def _note_fields(
     store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit], run_id: int | None
 ) -> None:
-    """Record each field, and its bytes before our first edit, which undoing it restores."""
+    """Record each edited field with its bytes before our first edit, for undoing it."""
     records = store.fields.of_session(session_id)
     known = {(record.entry_id, record.name): record for record in records}
     for edit in edits:
         if edit.undoes is not None:
             continue
         before, after = edit.before, edit.new
-        placed = known.get((edit.entry_id, edit.name))
+        earlier = known.get((edit.entry_id, edit.name))
         value = after if before is not None else after.split(b":", 1)[1]
-        if placed and before is not None and placed.after.endswith(before):
-            after = placed.after.removesuffix(before) + after
-            before = placed.before
+        if earlier and before is not None and earlier.after.endswith(before):
+            after = earlier.after.removesuffix(before) + after
+            before = earlier.before
         store.fields.add(FieldRecord(
             0, session_id, edit.entry_id, edit.name, before, after, value.decode(), run_id,
             edit.rest,
@@ -184,7 +184,7 @@ def _record_end(store: Store, change: Change, extracted: ExtractedValues) -> Non
 
 
 class Attempt:
-    """The attempt to change one session file. `held` has the session's lock and its files."""
+    """The attempt to change one session file. `held` releases the session's lock and its files."""
 
     def __init__(
         self, store: Store, change: Change, session: OpenSession, clock: Callable[[], float]
@@ -253,7 +253,7 @@ class Attempt:
             self.successor.close()
 
     def resolve(self) -> None:
-        """Finish or undo what was begun, unless the result is a `Rewrite`, which does so itself."""
+        """Finish or undo a begun rewrite as after a crash, unless it succeeded."""
         if not self.journal_id or isinstance(self.result, Rewrite):
             return
         self.close()  # our own descriptor would prevent the lease
@@ -270,11 +270,11 @@ def apply(
 ) -> list[Rewrite | Exception]:
     """Carry out plans. Return for each session its rewrite, or the error if there is none.
 
-    RefusedError means that the session is untouched, BusyError that another process of ours holds
-    it. After any other error the rewrite is finished or undone as after a crash.
+    RefusedError means that the session is untouched, BusyError that another brainsurgeon is at work
+    on it. After any other error the rewrite is finished or undone as after a crash.
 
-    Files share their commits. Sessions in databases are carried out one by one. So are files whose
-    lock another process holds, and all files if the store refuses them together.
+    Files share their commits. Sessions in databases are changed one by one. So are files whose lock
+    another process holds, and all files if a transaction for several of them fails.
     """
     try:
         changes = _recorded(store, changes)
@@ -311,7 +311,7 @@ def apply(
 
 
 def _recorded(store: Store, changes: Sequence[Change]) -> list[Change]:
-    """Return the changes, with a row for each session; new rows share one commit."""
+    """Return the changes, with a record for each session; new records share one commit."""
     complete = all(change.examined.record for change in changes)
     with nullcontext() if complete else store.transaction():
         return [
@@ -324,9 +324,9 @@ def _recorded(store: Store, changes: Sequence[Change]) -> list[Change]:
 
 def _replace_files(store: Store, attempts: list[Attempt]) -> None:
     try:
-        going = _lock(attempts)
-        if going and _store_values(store, going, alone=len(attempts) == 1):
-            _exchange(store, _write_new_files(store, going))
+        locked = _lock(attempts)
+        if locked and _store_values(store, locked, is_only=len(attempts) == 1):
+            _exchange(store, _write_new_files(store, locked))
     except BaseException:  # a command that is being stopped leaves nothing unfinished, either
         for attempt in attempts:
             attempt.resolve()
@@ -339,47 +339,47 @@ def _replace_files(store: Store, attempts: list[Attempt]) -> None:
 
 def _lock(attempts: list[Attempt]) -> list[Attempt]:
     """Lock the sessions. Wait only if there is a single one: else two runs could deadlock."""
-    alone, going = len(attempts) == 1, list[Attempt]()
+    is_only, locked = len(attempts) == 1, list[Attempt]()
     for attempt in attempts:
-        if attempt.change.session_id in [other.change.session_id for other in going]:
+        if attempt.change.session_id in [other.change.session_id for other in locked]:
             continue  # two files of one session: our own lock would not keep the second out
         try:
-            attempt.lock(PATIENCE if alone else 0.0)
-            going.append(attempt)
+            attempt.lock(PATIENCE if is_only else 0.0)
+            locked.append(attempt)
         except StoppedError:
             raise
         except Exception as error:  # noqa: BLE001  it is the result of this attempt
-            if alone or not isinstance(error, BusyError):
+            if is_only or not isinstance(error, BusyError):
                 attempt.result = error
-    return going
+    return locked
 
 
-def _store_values(store: Store, going: list[Attempt], *, alone: bool) -> bool:
+def _store_values(store: Store, locked: list[Attempt], *, is_only: bool) -> bool:
     try:
-        left = going
-        while left:
+        waiting = locked
+        while waiting:
             with store.transaction():
                 room = BATCH
-                for attempt in left:
+                for attempt in waiting:
                     room -= attempt.extracted.put(room)
-            for attempt in left:
+            for attempt in waiting:
                 attempt.journal_id = attempt.extracted.journal_id
-            left = [attempt for attempt in left if attempt.extracted.left]
+            waiting = [attempt for attempt in waiting if attempt.extracted.has_more]
     except StoppedError:
         raise
     except Exception as error:  # noqa: BLE001  it is the result
-        for attempt in going:
+        for attempt in locked:
             attempt.resolve()
-        if alone:  # several sessions are tried one by one: that shows which one failed
-            going[0].result = error
+        if is_only:  # several sessions are tried one by one: that shows which one failed
+            locked[0].result = error
         return False
     return True
 
 
-def _write_new_files(store: Store, going: list[Attempt]) -> list[tuple[Attempt, Successor]]:
-    """Write the new files, and record that they are whole: from now on each may be exchanged."""
+def _write_new_files(store: Store, locked: list[Attempt]) -> list[tuple[Attempt, Successor]]:
+    """Write the new files, and record that they are complete: from now on each may be exchanged."""
     written = []
-    for attempt in going:
+    for attempt in locked:
         try:
             written.append((attempt, attempt.write_new_file()))
         except StoppedError:
@@ -436,7 +436,7 @@ class _RowsAttempt:
     """The attempt to change a session in a database, a few rows at a time.
 
     The order of the commits is the same as for files. Each step is a rewrite with its own journal
-    entry: one that is refused in the middle leaves a valid session and true records.
+    entry: if a later step is refused, the session is valid and its records are true.
     """
 
     def __init__(
@@ -454,11 +454,11 @@ class _RowsAttempt:
             session.release()
             with row_writing.writing(session.file.directory) as self._writer:
                 self._lines.database = self._writer.database
-                return self._take_all()
+                return self._carry_out()
 
-    def _take_all(self) -> Rewrite:
+    def _carry_out(self) -> Rewrite:
         done: list[Edit] = []
-        changed, left, plan = 0, None, self._change.plan
+        changed, why_partial, plan = 0, None, self._change.plan
         steps = list(chunks(by_row(self._lines.index, plan.edits)))
         path = self._session.file.directory
         for step in steps:
@@ -466,11 +466,11 @@ class _RowsAttempt:
             if done:
                 time.sleep(row_writing.PAUSE)
             try:
-                self._take(step, replace(self._change, plan=part))
+                self._carry_out_step(step, replace(self._change, plan=part))
             except (RefusedError, BusyError) as why:
                 if not done:
                     raise
-                left = str(why)
+                why_partial = str(why)
                 break
             except (FailedError, StoreFullError, StoreUnusableError, OSError) as why:
                 if not done:
@@ -483,10 +483,10 @@ class _RowsAttempt:
             changed += len(step)
         size = self._session.fingerprint.size - sum(edit.gain for edit in done)
         mark = fingerprint(path, self._window, size, self._own)
-        return Rewrite(self._session.file.name, mark, self._stored, tuple(done), left)
+        return Rewrite(self._session.file.name, mark, self._stored, tuple(done), why_partial)
 
-    def _take(self, step: Sequence[RowPlan], change: Change) -> None:
-        """Carry out one step, or raise RefusedError or BusyError with its rows as they were."""
+    def _carry_out_step(self, step: Sequence[RowPlan], change: Change) -> None:
+        """Carry out one step. If this raises RefusedError or BusyError, its rows are unchanged."""
         store, ident, part = self._store, change.session_id, change.plan
         before = {row.place.seq: self._lines.row(row.place) for row in step}
         extracted = ExtractedValues(store, change, _reader(step, before))
@@ -507,7 +507,7 @@ class _RowsAttempt:
                     kept = columns.packed, columns.size, columns.navigation
                     store.rows.keep(ident, row.edits[0].entry_id, columns.digest, kept)
         try:
-            # A lost commit of a removal does no harm: the old row is back.
+            # A lost commit of an extraction does no harm: the old row is back.
             durable = len(part.extracted) != len(part.edits)
             written = self._writer.change(
                 self._session.file.name, edits, self._gate(), durable=durable, clock=self._clock,
@@ -525,7 +525,7 @@ class _RowsAttempt:
             with suppress(Exception):
                 recover.resolve(store, store.journal.rewrite(extracted.journal_id))
             raise
-        # The state that the session has now. If it differs later, its agent changed something.
+        # The state that the session has now: if it differs later, the agent changed something.
         self._window = replace(
             self._window, transcript_at=written.at, generation=written.generation
         )
@@ -579,11 +579,11 @@ _LONGEST = 0.5  # seconds that a session waits at most, unless examining the nex
 
 
 class Planned(Change, frozen=True):
-    """A session to be changed, open until `held` is closed. Nothing before `begin` is changed."""
+    """A session to be changed, open until `held` is closed. Only lines after `resume` change."""
 
     outcome: Outcome
     held: ExitStack
-    begin: Resume | None = None
+    resume: Resume | None = None
 
     @property
     def file(self) -> SessionFile:
@@ -591,7 +591,7 @@ class Planned(Change, frozen=True):
 
 
 class Batch:
-    """Planned sessions that wait to be carried out together: small ones, for they stay open."""
+    """Planned sessions that wait to be changed together. They are small, since they stay open."""
 
     def __init__(self) -> None:
         self._waiting: list[Planned] = []
@@ -601,7 +601,7 @@ class Batch:
     def full(self) -> bool:
         files = [planned.file for planned in self._waiting]
         return bool(files) and (
-            # While it is open, it keeps its agent from truncating the log of the database.
+            # An open database keeps its agent from truncating the log.
             any(file.in_database for file in files)
             or time.monotonic() > self._since + _LONGEST
             or len(files) >= TOGETHER
@@ -609,7 +609,7 @@ class Batch:
         )
 
     def leaves_room(self, file: SessionFile) -> bool:
-        """Check whether others may wait while a session is examined."""
+        """Check whether the waiting sessions may wait longer, while this one is examined."""
         return not self._waiting or file.fingerprint.size < _MOST_BYTES
 
     def add(self, planned: Planned) -> None:
@@ -636,9 +636,9 @@ KEPT = "the configuration keeps such calls"
 
 
 def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite | None:
-    """Carry out the whole plan of an idle session; return None if it has no edits.
+    """Carry out the plan of an idle session; return None if it has no edits.
 
-    Raise NotIdleError if not all of it can be carried out now. The finished part is recorded.
+    Raise NotIdleError if only a part of it can be carried out now. That part is recorded.
     """
     examined, plan = change.examined, change.plan
     end_redactions(store, examined, plan)
@@ -654,15 +654,15 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
     if isinstance(result, Exception):
         raise result
     if savings:
-        made = replace(plan, edits=result.done) if result.left else plan
+        made = replace(plan, edits=result.done) if result.why_partial else plan
         try:
             with store.transaction():
                 store.savings.remember(change.session_id, made.saving(savings, examined.now))
         except BaseException:  # the caller never gets the rewrite, to finish it
             finish_now([result])
             raise
-    if result.left:
-        raise NotIdleError(result.left)
+    if result.why_partial:
+        raise NotIdleError(result.why_partial)
     return result
 
 
@@ -722,7 +722,7 @@ def carry_out(
 
 
 def end_redactions(store: Store, examined: Examination, plan: Plan) -> None:
-    """Cancel the redactions of an idle session that found nothing to redact."""
+    """Cancel redactions that found nothing to redact, or that the configuration forbids."""
     if (record := examined.record) is None:
         return
     ended = {plan.handled.unanswered: NO_ANSWER}

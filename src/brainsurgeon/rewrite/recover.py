@@ -52,8 +52,8 @@ class JournalLedger(Ledger):
 
 
 @contextmanager
-def noting_what_stays(store: Store, journal_id: int) -> Iterator[None]:
-    """Record in the journal why an old file cannot be removed now, or ever."""
+def noting_why_it_stays(store: Store, journal_id: int) -> Iterator[None]:
+    """If an old file cannot be removed (now or ever), record the reason in the journal."""
     try:
         yield
     except StaysError as error:
@@ -64,7 +64,7 @@ def noting_what_stays(store: Store, journal_id: int) -> Iterator[None]:
 
 
 def recover(store: Store) -> list[Recovery]:
-    """Resolve every interrupted rewrite whose writer is dead; a living writer holds its lock.
+    """Resolve all interrupted rewrites, except those whose session is locked by a living writer.
 
     A rewrite that was given up is skipped while both of its files exist.
     """
@@ -81,7 +81,7 @@ def recover(store: Store) -> list[Recovery]:
 
 
 def resolve(store: Store, rewrite: OpenRewrite, opened: int | None = None) -> str:
-    """Finish or undo one rewrite, and return the result. The caller holds its session's lock.
+    """Finish or undo one rewrite, and return which. The caller holds the lock of its session.
 
     `opened` is this process's descriptor of the old file, if there is one. While it is open, no
     other descriptor can get a lease.
@@ -116,24 +116,24 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
         return "its database is gone; what was extracted stays in the store"
     seqs = [seq for seq, _, _ in rewrite.confirmation.rows]
     try:
-        now = digests(path, rewrite.name, seqs)
+        current = digests(path, rewrite.name, seqs)
     except OSError as error:
         return f"its database cannot be read now ({error.strerror}); left for the next run"
-    return "finished" if settle(store, rewrite, now) else "undone"
+    return "finished" if settle(store, rewrite, current) else "undone"
 
 
-def settle(store: Store, rewrite: OpenRewrite, now: Digests) -> bool:
-    """Resolve a step in a database by the current digests of its rows; return if it happened."""
-    # A step is one transaction: either all of its rows were changed, or none. If that is unknown,
-    # because the agent rewrote or deleted them, the extractions count and the restorations do not.
-    # Otherwise a placeholder could lose its record, or a request could end without being fulfilled.
-    note = rewrite.confirmation
-    happened = all(now.get(seq) != before for seq, before, _ in note.rows)
-    if not any(now.get(seq) == after for seq, _, after in note.rows):
-        note = replace(note, restored_ids=[], fields_gone=[], requests=[], restored=[])
+def settle(store: Store, rewrite: OpenRewrite, current: Digests) -> bool:
+    """Close a rewrite of rows, and return whether it happened, by their `current` digests."""
+    # It is one transaction: either all of its rows were changed, or none. If the agent then rewrote
+    # or deleted the rows, its extractions count as made and its restorations as not made. Otherwise
+    # a placeholder could lose its record, or a request could end without being fulfilled.
+    made = rewrite.confirmation
+    happened = all(current.get(seq) != before for seq, before, _ in made.rows)
+    if not any(current.get(seq) == after for seq, _, after in made.rows):
+        made = replace(made, restored_ids=[], fields_gone=[], requests=[], restored=[])
     with store.transaction():
         if happened:
-            store.journal.confirm(rewrite.id, rewrite.session_id, note)
+            store.journal.confirm(rewrite.id, rewrite.session_id, made)
         else:
             store.journal.forget(rewrite.id)
         store.journal.close(rewrite.id)
@@ -152,13 +152,13 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
     pair = FilePair(
         directory, rewrite.name, rewrite.temporary, rewrite.ends, rewrite.new_inode, ledger
     )
-    if name == "new" and temporary == "other":  # the agent replaced the file: restore its name
+    if name == "new" and temporary == "other":  # the agent's newer file gets its name back
         pair.exchange_names()
         pair = pair.turned_back()  # lines in the new file are newer
         name, temporary = "other", "new"
     elif temporary != "old":
         pair = replace(pair, ends=rewrite.ends[::-1], other_inode=rewrite.inode)
-    # Neither file is here any more: their directory was moved. Assume that they were exchanged.
+    # Neither file is here: their directory was moved. Assume that they were exchanged.
     moved_away = name != "old" and temporary == "none" and rewrite.new_inode is not None
     displaced = name != "old" and temporary == "old"
     exchanged = rewrite.confirmed or name == "new" or displaced or moved_away
@@ -170,7 +170,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
         swapped = temporary == "old"
         deadline = time.monotonic() + (0.0 if rewrite.stays else _WAIT)
         try:
-            with noting_what_stays(store, rewrite.id):
+            with noting_why_it_stays(store, rewrite.id):
                 saved = retire.retire(
                     pair, deadline=deadline, leased=opened if swapped else None,
                     shared=not swapped, crashed=True,
@@ -229,25 +229,25 @@ def _settle_records(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -> N
 class Rewrite(Struct, frozen=True):
     """A changed session. `finish` does nothing after a change of database rows.
 
-    `stored` is the number of bytes by which the store grew. If the plan was carried out in part,
-    `left` is the reason and `done` are the edits made. `due` is the time (monotonic) at which the
-    old file may be checked for the last time.
+    `stored` is the number of bytes by which the store grew. If only a part of the plan was carried
+    out, `why_partial` is the reason and `done` is that part. `due` is the time (monotonic) at which
+    the old file may be checked for the last time.
     """
 
     name: str
     fingerprint: Fingerprint
     stored: int
     done: tuple[Edit, ...] = ()
-    left: str | None = None
+    why_partial: str | None = None
     due: float = 0.0
 
     def finish(self, *, hurry: bool = False) -> bool:  # noqa: ARG002  as for a file
-        """Clean up; return False if that has to wait."""
+        """Remove the old file; return False if that has to wait."""
         return True
 
 
 class FileRewrite(Rewrite, frozen=True, kw_only=True):
-    """A session whose old file is not removed yet. `held` releases its lock and directory."""
+    """A session whose old file still exists. `held` releases the session's lock and directory."""
 
     store: Store
     journal_id: int
@@ -257,14 +257,14 @@ class FileRewrite(Rewrite, frozen=True, kw_only=True):
     def finish(self, *, hurry: bool = False) -> bool:
         """Wait until the rewrite is due (not in a `hurry`), and remove the old file.
 
-        Return False if that is impossible now, usually because another process has the file open.
+        If that is impossible now, usually because another process has the file open, return False.
         The rewrite then stays in the journal, and the next recovery finishes it.
         """
         return not finish_together([self], hurry=hurry)
 
 
 def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> list[FileRewrite]:
-    """Finish rewrites of one store. Return those that have to wait."""
+    """Finish rewrites of one store. Return those whose old file cannot be removed now."""
     with ExitStack() as held:
         for rewrite in rewrites:
             held.push(rewrite.held)
@@ -283,12 +283,12 @@ def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> 
 
 
 def _remove(rewrites: Sequence[FileRewrite], deadline: float | None) -> list[FileRewrite]:
-    """Remove the old files. Others may have them open until `deadline` (None: two seconds)."""
+    """Remove the old files. Other processes may use them until `deadline` (None: two seconds)."""
     gone, directories = [], {}
     for rewrite in rewrites:
         longest = rewrite.due - retire.LOOK_BACK + retire.LOOK_BACK_LONGEST
         with suppress(OSError, BrainsurgeonError):
-            with noting_what_stays(rewrite.store, rewrite.journal_id):
+            with noting_why_it_stays(rewrite.store, rewrite.journal_id):
                 retire.retire(rewrite.pair, deadline=deadline or longest, sync=False)
             status = os.fstat(rewrite.pair.directory)
             directories[status.st_dev, status.st_ino] = rewrite.pair.directory
@@ -314,10 +314,7 @@ class Unfinished:
         self._waiting.sort(key=lambda rewrite: rewrite.due)
 
     def finish_due(self) -> list[FileRewrite]:
-        """Finish the due rewrites if there are enough or one is late; return the unfinished.
-
-        A rewrite stays unfinished if its old file cannot be removed now.
-        """
+        """Finish the due rewrites once a batch is due or one is late. Return as `finish_all`."""
         # This runs for every file that is scanned, so it checks only two waiting rewrites.
         now, first = time.monotonic(), self._waiting[:TOGETHER]
         enough = len(first) == TOGETHER and first[-1].due <= now
@@ -326,7 +323,7 @@ class Unfinished:
         return self._finish(sum(rewrite.due <= now for rewrite in first), hurry=False)
 
     def finish_all(self, *, hurry: bool) -> list[FileRewrite]:
-        """Finish all rewrites. Return those that wait for the next recovery."""
+        """Finish all rewrites. Return those whose old file cannot be removed now."""
         late: list[FileRewrite] = []
         while self._waiting:
             late += self._finish(TOGETHER, hurry=hurry)

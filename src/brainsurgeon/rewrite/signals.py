@@ -1,4 +1,4 @@
-"""Record signals about sessions: repeated calls, high costs, too full a context."""
+"""Record signals: repeated tool calls, high costs, and sessions that are too full."""
 
 from itertools import chain, islice
 
@@ -22,7 +22,7 @@ def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> No
 
 
 def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
-    """Record a signal if the last calls of a session are equal, unless it is recorded already."""
+    """Record a signal if the last calls of a session are equal, once for these calls."""
     times, form = settings.signals.repeat_threshold, session.format
     calls = last_calls(parsed_lines(session.lines.backward(), form), form)
     last = list(islice(calls, times))
@@ -71,7 +71,7 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
 
 
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:
-    """Record a signal when a session becomes too full for its plan to relieve."""
+    """Record a signal when a session becomes too full, and its plan does not change that."""
     record = find_record(store, session)
     before = store.calibrations.of(record.id) if record else None
     if full.pressure <= full.threshold or (before and before.pressure > before.threshold):

@@ -1,8 +1,8 @@
 """Scan only the tail of a session that grew since the last scan.
 
-A digest of three times 4 KB is compared, and the tail is read. If values are to be extracted, the
-front is searched for the ids of their entries, and the kernel copies it unchanged. It is not parsed
-again. Even if the digest is equal by accident, no bytes of the front are lost.
+Of the lines before it (the front), only a digest of three times 4 KB is compared. If values are to
+be extracted, the front is searched for the ids of their entries, and the kernel copies it: even if
+the digest is equal by accident, no bytes are lost.
 """
 
 import re
@@ -51,7 +51,7 @@ _FEW = 8  # most ids to search the front for; with more, reading all is as quick
 class Scanned(Struct):
     """The scan of one session. If `planned` is set, the plan is still to be carried out.
 
-    `again` is the reason if the next run has to read the session even if it is unchanged.
+    If the next run has to read the session even if it is unchanged, `again` is the reason.
     """
 
     outcome: Outcome
@@ -72,8 +72,8 @@ def frontier_of(
     return Frontier(since, remembers=examined.habits.remembers, placeholders=placeholders)
 
 
-def begins_at(examined: Examination, frontier: Frontier, plan: Plan, rules: str) -> Resume | None:
-    """Return the resume point of an unchanged session; for others, see `begin_after_change`."""
+def resume_of(examined: Examination, frontier: Frontier, plan: Plan, rules: str) -> Resume | None:
+    """Return the resume point of an examined session; None if the next scan must read all lines."""
     begin, session, record = frontier.begin(plan), examined.session, examined.record
     if begin is None or plan.deferred or not isinstance(session, OpenSession):
         return None
@@ -82,7 +82,7 @@ def begins_at(examined: Examination, frontier: Frontier, plan: Plan, rules: str)
         return None
     tail = session.lines_from(offset, number)
     cursor = session.format.survey(tail, examined.settings.decision_rules().kept_messages).cursor
-    # Afterwards: it proves that the tail did not change.
+    # After the survey: this proves that the tail did not change meanwhile.
     mark = mark_if_unchanged(session.descriptor, offset, session.fingerprint)
     if cursor is None or mark is None:
         return None
@@ -98,15 +98,15 @@ def pays(offset: int, size: int) -> bool:
     return size >= SMALLEST and 2 * offset >= size
 
 
-def begin_after_change(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | None:
-    """Return the resume point of a session if only lines after the former one were changed."""
-    begin, record = planned.begin, store.sessions.at(planned.file.path)
-    if begin is None or record is None or not isinstance(rewrite, FileRewrite):
+def resume_after_edit(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | None:
+    """Return the planned resume point for the new file; None if there is none, or it changed."""
+    resume, record = planned.resume, store.sessions.at(planned.file.path)
+    if resume is None or record is None or not isinstance(rewrite, FileRewrite):
         return None
     seen, ident = rewrite.fingerprint, record.id
     with suppress(OSError), plain_file(rewrite.name, rewrite.pair.directory) as file:
-        if mark := mark_if_unchanged(file, begin.offset, seen):
-            return replace(begin, fingerprint=seen, mark=mark, session_id=ident, placeholders=True)
+        if mark := mark_if_unchanged(file, resume.offset, seen):
+            return replace(resume, fingerprint=seen, mark=mark, session_id=ident, placeholders=True)
     return None
 
 
@@ -180,13 +180,13 @@ def result_of(
     A session that is to be changed stays open: the result takes over the content of `held`.
     """
     examined, session = planner.examined, planner.examined.session
-    begin = begins_at(examined, planner.frontier or Frontier(), plan, memory.rules)
+    resume = resume_of(examined, planner.frontier or Frontier(), plan, memory.rules)
     scanned = Scanned(outcome, session.fingerprint, examined.format.name, plan.due_at)
     if outcome.outcome == "changed":
         memory.resume_at(session.file.path, None)
-        scanned.planned = Planned(examined, plan, outcome, held.pop_all(), begin)
+        scanned.planned = Planned(examined, plan, outcome, held.pop_all(), resume)
     else:
-        memory.resume_at(session.file.path, begin)
+        memory.resume_at(session.file.path, resume)
         record_placeholders(store, session, examined.record, plan, examined.now)
     return scanned
 
@@ -194,9 +194,9 @@ def result_of(
 def _may_carry_out(examined: Examination, before: Resume, plan: Plan) -> bool:
     """Check whether the plan for the tail is also the plan for the whole file.
 
-    The front matters in two ways only. First, it may contain the id of an entry. Then nothing is
-    extracted from that entry, or its placeholder gets another name. Second, if the agent remembers
-    extracted values, thinking in front may have to be removed, too.
+    The front matters in two ways only. First, it may contain the id of an edited entry. Then
+    nothing is extracted from that entry, or its placeholder gets another name. Second, if the agent
+    keeps extracted values in memory, thinking in front may have to be removed, too.
 
     Raise RefusedError if the file may not be replaced.
     """

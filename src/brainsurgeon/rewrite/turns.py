@@ -25,8 +25,8 @@ def archived_turn(
 ) -> ArchivedTurn | None:  # fmt: skip
     """Return the turn that is archived in an entry, or None if its lines cannot be found.
 
-    With `undone`, also a turn that was restored. Values that the caller may not see are left out.
-    Raise GoneError if its session is gone.
+    With `undone`, it may have been restored since. Values that the caller may not see are left out.
+    Raise GoneError if the session is gone.
     """
     part = archive_in(named, undone=undone)
     archive = store.archives.by_id(part.archive_id) if part and part.archive_id else None
@@ -45,7 +45,7 @@ def archived_turn(
 
 
 def _lines_of(planner: Planner, store: Store, archive: Archive) -> Iterator[bytes]:
-    """Yield the lines of a turn with the extractions of the planner's records filled in."""
+    """Yield the lines of a turn, with the extracted values of the planner's records restored."""
     records, session = planner.records, planner.examined.session
     links = {value.entry_id: value.anchor for value in records.extractions if value.links}
     offsets = _offsets(session, archive.prompt_id, archive.entry_id, links)
@@ -67,7 +67,7 @@ def _offsets(
 ) -> dict[int, int]:
     """Return the offsets and lengths of the lines of a turn, in the order of the file.
 
-    In the linked form, the agent's original links lead from the closing entry up to the prompt. In
+    In the linked form, the agent's original links lead from the last answer up to the prompt. In
     the flat form, the lines are between these two.
     """
     places: dict[str, tuple[int, int, str | None]] = {}
@@ -99,7 +99,7 @@ _PATIENCE = 300.0
 def summaries(
     planner: Planner, store: Store, plan: Plan, check_stop: Callable[[], None]
 ) -> tuple[dict[bytes, str], tuple[str, ...]]:
-    """Return the command's summaries of turns, by the turns' digests, and warnings of failures.
+    """Return the summaries that `archive.command` prints, by digest of the turn, and warnings.
 
     Summaries are kept in the store: after a refused rewrite, the command does not run again.
     """
@@ -132,7 +132,7 @@ def summaries(
 def _summarise(
     settings: Settings, store: Store, lines: Iterable[bytes], check_stop: Callable[[], None]
 ) -> str:
-    """Return the command's summary of some lines. After it hung, it fails for the rest of a run."""
+    """Return the command's summary of a turn. Once it hung, raise at once until the run ends."""
     if store.runs.command_hung:
         raise CommandFailedError("its command hung before in this run")
     turn = b"".join(line + b"\n" for line in lines)
