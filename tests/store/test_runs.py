@@ -133,7 +133,7 @@ def test_old_run_without_values_is_dropped(store):
     assert store._connection.execute(
         "SELECT entry_id, run_id FROM extractions"
     ).fetchall() == [("e1", None)]  # fmt: skip
-    assert store.dangling() == 0
+    assert store.count_dangling() == 0
     assert store.runs.last == number
 
 

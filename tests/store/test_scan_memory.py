@@ -47,7 +47,7 @@ def memory(store):
 
 def test_idle_database_lists_only_its_own_sessions(memory):
     """A session id may have a slash; a path with the same beginning does not match."""
-    assert [sorted(memory.idle(path, MARK, NOW)) for path in PATHS] == [
+    assert [sorted(memory.unchanged_in(path, MARK, NOW)) for path in PATHS] == [
         [f"{PATHS[0]}/one", f"{PATHS[0]}/with/a/slash"], [f"{PATHS[1]}/other"], [],
     ]  # fmt: skip
 
@@ -55,7 +55,7 @@ def test_idle_database_lists_only_its_own_sessions(memory):
 def test_files_are_walked_once_for_all_idle_databases(memory):
     """The sessions of all idle databases are found in one walk over the files."""
     for path in PATHS:
-        assert memory.idle(path, MARK, NOW) is not None
+        assert memory.unchanged_in(path, MARK, NOW) is not None
 
     assert memory._rows.walks == 1
 

@@ -123,12 +123,12 @@ def _disks(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(store: Store) -> Iterator[Finding]:
-    missing = store.dangling()
+    missing = store.count_dangling()
     if missing:
         lead = counted(missing, "record of the store refers", "records of the store refer")
         yield Finding("error", f"{lead} to a missing record", _FROM_BACKUP)
     total, damaged = store.blobs.check_all()
-    if gone := store.extractions.gone(LOST):
+    if gone := store.extractions.count_expired(LOST):
         text = counted(gone, "placeholder leads to a value", "placeholders lead to values")
         yield Finding("error", f"{text} lost with a damaged store", _LOST)
     if damaged:

@@ -78,7 +78,7 @@ def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) 
     memory = FileMemory(store, settings.rules_fingerprint(), now, only)
 
     def rests(path: str, state: DatabaseState) -> bool:
-        return memory.idle(path, mark_of(state), now) is not None
+        return memory.unchanged_in(path, mark_of(state), now) is not None
 
     files = chain(
         discover(roots, format_of=memory.format_of, resting=memory),
@@ -185,7 +185,7 @@ class _Scan:
 
     def _is_unchanged(self, path: str, state: DatabaseState) -> bool:
         """Check whether a database need not be opened; if so, count its sessions."""
-        sessions = self._memory.idle(path, mark_of(state), self._memory.now)
+        sessions = self._memory.unchanged_in(path, mark_of(state), self._memory.now)
         self._skipped += len(sessions or ())
         return sessions is not None
 

@@ -579,7 +579,7 @@ _LONGEST = 0.5  # seconds that a session waits at most, unless examining the nex
 
 
 class Planned(Change, frozen=True):
-    """A session to be changed, open until `held` is closed. Only lines after `resume` change."""
+    """A session to be changed, open until `held` is closed. Nothing before `resume` changes."""
 
     outcome: Outcome
     held: ExitStack

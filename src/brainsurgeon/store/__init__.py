@@ -1,4 +1,4 @@
-"""The SQLite store: extracted values, placements, requests, scans, journal.
+"""The SQLite store: extracted values, the sessions with their placeholders, requests, journal.
 
 The store uses a rollback journal. With `synchronous=EXTRA`, a commit is durable when it returns;
 with `FULL`, a power cut may undo the last commit. With WAL, SQLite up to 3.51.2 may corrupt a
@@ -16,7 +16,7 @@ from brainsurgeon.store import database, expiry, extractions, history, journal, 
 
 
 class Store:
-    """An open store. As a context manager it closes itself and raises SQLite errors as ours."""
+    """An open store. As a context manager, it closes itself and translates SQLite errors."""
 
     def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
         self.directory = directory
@@ -69,12 +69,12 @@ class Store:
                 " this again"
             )
 
-    def dangling(self) -> int:
+    def count_dangling(self) -> int:
         return len(self._connection.execute("PRAGMA foreign_key_check").fetchall())
 
     @property
     def exists(self) -> bool:
-        """Whether its directory has a database. Without one, the store is empty and in memory."""
+        """Whether there is a database. Without one, the store is empty and in memory."""
         return self.identity is not None
 
     @property
@@ -138,6 +138,6 @@ def open_store(directory: str) -> Store:
 
 
 def open_to_read(directory: str) -> Store:
-    """Open the store without writing to it; an empty one in memory if there is none."""
+    """Open the store for reading; if there is none, return an empty one in memory."""
     connection = database.read_database(directory) or database.empty_database()
     return Store(connection, directory, None)

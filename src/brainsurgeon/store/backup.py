@@ -22,7 +22,7 @@ _OWN = ("locks", "daemon.lock", "last_run", "report.html")
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
-    """Copy the store of a directory to a file, at a moment without a rewrite; check the copy.
+    """Copy the store of a directory to a file while no session is rewritten, and check the copy.
 
     Raises BusyError if rewrites of sessions do not end within a minute.
     """
@@ -175,8 +175,8 @@ def staging(directory: str) -> Iterator[str]:
 def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
     """Replace the store's database with a complete, synced one; return the old one's new path.
 
-    There is a database at every moment. A process that still has the old one open
-    notices at its next transaction, before it writes. The caller has exclusive access to the store.
+    There is a database at every moment. A process that still has the old one open notices this in
+    its next transaction, before it writes. The caller has exclusive access to the store.
     """
     path = database.database_path(directory)
     with closing(database.connect(fresh, "rw")) as connection:
@@ -196,7 +196,7 @@ def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
 
 
 def remove(directory: str) -> list[str]:
-    """Remove the databases of a store that is not in use; return what else is left there."""
+    """Remove the databases of a store that is not in use; return the names of remaining files."""
     store = os.path.basename(database.database_path(directory))
     with _nobody_writing(directory):
         for name in sorted(os.listdir(directory)):

@@ -1,7 +1,7 @@
 """Expired values: find the candidates, leave tombstones, return the space.
 
-There may be millions. So a temporary table holds them, which SQLite keeps on disk if it is large.
-Rows are read and written in pages: a long read would delay the commits of other processes.
+There may be millions of candidates. So they are in a temporary table, which SQLite keeps on disk if
+it is large. Rows are read in pages: a long read would delay the commits of other processes.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class Expiry(Table):
     def out_of_sight(
         self, missed_before: float, held_back: Iterable[str]
     ) -> tuple[int, float] | None:
-        """Return how many values went missing everywhere before a time, and when the first did.
+        """Return how many values have been missing everywhere since before a time, and since when.
 
-        None without any. Requested values are not counted, nor those with a session below a root in
+        None without any. Requested values are not counted, nor values in a session below a root in
         `held_back`.
         """
         count, first = self._execute(
@@ -93,7 +93,7 @@ class Expiry(Table):
         return (count, first) if count else None
 
     def delete(self, expired: Iterable[tuple[int, str]], now: float) -> int:
-        """Turn extractions into tombstones; return how many values nothing refers to any more."""
+        """Turn extractions into tombstones; return how many stored values this deleted."""
         self._execute(f"PRAGMA cache_size = {-_CACHE}")
         values, entries = set(), set()
         for ident, why in expired:
@@ -129,7 +129,7 @@ class Candidates(Table):
         """Add every value that may have expired.
 
         A value is kept for `standing` seconds after the last change of a session with its
-        placeholder, or for `retention` seconds after the last placeholder. None means for ever.
+        placeholder, or for `retention` seconds after its last placeholder is gone. None: for ever.
         """
         if retention is not None:
             self._take(
@@ -150,7 +150,7 @@ class Candidates(Table):
     def _take(self, statement: str, until: float) -> None:
         """Add values by the ids in a statement's last column, if extracted by the time `until`.
 
-        Each page of the statement begins after the last row of the one before.
+        Each page of rows begins after the last row of the page before.
         """
         last: tuple[float, int] = (-1, -1)
         while rows := self._execute(statement, (until, *last, _LOOK)).fetchall():

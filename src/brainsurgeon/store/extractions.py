@@ -56,7 +56,7 @@ class Blobs(Table):
         return self._insert("blobs", row), key, len(data)
 
     def get(self, blob_id: int, key: bytes) -> bytes:
-        """Return the value with the digest `key`; raise DamagedError if the row lacks it."""
+        """Return a value; raise DamagedError if it does not have the digest `key`."""
         row = self._execute(
             "SELECT size, codec, data FROM blobs WHERE id = ?", (blob_id,)
         ).fetchone()
@@ -83,9 +83,9 @@ class Blobs(Table):
     def check(self, check_stop: Callable[[], None]) -> tuple[int, list[int]]:
         """Check values known to be damaged, and a portion of the values that extractions refer to.
 
-        Values stored since the last check are left to the next. Returns the id after which the next
-        check begins, and the ids of damaged or missing values. Each value is looked up by its id: a
-        damaged database may end a search early, without an error.
+        Values stored since the last check are left to the next one. Returns the id after which that
+        begins, and the ids of damaged or missing values. Each value is looked up by its id: in a
+        damaged database, a search may end early without an error.
         """
         after, known, until = self._checked()
         of = "SELECT blob_id, digest, size FROM extractions WHERE blob_id"
@@ -159,7 +159,7 @@ class Extractions(Table):
         listed = json.dumps(sorted(set(names)))
         return self._extractions("e.name IN (SELECT value FROM json_each(?))", listed)
 
-    def gone(self, why: str) -> int:
+    def count_expired(self, why: str) -> int:
         return int(self._first(
             "SELECT count(*) FROM extractions WHERE expired_why = ?"
             " AND EXISTS (SELECT 1 FROM placements WHERE extraction_id = extractions.id)", why,
@@ -171,7 +171,7 @@ class Extractions(Table):
     def of_entry(self, reference: str) -> list[Extraction]:
         """Return the extractions of an entry, by its id or by a placeholder.
 
-        A whole placeholder, or an id with a number, finds only those of that placeholder.
+        A whole placeholder, or an id with a number, finds only the values of that placeholder.
         """
         name = id_named(reference) if is_placeholder(reference) else reference
         if storable(name) != name:  # it contains characters that no id has
@@ -204,7 +204,7 @@ class Extractions(Table):
         ]
 
     def add(self, edit: Removal, **columns: object) -> None:
-        """Record a removal that a rewrite will make; `columns` are columns that `edit` lacks."""
+        """Record an extraction that a rewrite will make; `columns` are not attributes of `edit`."""
         before = edit.takes_over and self._first(
             "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
         )
@@ -263,7 +263,7 @@ class Fields(Table):
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
         """Return the fields set in a session, and all ever set on `entries` in any session.
 
-        Forks and copies carry fields along. The session's own record of a field precedes others.
+        Forks and copies contain fields, too. The session's own record of a field takes precedence.
         """
         own = self.of_session(session_id) if session_id is not None else []
         known = {(one.entry_id, one.name) for one in own}
@@ -291,8 +291,8 @@ class Placeholders(Table):
         """Return the id for the placeholder of a value: `ident`, or `ident~2`, `ident~3`, ...
 
         `value` is the id of the stored value and its digest. Equal bytes at the same path share a
-        placeholder. `taken` are placeholders that the file already has for something else. `reused`
-        means that the id is not random: other sessions may have it.
+        placeholder. `taken` are placeholders that mean another value in the file. `reused` means
+        that the id is not random: other sessions may have it.
         """
         place = key_path_text(path)
         for name in self._known(ident, place, *value):
@@ -371,10 +371,9 @@ class Placements(Table):
         self, session_id: int, standing: Iterable[int], gone: Iterable[int],
         missed: Iterable[int], now: float,
     ) -> None:  # fmt: skip
-        """Record which extractions a session that was just read contains.
+        """Record which extractions a session that was just read contains (`standing`).
 
-        `gone` extractions are no longer in their entry, the entries of `missed` ones were not
-        found.
+        `gone` are those no longer in their entries, `missed` those whose entries were not found.
         """
         if there := set(standing):  # often empty: a database is rewritten in many steps
             seen = "SELECT extraction_id FROM placements WHERE session_id = ? AND missed_at IS NULL"
@@ -424,7 +423,7 @@ class Archives(Table):
         )  # fmt: skip
 
     def standing(self, session_id: int) -> list[ArchiveRecord]:
-        """Return the archives that a session contains, also archives made in another session."""
+        """Return the archives that a session contains, even if made in another session."""
         return self._archives(
             "id IN (SELECT e.archive_id FROM placements p JOIN extractions e"
             " ON e.id = p.extraction_id WHERE p.session_id = ? AND e.archive_id IS NOT NULL)",

@@ -135,10 +135,10 @@ class Runs(Table):
 
     @property
     def current(self) -> int | None:
-        """The number of the current run; None if it has no row, or no longer."""
+        """The number of the current run; None if it has no row, or if this was rolled back."""
         if self._run is None:
             return None
-        # The row may have been rolled back, and its number given to another run.
+        # After a rollback, another run may have the number.
         same = "SELECT id FROM runs WHERE id = ? AND command = ? AND at = ?"
         number: int | None = self._first(same, self._number, *self._run[:2])
         return number
@@ -230,7 +230,7 @@ class Sums(Table):
         return row
 
     def ever(self) -> int:
-        """Return how many values were ever extracted. Works because ids are never reused."""
+        """Return how many values were ever extracted: ids are never reused."""
         return self._first(
             "SELECT seq - (SELECT count(archive_id) FROM extractions)"
             " FROM sqlite_sequence WHERE name = 'extractions'"

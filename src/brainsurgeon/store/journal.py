@@ -1,7 +1,7 @@
 """Work to be done: pending requests, and unfinished rewrites with their confirmation.
 
 A rewrite is open from the commit that stores the originals until the old file is gone. A process
-that finds an open row and gets its session's lock knows that the writer died.
+that finds an open rewrite and gets the session's lock knows that the writer died.
 """
 
 import json
@@ -28,7 +28,7 @@ _AS_JSON = ("paths", "value", "answer")
 
 class Requests(Table):
     def add(self, request: Request) -> None:
-        """Record a request. It replaces an earlier set, relieve or archive of the same entry."""
+        """Record a request; a set, relieve or archive replaces an earlier one of the entry."""
         if request.action in ("set", "relieve", "archive"):
             self._execute(
                 "DELETE FROM requests WHERE session_id = ? AND entry_id IS ? AND action = ?",
@@ -46,7 +46,7 @@ class Requests(Table):
         return [_request(dict(zip(names, row, strict=True))) for row in rows]
 
     def sessions_waiting(self) -> dict[str, float]:
-        """Return the paths of sessions with open requests, each with the time of the newest one."""
+        """Return the paths of sessions with requests, each with the time of the newest one."""
         rows = self._execute(
             "SELECT s.path, max(w.asked_at) FROM requests w JOIN sessions s ON s.id = w.session_id"
             " WHERE s.path IS NOT NULL GROUP BY s.path"
@@ -71,7 +71,7 @@ class Requests(Table):
         self.cancel(late, why, now, run_id)
 
     def lapse_missed(self, missed_before: float, now: float, run_id: int | None) -> None:
-        """Cancel restore requests of sessions long missing, so that their values can expire."""
+        """Cancel restore requests of long missing sessions, so that the values can expire."""
         missed = self._column(
             "SELECT w.id FROM requests w JOIN sessions s ON s.id = w.session_id"
             " WHERE w.action = 'restore' AND s.missed_at <= ?",
@@ -210,7 +210,7 @@ class Journal(Table):
             add("unarchive", unarchived)
 
     def _facts(self, where: str, value: object) -> dict[str, Any]:
-        """Return the counts of some extractions, archives left out, in all and by kind and tool."""
+        """Return the counts of extractions without archives: in all, and by kind and tool."""
         rows = self._execute(
             "SELECT kind, tool, count(*), sum(chars), sum(size) FROM extractions"  # noqa: S608
             f" WHERE archive_id IS NULL AND {where} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2",
@@ -305,8 +305,8 @@ class Journal(Table):
     def keep(self, journal_id: int) -> None:
         """Keep the records of a rewrite that was undone, like the records of restored values.
 
-        A reader may have seen the new content for an instant and may write its placeholders again.
-        A row without a placeholder does no harm; a placeholder without a row cannot be restored.
+        An agent may have read the new content meanwhile and may write its placeholders again. A
+        record without a placeholder does no harm; a placeholder without a record is useless.
         """
         self._execute(
             "UPDATE extractions SET journal_id = NULL, unplaced_at = extracted_at"
@@ -316,7 +316,7 @@ class Journal(Table):
         self._execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
 
     def forget(self, journal_id: int) -> None:
-        """Delete what was stored for a rewrite whose content no other process can have read."""
+        """Delete records and values of a rewrite whose content no other process can have read."""
         archives = Archives(self._connection).of_rewrite(journal_id)
         values = self._column("SELECT blob_id FROM extractions WHERE journal_id = ?", journal_id)
         self._execute("DELETE FROM extractions WHERE journal_id = ?", (journal_id,))

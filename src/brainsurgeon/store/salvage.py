@@ -37,8 +37,8 @@ LOST = "lost with a damaged store"
 # Replaces lost paths. It is absolute, because an empty path would mean the working directory. Then
 # an agent with that directory could see these sessions, although they may be of other agents.
 _NOWHERE = b"/lost-with-a-damaged-store"
-# What scans remember. Without it, the next scan reads every file and counts its calls again. Only
-# the costs of deleted sessions are lost.
+# The caches of scans: without them, the next scan reads every file and counts its calls again.
+# Only the costs of deleted sessions are lost.
 _LEFT_OUT = frozenset({"files", "resumes", "spending", "counted_calls"})
 _TABLES = (
     "SELECT name, wr FROM pragma_table_list"
@@ -276,7 +276,7 @@ def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
             saved.unread |= {table} if gone else set()
         else:
             new.execute(f"UPDATE {table} SET {column} = NULL {dangling}")  # noqa: S608
-    # In doubt a rewrite counts as done, as in recovery. A record without a placeholder is harmless.
+    # In doubt (as in recovery) a rewrite counts as done: records without placeholders do no harm.
     unknown = f"WHERE {_dangling('journal_id', 'journal')}"
     new.execute(f"UPDATE extractions SET journal_id = NULL {unknown}")  # noqa: S608
     new.execute(f"UPDATE fields SET journal_id = NULL, state = 'standing' {unknown}")  # noqa: S608

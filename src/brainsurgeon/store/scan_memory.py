@@ -28,8 +28,8 @@ _UNTIL_MOVED = frozenset({WAITS, "deferred", "skipped"})
 class FileMemory:
     """The states of the files in one run, stored together: at its end, or when they are many.
 
-    A run over all files reads all known states at once. A run over `only` some paths reads theirs,
-    and tries failed files again at once; if a user `named` them, deferred files, too.
+    A run over all files reads all known states at once. A run over `only` some paths reads only
+    their states, and tries failed files again; if a user `named` them, deferred files, too.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class FileMemory:
         self._rested: dict[str, list[str]] = {}
 
     def state_of(self, path: str) -> FileState | None:
-        """Return the known state of a file; None if the clock was set back since it was noted."""
+        """Return the known state of a file; None if the clock was set back since then."""
         if path not in self._states:
             state = self._store.files.at(path)
             self._states[path] = state if state and state.looked_at <= self.now else None
@@ -123,7 +123,7 @@ class FileMemory:
         return now + min(max(FIRST_PAUSE, 2 * last), LONGEST_PAUSE)
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
-        """Store the new state of a file with those of others, if it differs from the known one.
+        """Keep the new state of a file for `write_down`, if it differs from the known one.
 
         A new `looked_at` alone counts as a difference only after a new request.
         """
@@ -139,11 +139,11 @@ class FileMemory:
     def resume_at(self, path: str, resume: Resume | None) -> None:
         self._resumes[path] = resume
 
-    def idle(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
+    def unchanged_in(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
         """Return the paths of the sessions in a database if none has to be read, else None.
 
-        The new state of a changed database is stored at the end, unless the change is so recent
-        that a further one could have the same modification time.
+        The new state of a changed database is stored at the end, unless the database could change
+        again with the same modification time.
         """
         directory, _, name = path.rpartition("/")
         self._met[directory].add(name)
@@ -191,7 +191,7 @@ class FileMemory:
         self._states, self._fresh, self._resumes, self.savings = {}, [], {}, {}
 
     def write_down(self, store: Store) -> None:
-        if self.full:  # rows of so many files would take too much memory
+        if self.full:  # so many states would take too much memory
             store.files.drop()
         for path, state in self._fresh:
             store.files.remember(path, state)
@@ -208,7 +208,7 @@ class FileMemory:
             store.files.listings = self.listed
 
     def forget_missing(self, store: Store) -> None:
-        """After a whole run, store the states of the databases, and forget files not found."""
+        """After a run over all files, store the databases' states, and forget missing files."""
         gone = list(self._gone())
         for path, state in self._databases:
             store.files.remember(path, state)

@@ -128,7 +128,7 @@ CREATE TABLE requests (
 ) STRICT;
 CREATE INDEX requests_session ON requests (session_id);
 
--- Turns that were archived into their closing entries. Tokens are tokens sent to a model.
+-- Archived turns: `entry_id` is the entry with the summary. Tokens are tokens sent to a model.
 CREATE TABLE archives (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -194,7 +194,7 @@ CREATE TABLE row_writes (
     noted_ms INTEGER NOT NULL
 ) STRICT;
 
--- What extracting has saved in a session so far: a Savings as MessagePack.
+-- Savings by extraction in a session so far: a Savings as MessagePack.
 CREATE TABLE savings (
     session_id INTEGER PRIMARY KEY REFERENCES sessions,
     savings BLOB NOT NULL
@@ -202,14 +202,14 @@ CREATE TABLE savings (
 
 -- All tables from here on except `meta` are caches: scans fill them again.
 
--- Context load of a session: a Fullness as MessagePack.
+-- The load of a session: a Fullness as MessagePack.
 CREATE TABLE calibration (
     session_id INTEGER PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
     fullness BLOB NOT NULL
 ) STRICT;
 
--- What the recorded calls of sessions have cost, by model ('': unknown). `priced` calls cost
--- `dollars`, as their agents recorded; the cost of others depends on the configuration.
+-- Costs of the recorded calls of sessions, by model ('': unknown). `priced` calls cost `dollars`,
+-- as their agents recorded; the cost of all others depends on the configuration.
 CREATE TABLE spending (
     path BLOB NOT NULL,
     model TEXT NOT NULL,

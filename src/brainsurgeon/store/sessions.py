@@ -37,7 +37,7 @@ def _session(row: tuple[Any, ...]) -> SessionRecord:
 
 class Sessions(Table):
     def fitting(self, path: str, identity: str | None) -> SessionRecord | None:
-        """Return the row of a path, or None if it belongs to a session with another id."""
+        """Return the record with a path; None if it is of a session with another id."""
         here = self.at(path)
         fits = here and (here.identity == identity or None in (here.identity, identity))
         return here if fits else None
@@ -46,9 +46,9 @@ class Sessions(Table):
         self, file: SessionFile, format_name: str, identity: str | None = None,
         record: SessionRecord | None = None,
     ) -> SessionRecord:  # fmt: skip
-        """Record the path of a session in its row, or in a new one.
+        """Record a session and its path. Another session with this path loses it.
 
-        `record` is the session's row, whose path may differ. Any other row with this path loses it.
+        `record` is the session's earlier record, whose path may differ.
         """
         record, holder = record or self.fitting(file.path, identity), self.at(file.path)
         if holder and (record is None or holder.id != record.id):
@@ -107,7 +107,7 @@ class Sessions(Table):
 
 
 class Calibrations(Table):
-    """Context loads of sessions when they were last read. Losing them costs only time."""
+    """The loads of sessions when they were last read. Losing them costs only time."""
 
     def remember(self, session_id: int, full: Fullness) -> None:
         row = {"session_id": session_id, "fullness": encode(full)}
@@ -161,7 +161,7 @@ class SavingsSoFar(Table):
 
 
 class Spending(Table):
-    """What calls have cost, by session and model. New calls wait in memory until `flush`."""
+    """The costs of calls, by session and model. New calls wait in memory until `flush`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
@@ -223,7 +223,7 @@ Columns = tuple[bytes | None, int | None, bytes | None]
 
 
 class Rows(Table):
-    """Data about sessions in databases: original columns of changed events, our last writes."""
+    """Of sessions in databases: the agent's columns of changed events, our last write times."""
 
     def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
         row = {"session_id": session_id, "entry_id": entry_id, "digest": digest}
@@ -275,7 +275,7 @@ AGAIN = "again"  # deferred, and tried again in every run
 WAITS = "waits"  # deferred until its database changes
 IN_MEMORY = "in memory"  # deferred until its process ends or will probably read it again
 FAILED = "failed"  # tried again after a pause
-DATABASE = "database"  # the row of a database file, besides the rows of its sessions
+DATABASE = "database"  # no session: the state of a whole database file
 _JUDGED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
 
 
@@ -293,8 +293,8 @@ def _fingerprint(row: tuple[Any, ...]) -> Fingerprint:
 class FileStates(Table):
     """The last state of each file.
 
-    `directories` has all rows by directory and name, once they were read. `listings` are the
-    directory listings that this process last read.
+    `directories` are all states by directory and name, once `read`. `listings` are the directory
+    listings that this process last read.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -305,7 +305,7 @@ class FileStates(Table):
         self.listings: Mapping[str, Listing] = {}
 
     def read(self) -> None:
-        """Read all rows if another process wrote since the last read."""
+        """Read all states, if another process wrote since the last read."""
         version = self._first("PRAGMA data_version")
         if version == self._version:
             return
