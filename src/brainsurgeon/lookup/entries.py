@@ -115,10 +115,7 @@ def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
 
 
 def _in_session(store: Store, session: Session, values: list[Extraction]) -> list[Extraction]:
-    """Return the values whose placeholders a session contains by its record.
-
-    If there are none, return those extracted from it, else those with placeholders in its file.
-    """
+    """Return a session's values: by recorded placeholders, else by origin, else by its file."""
     record = session.record
     placed = store.placements.of_session(record.id) if record else frozenset()
     here = [value for value in values if value.id in placed]
@@ -225,10 +222,7 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Return the unexpired values that `keys` name (as in `with_keys`).
-
-    Raises NoSuchKeyError or ExpiredError if there are none.
-    """
+    """Return the unexpired values of some keys; raise NoSuchKeyError or ExpiredError if none."""
     wanted = with_keys(named.values, keys)
     if not wanted:
         paths = ", ".join(dotted(value.path) for value in named.values)

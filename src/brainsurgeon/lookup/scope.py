@@ -41,8 +41,6 @@ class Scope(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """Who calls the tool: the sessions that it may see, and the arguments of its call."""
-
     scope: Scope
     arguments: Entry
     clock: Callable[[], float]

@@ -239,7 +239,6 @@ def of_calling_process(sessions: Iterable[Session]) -> list[Session]:
 
 
 def session_among(sessions: list[Session], name: str) -> Session:
-    """Like `session_named`, among the given sessions."""
     entries = cache(openclaw.entries)
 
     def has_key(session: Session) -> bool:

@@ -91,19 +91,17 @@ def _by_override(part: Part, entry: EntryState, rules: Rules, now: float) -> Ext
     return _by_rule(part, entry, rules, override)
 
 
-def _by_rule(
-    part: Part, entry: EntryState, rules: Rules, kept_messages: int | None
-) -> Extract | Keep:
+def _by_rule(part: Part, entry: EntryState, rules: Rules, newest: int | None) -> Extract | Keep:
     rule = rules.match(part)
     if entry.dead is None:
-        if kept_messages is not None and entry.position < kept_messages:
+        if newest is not None and entry.position < newest:
             return Keep("recent by its _extractable")
         if (rules.giant or rules.max_messages) and _too_much(part, entry, rules, rule):
             return Extract(_describe(part, entry))
         recent = rule.keep_recent if rule else rules.keep_recent
         if entry.superseded:
             recent = min(recent, LAST)
-        if kept_messages is None and entry.position < recent:
+        if newest is None and entry.position < recent:
             return Keep("recent")
     # No model sees a dead part or misses a superseded one, so any kind may be extracted.
     if rule is None and not part.dead and not entry.superseded:

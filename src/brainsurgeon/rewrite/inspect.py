@@ -220,9 +220,8 @@ class Planner(Struct, frozen=True):
         lines, form, settings = examined.session.lines, examined.format, examined.settings
         rules = rules or settings.decision_rules()
         rules = keeping_tokens(rules, lines, form, examined.survey, records.rate)
-        survey = examined.survey
-        if rules.kept_messages > survey.kept_messages:
-            survey = form.survey(lines, rules.kept_messages)
+        survey, kept = examined.survey, rules.kept_messages
+        survey = form.survey(lines, kept) if kept > survey.kept_messages else survey
         session = Snapshot(
             lines, form, survey, records, examined.now, changed_at=examined.now - examined.silent,
             patience=max(LEAST_WAIT, settings.abandoned_after),

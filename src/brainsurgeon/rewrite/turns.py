@@ -92,8 +92,7 @@ def _offsets(
 
 
 LONGEST = 8000  # most characters of a summary; an empty or longer one is refused
-# Seconds that the command may take.
-_PATIENCE = 300.0
+_PATIENCE = 300.0  # seconds that the command may take
 
 
 def summaries(

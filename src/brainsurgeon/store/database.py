@@ -1,7 +1,4 @@
-"""Create, open and lock the database; the base class of its tables.
-
-A database of another program or version is refused.
-"""
+"""Create, open and lock the database; the base class of its tables."""
 
 import fcntl
 import json
@@ -197,7 +194,6 @@ def address(path: str, mode: str) -> str:
 
 
 def connect(path: str, mode: str) -> sqlite3.Connection:
-    """Connect with the settings that durability and deletion depend on."""
     connection = sqlite3.connect(
         address(path, mode),
         uri=True,

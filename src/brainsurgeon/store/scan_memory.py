@@ -123,10 +123,7 @@ class FileMemory:
         return now + min(max(FIRST_PAUSE, 2 * last), LONGEST_PAUSE)
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
-        """Keep the new state of a file for `write_down`, if it differs from the known one.
-
-        A new `looked_at` alone counts as a difference only after a new request.
-        """
+        """Keep the new state of a file for `write_down`, if it differs from the known one."""
         state = self.state_of(file.path)
         asked_at = self._waiting.get(file.path, 0.0)
         if state is None or asked_at > state.looked_at or _essence(state) != _essence(fresh):
@@ -140,11 +137,7 @@ class FileMemory:
         self._resumes[path] = resume
 
     def unchanged_in(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
-        """Return the paths of the sessions in a database if none has to be read, else None.
-
-        The new state of a changed database is stored at the end, unless the database could change
-        again with the same modification time.
-        """
+        """Return the paths of the sessions in a database if none has to be read, else None."""
         directory, _, name = path.rpartition("/")
         self._met[directory].add(name)
         row = self._rows.get(directory, {}).get(name)

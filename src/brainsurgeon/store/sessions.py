@@ -77,7 +77,6 @@ class Sessions(Table):
         return next(map(_session, rows), None)
 
     def ids_at(self, paths: Collection[str]) -> dict[str, int]:
-        """Return the ids of the sessions at some of these paths, by path."""
         rows = self._execute(
             f"SELECT path, id FROM sessions WHERE path IN ({', '.join('?' * len(paths))})",  # noqa: S608
             [os.fsencode(path) for path in paths],
