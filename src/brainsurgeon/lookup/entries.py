@@ -80,7 +80,7 @@ def entry_named(
         if len(idents) > 1:
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
         named = _exactly(settings, store, idents[0], session, to_show=to_show)
-        if _has_entry(named.session, wanted):  # nothing is extracted from that entry
+        if _has_entry(named.session, wanted):  # that entry has no extracted values
             raise
         return named
 

@@ -142,10 +142,10 @@ def other_holder(
     settings: Settings, store: Store, scope: Scope, session: Session,
     holds: Callable[[Session], bool],
 ) -> Session:  # fmt: skip
-    """Return the session that started a sub-agent if it has the entry, else another that has it.
+    """Return the session that started a sub-agent if it has the entry, else another session.
 
-    Claude Code copies entries into forks: there, the newest session is returned. For other agents,
-    raises UnnamedError if several sessions have the entry. Raises NotFoundError if none has it.
+    Claude Code copies entries into forks: of several sessions with the entry, the newest is
+    returned. For other agents, several raise UnnamedError. Raises NotFoundError if none has it.
     """
     beside = [
         item for item in sessions_in(settings, store, scope)
@@ -162,7 +162,7 @@ def other_holder(
 def own_session(settings: Settings, store: Store, caller: Caller, name: str | None) -> Session:
     """Return the calling session or, if it is named, the session of one of its sub-agents.
 
-    Raises NotFoundError for any other session, UsageError if it is unknown which one calls.
+    Raises NotFoundError for any other session, UsageError if it is unknown which session calls.
     """
     try:
         own = session_for(settings, store, caller, None)

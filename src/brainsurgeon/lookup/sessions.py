@@ -136,7 +136,7 @@ class Session(Struct, frozen=True):
 
     @property
     def agent_directory(self) -> str:
-        """The directory of its agent; agents below different roots may have the same name."""
+        """The agent's directory; agents below different roots may have the same name."""
         owner = self.file or self.record
         return owner.agent_directory if owner else ""
 
@@ -318,7 +318,7 @@ def _names(session: Session, ids: list[str]) -> set[str]:
     return names | {readable(name) for name in names}
 
 
-def noted(store: Store, session: Session) -> Session:
+def with_record(store: Store, session: Session) -> Session:
     """Return the session with its record, which is updated or created.
 
     Raises FailedError if it has no record and its file cannot be read.

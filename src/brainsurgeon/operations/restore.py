@@ -44,10 +44,10 @@ from brainsurgeon.lookup.sessions import (
     Session,
     all_sessions,
     file_of,
-    noted,
     session_among,
     session_named,
     why_hidden,
+    with_record,
 )
 from brainsurgeon.model import reports
 from brainsurgeon.model.entries import RESTORED, dotted, parse, value_at
@@ -114,7 +114,7 @@ def restore(
     texts = json_texts(store, values)
     shown, same_as = contents(as_sent(values, wanted), texts)
     content = how.select(shown)  # before the request: it may raise an error
-    record, now = recorded(noted(store, named.session)), clock()
+    record, now = recorded(with_record(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)
     answer = reports.RestoreAnswer(
         named.entry_id, record.title, record.id, pending=False,
@@ -286,7 +286,7 @@ def restore_all(
         try:
             with translated(store.directory):
                 return _restore_session(settings, store, item, pristine, clock)
-        except BusyError as why:  # the store is locked, so that not even a request can be noted
+        except BusyError as why:  # the store is locked: not even a request can be recorded
             return reports.SessionRestore(item.title, "failed", reason=str(why)), None
 
     chosen = _with_updated_records(store, _selected(settings, store, session))
@@ -323,7 +323,7 @@ def restore_all(
 
 
 def _with_updated_records(store: Store, sessions: Iterable[Session]) -> list[Session]:
-    return [noted(store, session) if session.record else session for session in sessions]
+    return [with_record(store, session) if session.record else session for session in sessions]
 
 
 def _selected(settings: Settings, store: Store, session: str | None) -> list[Session]:
@@ -407,7 +407,7 @@ def _restore_session(
         answer = _unknown(settings, store, title, session.file, now)
         if answer is not None:
             return answer, None
-        session = noted(store, session)
+        session = with_record(store, session)
     request = _restore_request(settings, recorded(session), now, pristine=pristine)
     plan, rewrite = _change(settings, store, session, request, clock, reports.SessionRestore)
     if isinstance(plan, reports.SessionRestore):

@@ -262,7 +262,7 @@ class _Scan:
         return replace(scanned, again=AGAIN if result == "deferred" else None)
 
     def _change(self, file: SessionFile, now: float) -> Scanned:
-        left_alone, waits = inspect.excluded(file, self._settings), self._memory.waits(file)
+        left_alone, waits = inspect.excluded(file, self._settings), self._memory.has_requests(file)
         if left_alone and not waits:
             raise RefusedError(left_alone)
         if not (waits or self._report.dry_run):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from brainsurgeon import errors
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import ids_in
-from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, noted, session_named
+from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named, with_record
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
@@ -61,7 +61,7 @@ def set_extractable(
             f"{chosen.title}: its agent keeps its sessions in SQLite now; nothing was changed"
         )
     now = clock()
-    record = recorded(noted(store, chosen))
+    record = recorded(with_record(store, chosen))
     with store.transaction():
         store.requests.add(Request(record.id, "set", now, ident, value=value))
     try:

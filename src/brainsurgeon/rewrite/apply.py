@@ -305,7 +305,7 @@ def apply(
                 results.append(tried.result or BusyError("its rewrite was not begun; try again"))
             else:
                 results += apply(store, [tried.change], clock)
-        except Exception as error:  # noqa: BLE001  the others have their results
+        except Exception as error:  # noqa: BLE001  the other sessions have results
             results.append(error)
     return results
 
@@ -550,7 +550,7 @@ class _RowsAttempt:
 
 
 def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
-    """Return the part of a plan that one step carries out. The last one ends the requests."""
+    """Return the part of a plan that one step carries out. The last part ends the requests."""
     rows = sorted(step, key=lambda row: row.place.seq)
     part = replace(plan, edits=tuple(edit for row in rows for edit in row.edits))
     if last:
@@ -601,7 +601,7 @@ class Batch:
     def full(self) -> bool:
         files = [planned.file for planned in self._waiting]
         return bool(files) and (
-            # An open database keeps its agent from truncating the log.
+            # While the database is open, its agent cannot truncate the write-ahead log.
             any(file.in_database for file in files)
             or time.monotonic() > self._since + _LONGEST
             or len(files) >= TOGETHER

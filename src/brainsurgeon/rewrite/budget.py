@@ -338,7 +338,7 @@ def remember(store: Store, loads: Mapping[str, Fullness]) -> None:
 
 
 def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
-    """Return the calls that a session made since its costs were recorded, by their ids."""
+    """Return the calls that a session made since its costs were recorded, by call id."""
     spending, new = store.spending, dict[int, ModelCall]()
     begun = spending.has_session(session.file.path)
     for ident, call in calls_in(session.lines.backward(), session.format):

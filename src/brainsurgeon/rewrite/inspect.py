@@ -57,7 +57,7 @@ def settings_for(settings: Settings, file: SessionFile) -> Settings:
 
 
 def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> str | None:
-    """Return why the configuration leaves this session alone. If `asked`, its size is ignored."""
+    """Return why the configuration excludes this session. If `asked` for, its size is ignored."""
     names = {"agent": openclaw.agent_names(file.agent), "session": (file.session,), "tool": ()}
     for pattern in settings.exclude:
         kind, _, glob = pattern.partition(":")
@@ -100,7 +100,7 @@ LEASED = "another process is replacing the file"  # opening a leased file would 
 class Examination(Struct, frozen=True, dict=True):
     """An open session, unchanged for `silent` seconds, with its survey and the store's records.
 
-    `record` is its record in the store. `asked` are requests that are made now.
+    `record` is the session's record. `asked` are requests that are made now.
     """
 
     settings: Settings

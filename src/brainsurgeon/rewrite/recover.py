@@ -81,7 +81,7 @@ def recover(store: Store) -> list[Recovery]:
 
 
 def resolve(store: Store, rewrite: OpenRewrite, opened: int | None = None) -> str:
-    """Finish or undo one rewrite, and return which. The caller holds the lock of its session.
+    """Finish or undo one rewrite, and return the result in words. The caller holds the lock.
 
     `opened` is this process's descriptor of the old file, if there is one. While it is open, no
     other descriptor can get a lease.
@@ -124,8 +124,8 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
 
 def settle(store: Store, rewrite: OpenRewrite, current: Digests) -> bool:
     """Close a rewrite of rows, and return whether it happened, by their `current` digests."""
-    # It is one transaction: either all of its rows were changed, or none. If the agent then rewrote
-    # or deleted the rows, its extractions count as made and its restorations as not made. Otherwise
+    # The rewrite is one transaction: it changed all of its rows or none. If this is unknown, since
+    # the agent changed the rows, too, extractions count as made and restorations do not. Otherwise
     # a placeholder could lose its record, or a request could end without being fulfilled.
     made = rewrite.confirmation
     happened = all(current.get(seq) != before for seq, before, _ in made.rows)

@@ -211,7 +211,7 @@ def remove(directory: str) -> list[str]:
 
 @contextmanager
 def _nobody_writing(directory: str) -> Iterator[None]:
-    """Keep other processes from writing to the database, unless it is damaged."""
+    """Keep other processes from writing to the store, unless its database is damaged."""
     path = database.database_path(directory)
     held: sqlite3.Connection | None = None
     try:

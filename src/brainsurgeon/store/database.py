@@ -324,7 +324,7 @@ def _pid_in(descriptor: int) -> int | None:
 
 @contextmanager
 def hold_store(directory: str) -> Iterator[None]:
-    """Hold the daemon's lock and those of all sessions; raise BusyError if one is taken."""
+    """Hold the locks of the daemon and of all sessions; raise BusyError if one is taken."""
     if pid := daemon_holder(directory):
         raise BusyError(
             f"the daemon (pid {pid}) is at work on this store: stop it, then run this again"
@@ -403,7 +403,7 @@ class Table:
         return [kind(*row) for row in self._execute(statement, values)]
 
     def _decoded(self, kind: type[_Record], source: str, *values: object) -> Iterator[_Record]:
-        """Yield records stored as MessagePack; skip those of other versions that do not decode."""
+        """Yield records stored as MessagePack; skip records of other versions."""
         for text in self._column(f"SELECT {source}", *values):
             with suppress(msgspec.DecodeError):
                 yield msgspec.msgpack.decode(text, type=kind)

@@ -83,9 +83,9 @@ class Blobs(Table):
     def check(self, check_stop: Callable[[], None]) -> tuple[int, list[int]]:
         """Check values known to be damaged, and a portion of the values that extractions refer to.
 
-        Values stored since the last check are left to the next one. Returns the id after which that
-        begins, and the ids of damaged or missing values. Each value is looked up by its id: in a
-        damaged database, a search may end early without an error.
+        Values stored since the last check are left to the next check. Returns the id after which
+        the next check begins, and the ids of damaged or missing values. Each value is looked up by
+        its id: in a damaged database, a search may end early without an error.
         """
         after, known, until = self._checked()
         of = "SELECT blob_id, digest, size FROM extractions WHERE blob_id"
@@ -375,9 +375,9 @@ class Placements(Table):
 
         `gone` are those no longer in their entries, `missed` those whose entries were not found.
         """
-        if there := set(standing):  # often empty: a database is rewritten in many steps
+        if present := set(standing):  # often empty: a database is rewritten in many steps
             seen = "SELECT extraction_id FROM placements WHERE session_id = ? AND missed_at IS NULL"
-            self.add(session_id, there.difference(self._column(seen, session_id)))
+            self.add(session_id, present.difference(self._column(seen, session_id)))
         self.remove(session_id, gone, now)
         self._executemany(
             "UPDATE placements SET missed_at = ?"

@@ -115,7 +115,7 @@ class Runs(Table):
 
     @contextmanager
     def run(self, command: str, at: float, **facts: Any) -> Iterator[None]:
-        """Record all changes in a block as one run; `facts` are the first facts in its row."""
+        """Record all changes in a block as one run, with these `facts`."""
         before = self._run, self._number, self.command_hung
         self._run, self._number, self.command_hung = (command, at, facts), None, False
         try:
@@ -186,7 +186,7 @@ class Runs(Table):
         self._execute(f"DELETE FROM runs WHERE id {those}", listed)  # noqa: S608
 
     def drop_empty(self, journal_id: int) -> None:
-        """Delete the run of an abandoned rewrite, unless the run did or may do something else."""
+        """Delete the run of an abandoned rewrite, unless it has other changes or rewrites."""
         self._execute(
             "DELETE FROM runs"  # noqa: S608
             f" WHERE id = (SELECT {_RUN_OF} FROM journal WHERE id = ?1)"

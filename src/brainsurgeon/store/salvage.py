@@ -107,7 +107,7 @@ def sequences(connection: sqlite3.Connection) -> dict[str, int]:
 class Salvaged(Struct):
     """Counts of a salvage: copied rows by table, and stored values.
 
-    `unread` are the tables with missing rows, `sessions_made` counts the re-created sessions.
+    `unread` are the tables with missing rows. `sessions_made` counts the re-created sessions.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -264,7 +264,7 @@ def _dangling(column: str, parent: str) -> str:
 
 
 def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
-    """Clear each reference to a lost row, or delete the referring row if it needs the lost one.
+    """Clear references to lost rows. Delete a row that may not be without its reference.
 
     A request to roll back a run needs the run. Without it, the request would restore everything.
     """

@@ -47,8 +47,8 @@ class FileMemory:
             if (store.facts.last_run_at() or 0.0) <= now:  # else the clock was set back
                 self._rows = store.files.directories
             self.listings = store.files.listings
-        self._waiting = store.requests.sessions_waiting()
-        self._awake = {os.path.dirname(path) for path in self._waiting}
+        self._asked_at = store.requests.sessions_waiting()
+        self._asked_in = {os.path.dirname(path) for path in self._asked_at}
         self._fresh: list[tuple[str, FileState]] = []
         self._databases: list[tuple[str, FileState]] = []
         self._resumes: dict[str, Resume | None] = {}
@@ -66,10 +66,10 @@ class FileMemory:
 
     def rows(self, directory: str) -> Mapping[str, SeenRow]:
         rows = self._rows.get(directory, {})
-        if directory not in self._awake:
+        if directory not in self._asked_in:
             return rows
         return {
-            name: row for name, row in rows.items() if f"{directory}/{name}" not in self._waiting
+            name: row for name, row in rows.items() if f"{directory}/{name}" not in self._asked_at
         }
 
     def record_resting(self, directory: str, names: list[str]) -> None:
@@ -90,8 +90,8 @@ class FileMemory:
         state = self.state_of(path)
         return state.reason if state is not None and state.outcome == FAILED else None
 
-    def waits(self, file: SessionFile) -> bool:
-        return file.path in self._waiting
+    def has_requests(self, file: SessionFile) -> bool:
+        return file.path in self._asked_at
 
     def unchanged(self, file: SessionFile, now: float) -> bool:
         path = file.path
@@ -109,7 +109,7 @@ class FileMemory:
         state = self.state_of(path)
         if state is None or state.fingerprint != fingerprint or state.rules != self.rules:
             return None
-        if state.outcome == AGAIN or self._waiting.get(path, 0.0) > state.looked_at:
+        if state.outcome == AGAIN or self._asked_at.get(path, 0.0) > state.looked_at:
             return None
         moved = state.outcome in _UNTIL_MOVED and os.path.dirname(path) in self._moved
         return None if moved else state
@@ -125,7 +125,7 @@ class FileMemory:
     def note(self, file: SessionFile, fresh: FileState) -> None:
         """Keep the new state of a file for `write_down`, if it differs from the known one."""
         state = self.state_of(file.path)
-        asked_at = self._waiting.get(file.path, 0.0)
+        asked_at = self._asked_at.get(file.path, 0.0)
         if state is None or asked_at > state.looked_at or _essence(state) != _essence(fresh):
             self._fresh.append((file.path, fresh))
 
@@ -165,7 +165,7 @@ class FileMemory:
         again = judged.rules != self.rules or judged.outcome == AGAIN
         if again or not (due_at is None or due_at > now):
             return False
-        asked_at = self._waiting.get(path)
+        asked_at = self._asked_at.get(path)
         state = None if asked_at is None else self.state_of(path)
         return asked_at is None or (state is not None and asked_at <= state.looked_at)
 
