@@ -529,7 +529,7 @@ def test_combined_archives_leave_no_pending_request(world):
     assert len(answer.archived) == 6
     assert [record.turns for record in standing] == [3, 1, 1, 1]
     assert [record.calls for record in standing] == [15, 5, 5, 5]
-    assert not world.store.requests.open_of(standing[0].session_id)
+    assert not world.store.requests.of_session(standing[0].session_id)
 
 
 def test_show_index_lists_exit_code_time_and_size(world):
@@ -603,7 +603,7 @@ def test_archive_requests_that_cannot_succeed_are_cancelled(world):
     os.utime(path, (1, 1))
     world.scan()
 
-    assert not world.store.requests.open_of(ident)
+    assert not world.store.requests.of_session(ident)
     lapses = [event.facts for event in world.store.events.after(0) if event.kind == "lapse"]
     assert {facts["entry_id"]: facts["reason"] for facts in lapses} == {
         prompt: "no gain", "gone": "the turn is no longer in its session",

@@ -92,7 +92,7 @@ class TestScanning:
         """A rollback undoes the rows of one run and records one event a session."""
         before = world.claw.columns(GATEWAY)
         world.scan()
-        run = world.store.runs.named(1).facts
+        run = world.store.runs.by_id(1).facts
         report = rollback(world.settings(), world.store, 1, clock=world.clock)
 
         assert {session.state for session in report.sessions} == {"rolled back"}

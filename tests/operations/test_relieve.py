@@ -433,7 +433,9 @@ def test_restore_keeps_a_pending_relieve_request(world, clock, full_path):
         )
     world.restore(entry)
 
-    assert [request.action for request in world.store.requests.open_of(session.id)] == ["relieve"]
+    assert [request.action for request in world.store.requests.of_session(session.id)] == [
+        "relieve"
+    ]
 
 
 def test_relieve_dry_run_writes_nothing_and_needs_no_store(world, clock, full_path):

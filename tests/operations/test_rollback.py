@@ -33,8 +33,8 @@ def test_rollback_is_recorded_as_a_run_and_an_event(world, original):
     """Both name the run that was rolled back."""
     number = world.rollback(1).made
 
-    assert world.store.runs.named(number).command == "rollback"
-    assert world.store.runs.named(number).facts == {"rolls_back": 1, "sessions": 1, "restored": 1}
+    assert world.store.runs.by_id(number).command == "rollback"
+    assert world.store.runs.by_id(number).facts == {"rolls_back": 1, "sessions": 1, "restored": 1}
     [event] = world.store.events.after(0, kinds=["rollback"])
     assert (event.run_id, event.facts["rolls_back"], event.facts["values"]) == (number, 1, 1)
 
@@ -238,7 +238,7 @@ def test_values_of_a_rollback_expire_like_restored_ones(world, original, path, c
 
     [event] = world.store.events.after(0, kinds=["expiry"])
     assert event.facts["values"] == 1
-    assert world.store.runs.named(event.run_id).command == "retention"
+    assert world.store.runs.by_id(event.run_id).command == "retention"
     assert path.read_bytes() == original
 
 
@@ -297,7 +297,7 @@ def test_run_is_kept_as_long_as_its_values(world, pruned, clock, monkeypatch):
 def test_rollback_counts_archived_turns_apart_from_values(world, archived):
     """The outcome, its run and a second rollback agree on the numbers of values and turns."""
     [outcome] = world.rollback(1).sessions
-    facts = world.store.runs.named(2).facts
+    facts = world.store.runs.by_id(2).facts
     [again] = world.rollback(1).sessions
 
     assert (outcome.values, outcome.turns) == (facts.get("restored", 0), facts["unarchived"])

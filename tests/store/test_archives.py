@@ -12,10 +12,13 @@ def test_restored_archives_are_not_standing(world):
     (session,) = {row[0] for row in sql(world, "SELECT session_id FROM archives")}
     archives = world.store.archives
 
-    assert [archive.entry_id for archive in archives.standing(session)] == [ends[0][1], ends[1][1]]
-    assert {archive.depth for archive in archives.standing(session)} == {1}
+    assert [archive.entry_id for archive in archives.contained_in(session)] == [
+        ends[0][1],
+        ends[1][1],
+    ]
+    assert {archive.depth for archive in archives.contained_in(session)} == {1}
     world.restore_all()
-    assert archives.standing(session) == []
+    assert archives.contained_in(session) == []
     assert len(archives.of_session(session)) == 2
 
 

@@ -61,9 +61,9 @@ def test_named_matches_any_number_of_names_exactly(store, sessions):
     """Each name matches only itself, also among more names than one SQL statement takes."""
     many = ["e1", *(f"unknown{number}" for number in range(5000)), "e10"]
 
-    assert names(store.extractions.named(many)) == ["e1", "e1", "e10"]
-    assert names(store.extractions.named(["e1~2"])) == ["e1~2"]
-    assert store.extractions.named([]) == []
+    assert names(store.extractions.by_names(many)) == ["e1", "e1", "e10"]
+    assert names(store.extractions.by_names(["e1~2"])) == ["e1~2"]
+    assert store.extractions.by_names([]) == []
 
 
 def test_session_lists_own_extractions_and_those_it_holds(store, sessions):
@@ -73,8 +73,8 @@ def test_session_lists_own_extractions_and_those_it_holds(store, sessions):
         store.placements.record(first.id, [2], [1], [], 5.0)
 
     assert [extraction.id for extraction in store.extractions.of_session(first.id)] == [1, 4]
-    assert [extraction.id for extraction in store.extractions.held_in(first.id)] == [2, 4]
-    assert [extraction.id for extraction in store.extractions.held_in(second.id)] == [2, 3]
+    assert [extraction.id for extraction in store.extractions.contained_in(first.id)] == [2, 4]
+    assert [extraction.id for extraction in store.extractions.contained_in(second.id)] == [2, 3]
 
 
 def test_expired_value_is_refused_and_leaves_a_tombstone(store, sessions):

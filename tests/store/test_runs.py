@@ -91,7 +91,7 @@ def test_run_with_another_open_rewrite_is_kept(store):
     assert [run.id for run in store.runs.newest(None)] == [number]
     with store.transaction():
         store.journal.confirm(second, row.id, note)
-    assert store.runs.named(number).facts["extracted"] == 1
+    assert store.runs.by_id(number).facts["extracted"] == 1
 
 
 def test_run_of_a_kept_rewrite_is_kept(store):
@@ -182,5 +182,5 @@ def test_abandoning_a_rewrite_is_fast_with_many_extractions(store):
         store.journal.abandon(entry)
         store._connection.set_progress_handler(None, 0)
 
-    assert store.runs.named(note.run_id) is None
+    assert store.runs.by_id(note.run_id) is None
     assert len(steps) < 5

@@ -43,7 +43,7 @@ def test_noted_session_has_agent_path_and_title(store, create_file, note_session
     assert (row.agent, row.name, row.title, row.format) == ("main", "a", "main/a", "pi")
     assert (row.path, row.root, row.identity) == (session.path, session.root, "one")
     assert (row.displaced, row.missed_at) == (False, None)
-    assert store.sessions.at(session.path) == store.sessions.known(row.id) == row
+    assert store.sessions.at(session.path) == store.sessions.by_id(row.id) == row
 
 
 def test_noting_a_session_again_changes_nothing(store, create_file, note_session):
@@ -80,7 +80,7 @@ def test_other_session_at_a_path_displaces_the_first(store, create_file, note_se
 
     assert first.id != second.id
     assert store.sessions.at(session.path) == second
-    displaced = store.sessions.known(first.id)
+    displaced = store.sessions.by_id(first.id)
     assert (displaced.displaced, displaced.path) == (True, session.path)
 
 
@@ -89,14 +89,14 @@ def test_missed_time_of_a_session_ends_when_it_is_noted(store, create_file, note
     session = create_file()
     row = note_session(session, "one")
     with store.transaction():
-        store.sessions.miss([(row.id, 5.0)])
-    assert store.sessions.known(row.id).missed_at == 5.0
+        store.sessions.record_missing([(row.id, 5.0)])
+    assert store.sessions.by_id(row.id).missed_at == 5.0
     assert note_session(session, "one").missed_at is None
 
     with store.transaction():
-        store.sessions.miss([(row.id, 6.0)])
-        store.sessions.miss([(row.id, None)])
-    assert store.sessions.known(row.id).missed_at is None
+        store.sessions.record_missing([(row.id, 6.0)])
+        store.sessions.record_missing([(row.id, None)])
+    assert store.sessions.by_id(row.id).missed_at is None
 
 
 def test_is_below_matches_a_path_and_its_directories(store, create_file, note_session):

@@ -102,7 +102,7 @@ def owned(store: Store, session: Session, values: Iterable[Extraction]) -> list[
     """Return the values that the caller may see: all, or those of the session's agent."""
     if not session.only_owned:
         return list(values)
-    owner = cache(lambda session_id: store.sessions.known(session_id).agent_directory)
+    owner = cache(lambda session_id: store.sessions.by_id(session_id).agent_directory)
     return [value for value in values if owner(value.session_id) == session.agent_directory]
 
 

@@ -147,5 +147,5 @@ def archives(
     return [
         StandingArchive(item.title, record)
         for item in listed if item.record
-        for record in store.archives.standing(item.record.id)
+        for record in store.archives.contained_in(item.record.id)
     ]  # fmt: skip

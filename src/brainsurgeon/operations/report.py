@@ -50,7 +50,7 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
                 page, values = _page(about, content), content.extracted
         if page.next_bytes is None and session.record:
             values = (
-                value for value in store.extractions.held_in(session.record.id)
+                value for value in store.extractions.contained_in(session.record.id)
                 if value.archive_id is None
                 and (value.state == "standing" or value.blob_id is not None)
             )  # fmt: skip

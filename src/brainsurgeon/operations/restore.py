@@ -219,7 +219,7 @@ def _others_of_turn(
     lines = turn.lines if turn else ()
     ids = {str(entry.get("id")) for line in lines if (entry := parse(line)) is not None}
     record = named.session.record
-    held = store.extractions.held_in(record.id) if record else []
+    held = store.extractions.contained_in(record.id) if record else []
     entries = dict.fromkeys(value.entry_id for value in held if value.entry_id in ids)
     return tuple(entry for entry in entries if entry != named.entry_id)
 
@@ -362,7 +362,7 @@ def overfull_after(
     overfull = []
     for item in _selected(settings, store, session):
         record = item.record
-        held = store.extractions.held_in(record.id) if record and item.file else []
+        held = store.extractions.contained_in(record.id) if record and item.file else []
         values = [value for value in held if value.blob_id]
         if not values:
             continue
@@ -447,7 +447,7 @@ def _note(store: Store, request: Request, reason: str) -> None:
     with store.transaction():
         if number is None:
             store.requests.add(request)
-        elif all(other.rolls_back != number for other in store.requests.open_of(ident)):
+        elif all(other.rolls_back != number for other in store.requests.of_session(ident)):
             facts = {"rolls_back": number, "pending": True, "reason": reason}
             store.requests.add(request)
             store.events.add(request.asked_at, "rollback", ident, facts, store.runs.number())
@@ -494,7 +494,7 @@ def rollback(
 
     Raises NotFoundError if the run does not exist, or changed nothing in a named session.
     """
-    undone = store.runs.named(number)
+    undone = store.runs.by_id(number)
     if undone is None:
         reason = f"there is no run {number}"
         if number <= store.runs.last:

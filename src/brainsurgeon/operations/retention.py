@@ -198,7 +198,7 @@ class _Run:
     def _record_missed(self, changed: list[tuple[int, float | None]]) -> None:
         for at in range(0, len(changed), _MANY_ROWS):
             with self._transaction(_MANY_ROWS):
-                self._store.sessions.miss(changed[at : at + _MANY_ROWS])
+                self._store.sessions.record_missing(changed[at : at + _MANY_ROWS])
         if self._settings.retention_standing is not None:
             until = self.now - self._settings.retention_standing
             with self._transaction(1):

@@ -321,7 +321,7 @@ class _Scan:
             return scanned
 
     def _carry_out(self) -> None:
-        with self._batch.taken() as waiting:
+        with self._batch.take() as waiting:
             done = apply(self._store, waiting, self._clock)
             self._unfinished.add(done)
             stopped = [result for result in done if isinstance(result, errors.StoppedError)]

@@ -62,7 +62,7 @@ def _texts(store: Store, session: Session) -> Iterator[_Text]:
     yield from _in_file(session)
     if session.record is None:
         return
-    held = store.extractions.held_in(session.record.id)
+    held = store.extractions.contained_in(session.record.id)
     for extraction in owned(store, session, held):
         stored = None if extraction.links else json_text(store, extraction)
         if stored is None:

@@ -149,7 +149,7 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
             pays=planned.forced or fitting.rules.pays(planned, fingerprint.size),
             changed_at=fingerprint.mtime_ns / 1e9,
             full=full,
-            archives=tuple(store.archives.standing(record.id) if record else ()),
+            archives=tuple(store.archives.contained_in(record.id) if record else ()),
         )  # fmt: skip
 
 

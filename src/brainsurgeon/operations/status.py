@@ -73,7 +73,7 @@ def status(settings: Settings, store: Store, now: float) -> Status:
     pid = daemon_holder(settings.state_dir)
     rewrites, runs = store.journal.open_rewrites(), store.runs.newest(_NEWEST)
     since = min([now - _DAY, *(run.at for run in runs)])
-    _, _, archives, tokens = store.sums.standing()
+    _, _, archives, tokens = store.sums.current()
     logged = store.events.after(store.events.before(since), kinds=("failure", "lapse"))
     failures = [
         event for event in logged
@@ -227,7 +227,7 @@ def metrics(settings: Settings, store: Store) -> list[Metric]:
 
 
 def _of_store(store: Store) -> list[Metric]:
-    values, size, archives, _ = store.sums.standing()
+    values, size, archives, _ = store.sums.current()
     interrupted = sum(not rewrite.stays for rewrite in store.journal.open_rewrites())
     files: Counter[str] = Counter()
     for outcome, number in store.sums.outcomes():

@@ -148,7 +148,7 @@ class ExtractedValues:
         )  # fmt: skip
         return written
 
-    def named(self, edits: Iterable[Edit]) -> Iterator[Edit]:
+    def with_names(self, edits: Iterable[Edit]) -> Iterator[Edit]:
         """Yield edits of the plan with the names that the store gave their placeholders."""
         for edit in edits:
             yield self._named.get(edit.start, edit) if isinstance(edit, Removal) else edit
@@ -218,7 +218,7 @@ class Attempt:
         self.held.callback(os.close, self.directory)
         splices = (
             (edit.start, edit.end, edit.bytes_after(self.store.extractions.value))
-            for edit in self.extracted.named(self.change.plan.edits)
+            for edit in self.extracted.with_names(self.change.plan.edits)
         )
         ledger = recover.JournalLedger(self.store, self.journal_id)
         self.successor = exchange.prepare(self.session, self.temporary, splices, self.signs, ledger)
@@ -494,7 +494,8 @@ class _RowsAttempt:
             extracted.put()
             edits = [
                 rewritten(
-                    before[row.place.seq], replace(row, edits=tuple(extracted.named(row.edits))),
+                    before[row.place.seq],
+                    replace(row, edits=tuple(extracted.with_names(row.edits))),
                     store.extractions.value, self._original, compressing=self._compressing,
                 ) for row in step
             ]  # fmt: skip
@@ -617,11 +618,11 @@ class Batch:
         self._waiting.append(planned)
 
     def close(self) -> None:
-        with self.taken():
+        with self.take():
             pass
 
     @contextmanager
-    def taken(self) -> Iterator[list[Planned]]:
+    def take(self) -> Iterator[list[Planned]]:
         """Remove and return the waiting sessions; they are closed on exit."""
         waiting, self._waiting = self._waiting, []
         with ExitStack() as held:
@@ -728,7 +729,7 @@ def end_redactions(store: Store, examined: Examination, plan: Plan) -> None:
     ended = {plan.handled.unanswered: NO_ANSWER}
     if examined.settings.keep_purge_control_calls:
         ended[tuple(
-            request.id for request in store.requests.open_of(record.id)
+            request.id for request in store.requests.of_session(record.id)
             if request.action == "redact" and request.id is not None
         )] = KEPT  # fmt: skip
     if any(ended):

@@ -171,9 +171,9 @@ class Examination(Struct, frozen=True, dict=True):
             return replace(records, requests=self.asked)
         placed, full = store.placements.of_session(record.id), store.calibrations.of(record.id)
         others = (value for value in records.extractions if value.id not in placed)
-        extractions = (*others, *store.extractions.held_in(record.id))
+        extractions = (*others, *store.extractions.contained_in(record.id))
         pending = (
-            request for request in store.requests.open_of(record.id)
+            request for request in store.requests.of_session(record.id)
             if (request.lapses_at is None or request.lapses_at > self.now)
             and not (request.action == "redact" and self.settings.keep_purge_control_calls)
         )  # fmt: skip
@@ -192,7 +192,7 @@ class Examination(Struct, frozen=True, dict=True):
         lines = () if store.is_empty else session.lines
         names, entries = marks_in(lines, session.format)
         return Records(
-            tuple(store.extractions.named(names)),
+            tuple(store.extractions.by_names(names)),
             alike=frozenset(row.id for row in store.sessions.of_identity(session.identity)),
             fields=tuple(store.fields.of_entries(record.id if record else None, entries)),
             restores=store.extractions.restores(record.id) if record else {},

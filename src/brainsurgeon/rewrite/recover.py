@@ -80,10 +80,10 @@ def recover(store: Store) -> list[Recovery]:
     return resolved
 
 
-def resolve(store: Store, rewrite: OpenRewrite, opened: int | None = None) -> str:
+def resolve(store: Store, rewrite: OpenRewrite, old_file: int | None = None) -> str:
     """Finish or undo one rewrite, and return the result in words. The caller holds the lock.
 
-    `opened` is this process's descriptor of the old file, if there is one. While it is open, no
+    `old_file` is this process's descriptor of the old file, if there is one. While it is open, no
     other descriptor can get a lease.
     """
     if rewrite.in_database:
@@ -100,7 +100,7 @@ def resolve(store: Store, rewrite: OpenRewrite, opened: int | None = None) -> st
     except OSError as error:
         return f"its directory cannot be opened ({error.strerror}); left for the next run"
     try:
-        return _resolve_files(store, rewrite, directory, opened)
+        return _resolve_files(store, rewrite, directory, old_file)
     except OSError as error:
         return f"it cannot be finished now ({error.strerror}); left for the next run"
     finally:
@@ -140,7 +140,7 @@ def settle(store: Store, rewrite: OpenRewrite, current: Digests) -> bool:
     return happened
 
 
-def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: int | None) -> str:
+def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file: int | None) -> str:
     """Finish or undo a rewrite, depending on the files that its two names lead to.
 
     The records are committed before a file is removed: its inode number may be reused at once.
@@ -172,7 +172,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, opened: i
         try:
             with noting_why_it_stays(store, rewrite.id):
                 saved = retire.retire(
-                    pair, deadline=deadline, leased=opened if swapped else None,
+                    pair, deadline=deadline, leased=old_file if swapped else None,
                     shared=not swapped, crashed=True,
                 )  # fmt: skip
         except StaysError as error:
@@ -199,7 +199,7 @@ def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrit
     which = _which(directory, name, rewrite)
     if which not in ("old", "new"):
         return False
-    record = store.sessions.known(rewrite.session_id)
+    record = store.sessions.by_id(rewrite.session_id)
     with plain_file(name, directory) as descriptor:
         if retire.only_grew(descriptor, rewrite.ends[which == "new"]):
             return True

@@ -155,7 +155,7 @@ def scan_tail(
         examined.check_turn()
         notice(settings, store, session, now)
         records = examined.records_of_lines()
-        if record and store.requests.open_of(record.id):
+        if record and store.requests.of_session(record.id):
             return None  # requested since the run began
         frontier = frontier_of(examined, records, placeholders=before.placeholders)
         planner = Planner(examined, records, frontier=frontier, hurries=memory.named)

@@ -150,12 +150,12 @@ class Extractions(Table):
     def of_session(self, session_id: int) -> list[Extraction]:
         return self._extractions("e.session_id = ?", session_id)
 
-    def held_in(self, session_id: int) -> list[Extraction]:
+    def contained_in(self, session_id: int) -> list[Extraction]:
         return self._extractions(
             "e.id IN (SELECT extraction_id FROM placements WHERE session_id = ?)", session_id
         )
 
-    def named(self, names: Iterable[str]) -> list[Extraction]:
+    def by_names(self, names: Iterable[str]) -> list[Extraction]:
         listed = json.dumps(sorted(set(names)))
         return self._extractions("e.name IN (SELECT value FROM json_each(?))", listed)
 
@@ -385,9 +385,9 @@ class Placements(Table):
             ((now, session_id, ident) for ident in missed),
         )
 
-    def add(self, session_id: int, standing: Iterable[int]) -> None:
+    def add(self, session_id: int, extraction_ids: Iterable[int]) -> None:
         """Record that a session contains extractions, unless a rewrite has replaced them."""
-        listed = list(standing)
+        listed = list(extraction_ids)
         self._executemany(
             "INSERT INTO placements (session_id, extraction_id)"
             " SELECT ?, id FROM extractions WHERE id = ?"
@@ -399,8 +399,8 @@ class Placements(Table):
             ((ident,) for ident in listed),
         )
 
-    def remove(self, session_id: int, gone: Iterable[int], now: float) -> None:
-        listed = list(gone)
+    def remove(self, session_id: int, extraction_ids: Iterable[int], now: float) -> None:
+        listed = list(extraction_ids)
         self._executemany(
             "DELETE FROM placements WHERE session_id = ? AND extraction_id = ?",
             ((session_id, ident) for ident in listed),
@@ -422,7 +422,7 @@ class Archives(Table):
             session_id, json.dumps(sorted(named)),
         )  # fmt: skip
 
-    def standing(self, session_id: int) -> list[ArchiveRecord]:
+    def contained_in(self, session_id: int) -> list[ArchiveRecord]:
         """Return the archives that a session contains, even if made in another session."""
         return self._archives(
             "id IN (SELECT e.archive_id FROM placements p JOIN extractions e"

@@ -153,7 +153,7 @@ class Runs(Table):
                 facts[name] = facts.get(name, 0) + count
         self._execute("UPDATE runs SET facts = ? WHERE id = ?", (json.dumps(facts), run_id))
 
-    def named(self, run_id: int) -> Run | None:
+    def by_id(self, run_id: int) -> Run | None:
         rows = self._execute(f"{_RUN} WHERE id = ?", (run_id,))
         return next((_with_facts(Run, row) for row in rows), None)
 
@@ -215,7 +215,7 @@ class Sums(Table):
             " GROUP BY e.kind, e.tool ORDER BY 4 DESC, 1, 2"
         ).fetchall()
 
-    def standing(self) -> tuple[int, int, int, int]:
+    def current(self) -> tuple[int, int, int, int]:
         """Return the number of extracted values, their size, the number of archives, and tokens.
 
         The next requests of all sessions are shorter by these tokens.

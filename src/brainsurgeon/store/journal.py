@@ -37,7 +37,7 @@ class Requests(Table):
         row = msgspec.to_builtins(request)
         self._insert("requests", row | {name: json.dumps(row[name]) for name in _AS_JSON})
 
-    def open_of(self, session_id: int) -> list[Request]:
+    def of_session(self, session_id: int) -> list[Request]:
         names = Request.__struct_fields__
         rows = self._execute(
             f"SELECT {', '.join(names)} FROM requests WHERE session_id = ? ORDER BY id",  # noqa: S608
@@ -148,7 +148,7 @@ class Journal(Table):
 
     def _record_events(self, journal_id: int, session_id: int, note: Confirmation) -> None:
         runs, archives = Runs(self._connection), Archives(self._connection)
-        run = None if note.run_id is None else runs.named(note.run_id)
+        run = None if note.run_id is None else runs.by_id(note.run_id)
         run_id = run.id if run else None  # its row may be lost with a damaged store
         requests = self._execute(
             "SELECT action, rolls_back FROM requests WHERE id IN (SELECT value FROM json_each(?))",

@@ -61,15 +61,15 @@ class Sessions(Table):
             "identity": identity or (record and record.identity),
         }  # fmt: skip
         if record is None:
-            return self.known(self._insert("sessions", row))
+            return self.by_id(self._insert("sessions", row))
         changed = ", ".join(f"{column} = ?" for column in row)
         self._execute(
             f"UPDATE sessions SET {changed}, missed_at = NULL WHERE id = ?",  # noqa: S608
             (*row.values(), record.id),
         )
-        return self.known(record.id)
+        return self.by_id(record.id)
 
-    def known(self, ident: int) -> SessionRecord:
+    def by_id(self, ident: int) -> SessionRecord:
         return _session(self._execute(_SESSION + " WHERE id = ?", (ident,)).fetchone())
 
     def at(self, path: str) -> SessionRecord | None:
@@ -87,7 +87,7 @@ class Sessions(Table):
         rows = self._execute(_SESSION + " WHERE identity = ? ORDER BY id DESC", (identity,))
         return [*map(_session, rows)]
 
-    def miss(self, missed: Iterable[tuple[int, float | None]]) -> None:
+    def record_missing(self, missed: Iterable[tuple[int, float | None]]) -> None:
         """Record since when sessions are missing (None: they are present)."""
         self._executemany(
             "UPDATE sessions SET missed_at = ?2 WHERE id = ?1 AND missed_at IS NOT ?2", missed
