@@ -53,8 +53,8 @@ def entry_named(
 ) -> EntryValues:  # fmt: skip
     """Return the extracted values of an entry, named by its id or by a whole pasted placeholder.
 
-    The beginning of an id is enough if no other entry has it. With `to_show`, several sessions may
-    hold the values if these are equal. Raises NotFoundError or AmbiguousError.
+    The beginning of an id is enough if no other id begins so. With `to_show`, several sessions may
+    contain the values if these are equal. Raises NotFoundError or AmbiguousError.
     """
     wanted = id_named(reference)
     if not store.exists:
@@ -63,9 +63,9 @@ def entry_named(
             "`brainsurgeon scan` fills it"
         )
     if is_placeholder(reference):
-        return _exactly(settings, store, reference, session, to_show=to_show)
+        return _of_exact_id(settings, store, reference, session, to_show=to_show)
     try:
-        return _exactly(settings, store, wanted, session, to_show=to_show)
+        return _of_exact_id(settings, store, wanted, session, to_show=to_show)
     except NotFoundError:
         idents = store.extractions.entries_beginning(wanted)
         if session:
@@ -79,13 +79,13 @@ def entry_named(
             raise
         if len(idents) > 1:
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
-        named = _exactly(settings, store, idents[0], session, to_show=to_show)
+        named = _of_exact_id(settings, store, idents[0], session, to_show=to_show)
         if _has_entry(named.session, wanted):  # that entry has no extracted values
             raise
         return named
 
 
-def _exactly(
+def _of_exact_id(
     settings: Settings, store: Store, reference: str, session: str | Session | None,
     *, to_show: bool,
 ) -> EntryValues:  # fmt: skip

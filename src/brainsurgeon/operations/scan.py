@@ -343,7 +343,7 @@ class _Scan:
         examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
         why_partial = result.why_partial
         made = replace(planned.plan, edits=result.done) if why_partial else planned.plan
-        self._memory.rewritten(planned.file.path, made, examined.now)
+        self._memory.add_saving(planned.file.path, made, examined.now)
         if why_partial:
             rules = examined.settings.decision_rules()
             outcome = outcome_of(examined.session.file, form, rules, made)

@@ -30,7 +30,7 @@ from brainsurgeon.store import Store
 
 _WAIT = 2.0  # seconds to wait, once, for a process that has the old file open
 _HURRY = 0.2  # seconds to wait for a writer of the old file when the program is being stopped
-_LATEST = 0.2  # seconds for which a rewrite that is due waits for others
+_LATEST = 0.2  # seconds that a due rewrite waits until others are due
 TOGETHER = 16  # sessions that share their commits
 UNFINISHED = (
     "another process has the old file open: a later command removes it from beside the session"

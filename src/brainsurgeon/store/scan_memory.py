@@ -22,7 +22,7 @@ _MOST = 1000  # states in memory
 # Seconds within which two changes of a file may have the same modification time.
 FRESH = 0.05
 # Outcomes of sessions that are read again when their database changed.
-_UNTIL_MOVED = frozenset({WAITS, "deferred", "skipped"})
+_UNTIL_CHANGE = frozenset({WAITS, "deferred", "skipped"})
 
 
 class FileMemory:
@@ -53,7 +53,7 @@ class FileMemory:
         self._databases: list[tuple[str, FileState]] = []
         self._resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
-        self._moved: set[str] = set()
+        self._changed: set[str] = set()  # databases
         self._met = defaultdict[str, set[str]](set)  # names by directory
         self._rested: dict[str, list[str]] = {}
 
@@ -111,8 +111,8 @@ class FileMemory:
             return None
         if state.outcome == AGAIN or self._asked_at.get(path, 0.0) > state.looked_at:
             return None
-        moved = state.outcome in _UNTIL_MOVED and os.path.dirname(path) in self._moved
-        return None if moved else state
+        changed = state.outcome in _UNTIL_CHANGE and os.path.dirname(path) in self._changed
+        return None if changed else state
 
     def try_again_at(self, file: SessionFile, now: float) -> float:
         """Return when to try a failed file again: at once, then after growing pauses."""
@@ -129,7 +129,7 @@ class FileMemory:
         if state is None or asked_at > state.looked_at or _essence(state) != _essence(fresh):
             self._fresh.append((file.path, fresh))
 
-    def rewritten(self, path: str, plan: Plan, now: float) -> None:
+    def add_saving(self, path: str, plan: Plan, now: float) -> None:
         if savings := self.savings.get(path):
             self.savings[path] = plan.saving(savings, now)
 
@@ -142,22 +142,22 @@ class FileMemory:
         self._met[directory].add(name)
         row = self._rows.get(directory, {}).get(name)
         # The id of a session may contain a slash; "0" is the character after it.
-        below = bisect_left(self._ranked, f"{path}/"), bisect_left(self._ranked, f"{path}0")
-        tables = {at: self._rows.get(at, {}) for at in (path, *self._ranked[slice(*below)])}
+        below = bisect_left(self._sorted, f"{path}/"), bisect_left(self._sorted, f"{path}0")
+        tables = {at: self._rows.get(at, {}) for at in (path, *self._sorted[slice(*below)])}
         inside = {f"{at}/{one}": row for at, rows in tables.items() for one, row in rows.items()}
         same = row is not None and row[0] == hash(astuple(mark)) and row[2].rules == self.rules
         if same and all(self._rests(one, row, now) for one, row in inside.items()):
             self._rested |= {at: [*rows] for at, rows in tables.items()}
             return list(inside)
         if not same:
-            self._moved.add(path)
+            self._changed.add(path)
             if now - mark.mtime_ns / 1e9 >= FRESH:
                 fresh = FileState(mark, self.rules, None, DATABASE, "", now, None, now)
                 self._databases.append((path, fresh))
         return None
 
     @cached_property
-    def _ranked(self) -> list[str]:
+    def _sorted(self) -> list[str]:
         return sorted(self._rows)
 
     def _rests(self, path: str, row: SeenRow, now: float) -> bool:
@@ -169,7 +169,7 @@ class FileMemory:
         state = None if asked_at is None else self.state_of(path)
         return asked_at is None or (state is not None and asked_at <= state.looked_at)
 
-    def _gone(self) -> Iterator[str]:
+    def _missing_files(self) -> Iterator[str]:
         for directory, rows in self._rows.items():
             rested = self._rested.get(directory, [])
             if len(rested) != len(rows):
@@ -202,7 +202,7 @@ class FileMemory:
 
     def forget_missing(self, store: Store) -> None:
         """After a run over all files, store the databases' states, and forget missing files."""
-        gone = list(self._gone())
+        gone = list(self._missing_files())
         for path, state in self._databases:
             store.files.remember(path, state)
         store.files.forget(gone)

@@ -275,7 +275,8 @@ WAITS = "waits"  # deferred until its database changes
 IN_MEMORY = "in memory"  # deferred until its process ends or will probably read it again
 FAILED = "failed"  # tried again after a pause
 DATABASE = "database"  # no session: the state of a whole database file
-_JUDGED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
+# A scan must look at files with these outcomes, even if the files and its rules are the same.
+_NOT_SKIPPED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
 
 
 _OF_ROWS = "path, device, inode, size, mtime_ns, ctime_ns, due_at, rules, outcome"
@@ -320,7 +321,7 @@ class FileStates(Table):
         self, path: str, mark: tuple[int, ...], due_at: float | None, rules: str, outcome: str
     ) -> None:
         directory, _, name = path.rpartition("/")
-        judged = Judged(None if outcome in _JUDGED else rules, rules, outcome)
+        judged = Judged(None if outcome in _NOT_SKIPPED else rules, rules, outcome)
         row = hash(mark), due_at, self._judged.setdefault(judged, judged)
         self.directories.setdefault(directory, {})[name] = row
 
