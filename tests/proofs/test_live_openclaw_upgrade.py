@@ -105,7 +105,7 @@ def test_placeholders_imported_into_a_database_are_restored(tmp_path, start):
         _undo(life)
         for session in life.sessions:
             assert claw.placeholders(session) == []
-            assert life.undone(session) == []
+            assert life.changed_events(session) == []
         files = life.files()
         written = [path for path, digest in files.items() if left.get(path) != digest]
         assert files.keys() == left.keys()
