@@ -244,10 +244,10 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
     return tuple(value for value in wanted if value.blob_id is not None)
 
 
-def archive_in(named: EntryValues, *, undone: bool = False) -> Extraction | None:
-    """Return the extraction that holds an entry's archive; if `undone`, even of an undone one."""
+def archive_in(named: EntryValues, *, with_undone: bool = False) -> Extraction | None:
+    """Return the extraction with an entry's archive; if `with_undone`, even if it was undone."""
     parts = (part for part in named.values if part.archive_id is not None and not part.links)
-    return next((part for part in parts if undone or part.state == "standing"), None)
+    return next((part for part in parts if with_undone or part.state == "standing"), None)
 
 
 def newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:

@@ -215,7 +215,7 @@ def _others_of_turn(
     """
     from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  few entries are turns
 
-    turn = archived_turn(settings, store, named, now, undone=True)
+    turn = archived_turn(settings, store, named, now, with_undone=True)
     lines = turn.lines if turn else ()
     ids = {str(entry.get("id")) for line in lines if (entry := parse(line)) is not None}
     record = named.session.record

@@ -119,7 +119,7 @@ class Ladder:
         self._cached_plan = lru_cache(maxsize=6)(self.plan)
 
     def at(self, rung: Rung, spared: Spared = frozenset(), *, protect: bool = True) -> Fitting:
-        return self._cached_plan(rung, spared, protect=protect)  # all arguments: one cached plan
+        return self._cached_plan(rung, spared, protect=protect)  # defaults are other cache keys
 
     def fit(self, rungs: Sequence[Rung], goal: int, room: int) -> Fitting:
         """Plan on the lowest rung that meets a goal (tokens), or on the last one.

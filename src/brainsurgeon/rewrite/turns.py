@@ -21,14 +21,14 @@ from brainsurgeon.store import Store
 
 
 def archived_turn(
-    settings: Settings, store: Store, named: EntryValues, now: float, *, undone: bool = False
+    settings: Settings, store: Store, named: EntryValues, now: float, *, with_undone: bool = False
 ) -> ArchivedTurn | None:  # fmt: skip
     """Return the turn that is archived in an entry, or None if its lines cannot be found.
 
-    With `undone`, it may have been restored since. Values that the caller may not see are left out.
-    Raise GoneError if the session is gone.
+    If `with_undone`, the turn may have been restored. Values that the caller may not see are left
+    out. Raise GoneError if the session is gone.
     """
-    part = archive_in(named, undone=undone)
+    part = archive_in(named, with_undone=with_undone)
     archive = store.archives.by_id(part.archive_id) if part and part.archive_id else None
     if archive is None:
         return None

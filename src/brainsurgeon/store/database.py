@@ -194,6 +194,7 @@ def address(path: str, mode: str) -> str:
 
 
 def connect(path: str, mode: str) -> sqlite3.Connection:
+    """Connect with the settings that durability and deletion depend on."""
     connection = sqlite3.connect(
         address(path, mode),
         uri=True,

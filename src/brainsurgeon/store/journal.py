@@ -237,10 +237,10 @@ class Journal(Table):
         return {name: int(number) for name, number in zip(names, row, strict=True)}
 
     def _confirm_extractions(self, journal_id: int, session_id: int, now: float) -> None:
-        """Confirm new extractions and replace or displace earlier ones at the same key paths.
+        """Confirm new extractions; replace or displace earlier extractions at the same key paths.
 
-        A new extraction replaces an equal earlier one. An earlier one with another value loses only
-        its placement in this session: a fork may have copied its placeholder.
+        A new extraction replaces an equal earlier one. An earlier one with another value only loses
+        the placement in this session: a fork may have copied its placeholder.
         """
         earlier = self._execute(
             "SELECT o.id, n.id, o.digest = n.digest AND o.replacement IS n.replacement"

@@ -285,7 +285,7 @@ def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
 def _complete_placements(new: sqlite3.Connection, *, incomplete: bool) -> None:
     """Record each value as contained in its own session if its placements may be lost.
 
-    Without a placement, retention could delete the value early. The next scan removes wrong ones.
+    Without a placement, retention could delete the value early. The next scan corrects placements.
     If the table is `incomplete`, this includes values that have placements in other sessions.
     """
     new.execute(
