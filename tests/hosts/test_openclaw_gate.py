@@ -415,7 +415,7 @@ class TestFinding:
 
     def test_windows_lists_every_session_with_its_key(self, claw):
         """Each session is listed with its key and, if it was replaced, its successor."""
-        with sqlite.reading(str(claw.path), owned=False) as connection:
+        with sqlite.reading(str(claw.path), in_use=False) as connection:
             listed = {window.session: window for window in windows(connection)}
 
         assert listed[GATEWAY].key == f"agent:main:explicit:{GATEWAY}"

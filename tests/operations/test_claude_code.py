@@ -304,7 +304,7 @@ def test_a_recent_sub_agent_defers_its_session(world, path):
     (place / "agent-a1.jsonl").write_bytes(own.bytes())
 
     report = world.scan(quiet_seconds=30, only={str(path)})
-    assert "a sub-agent of it wrote" in outcome(report)[1]
+    assert "one of its sub-agents wrote" in outcome(report)[1]
     os.utime(place / "agent-a1.jsonl", (time.time() - 31,) * 2)
     assert world.scan(quiet_seconds=30, only={str(path)}).sessions_changed == 1
 

@@ -530,7 +530,7 @@ def test_database_is_open_in_one_thread_at_a_time(claw, monkeypatch):
     """A second thread gets BusyError, since closing a file would release the first one's locks."""
     monkeypatch.setattr(sqlite, "_LOCK_TIMEOUT", 0.1)
     path = str(claw.path)
-    with sqlite.reading(path, owned=False), pytest.raises(BusyError, match="open already"):
+    with sqlite.reading(path, in_use=False), pytest.raises(BusyError, match="open already"):
         sqlite.held_open(path)
 
     assert not sqlite.held_open(path)

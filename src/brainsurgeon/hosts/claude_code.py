@@ -1,11 +1,11 @@
 """Claude Code's session files, and the records of the processes that work on them.
 
 Seen with versions 2.0.76 to 2.1.330 on Linux. Sessions are `projects/<project>/<session>.jsonl` in
-a home, those of sub-agents `projects/<project>/<session>/subagents/<name>.jsonl`.
+a home. Sub-agents' sessions are `projects/<project>/<session>/subagents/<name>.jsonl`.
 
 A process records itself as `busy` from a prompt to its answer and while sub-agents work in the
-background. It never reads its session again: a rewrite while a process is idle does no harm, but
-does not make the next request of that process smaller.
+background. It never reads its session again. So a rewrite while the process is idle does no harm,
+but does not make the process's next request smaller.
 """
 
 import os
@@ -46,7 +46,7 @@ _START_SLACK = 5.0  # seconds by which the kernel's start time may be later than
 
 
 class ProcessRecord(Struct, frozen=True):
-    """One live-process record; `session` is None if the record could not be read.
+    """The record of one live process; `session` is None if the record could not be read.
 
     `directory` is the working directory. `started` is the kernel's start time of the process (ticks
     since boot, as text), `since` the start time by the process itself (seconds since 1970),
@@ -68,7 +68,7 @@ class ProcessRecord(Struct, frozen=True):
                 own = os.readlink("/proc/self/ns/pid")
             except OSError:
                 own = None
-            if self.namespace != own:  # in a container: it cannot be checked here
+            if self.namespace != own:  # the process is in a container and cannot be checked here
                 return now - self.written < abandoned_after
         if not exists(self.pid):
             return False
@@ -83,7 +83,7 @@ class ProcessRecord(Struct, frozen=True):
 
 
 def read(directory: str, pid: int) -> ProcessRecord | None:
-    """Read one record, repeatedly while it seems half written; return None if it is gone."""
+    """Read one record, again while it seems half written; return None if the record is gone."""
     path = os.path.join(directory, f"{pid}.json")
     written = time.time()
     for pause in _PAUSES:
@@ -111,7 +111,7 @@ def read(directory: str, pid: int) -> ProcessRecord | None:
     return ProcessRecord(pid, written)
 
 
-class Place(Struct, frozen=True):
+class Location(Struct, frozen=True):
     home: str
     project: str
     session: str
@@ -131,21 +131,21 @@ class Place(Struct, frozen=True):
         return f"{self.agent}/{self.session}" if self.subagent else None
 
 
-def place(path: str) -> Place | None:
+def location(path: str) -> Location | None:
     parts = path.split(os.sep)
     name, stem = parts[-1], parts[-1].removesuffix(".jsonl")
     if stem in ("", name):
         return None
     if parts[-3:-2] == [PROJECTS]:
-        return Place(os.sep.join(parts[:-3]), parts[-2], stem)
+        return Location(os.sep.join(parts[:-3]), parts[-2], stem)
     if parts[-5:-4] == [PROJECTS] and parts[-2] == SUBAGENTS:
-        return Place(os.sep.join(parts[:-5]), parts[-4], parts[-3], stem)
+        return Location(os.sep.join(parts[:-5]), parts[-4], parts[-3], stem)
     return None
 
 
 def is_no_session(path: str, known_home: str) -> bool:
-    """Check whether a file is in `known_home` or another home, but is no session."""
-    if place(path) is not None:
+    """Check whether a file is in some home of Claude Code, such as `known_home`, but no session."""
+    if location(path) is not None:
         return False
     return path.startswith(known_home + os.sep) or _IN_A_PROJECT.search(path) is not None
 
@@ -155,20 +155,17 @@ class SessionPresence(Struct, frozen=True):
     in_memory: str | None = None
 
 
-def signs(where: Place, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
-    places = (
-        os.path.join(where.home, RECORDS),
-        os.path.join(where.directory, where.session, SUBAGENTS),
-    )
+def signs(at: Location, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
+    paths = (os.path.join(at.home, RECORDS), os.path.join(at.directory, at.session, SUBAGENTS))
 
     def busy() -> str | None:
         now = clock()
-        return presence(where, now, abandoned_after).busy or young_subagent(where, now, quiet)
+        return presence(at, now, abandoned_after).busy or young_subagent(at, now, quiet)
 
-    return Signs("Claude Code's records", busy, lambda: [_marks(place) for place in places])
+    return Signs("Claude Code's records", busy, lambda: [_state_of(path) for path in paths])
 
 
-def _marks(directory: str) -> object:
+def _state_of(directory: str) -> object:
     try:
         with os.scandir(directory) as listing:
             return sorted(
@@ -178,7 +175,7 @@ def _marks(directory: str) -> object:
         return error.errno
 
 
-def presence(where: Place, now: float, abandoned_after: float) -> SessionPresence:
+def presence(where: Location, now: float, abandoned_after: float) -> SessionPresence:
     """Read the live-process records of a home; a record that cannot be read counts as busy."""
     directory = os.path.join(where.home, RECORDS)
     in_memory = None
@@ -231,7 +228,7 @@ def project_of(directory: str) -> str:
     return os.path.join(projects, name)
 
 
-def young_subagent(where: Place, now: float, quiet: float) -> str | None:
+def young_subagent(where: Location, now: float, quiet: float) -> str | None:
     """Return a reason if a sub-agent wrote less than `quiet` seconds ago."""
     if where.subagent:
         return None
@@ -242,6 +239,6 @@ def young_subagent(where: Place, now: float, quiet: float) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        return f"its sub-agents cannot be looked at: {error.strerror}"
+        return f"its sub-agents cannot be listed: {error.strerror}"
     age = min(ages, default=quiet)
-    return None if age >= quiet else f"a sub-agent of it wrote {max(age, 0):.0f} s ago"
+    return None if age >= quiet else f"one of its sub-agents wrote {max(age, 0):.0f} s ago"

@@ -35,13 +35,13 @@ def is_archive_name(name: str) -> bool:
 
 
 def owner(directory: str) -> str | None:
-    """Return the agent's directory if its sessions, in any format, lie in this directory."""
+    """Return the agent's directory if this is its directory of sessions (in any format)."""
     home, name = os.path.split(directory)
     return home if name in ("sessions", _IMPORTED) else None
 
 
 def agent_names(agent: str) -> tuple[str, ...]:
-    """Return the name of an agent, and the name that earlier versions printed."""
+    """Return the name of an agent, and the name that earlier versions of brainsurgeon printed."""
     return (agent, "openclaw:" + agent.removeprefix(PI)) if agent.startswith(PI) else (agent,)
 
 
@@ -56,7 +56,7 @@ def migrated(agent_directory: str) -> bool:
     if not os.path.isfile(path):  # SQLite would wait for a pipe's writer
         return True
     # Without a write-ahead log, `immutable` keeps SQLite from creating side files in the agent's
-    # directory. With a log, reading would create its index.
+    # directory. With a log, reading would create the log's index.
     logged = os.path.exists(path + "-wal")
     if logged and not os.path.exists(path + "-shm"):
         return True
@@ -69,9 +69,9 @@ def migrated(agent_directory: str) -> bool:
 
 
 # Observed with OpenClaw 2026.2.19 and 2026.7.35: the lock is taken for a run and released at each
-# model call for 30 to 110 ms; `sessions.json` has the status `running` meanwhile (gateway only); an
-# empty lock file gets its payload a millisecond later. So read the lock, then the status, then the
-# lock again. We never create an agent's lock.
+# model call for 30 to 110 ms. Meanwhile, `sessions.json` has the status `running`, but only in runs
+# of the gateway. An empty lock file gets its payload a millisecond later. So the lock is read, then
+# the status, then the lock again. brainsurgeon never creates an agent's lock.
 
 REGISTRY = "sessions.json"  # the gateway's records of an agent's sessions
 LARGEST_REGISTRY = 64 << 20  # bytes; a larger registry is not read
@@ -89,10 +89,10 @@ def signs(directory: int, name: str, clock: Callable[[], float], abandoned_after
             or lock_held(directory, name, now)
         )
 
-    marks = [f"{name}.lock", REGISTRY]
+    files = [f"{name}.lock", REGISTRY]
     return Signs(
         "its agent's lock file or sessions.json", busy,
-        lambda: [_mark(directory, each) for each in marks],
+        lambda: [_mark(directory, file) for file in files],
     )  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def _marked_running(directory: int, name: str, now: float, abandoned_after: floa
 def _may_run(entry: dict[str, Any], name: str) -> bool:
     status = entry.get("status")
     if status is not None and not isinstance(status, str):
-        raise OSError(errno.EINVAL, "an odd status")
+        raise OSError(errno.EINVAL, "a status is not text")
     if status != "running":
         return False
     names = [value for key in ("sessionFile", "sessionId") if (value := entry.get(key)) is not None]

@@ -1,4 +1,4 @@
-"""The databases with the sessions of OpenClaw's agents: places, layouts, processes, settings.
+"""The databases with the sessions of OpenClaw's agents: paths, layouts, processes, settings.
 
 The standard layout is `<state directory>/agents/<agent>/agent/openclaw-agent.sqlite`: a root is the
 directory `agents`. A database anywhere else (`session.store`) is neither read nor written, since it
@@ -56,7 +56,7 @@ _READ = {
     "context_engine_turn_outbox": "ec2f1434de07",
 }
 # Columns that only some of the known versions have.
-_SOMETIMES = {"legacy_acp_migration_json", "consumed_event_id"}
+_OPTIONAL = {"legacy_acp_migration_json", "consumed_event_id"}
 
 
 class Schema(Struct, frozen=True):
@@ -136,7 +136,7 @@ def _differences(connection: sqlite3.Connection, version: int) -> Iterator[str]:
             yield f"trigger {name}"
     for table, digest in _READ.items():
         rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
-        names = {name for (name,) in rows} - _SOMETIMES
+        names = {name for (name,) in rows} - _OPTIONAL
         if _digest(" ".join(sorted(names))) != digest:
             yield f"table {table}"
 
@@ -281,7 +281,7 @@ def _state_directory(path: str) -> str:
 
 
 def databases(root: str) -> Iterator[Database | Unreadable]:
-    """Yield the databases below a root, following no link, and the places that cannot be read."""
+    """Yield the databases below a root, and the paths that cannot be read. Follows no links."""
     top = os.path.realpath(root)
     try:
         agents = sorted(os.listdir(top))
@@ -322,7 +322,7 @@ def misplaced(path: str) -> str | None:
 
 
 def unwritable(path: str) -> str | None:
-    # This user would own its side files, and its agent could not open them.
+    # This user would own the database's side files, and the agent could not open them.
     owner = os.stat(path, follow_symlinks=False).st_uid
     return None if os.geteuid() in (0, owner) else "the database belongs to another user"
 
@@ -337,8 +337,8 @@ class Presence(Struct, frozen=True):
 
     `opened_at` are the times (milliseconds since 1970) at which living processes opened it, None if
     unknown, for example if a record of OpenClaw cannot be parsed. Then every run that claims a
-    session counts as alive. Until `maintained` (seconds since 1970), OpenClaw's doctor works on the
-    database; 0 if it does not. `elsewhere` are the sessions of workers on other machines.
+    session counts as alive. OpenClaw's doctor works on the database until `maintained` (seconds
+    since 1970; 0: not at all). `elsewhere` are the sessions of workers on other machines.
     """
 
     opened_at: tuple[int, ...] | None
@@ -362,11 +362,11 @@ def registered(state_directory: str) -> list[tuple[str, str]] | None:
     return None
 
 
-def presence(path: str, *, opened: bool = False) -> Presence:
+def presence(path: str, *, open_here: bool = False) -> Presence:
     """Return the processes that work on the database at `path`.
 
-    With `opened`, this thread has it open. Then processes in other containers are not detected:
-    `sqlite.held_open` must not be called.
+    With `open_here`, this thread has it open. Then processes in other containers are not
+    detected, since `sqlite.held_open` must not be called.
     """
     state_directory = _state_directory(path)
     try:
@@ -374,7 +374,7 @@ def presence(path: str, *, opened: bool = False) -> Presence:
             known = _listed_presence(connection, state_directory, path)
     except (OSError, BusyError):
         known = Presence(None)
-    if opened or known.opened_at:
+    if open_here or known.opened_at:
         return known
     if sqlite.mode_of(path) is not None or sqlite.held_open(path):
         return Presence(None, known.maintained, known.elsewhere)  # open in another container
@@ -388,7 +388,7 @@ def _state_path(state_directory: str) -> str:
 @contextmanager
 def _state(state_directory: str) -> Iterator[sqlite3.Connection]:
     path = _state_path(state_directory)
-    with sqlite.reading(path, owned=sqlite.held_open(path)) as connection:
+    with sqlite.reading(path, in_use=sqlite.held_open(path)) as connection:
         yield connection
 
 
@@ -482,7 +482,7 @@ class Selected(Struct, frozen=True):
 def selected(path: str) -> Selected:
     """Read the configuration of the agent with this database. By default, nothing is selected.
 
-    If there is no state database either, it is `unreadable`: only `agents` may be mounted here.
+    Without it and the state database, it is `unreadable`: perhaps only `agents` is mounted here.
     """
     state_directory = _state_directory(path)
     try:

@@ -1,9 +1,9 @@
-"""Whether a session in OpenClaw's database may be written now, and if not, why not.
+"""Check whether a session in OpenClaw's database may be written now.
 
 The conditions were found by observing openclaw 2026.8.1 to 2026.9.6: at no moment of a run were
 all of them met. They are checked before anything is prepared and once more inside the
-transaction that writes. No turn counts as abandoned: an open turn stays open until OpenClaw
-itself has ended it, or has marked its run as killed and the process of that run is gone.
+transaction that writes. No turn counts as abandoned: a turn stays open until OpenClaw has ended
+it, or has marked its run as killed and the process of that run is gone.
 """
 
 import sqlite3
@@ -24,14 +24,14 @@ from brainsurgeon.model.sessions import NotIdleError
 class Window(Struct, frozen=True):
     """One session as the database describes it.
 
-    `current` is the session of its key now, None if the key has no node. The times (`*_at`) are
-    the last changes, 0 if unknown. `last` is the sequence number of its last event, `generation`
-    the id of its last rewrite. `rebuild` is set until OpenClaw has indexed it. `statuses` are those
-    of the window, its node and the node's entry; `readable` is false if that entry could not be
-    read. `writer` is the run that claims the session. `queued_at` is the time of the newest queued
-    message, `unsent` the time of the oldest turn that the context engine still has to get (None:
-    there is none). `started_at` and `ended_at` are the times of the newest run, None if it is not
-    recorded or not finished. `cold` is set if its events are in an archive.
+    `current` is the session of its key now, None if the key has no node. The times of the last
+    changes (from `transcript_at` to `node_at`) are 0 if unknown. `last_event` is a sequence number,
+    `generation` the id of the last rewrite. `needs_rebuild` is set until OpenClaw has indexed the
+    session. `statuses` are those of the window, its node and the node's entry; `readable` is false
+    if that entry could not be read. `writing_run` is the run that claims the session. `queued_at`
+    is the time of the newest queued message, `unsent_at` the time of the oldest turn that the
+    context engine still has to get (None: there is none). `started_at` and `ended_at` are the times
+    of the newest run, None if they are not recorded. `is_archived` is set if its events were moved.
     """
 
     session: str
@@ -41,27 +41,27 @@ class Window(Struct, frozen=True):
     observed_at: int
     window_at: int
     node_at: int
-    last: int | None
+    last_event: int | None
     generation: str | None
-    rebuild: bool
+    needs_rebuild: bool
     statuses: tuple[str | None, ...]
-    writer: str | None
+    writing_run: str | None
     last_run: str | None
     queued_at: int | None
     started_at: int | None
     ended_at: int | None
-    unsent: int | None
+    unsent_at: int | None
     readable: bool
     runtimes: tuple[str, ...]
-    cold: bool
+    is_archived: bool
 
-    def newest(self, own: int | None) -> int:
-        """Return the time of the last change, 0 if unknown. Our own last write `own` is ignored."""
-        theirs = (time for time in (self.transcript_at, self.observed_at) if time != own)
+    def newest(self, own_write: int | None) -> int:
+        """Return the time of the last change other than `own_write`, 0 if unknown."""
+        theirs = (time for time in (self.transcript_at, self.observed_at) if time != own_write)
         return max(*theirs, self.window_at, self.node_at)
 
 
-# Milliseconds, in the year 2255: in nanoseconds it still fits into a column of a database.
+# Milliseconds, in the year 2255: in nanoseconds, this still fits into a column of a database.
 _LAST_MOMENT = 9_000_000_000_000
 _ENTRY = "CASE WHEN json_valid(n.entry_json) THEN json_extract(n.entry_json, '$.{}') END"
 _COLUMNS = f"""
@@ -120,16 +120,16 @@ def _select(connection: sqlite3.Connection) -> str:
 def _window(row: tuple[Any, ...]) -> Window:
     session, key, current = str(row[0]), str(row[1]), row[2]
     transcript_at, observed_at, window_at, node_at = map(_time, row[3:7])
-    last, generation, rebuild = row[7:10]
-    harness, entry_harness, acp, cold = row[20:]
+    last, generation, needs_rebuild = row[7:10]
+    harness, entry_harness, acp, is_archived = row[20:]
     runtimes = {name for name in (harness, entry_harness) if name} | ({"acp"} if acp else set())
     texts = (*row[10:15], harness, entry_harness)
     readable = bool(row[19]) and all(isinstance(text, str | None) for text in texts)
     return Window(
         session, key, current, transcript_at, observed_at, window_at, node_at,
-        last, generation, rebuild is None or bool(rebuild),
+        last, generation, needs_rebuild is None or bool(needs_rebuild),
         tuple(row[10:13]), row[13], row[14], row[15], row[16], row[17], row[18], readable,
-        tuple(sorted(map(str, runtimes))), bool(cold),
+        tuple(sorted(map(str, runtimes))), bool(is_archived),
     )  # fmt: skip
 
 
@@ -147,12 +147,12 @@ _AHEAD = 5.0  # seconds that a time may lie in the future
 class Gate(Struct, frozen=True):
     """The required silence (seconds), and the processes that work on the database.
 
-    `own` is the time (milliseconds) of our own last write to the session, which is no activity.
+    `own_write` is the time (milliseconds) of brainsurgeon's last write, which is no activity.
     """
 
     quiet: float
     presence: Presence
-    own: int | None = None
+    own_write: int | None = None
 
     def check(self, window: Window, now: float) -> None:
         """Raise NotIdleError if this session may not be written at `now`. Ignores its last turn."""
@@ -182,13 +182,13 @@ class Gate(Struct, frozen=True):
         running = next((status for status in window.statuses if status not in _OVER), None)
         if running:
             raise NotIdleError(f"marked as {running} by its agent")
-        newest = window.newest(self.own)
+        newest = window.newest(self.own_write)
         dead = self._opened_after(newest, now) or self.is_killed(window, now)
-        if window.writer in (None, window.last_run) or dead:
+        if window.writing_run in (None, window.last_run) or dead:
             return
         age = now - newest / 1000
         stuck = f"; stuck for {_span(age)}, until OpenClaw restarts" if age > STUCK else ""
-        raise NotIdleError(f"claimed by the run {window.writer[:8]}{stuck}")
+        raise NotIdleError(f"claimed by the run {window.writing_run[:8]}{stuck}")
 
     def is_killed(self, window: Window, now: float) -> bool:
         started = window.started_at
@@ -198,9 +198,9 @@ class Gate(Struct, frozen=True):
     def _opened_after(self, moment: int, now: float) -> bool:
         """Check whether every process opened the database after `moment` (milliseconds).
 
-        A claim or a queued message from before is then dead: nobody has it in memory. A finished
-        `openclaw agent --local` leaves such a claim behind. A restarted gateway resumes its work
-        within seconds, so a process must also have opened it at least `quiet` seconds ago.
+        Then a claim or queued message from before `moment` is dead: nobody has it in memory. A
+        finished `openclaw agent --local` leaves such a claim behind. A restarted gateway resumes
+        work within seconds, so the database must have been opened at least `quiet` seconds ago.
         """
         opened_at = self.presence.opened_at
         return opened_at is not None and all(
@@ -214,19 +214,19 @@ class Gate(Struct, frozen=True):
         passed = queued is not None and ended is not None and queued < ended
         if queued is not None and not (passed and self._opened_after(queued, now)):
             raise NotIdleError("a message waits to be answered", in_database=not passed)
-        if window.unsent is not None:
-            age = now - window.unsent / 1000
+        if window.unsent_at is not None:
+            age = now - window.unsent_at / 1000
             stuck = f", stuck for {_span(age)}; only OpenClaw can settle it" if age > STUCK else ""
             raise NotIdleError(f"a turn waits for its context engine{stuck}", in_database=True)
-        if window.cold:
+        if window.is_archived:
             raise NotIdleError("its events were moved to an archive", given_up=True)
-        if window.rebuild:
+        if window.needs_rebuild:
             raise NotIdleError("OpenClaw has yet to index it again", in_database=True)
-        if window.generation is None or window.last is None:
+        if window.generation is None or window.last_event is None:
             raise NotIdleError("it has no events yet", given_up=True)
 
     def _check_silence(self, window: Window, now: float) -> None:
-        newest = window.newest(self.own) / 1000
+        newest = window.newest(self.own_write) / 1000
         if newest > now + _AHEAD:
             raise NotIdleError("its times lie in the future", until=newest, in_database=True)
         silent = max(0.0, now - newest)
@@ -240,7 +240,7 @@ def fence(
 ) -> Callable[[sqlite3.Connection], str | None]:
     """Return the check that runs inside the transaction.
 
-    If the window is still as `seen`, so is the last turn: no event is decoded under the lock.
+    If the window is unchanged since it was `seen`, so is the last turn: no event is decoded.
     """
 
     def closed(connection: sqlite3.Connection) -> str | None:

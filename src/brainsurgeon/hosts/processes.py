@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 _MOST_ANCESTORS = 64
-_GLANCE = 0.02  # seconds between two checks of a command, which may print 2 MB in this time
+_POLL = 0.02  # seconds between two checks of a command, which may print 2 MB in this time
 _MOST_ROUNDS = 10  # rounds of killing: processes may start others in the meantime
 # Fields 3, 4, 6 and 22 of /proc/<pid>/stat, counted after the command name (proc_pid_stat(5)).
 _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD = 0, 1, 3, 19
 
 
 def lives(pid: int, started: object = None) -> bool:
-    """Check whether a process lives. An int `started` must be its start (ticks since boot).
+    """Check whether a process lives and, if `started` is an int, started then (ticks since boot).
 
-    Returns True if unknown. A zombie (ended, not yet waited for) does not live.
+    Returns True if that is unknown. A zombie (ended, not yet waited for) does not live.
     """
     if not exists(pid):
         return False
@@ -34,7 +34,7 @@ def exists(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # another user's process; only its start time tells whether it is the one sought
+        pass  # another user's process; only its start time shows whether it is the same process
     return True
 
 
@@ -87,12 +87,12 @@ class CommandHungError(CommandFailedError):
 
 def output_of(
     command: Sequence[str], data: bytes, check_stop: Callable[[], None], *,
-    timeout: float, most: int,
+    timeout: float, limit: int,
 ) -> bytes:  # fmt: skip
-    """Run a command with data on its standard input and return at most `most` bytes of output.
+    """Run a command with data on its standard input and return its output, at most `limit` bytes.
 
     The command and its descendants are killed after `timeout` seconds, or if `check_stop` raises.
-    Raises CommandFailedError if it cannot be run, prints more, or exits with another code than 0.
+    Raises CommandFailedError if it cannot be run, prints more, or does not exit with 0.
     """
     begun, output, rest = time.monotonic(), None, data or None
     try:
@@ -109,11 +109,11 @@ def output_of(
                 if time.monotonic() > begun + timeout:
                     raise CommandHungError("its command took too long")
                 try:
-                    output, _ = process.communicate(rest, timeout=_GLANCE)
+                    output, _ = process.communicate(rest, timeout=_POLL)
                     size = len(output)
                 except subprocess.TimeoutExpired as still_running:
                     rest, size = None, len(still_running.output or b"")
-                if size > most:
+                if size > limit:
                     raise CommandFailedError("its command printed too much")
         finally:
             kill_with_descendants(process.pid)

@@ -1,11 +1,11 @@
 """Open another program's SQLite database so that reading leaves no files behind.
 
-If SQLite opens a database in WAL mode for reading, it creates a write-ahead log and its index. It
-leaves both there (seen with SQLite 3.40.1). The option `immutable` creates no files, but ignores
-the log. So it is used if no process has the database open and the log is empty. Otherwise the
-database is opened read-only; the index of the log may change then.
+If SQLite opens a database in WAL mode for reading, it creates a write-ahead log and its index, and
+leaves both behind (seen with SQLite 3.40.1). With the option `immutable`, it creates no files, but
+ignores the log. So this option is used if no process has the database open and the log is empty.
+Otherwise the database is opened read-only, and the index of the log may change.
 
-Only one thread of this process may have a database open at a time. It may open the database once
+Only one thread of this process may have a database open at a time. That thread may open it once
 more through SQLite, for reading. Closing any descriptor of a file releases all locks of the process
 on it, and SQLite knows only its own descriptors.
 """
@@ -134,20 +134,20 @@ def _exclusive(path: str, mode: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def reading(path: str, *, owned: bool) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading; `owned` is set if another process has it open.
+def reading(path: str, *, in_use: bool) -> Iterator[sqlite3.Connection]:
+    """Open a database for reading; `in_use` is set if another process has it open.
 
-    Raises BusyError if it was read without locks and changed meanwhile.
+    Raises BusyError after the block if the database was read without locks and has changed.
     """
     if (outer := mode_of(path)) is not None:
         with closing(connected(path, "ro" if outer == "rw" else outer)) as connection:
             yield connection
         return
     before = state_of(path)
-    alone = not owned and not before.logged
-    with opened(path, "ro&immutable=1" if alone else "ro") as connection:
+    immutable = not in_use and not before.logged
+    with opened(path, "ro&immutable=1" if immutable else "ro") as connection:
         yield connection
-    if alone and state_of(path) != before:
+    if immutable and state_of(path) != before:
         raise BusyError(f"{path}: its agent began to use it while it was read; try again")
 
 

@@ -130,7 +130,7 @@ def session_for(
             if holds is None or starter.record is None or holds(starter):
                 return starter
         late = any(
-            claude_code.place(item.path) and _is_active(settings, item, now) for item in listed
+            claude_code.location(item.path) and _is_active(settings, item, now) for item in listed
         )
         if calling or not late or time.monotonic() > deadline:
             return _only_one(calling or listed, holds)
@@ -151,7 +151,7 @@ def other_holder(
         item for item in sessions_in(settings, store, scope)
         if item.agent_directory == session.agent_directory
     ]  # fmt: skip
-    place = claude_code.place(session.path)
+    place = claude_code.location(session.path)
     started_by = (item for item in beside if place and item.title == place.started_by)
     own = next(filter(holds, started_by), None)
     if own is None and place and (holders := list(filter(holds, beside))):
@@ -183,10 +183,10 @@ def own_session(settings: Settings, store: Store, caller: Caller, name: str | No
 
 def started_by(own: Session, others: list[Session]) -> list[Session]:
     """Return the sessions of a session's sub-agents, as their agent recorded them."""
-    file, where = own.file, claude_code.place(own.path)
+    file, where = own.file, claude_code.location(own.path)
     if where is not None:
         main = f"{where.agent}/{where.session}"
-        places = ((item, claude_code.place(item.path)) for item in others)
+        places = ((item, claude_code.location(item.path)) for item in others)
         return [
             item for item, place in places
             if place and place.started_by == main and place.home == where.home

@@ -117,7 +117,7 @@ class _EntryReader:
     def __init__(self, store: Store, session: AnyOpen, records: Records) -> None:
         self._store, self._session, self._records = store, session, records
         self._form = session.format
-        where = claude_code.place(session.file.path)
+        where = claude_code.location(session.file.path)
         self._aside = where is not None and where.subagent is not None
         survey = self._form.survey(session.lines, 0)
         self._matcher = Matcher(self._form, survey, records)

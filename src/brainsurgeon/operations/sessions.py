@@ -76,7 +76,7 @@ def summaries(
             size = session.file.fingerprint.size
             seen = states.get(session.path)
             form, state, reason = _state(settings, store, session.file, seen, now)
-        where = claude_code.place(session.path) if form == claude_code.FORMAT else None
+        where = claude_code.location(session.path) if form == claude_code.FORMAT else None
         listed.append(SessionSummary(
             session.title, session.path, form, size, extracted, saved, state, reason,
             where.started_by if where else None, session.agent,

@@ -43,7 +43,7 @@ def pass_on(
     for event, text in signals:
         try:
             output_of(
-                settings.signals.on_signal, text.encode(), check_stop, timeout=TIMEOUT, most=MOST
+                settings.signals.on_signal, text.encode(), check_stop, timeout=TIMEOUT, limit=MOST
             )
         except CommandFailedError as why:
             failed(event, str(why))

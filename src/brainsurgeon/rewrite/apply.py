@@ -541,7 +541,7 @@ class _RowsAttempt:
     def _gate(self) -> Callable[..., str | None]:
         """Look up the processes at work, and return the check to repeat under the lock."""
         seen, path = self._session.presence, self._session.file.directory
-        presence = openclaw_database.presence(path, opened=True)
+        presence = openclaw_database.presence(path, open_here=True)
         maintained = max(seen.maintained, presence.maintained)  # 0 if it cannot be read now
         # None: there may be a process that we cannot see.
         opened_at = None if seen.opened_at is None else presence.opened_at

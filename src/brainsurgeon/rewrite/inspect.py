@@ -71,7 +71,7 @@ def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> s
 
 def is_in_memory(settings: Settings, file: SessionFile, now: float) -> bool:
     """Check whether an open Claude Code has a session in memory, and is not at work on it."""
-    place, abandoned = claude_code.place(file.path), settings.abandoned_after
+    place, abandoned = claude_code.location(file.path), settings.abandoned_after
     return place is not None and claude_code.presence(place, now, abandoned).in_memory is not None
 
 

@@ -137,7 +137,7 @@ def _summarise(
     turn = b"".join(line + b"\n" for line in lines)
     try:
         text = output_of(
-            settings.archive.command, turn, check_stop, timeout=_PATIENCE, most=4 * LONGEST
+            settings.archive.command, turn, check_stop, timeout=_PATIENCE, limit=4 * LONGEST
         ).decode().strip()  # fmt: skip
     except CommandHungError:
         store.runs.command_hung = True

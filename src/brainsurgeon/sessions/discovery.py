@@ -250,7 +250,7 @@ class _Walk(Struct, frozen=True):
             with suppress(OSError), plain_file(name, descriptor) as file:
                 form = recognise_at(file, self.root.format).name
         form = form or formats.UNKNOWN
-        place = claude_code.place(path) if form == claude_code.FORMAT else None
+        place = claude_code.location(path) if form == claude_code.FORMAT else None
         if place is not None:
             return place.agent, place.directory
         if form == codex.NAME:

@@ -89,9 +89,9 @@ class Opened(ABC):
         return self._beginning[1]
 
     @property
-    def place(self) -> claude_code.Place | None:
+    def place(self) -> claude_code.Location | None:
         ours = self.format.name == claude_code.FORMAT
-        return claude_code.place(self.file.path) if ours else None
+        return claude_code.location(self.file.path) if ours else None
 
     @abstractmethod
     def read(self, start: int, end: int) -> bytes:

@@ -199,7 +199,7 @@ def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
 
 
 def open_database(path: str) -> AbstractContextManager[sqlite3.Connection]:
-    return sqlite.reading(path, owned=not openclaw_database.presence(path).nobody)
+    return sqlite.reading(path, in_use=not openclaw_database.presence(path).nobody)
 
 
 def layout_of(database: Database) -> Schema:
@@ -355,5 +355,5 @@ class OpenRows(Opened):
 def open_rows(file: SessionFile, check_stop: Callable[[], None] = carry_on) -> Iterator[OpenRows]:
     presence = openclaw_database.presence(file.directory)
     with ExitStack() as held:
-        reading = sqlite.reading(file.directory, owned=not presence.nobody)
+        reading = sqlite.reading(file.directory, in_use=not presence.nobody)
         yield OpenRows(file, held.enter_context(reading), presence, check_stop, held)
