@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from brainsurgeon.hosts.claude_code import Place, is_no_session, place, presence
+from brainsurgeon.hosts.claude_code import Location, is_no_session, location, presence
 from brainsurgeon.hosts.home_paths import claude_code as home_of_this_user
 from building.claw import start_time
 
@@ -56,7 +56,7 @@ def write_record(home, pid, **fields):
 
 
 def presence_on(home, session=SESSION, abandoned=HOUR):
-    return presence(Place(str(home), "-w", session), time.time(), abandoned)
+    return presence(Location(str(home), "-w", session), time.time(), abandoned)
 
 
 def test_home_is_claude_config_dir_or_in_the_users_home(monkeypatch):
@@ -80,21 +80,21 @@ def test_home_is_claude_config_dir_or_in_the_users_home(monkeypatch):
 )  # fmt: skip
 def test_other_files_of_a_home_are_no_sessions(path):
     """History, tool results, workflows and journals of a home are no sessions."""
-    assert place(f"/h/.claude/{path}") is None
+    assert location(f"/h/.claude/{path}") is None
     assert is_no_session(f"/h/.claude/{path}", "/h/.claude")
     assert is_no_session(f"/srv/x/{path}", "/h/.claude") is (SESSION in path)
 
 
 def test_place_accepts_only_jsonl_names():
     """A file without a name, or with another extension, is no session."""
-    assert place("/h/.claude/projects/-w/x.json") is None
-    assert place("/h/.claude/projects/-w/.jsonl") is None
-    assert place(f"/h/.claude/projects/-w/{SESSION}.jsonl.compact.tmp.ab12cd34") is None
+    assert location("/h/.claude/projects/-w/x.json") is None
+    assert location("/h/.claude/projects/-w/.jsonl") is None
+    assert location(f"/h/.claude/projects/-w/{SESSION}.jsonl.compact.tmp.ab12cd34") is None
 
 
 def test_session_without_records_is_not_busy(home):
     """Claude Code 2.0.76 writes no records, so only the end of the file counts."""
-    assert presence_on(home) == presence(Place("/nowhere", "-w", SESSION), time.time(), HOUR)
+    assert presence_on(home) == presence(Location("/nowhere", "-w", SESSION), time.time(), HOUR)
     assert (presence_on(home).busy, presence_on(home).in_memory) == (None, None)
 
 

@@ -298,11 +298,11 @@ def test_scan_writes_nothing_while_a_session_is_open(world, pruned, conversation
         if pending != "nothing":
             assert world.restore(pruned, pristine=pending == "pristine").pending
         clock.now += 5
-        assert scan_deferred(world) == "somebody has the file open"
+        assert scan_deferred(world) == "another process has the file open"
         before = file_states(world.root, directories=True), database.stat().st_mtime_ns
         for _ in range(3):
             clock.now += 5
-            assert scan_deferred(world) == "somebody has the file open"
+            assert scan_deferred(world) == "another process has the file open"
             assert (
                 file_states(world.root, directories=True),
                 database.stat().st_mtime_ns,

@@ -31,7 +31,7 @@ LONG = float(os.environ.get("HAMMER_SECONDS", "600"))
 # Seconds: of a short run, of one that has not met its goals, of one round of the long form.
 LEAST, MOST, ROUND = 1.7, 8, 10
 HEADER = {"type": "session", "version": 3, "id": "hammered", "timestamp": "t", "cwd": "/w"}
-HELD_OPEN = "somebody has the file open"
+HELD_OPEN = "another process has the file open"
 ARCHIVE = {"enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0}
 NO_DIFFERENCES = {"lost": 0, "doubled": 0, "torn": 0, "reordered": 0}
 

@@ -150,7 +150,7 @@ def test_session_open_in_another_process_is_not_replaced(session, path, other_pr
     before = directory_state(path)
     other_process.evaluate(f"os.open({str(path)!r}, {flags})")
 
-    with pytest.raises(RefusedError, match="somebody has the file open"):
+    with pytest.raises(RefusedError, match="another process has the file open"):
         replace(session)
     assert directory_state(path) == before
 
@@ -179,7 +179,7 @@ def test_opener_before_the_exchange_gets_the_unchanged_file(session, path, other
     def gate():
         race.opens(other_process, session.descriptor, path, APPEND, writes(LATE))
 
-    with pytest.raises(RefusedError, match="somebody is opening the file"):
+    with pytest.raises(RefusedError, match="the file is being opened"):
         replace(session, signs=Signs(gate))
     other_process.receive()
     other_process.receive()
@@ -341,7 +341,7 @@ def test_opener_that_keeps_the_old_file_open_gets_it_back(
     """The names are exchanged back, so all that the opener writes is in the session."""
     late(writes(LATE))
     inode = path.stat().st_ino
-    with pytest.raises(RefusedError, match="somebody keeps the file open"):
+    with pytest.raises(RefusedError, match="another process keeps the file open"):
         replace(session)
     other_process.receive()
     other_process.receive()
@@ -358,7 +358,7 @@ def test_line_in_the_new_file_is_moved_when_exchanged_back(
 ):
     """The line of a writer that had opened the new file is moved to the old one."""
     late(writes(LATE))
-    with pytest.raises(RefusedError, match="somebody keeps the file open"):
+    with pytest.raises(RefusedError, match="another process keeps the file open"):
         replace(session)
     hear_all(next_opener)
 

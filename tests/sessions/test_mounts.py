@@ -118,8 +118,8 @@ def test_mounts_are_read_once_for_many_sessions(world, path, monkeypatch):
     monkeypatch.setattr(leases, "FRESHEST", 60.0)
     monkeypatch.setattr(leases, "_cache", leases._MountCache())
     reads = []
-    read_mounts = leases._mounted_places
-    monkeypatch.setattr(leases, "_mounted_places", lambda: reads.append(1) or read_mounts())
+    read_mounts = leases._mounted_locations
+    monkeypatch.setattr(leases, "_mounted_locations", lambda: reads.append(1) or read_mounts())
     for number in range(5):
         (path.parent / f"{number}.jsonl").write_bytes(path.read_bytes())
     world.scan(keep_recent=0)
@@ -130,8 +130,8 @@ def test_mounts_are_read_once_for_many_sessions(world, path, monkeypatch):
 def test_mounts_are_not_read_for_a_session_left_unchanged(world, path, monkeypatch):
     """Only a session from which values are extracted costs a look at the mounts of processes."""
     reads = []
-    read_mounts = leases._mounted_places
-    monkeypatch.setattr(leases, "_mounted_places", lambda: reads.append(1) or read_mounts())
+    read_mounts = leases._mounted_locations
+    monkeypatch.setattr(leases, "_mounted_locations", lambda: reads.append(1) or read_mounts())
     unchanged, reads_before = world.scan(keep_recent=100), list(reads)
     pruned = world.scan(keep_recent=0)
 

@@ -36,9 +36,8 @@ class Thoughts(Struct, frozen=True):
     """The signed or redacted thinking of one message, and the names of its model.
 
     `blocks` are the paths of the blocks with their lengths in characters, `instead` the JSON that
-    replaces a block. `only_content` is set if nothing else of the message is sent: then the blocks
-    have to stay. `asked_to_drop` is set if the request asked the provider to drop blocks with
-    invalid signatures.
+    replaces a block. With `only_content`, the message has no other content, so the blocks stay.
+    With `asked_to_drop`, the provider was asked to drop blocks with invalid signatures.
     """
 
     models: tuple[str, ...]

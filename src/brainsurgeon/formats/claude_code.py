@@ -125,8 +125,7 @@ def _ids_in(entry: Entry, kind: str, key: str) -> tuple[str, ...]:
 class Chain:
     """All chained lines of one file, in file order, and which of them are live (on the chain).
 
-    `leaf` is the uuid in the newest `last-prompt`, `metadata` the `compactMetadata` of the last
-    compaction.
+    `leaf` is the uuid in the newest `last-prompt`, `metadata` the last `compactMetadata`.
     """
 
     def __init__(self, nodes: list[Node], leaf: str | None, metadata: Entry) -> None:

@@ -1,7 +1,4 @@
-"""Generic entries, such as `{"type": "tool_result", "__id": "msg-7", "output": "…"}`.
-
-For JSONL of agents without a format of their own.
-"""
+"""JSON lines of other agents: `{"type": "tool_result", "__id": "msg-7", "output": "…"}`."""
 
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -87,8 +87,7 @@ _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.
 def splice_string(token: bytes, cuts: Iterable[tuple[int, int, str]]) -> bytes:
     """Return a JSON string with some of its characters replaced; all other escapes stay.
 
-    A cut is a start and an end (in characters) and the new text. Cuts inside other cuts are
-    ignored.
+    A cut is a start and an end (in characters) and the new text. Nested cuts are ignored.
     """
     spelled = token.decode()
     ends = [1, *(match.end() for match in _CHARACTER.finditer(spelled, 1, len(spelled) - 1))]

@@ -176,7 +176,7 @@ class _Scan:
         if not self._only:
             below = self._store.sessions.is_below
             yield from discover(
-                roots, format_of=memory.format_of, resting=memory, recorded=below
+                roots, format_of=memory.format_of, resting=memory, was_recorded=below
             )  # fmt: skip
             self._skipped += memory.resting
             yield from list_rows(roots, own, self._is_unchanged)

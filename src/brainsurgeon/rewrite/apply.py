@@ -404,7 +404,7 @@ def _exchange(store: Store, written: list[tuple[Attempt, Successor]]) -> None:
     attempts = {id(successor): attempt for attempt, successor in written}
     outcomes: list[tuple[Attempt, Exchange | Exception | None]] = []
     since = time.monotonic()
-    for beside in exchange.exchanged_together([successor for _, successor in written]):
+    for beside in exchange.grouped_by_directory([successor for _, successor in written]):
         exchange.replace(beside)
         for successor in beside:
             attempt = attempts[id(successor)]

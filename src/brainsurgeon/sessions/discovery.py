@@ -85,7 +85,7 @@ def _open_listed(
 
 
 def any_format(_path: str, _fingerprint: Fingerprint) -> str:
-    """Return UNKNOWN for every file. For walks that need no agent names."""
+    """Return UNKNOWN. For walks that need no names of agents."""
     return formats.UNKNOWN
 
 
@@ -94,18 +94,18 @@ def discover(
     wanted: Callable[[str], bool] = openclaw.is_session_name,
     format_of: FormatOf | None = None,
     resting: Resting | None = None,
-    recorded: Callable[[str], bool] | None = None,
+    was_recorded: Callable[[str], bool] | None = None,
 ) -> Iterator[SessionFile | Unreadable]:
-    """Yield every session file below the roots once, and every place that could not be read.
+    """Yield every session file below the roots once, and every path that could not be read.
 
     Files that `resting` knows to be unchanged and not due are left out, at the cost of one stat.
     `wanted` selects files by name. `format_of` helps to name the agent where the directory does not
-    show it. A symbolic link is unreadable if a session was once `recorded` at its path or below it.
+    show it. A link is yielded as unreadable if a session `was_recorded` at its path or below it.
     """
-    met: set[tuple[int, int]] = set()
+    walked: set[tuple[int, int]] = set()
     for root in roots:
         top = os.path.realpath(root.path)
-        yield from _Walk(top, root, wanted, format_of, resting, met, recorded).directory(
+        yield from _Walk(top, root, wanted, format_of, resting, walked, was_recorded).directory(
             top, None, 0
         )
 
@@ -113,7 +113,7 @@ def discover(
 def discover_at(
     roots: Iterable[Root], path: str, format_of: FormatOf | None = None
 ) -> SessionFile | Unreadable | None:
-    """Return the item that `discover` would yield for one path, also if its root is missing."""
+    """Return the item that `discover` would yield for one path, or for its missing root."""
     directory, name = os.path.split(path)
     for root in roots:
         top = os.path.realpath(root.path)
@@ -146,15 +146,15 @@ def is_named(file: SessionFile) -> bool:
 
 
 class _Walk(Struct, frozen=True):
-    """`met` are the directories walked so far, and the files with several hard links."""
+    """`walked` are the directories walked so far, and the files with several hard links."""
 
     top: str
     root: Root
     wanted: Callable[[str], bool]
     format_of: FormatOf | None
     resting: Resting | None = None
-    met: set[tuple[int, int]] = field(default_factory=set)
-    recorded: Callable[[str], bool] | None = None
+    walked: set[tuple[int, int]] = field(default_factory=set)
+    was_recorded: Callable[[str], bool] | None = None
     claude_home: str = field(default_factory=lambda: os.path.realpath(home_paths.claude_code()))
 
     def directory(
@@ -173,11 +173,11 @@ class _Walk(Struct, frozen=True):
             yield Unreadable(self.top, shown, error.strerror or "cannot be opened")
             return
         try:
-            if listing.mark.place in self.met:  # it is below another root, too
+            if listing.mark.place in self.walked:  # it is below another root, too
                 return
-            self.met.add(listing.mark.place)
+            self.walked.add(listing.mark.place)
             for name in listing.links:
-                if self.recorded and self.recorded(f"{path}/{name}"):
+                if self.was_recorded and self.was_recorded(f"{path}/{name}"):
                     yield Unreadable(self.top, f"{path}/{name}", LINK)
             directories = frozenset(listing.directories) - openclaw.SKIPPED_DIRECTORIES
             for name in sorted([*self._not_resting(path, descriptor, listing.names), *directories]):
@@ -193,7 +193,7 @@ class _Walk(Struct, frozen=True):
         rows = self.resting.rows(path) if self.resting else None
         if self.resting is None or not rows:
             return listed
-        rules, now, met, names, awake = self.resting.rules, self.resting.now, self.met, [], []
+        rules, now, walked, names, awake = self.resting.rules, self.resting.now, self.walked, [], []
         for name in listed:
             row = rows.get(name)
             if row and row[2][0] == rules and (row[1] is None or row[1] > now):
@@ -205,7 +205,7 @@ class _Walk(Struct, frozen=True):
                     seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns,
                 )):  # fmt: skip
                     if seen.st_nlink > 1:
-                        met.add((seen.st_dev, seen.st_ino))
+                        walked.add((seen.st_dev, seen.st_ino))
                     names.append(name)
                     continue
             awake.append(name)
@@ -228,9 +228,9 @@ class _Walk(Struct, frozen=True):
         if stat.S_ISREG(status.st_mode):
             fingerprint = Fingerprint.of(status)
             if status.st_nlink > 1:
-                if fingerprint.place in self.met:
+                if fingerprint.place in self.walked:
                     return
-                self.met.add(fingerprint.place)
+                self.walked.add(fingerprint.place)
             agent, home = self._owner(directory, name, descriptor, fingerprint)
             yield SessionFile(
                 self.top, directory, name, agent, home, self.root.format, fingerprint,
@@ -288,9 +288,9 @@ def identity_of(file: SessionFile) -> str | None:
 
 
 def session_at(root: str, path: str) -> SessionFile | Unreadable | None:
-    """Return the session or unreadable place at a path below a root, in either medium, or None."""
+    """Return the session (in either medium) or the unreadable item at a path below a root."""
     roots = [Root(root)]
-    rows = list_rows(roots, only=path)
+    rows = list_rows(roots, only_path=path)
     row = (item for item in rows if isinstance(item, Unreadable) or item.path == path)
     return discover_at(roots, path) or next(row, None)
 

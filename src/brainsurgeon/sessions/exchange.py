@@ -1,13 +1,13 @@
 """Replace session files; no other module does."""
 
 # A session file is never seen half-written and never replaced if anything about it changed since it
-# was read; mode, owner and times stay; nothing is replaced while another process has it open.
+# was read; mode, owner and times stay. No file is replaced while another process has it open.
 #
 # The new content is written to a temporary file beside the session and synced. A write lease on
 # both files proves that no other process has either open, and makes every opener wait. The state of
 # the file and of its agent is compared once more, the names are exchanged, and the directory is
-# synced. A process that had resolved the old name before the exchange opens the old file: its late
-# bytes are moved to the new file while that is still leased, or everything is exchanged back.
+# synced. A process that had resolved the name before the exchange opens the old file: its late
+# bytes are moved to the new file while that is still leased, or the names are exchanged back.
 # `retire` removes the old file later, when no process has it open.
 #
 # Sessions of one directory share the sync of the directory and the wait for late openers. Slow work
@@ -39,12 +39,12 @@ from brainsurgeon.sessions.reading import (
 )
 from brainsurgeon.sessions.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
 
-# Seconds a late opener gets to close the old file before everything is exchanged back.
+# Seconds a late opener gets to close the old file before the names are exchanged back.
 WAIT_FOR_CLOSING = 0.5
 # Seconds for which the leases are relied on: the kernel takes them away after 45 (fcntl(2)).
 TRUSTED = 5.0
 
-_OPEN = "somebody has the file open"
+_OPEN = "another process has the file open"
 _NO_LEASES = "no lease can be had here ({}), and its root is not `exclusive`"
 _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -69,7 +69,7 @@ class Exchange(Struct, frozen=True):
 
 
 class Successor(Struct):
-    """A durable file with the new content of a session, which is to get the session's name.
+    """A durable file with the new content of a session, which will get the session's name.
 
     `descriptor` is open on the new file; `ends` are the ends of the old and the new file. `result`
     is None until the exchange was tried. `leased_at` is a time before the leases were taken,
@@ -118,7 +118,7 @@ class Successor(Struct):
             self.result = error
 
     def may_begin(self) -> bool:
-        """Check whether the signs and mounts allow it. Slow, so it runs before any lease."""
+        """Check whether signs and mounts allow the exchange. Slow, so it runs before any lease."""
         try:
             refuse_if(self.signs.read())
             # A container may have been given the file since the last check: no lease shows that.
@@ -136,7 +136,7 @@ class Successor(Struct):
             taken = leases.take(self.descriptor) and leases.take(session.descriptor)
             refuse_if("" if taken else _OPEN)
             refuse_if(session.differs() or self.signs.changed())
-            refuse_if("" if leases.held(session.descriptor) else "somebody is opening the file")
+            refuse_if("" if leases.held(session.descriptor) else "the file is being opened")
             try:
                 leases.exchange(session.directory, self.temporary, session.file.name)
             except FileNotFoundError as error:
@@ -161,7 +161,7 @@ class Successor(Struct):
             self.exchanged()
 
     def replaced_this_file(self) -> bool:
-        """Check whether the exchange replaced the file that was read; if not, exchange back."""
+        """Check whether the exchange replaced the file that was read; if not, undo it."""
         try:
             beside = inode(self.session.directory, self.temporary)
             if beside != self.session.fingerprint.inode:
@@ -175,17 +175,17 @@ class Successor(Struct):
         return time.monotonic() < self.exchanged_at + WAIT_FOR_OPENERS
 
     def move_late_lines(self, deadline: float, removal_deadline: float) -> None:
-        """Move the lines that a late opener appends to the old file; the new one is still leased.
+        """Move the lines that a late opener appends to the old file; the new file is still leased.
 
-        The opener has until `deadline` (monotonic) to close the file. If it did anything but
-        append, it has written a newer history: the old file gets its name back. Then the new one is
-        removed, or stays for the next recovery if it is in use until `removal_deadline`.
+        The opener has until `deadline` (monotonic) to close the old file. If the opener did
+        anything but append, the old file has a newer history and gets its name back. Then the new
+        file is removed, or stays for the next recovery if it is in use until `removal_deadline`.
         """
         old, new = self.session.descriptor, self.descriptor
         # Late readers, such as a pager, may keep the old file open; writers must close it.
         while self.openers_may_come() or not leases.no_writers(old):
             if time.monotonic() > deadline:
-                self._exchange_back("somebody keeps the file open", removal_deadline)
+                self._exchange_back("another process keeps the file open", removal_deadline)
             time.sleep(0.0005)
         old_end, new_end = self.ends
         status = os.fstat(old)
@@ -197,7 +197,7 @@ class Successor(Struct):
         late = retire.tail_of(old, old_end)
         if late:
             self.ledger.note({self.inode: new_end}, self.inode)
-            # If this process stood still, its lease may be gone and the new file be open elsewhere:
+            # If this process was stopped, its lease may be gone and the new file be open elsewhere:
             # `retire` moves the lines later.
             if time.monotonic() > self.leased_at + TRUSTED:
                 return
@@ -207,7 +207,7 @@ class Successor(Struct):
                 os.ftruncate(new, new_end.size)
                 raise
             os.fsync(new)
-            os.fsync(old)  # the journal will say that it ends with these lines
+            os.fsync(old)  # the journal will record these lines as its end
         self.ends = (
             retire.end_of(old, old_end.size + len(late)),
             retire.end_of(new, new_end.size + len(late)),
@@ -227,10 +227,10 @@ class Successor(Struct):
         return True
 
     def _exchange_back(self, why: str, removal_deadline: float | None = None) -> NoReturn:
-        """Exchange the names back, and move lines written to the new file over to the old one.
+        """Exchange the names back, and move lines written to the new file to the old file.
 
-        If the agent replaced the old file before the exchange, its file gets the name. If it
-        replaced the new one since, its file keeps the name, and lines in the old file stay there.
+        If the agent replaced the old file before the exchange, or the new file after it, the
+        agent's file has the name in the end. In the second case, lines in the old file stay there.
         """
         pair, old, new = self.pair, self.session.descriptor, self.descriptor
         leases.exchange(pair.directory, pair.temporary, pair.name)
@@ -244,7 +244,7 @@ class Successor(Struct):
             pair = pair.turned_back()  # before lines of the new file are moved to it
         self.drop_leases()  # otherwise moving the lines would wait for our own lease
         if ours:
-            # A descriptor for reading only can get a lease even if other processes read the file.
+            # Only a read-only descriptor gets a lease while other processes read the file.
             reading = os.open(pair.temporary, os.O_RDONLY | CAREFULLY, dir_fd=pair.directory)
             os.dup2(reading, new, inheritable=False)
             os.close(reading)
@@ -297,10 +297,10 @@ def fill(
         replaced.append((start, end, len(token)))
         done = end
     _copy_range(session, new, done, session.fingerprint.size)
-    whole = retire.end_now(new)  # reading it changes its times
+    new_end = retire.end_now(new)  # read now, since reading changes the times
     attributes.copy(session.descriptor, new, session.status)
     os.fsync(new)
-    return replaced, whole
+    return replaced, new_end
 
 
 def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
@@ -349,8 +349,8 @@ def check_closed(session: OpenSession) -> None:
         refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
 
 
-def exchanged_together(successors: Iterable[Successor]) -> list[list[Successor]]:
-    """Group by directory. A sub-agent's file is alone in its group: it is a sign for others."""
+def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
+    """Group by directory. A sub-agent's file is exchanged alone: its main session watches it."""
     groups: dict[tuple[int, int, str], list[Successor]] = {}
     for successor in successors:
         above, place = os.fstat(successor.session.directory), successor.session.place
@@ -364,7 +364,7 @@ def replace(successors: Sequence[Successor]) -> None:
 
     The result is a RefusedError if the session is untouched, a RolledBackError if another process
     may have read the new content before it was exchanged back. After an OSError before the
-    exchange the session is untouched; after a later one both files exist, for `rewrite.recover`.
+    exchange, the session is untouched. After a later one, both files exist for `rewrite.recover`.
     """
     exchanged: list[Successor] = []
     unleased: list[tuple[Successor, leases.LeaseUnsupportedError]] = []
@@ -415,7 +415,7 @@ def _handle_late_openers(successors: Sequence[Successor]) -> None:
 def await_openers(successors: Sequence[Successor]) -> list[Successor]:
     """Hold the leases until no late opener can come; return the successors that had one.
 
-    Late openers are let through to the old file. The leases of all other successors are dropped.
+    Late openers may open the old file. The leases of all other successors are dropped.
     """
     waiting, late = list(successors), []
     while waiting:

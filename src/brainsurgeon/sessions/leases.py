@@ -52,7 +52,7 @@ def _take(descriptor: int, kind: int) -> bool:
 
 
 def no_writers(descriptor: int) -> bool:
-    """Acquire a lease that proves that nobody else can write the file; return False if refused.
+    """Acquire a lease that proves that no other process can write the file; False if refused.
 
     A read-only descriptor gets a read lease even if other processes read the file.
     """
@@ -91,7 +91,7 @@ def drop(descriptor: int) -> None:
 def exchange(directory: int, first: str, other: str) -> None:
     """Exchange two names in one directory atomically.
 
-    Raises FileNotFoundError if either is gone: a deleted session never comes back.
+    Raises FileNotFoundError if one of them is gone: a deleted session never comes back.
     """
     rename = getattr(_libc, "renameat2", None)
     if rename is None:
@@ -146,11 +146,11 @@ def unproven_at(path: str) -> str | None:
 
 # Seconds for which the mounts are cached, since a run needs them for every file.
 FRESH = 1.0
-# The same right before an exchange: a container may have been started in the meantime.
+# The same right before an exchange: a container may have been started since the last check.
 FRESHEST = 0.05
 
 # A filesystem (major:minor) and a path within it.
-_Place = tuple[bytes, bytes]
+_Location = tuple[bytes, bytes]
 
 
 class _Mount(Struct, frozen=True):
@@ -161,14 +161,14 @@ class _Mount(Struct, frozen=True):
     root: bytes
     point: bytes
 
-    def within(self, path: bytes) -> _Place:
+    def within(self, path: bytes) -> _Location:
         inner = os.path.relpath(path, self.point)
         return self.device, os.path.normpath(os.path.join(self.root, inner))
 
 
 class _MountCache(Struct):
     at: float = float("-inf")  # monotonic
-    places: frozenset[_Place] = frozenset()
+    locations: frozenset[_Location] = frozenset()
 
 
 _cache = _MountCache()
@@ -178,7 +178,7 @@ def obstacle(directory: int, name: str, *, exchanging: bool = False) -> str | No
     """Return a reason if a visible namespace mounts the file, or mounts something on it."""
     try:
         if time.monotonic() - _cache.at > (FRESHEST if exchanging else FRESH):
-            _cache.places = frozenset(_mounted_places())
+            _cache.locations = frozenset(_mounted_locations())
             _cache.at = time.monotonic()
         above = os.readlink(os.fsencode(f"/proc/self/fd/{directory}"))
         with open(f"/proc/self/fdinfo/{directory}", "rb") as lines:
@@ -186,20 +186,20 @@ def obstacle(directory: int, name: str, *, exchanging: bool = False) -> str | No
         device, path = _mounts("self")[mount].within(above)
     except (OSError, KeyError, StopIteration):  # no Linux, or no /proc: nothing can be seen
         return None
-    if (device, os.path.join(path, os.fsencode(name))) in _cache.places:
+    if (device, os.path.join(path, os.fsencode(name))) in _cache.locations:
         return "the file is a mount point of its own (a container was given this one file)"
     return None
 
 
-def _mounted_places() -> Iterator[_Place]:
-    met = set()
+def _mounted_locations() -> Iterator[_Location]:
+    seen = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         namespace = pid
         with suppress(OSError):  # another user's process; its mounts can still be read
             namespace = os.readlink(f"/proc/{pid}/ns/mnt")
-        if namespace in met:
+        if namespace in seen:
             continue
-        met.add(namespace)
+        seen.add(namespace)
         with suppress(OSError):  # it ended
             mounts = _mounts(pid)
             for mount in mounts.values():

@@ -36,7 +36,7 @@ def carry_on() -> None:
 
 
 class RefusedError(Exception):
-    """The session must be left alone. `format` is set if files of its format are never changed."""
+    """The session must be left alone. `format` is the name of a format that is never changed."""
 
     def __init__(self, reason: str, form: str | None = None) -> None:
         super().__init__(reason)
@@ -44,7 +44,7 @@ class RefusedError(Exception):
 
 
 class ObstacleError(RefusedError):
-    """The file cannot be replaced now. The obstacle may go away without a change to the file."""
+    """The file cannot be replaced now. That may change without a change to the file."""
 
 
 class RolledBackError(RefusedError):
@@ -225,14 +225,14 @@ def recognise_at(descriptor: int, hint: str) -> formats.Beginning:
     return formats.recognise(head(FileLines(descriptor, os.fstat(descriptor).st_size)), hint)
 
 
-# Bytes that are read at each of the three places that identify a file.
+# Bytes that are read at each of the three offsets that identify a file.
 MARK = 4096
 
 
 def mark_of(descriptor: int, offset: int, size: int) -> bytes:
     """Return a digest of a file's first bytes and of the bytes before `offset` and `size`.
 
-    If the mark is the same and the file is not shorter, lines were at most appended. Agents that
+    If the digest is the same and the file is not shorter, lines were appended at most. Agents that
     rewrite a session change its length or its beginning.
     """
     digest = hashlib.blake2b(os.pread(descriptor, min(offset, MARK), 0), digest_size=16)
@@ -242,7 +242,7 @@ def mark_of(descriptor: int, offset: int, size: int) -> bytes:
 
 
 def mark_if_unchanged(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
-    """Return the mark of an open file, None if it changed: offsets of lines may be wrong then."""
+    """Return the mark of an open file, None if it changed: then offsets of lines may be wrong."""
     mark = mark_of(descriptor, offset, seen.size)
     return mark if Fingerprint.of(os.fstat(descriptor)) == seen else None
 

@@ -1,7 +1,7 @@
 """The end of a rewrite: move lines written to the old file, then remove that file.
 
-This also undoes a rewrite, or completes one that a crash interrupted. The "old" file is always the
-file with the temporary name.
+This also undoes a rewrite, or completes one that a crash interrupted. The *old* file is the file
+with the temporary name, the *other* file is the file that got the session's name.
 """
 
 import errno
@@ -53,9 +53,9 @@ def tail_of(descriptor: int, end: End) -> bytes:
 def moved_before(late: bytes, there: bytes) -> int | None:
     """Return how many bytes of `late` were moved before a crash, None if that cannot be told.
 
-    `there` are the bytes of the other file from where the move began. Part of a line counts as
-    moved if another program wrote a line after it. A line without an id proves nothing: another
-    program may have written an equal one. A line with an id is written only once.
+    `there` are the bytes of the other file from the offset at which the move began. Part of a line
+    counts as moved if another program wrote a line after it. A line without an id proves nothing:
+    another program may have written an equal line. A line with an id is written only once.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
@@ -72,7 +72,7 @@ def moved_before(late: bytes, there: bytes) -> int | None:
 class StaysError(OSError):
     """The old file cannot be removed now and keeps its temporary name.
 
-    `ended` is true if no later attempt could change that.
+    `ended` is true if no later attempt can remove it.
     """
 
     def __init__(self, why: str, *, ended: bool = False) -> None:
@@ -89,13 +89,13 @@ class Ledger:
     begun: int | None = None
 
     def note(self, ends: Mapping[int, End], moving_to: int | None = None) -> None:
-        """Record the ends of files by inode, and to which of them lines are about to be moved."""
+        """Record the ends of files by inode, and the inode to which lines are about to be moved."""
 
 
 class FilePair(Struct, frozen=True):
     """Two files of a directory that have exchanged their names, `temporary` (old file) and `name`.
 
-    `ends` are the ends of the old file and of the other; `other_inode` is the inode of the other.
+    `ends` are the ends of the old and the other file, `other_inode` the inode of the other file.
     """
 
     directory: int
@@ -120,7 +120,7 @@ class FilePair(Struct, frozen=True):
 
 
 def append(descriptor: int, data: bytes) -> None:
-    """Append durably; undo a partial write if no other process can have written after it."""
+    """Append durably; remove a partial write if no other process can have written after it."""
     size = os.fstat(descriptor).st_size
     try:
         write(descriptor, data)
@@ -151,17 +151,17 @@ def retire(
     """Remove the old file once no process can write to it; return the number of bytes moved.
 
     `leased` is our descriptor of the old file. `shared` is true if another process keeps the named
-    file open: the order of lines of different programs does not matter then. Without `sync`, the
-    caller syncs the removal before the journal forgets the old file.
+    file open: then the order of lines of different programs does not matter. Without `sync`, the
+    caller syncs the removal before it deletes the old file from the journal.
 
     Raises StaysError if a process can still write to either file at `deadline` (monotonic), and
-    with `ended` if the session was rewritten, or if it is unknown what was moved before a crash.
+    with `ended` if the session was rewritten, or if the bytes moved before a crash are unknown.
     """
-    # Lines that were appended to the old file are moved to the other. If the old file was
-    # rewritten, or both were appended to, the old one gets its name back, and the lines of the
-    # other are appended to it: a process that writes to an old file had opened it before the
-    # exchange. If the other file was rewritten, both stay. A deleted session stays deleted; after
-    # a crash it may have been moved instead, and the lines of the old file are kept.
+    # Lines that were appended to the old file are moved to the other file. If the old file was
+    # rewritten, or both were appended to, the old file gets its name back, and the lines of the
+    # other file are appended to it: a process that writes to the old file had opened it before the
+    # exchange. If the other file was rewritten, both stay. A deleted session stays deleted. After a
+    # crash, it may have been moved instead: then the lines of the old file are kept.
     old = leased
     if old is None:
         try:

@@ -99,7 +99,7 @@ class RowLines:
         return openclaw_database.payloads(self.database, self._schema, self._session, first, last)
 
     def _texts(self, places: list[RowPlace]) -> list[tuple[RowPlace, bytes]]:
-        """Fetch the events at successive places. Raises RefusedError if they changed."""
+        """Fetch successive events. Raises RefusedError if they changed."""
         self._check_stop()
         rows = self._payloads(places[0].seq, places[-1].seq)
         texts = [_event(payload) for _, payload in rows]
@@ -148,23 +148,23 @@ def _short_digest(text: str) -> bytes:
 
 def list_rows(
     roots: Iterable[Root],
-    own: Mapping[str, int] = MappingProxyType({}),
-    rests: Callable[[str, DatabaseState], bool] = lambda _path, _state: False,
-    only: str | None = None,
+    own_writes: Mapping[str, int] = MappingProxyType({}),
+    is_resting: Callable[[str, DatabaseState], bool] = lambda _path, _state: False,
+    only_path: str | None = None,
 ) -> Iterator[SessionFile | Unreadable]:
     """Yield the sessions in the databases below the roots, and every unreadable database.
 
-    `own` maps paths of sessions to the times (milliseconds) of our last writes. A database for
-    which `rests` returns true is unchanged, with nothing due: its sessions are left out. `only` is
-    the path of one database, or of a session in it.
+    `own_writes` maps paths of sessions to the times (milliseconds) of our last writes. A database
+    for which `is_resting` returns true is unchanged, with nothing due: its sessions are left out.
+    `only_path` is the path of one database, or of a session in it.
     """
-    met: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int]] = set()
     for root in roots:
-        outside = only and not only.startswith(os.path.realpath(root.path) + "/")
+        outside = only_path and not only_path.startswith(os.path.realpath(root.path) + "/")
         if outside or not root.databases:
             continue
         for item in openclaw_database.databases(root.path):
-            if only and not f"{only}/".startswith(f"{item.path}/"):
+            if only_path and not f"{only_path}/".startswith(f"{item.path}/"):
                 continue
             if isinstance(item, Unreadable):
                 yield item
@@ -173,9 +173,9 @@ def list_rows(
                 state = sqlite.state_of(item.path)
             except OSError:
                 continue  # deleted since the listing
-            if state.main.place not in met and not rests(item.path, state):
-                yield from _sessions(item, root, own)
-            met.add(state.main.place)
+            if state.main.place not in seen and not is_resting(item.path, state):
+                yield from _sessions(item, root, own_writes)
+            seen.add(state.main.place)
 
 
 def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
@@ -203,7 +203,7 @@ def open_database(path: str) -> AbstractContextManager[sqlite3.Connection]:
 
 
 def layout_of(database: Database) -> Schema:
-    """Return the layout of a database. Raises if it or the list of its sessions is unreadable."""
+    """Return the layout of a database. Raises an error if its sessions cannot be listed."""
     with open_database(database.path) as opened:
         schema = openclaw_database.examine(opened)
         if not (schema.empty or schema.unknown):
@@ -216,7 +216,7 @@ def list_rows_at(
     roots: Iterable[Root], path: str, own: Mapping[str, int] = MappingProxyType({})
 ) -> list[SessionFile]:
     return [
-        item for item in list_rows(roots, own, only=path)
+        item for item in list_rows(roots, own, only_path=path)
         if isinstance(item, SessionFile) and path in (item.path, item.directory)
     ]  # fmt: skip
 
@@ -236,11 +236,11 @@ def _sessions(
             windows = openclaw_gate.windows(opened)
             sizes = openclaw_database.totals(opened, schema)
         for window in windows:
-            noted = own.get(f"{database.path}/{window.session}")
-            mark = fingerprint(database.path, window, sizes.get(window.session, 0), noted)
+            own_ms = own.get(f"{database.path}/{window.session}")
+            mark = fingerprint(database.path, window, sizes.get(window.session, 0), own_ms)
             files.append(SessionFile(
                 database.root, database.path, window.session, database.agent,
-                database.agent_directory, root.format, mark, root.exclusive, window.key, noted,
+                database.agent_directory, root.format, mark, root.exclusive, window.key, own_ms,
             ))  # fmt: skip
     except AgentDatabaseError as error:
         why = unknown or f"it cannot be read ({error.code})"
@@ -326,7 +326,7 @@ class OpenRows(Opened):
         )
 
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
-        # All signs are in the database. No turn counts as finished only because time passed.
+        # All signs are in the database. Time alone finishes no turn.
         gate = Gate(quiet, self.presence, self.file.own_ms)
         gate.check(self.window, now)
         # A last turn counts as finished if its run was killed.

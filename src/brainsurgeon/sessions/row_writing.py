@@ -27,10 +27,10 @@ from brainsurgeon.model.plans import Edit, Removal, Restoration
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowPlace, open_database, split
 
-# Seconds to wait for the agent, which itself waits for five.
+# Seconds to wait for the agent's lock. The agent waits five seconds for ours.
 PATIENCE = 2.0
-# Seconds after which a transaction is given up: this process stood still inside it, and the checks
-# at its beginning may be out of date.
+# Seconds after which a transaction is given up: this process was stopped in it, so the checks at
+# its beginning may be out of date.
 LONGEST_HOLD = 1.0
 # KiB of the database kept in memory, enough for the longest row that is read. So a row that was
 # just read is not read from the disk again under the lock: comparing a row of 16 MB and releasing
@@ -44,7 +44,7 @@ MOST_BYTES = 4 << 20
 
 _WHERE = " WHERE session_id = ? AND seq = ? AND event_json IS CAST(? AS TEXT)"
 _UPDATE_PLAIN = "UPDATE transcript_events SET event_json = CAST(? AS TEXT)" + _WHERE  # noqa: S608
-# It changes a row only if each column still has the value that was read.
+# This changes a row only if each column still has the value that was read.
 _UPDATE = (
     "UPDATE transcript_events SET event_json = CAST(? AS TEXT), event_zstd = ?,"  # noqa: S608
     " event_utf8_bytes = ?, navigation_json = CAST(? AS TEXT)" + _WHERE
@@ -76,10 +76,10 @@ class RowWriter:
     ) -> Written:  # fmt: skip
         """Change some rows of a session in one transaction, or none of them.
 
-        `gate` is called under the lock; if it returns a reason, RefusedError is raised with that.
-        A removal need not be `durable`: if its commit is lost, the old row is back. A restoration
-        must be, since the stored value may be deleted afterwards. Raises BusyError if the agent
-        keeps the lock for longer than PATIENCE.
+        `gate` is called under the lock; if it returns a reason, RefusedError is raised.
+        An extraction need not be `durable`: if its commit is lost, the old row is back. A
+        restoration must be durable, since the stored value may be deleted afterwards. Raises
+        BusyError if the agent keeps the lock for longer than PATIENCE.
         """
         # Everything is prepared first, so that nothing is read, hashed or decoded under the lock.
         update = _UPDATE if compressing else _UPDATE_PLAIN
@@ -112,7 +112,7 @@ class RowWriter:
 
 @contextmanager
 def writing(path: str) -> Iterator[RowWriter]:
-    """Open an agent's database for changing rows. The agent moves them from the log to it."""
+    """Open an agent's database for writing. The agent moves the changes from the log to it."""
     with ExitStack() as held:
         with _explained(path):
             database = held.enter_context(sqlite.opened(path, "rw", PATIENCE))
@@ -190,10 +190,10 @@ def rewritten(
     before: Payload, row: RowPlan, value_of: Callable[[int], bytes],
     original: Callable[[bytes], Payload | None], *, compressing: bool,
 ) -> RowEdit:  # fmt: skip
-    """Return the edit of one row, if possible to the `original` columns of the agent."""
+    """Return the edit of one row. `original` returns the agent's own columns of a text, or None."""
     text = row.text_after(before.event(), value_of)
-    known = original(text)
-    after = known if known and known.event() == text else plain(text, compressing=compressing)
+    own = original(text)
+    after = own if own and own.event() == text else plain(text, compressing=compressing)
     return RowEdit(row.place.seq, before, after)
 
 
@@ -202,12 +202,12 @@ def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
     # oldest to the newest. So each commit leaves a history that the provider accepts, even if
     # thinking is signed together with everything before it: a signature is removed before anything
     # in front of it changes, and restored after everything in front of it.
-    def turn(row: RowPlan) -> tuple[bool, int]:
+    def order(row: RowPlan) -> tuple[bool, int]:
         kinds = {type(edit) for edit in row.edits}
-        comes_back = Restoration in kinds and Removal not in kinds
-        return comes_back, row.place.seq if comes_back else -row.place.seq
+        restores = Restoration in kinds and Removal not in kinds
+        return restores, row.place.seq if restores else -row.place.seq
 
-    return split(sorted(rows, key=turn), lambda row: row.weight, MOST_ROWS, MOST_BYTES)
+    return split(sorted(rows, key=order), lambda row: row.weight, MOST_ROWS, MOST_BYTES)
 
 
 # Digests of the texts of events, as hexadecimal text, by the number of the event.
