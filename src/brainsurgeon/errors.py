@@ -1,19 +1,16 @@
-"""The errors of the program, each with its exit code and the facts that a program can act on."""
+"""The errors of brainsurgeon: exit codes, and facts that a calling program can act on."""
 
 from collections.abc import Sequence
 
 
 class BrainsurgeonError(Exception):
-    """An error that is reported in one line, without a traceback.
-
-    `listed` names the attributes that a program can act on.
-    """
+    """An error that is reported by its message, without a traceback."""
 
     exit_code = 1
-    listed: tuple[str, ...] = ()
+    fact_names: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, object]:
-        return {name: list(getattr(self, name)) for name in self.listed}
+        return {name: list(getattr(self, name)) for name in self.fact_names}
 
 
 class StoppedError(Exception):
@@ -27,10 +24,10 @@ class UsageError(BrainsurgeonError):
 
 
 class ConfigError(BrainsurgeonError):
-    """The configuration is invalid. Every problem is listed with its place."""
+    """The configuration is invalid. The message lists every problem."""
 
     exit_code = 2
-    listed = ("problems",)
+    fact_names = ("problems",)
 
     def __init__(self, source: str, problems: Sequence[str]) -> None:
         self.source = source
@@ -41,13 +38,13 @@ class ConfigError(BrainsurgeonError):
 
 
 class NotFoundError(BrainsurgeonError):
-    """There is no such session or entry, or nothing was extracted there."""
+    """The session or entry does not exist, or has no extracted values."""
 
     exit_code = 3
 
 
 class NoSuchKeyError(NotFoundError):
-    """The entry has extracted values, but none with that key; the existing keys are listed."""
+    """The entry has extracted values, but none with this key. The message lists their keys."""
 
 
 class GoneError(NotFoundError):
@@ -55,10 +52,10 @@ class GoneError(NotFoundError):
 
 
 class AmbiguousError(BrainsurgeonError):
-    """A name matches more than one thing; the candidates are listed."""
+    """A name has several matches. The message lists them."""
 
     exit_code = 4
-    listed = ("candidates",)
+    fact_names = ("candidates",)
 
     def __init__(self, what: str, candidates: Sequence[str], hint: str) -> None:
         self.candidates = tuple(candidates)
@@ -66,7 +63,7 @@ class AmbiguousError(BrainsurgeonError):
 
 
 class UnnamedError(AmbiguousError):
-    """No session was named, and it is unknown which of several makes this call."""
+    """The call names no session, and several sessions may have made it."""
 
     def __init__(self, candidates: Sequence[str]) -> None:
         self.candidates = tuple(candidates)
@@ -84,7 +81,7 @@ class ExpiredError(BrainsurgeonError):
     """The value expired; its tombstone says when, why, and how big it was."""
 
     exit_code = 5
-    listed = ("tombstones",)
+    fact_names = ("tombstones",)
 
     def __init__(self, entry: str, tombstones: Sequence[dict[str, object]]) -> None:
         self.tombstones = tuple(tombstones)
@@ -106,13 +103,13 @@ class BusyError(BrainsurgeonError):
 
 
 class ChangedError(BrainsurgeonError):
-    """The session differs from its record; nothing was changed."""
+    """The session differs from its record in the store; nothing was changed."""
 
     exit_code = 3
 
 
 class MovedError(BrainsurgeonError):
-    """The agent now keeps its sessions elsewhere; its files are no longer changed."""
+    """The agent does not use this session's file any more, so the file is not changed."""
 
     exit_code = 3
 
@@ -128,7 +125,7 @@ class StoreDamagedError(StoreUnusableError):
 
 
 class DamagedError(StoreUnusableError):
-    """A stored value fails its digest; nothing was restored in its place."""
+    """A stored value does not match its digest, so it was not restored."""
 
     def __init__(self, message: str, extraction_id: int | None = None) -> None:
         self.extraction_id = extraction_id

@@ -52,8 +52,8 @@ def removal(entry="e1", path=("message", "content", 0, "text")):
 def store_extraction(store, row, entry, cut, value, **columns):
     """Store a value and its record, as a rewrite does."""
     blob, digest, _ = store.blobs.put(value)
-    if cut.is_named:
-        cut = cut.named(store.placeholders.name(cut.name, cut.path, (blob, digest)))
+    if cut.contains_name:
+        cut = cut.with_name(store.placeholders.name(cut.name, cut.path, (blob, digest)))
     rest = {"session_id": row.id, "journal_id": entry, "extracted_at": 1.0}
     known = {"blob_id": blob, "digest": digest, "size": len(value)}
     store.extractions.add(cut, **rest | known | columns)

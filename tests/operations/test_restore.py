@@ -192,7 +192,7 @@ def test_scan_does_not_extract_a_value_that_it_restored(world, conversation, pat
     close_turn(path, conversation, clock)
     first = world.scan()
 
-    assert (len(first.sessions[0].made.restorations), first.values_extracted) == (1, 0)
+    assert (len(first.sessions[0].executed.restorations), first.values_extracted) == (1, 0)
     assert entry_text(path, ident) == "x" * 2000
 
     clock.now += 1
@@ -222,7 +222,7 @@ def test_restore_in_an_open_turn_returns_the_values(world, conversation, pruned,
     clock.now += 40
     report = world.scan()
 
-    assert len(report.sessions[0].made.restorations) == 1
+    assert len(report.sessions[0].executed.restorations) == 1
     assert entry_text(path, pruned) == "x" * 2000
     assert read_entry(path, pruned)["_restored"] == iso(clock.now)
 
@@ -274,7 +274,7 @@ def test_two_requests_for_an_entry_are_one_restore(world, conversation, pruned, 
         assert restored_json(world.restore(pruned))["content"] == {PATH: "x" * 2000}
     close_turn(path, conversation, clock)
 
-    assert len(world.scan().sessions[0].made.restorations) == 1
+    assert len(world.scan().sessions[0].executed.restorations) == 1
     assert world.store.requests.count_open() == 0
     assert path.read_bytes().count(b"_restored") == 1
 

@@ -333,7 +333,7 @@ def test_scan_combines_requests_and_extractions_in_one_rewrite(world, conversati
 
     assert pending == (True, True)
     assert path.stat().st_ino != inode
-    assert (len(outcome.made.restorations), len(outcome.made.extracted)) == (1, 1)
+    assert (len(outcome.executed.restorations), len(outcome.executed.extracted)) == (1, 1)
     assert changed == [first, second, third]
     assert entry_text(path, first) == "x" * 2000
     assert value_at(fresh[7], "_extractable") is False

@@ -76,8 +76,8 @@ def test_thinking_behind_the_first_placeholder_is_extracted(world, talk):
     assert path.read_bytes() != before
     assert thoughts(path) == ["sig-0a"]
     assert [removal.reason for removal in dry.plan.extracted].count(BROKEN) == 5
-    assert (len(dry.made.extracted), dry.bytes_after) == (2 + 5, result.bytes_after)
-    assert len(result.made.extracted) == 2 + 5
+    assert (len(dry.executed.extracted), dry.bytes_after) == (2 + 5, result.bytes_after)
+    assert len(result.executed.extracted) == 2 + 5
     assert result.bytes_after == path.stat().st_size
     assert world.scan().sessions == []
     world.restore_all(pristine=True)
@@ -196,7 +196,7 @@ def test_session_with_an_unremovable_signature_is_deferred(world, talk, how, why
 
     (result,) = world.scan(keep_recent=0).sessions
 
-    assert (result.outcome, result.made.extracted) == ("deferred", ())
+    assert (result.outcome, result.executed.extracted) == ("deferred", ())
     assert result.reason == f"signatures: the thinking of {ident} would break: {why}"
     assert path.read_bytes() == before
     report = context(world.settings(keep_recent=0), world.store, "main/s", world.clock())
@@ -265,7 +265,7 @@ def test_extracting_unsent_values_keeps_signatures(world, talk):
     assert {removal.reason.partition(", ")[2] for removal in result.plan.extracted} == {
         "before the last compaction", "never sent",
     }  # fmt: skip
-    assert len(result.made.extracted) == 3
+    assert len(result.executed.extracted) == 3
     assert thoughts(path) == ["sig-0", "sig-1"]
 
 

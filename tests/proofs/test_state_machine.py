@@ -458,7 +458,8 @@ class Agents(RuleBasedStateMachine):
         assert not report.failed
         assert not report.interrupted
         if any(
-            session.made.restorations or MEANWHILE in session.reason for session in report.sessions
+            session.executed.restorations or MEANWHILE in session.reason
+            for session in report.sessions
         ):
             self._verb(self.world.scan, **KEYS)  # what is set to go at once goes again
         before = self._inodes()

@@ -17,10 +17,10 @@ class Memory:
     def __init__(self):
         self.listings, self.listed = {}, {}
 
-    def rows(self, directory):
+    def known_in(self, directory):
         return {}
 
-    def record_resting(self, directory, names):
+    def record_skipped(self, directory, names):
         """Ignore the names: no file may be skipped."""
 
 
@@ -48,7 +48,7 @@ def walk(root, memory=None):
     """Walk a root as a run does; return the fingerprint of each file by path."""
     if memory:
         memory.listings, memory.listed = memory.listed, {}
-    files = list(discovery.discover([discovery.Root(str(root))], resting=memory))
+    files = list(discovery.discover([discovery.Root(str(root))], memory=memory))
     assert all(isinstance(file, SessionFile) for file in files)
     return {file.path: file.fingerprint for file in files}
 

@@ -44,7 +44,7 @@ def test_unsafe_entry_id_is_found_by_itself_and_its_derived_id(store):
     """A placeholder has a derived id if the entry's own is long or has a space."""
     row, ident = store_session(store), "an id " * 30
     derived = placeholder_id(ident)
-    confirm_rewrite(store, row, begin_rewrite(store, row, [removal(ident).named(derived)]))
+    confirm_rewrite(store, row, begin_rewrite(store, row, [removal(ident).with_name(derived)]))
 
     assert derived != ident
     assert names(store.extractions.of_entry(ident)) == [derived]

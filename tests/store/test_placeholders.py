@@ -16,7 +16,7 @@ def name_value(store, ident, value, path=TEXT, taken=frozenset(), **keys):
     blob, digest, _ = store.blobs.put(value)
     name = store.placeholders.name(ident, path, (blob, digest), taken, **keys)
     store.extractions.add(
-        removal(ident, path).named(name), session_id=1, blob_id=blob, digest=digest,
+        removal(ident, path).with_name(name), session_id=1, blob_id=blob, digest=digest,
         size=len(value), extracted_at=1.0,
     )  # fmt: skip
     return name
@@ -94,7 +94,7 @@ def test_naming_the_10000th_value_of_an_id_is_fast(store, name):
     with store.transaction():
         for number in range(1, 10_000):
             blob, digest, _ = store.blobs.put(b"%d" % number)
-            extraction = removal("1").named("1" if number == 1 else f"1~{number}")
+            extraction = removal("1").with_name("1" if number == 1 else f"1~{number}")
             store.extractions.add(
                 extraction, session_id=1, blob_id=blob, digest=digest, size=1, extracted_at=1.0
             )

@@ -92,13 +92,14 @@ def record_placeholders(
 ) -> None:
     """Record the placeholders seen in an idle session, and end requests that need no edit."""
     placed = store.placements.of_session(record.id) if record else frozenset()
-    is_new = any(ident not in placed for ident in plan.met.here)
-    if not (is_new or (record and (plan.met.gone or plan.met.missing or plan.handled.requests))):
+    seen = plan.sightings
+    is_new = any(ident not in placed for ident in seen.here)
+    if not (is_new or (record and (seen.gone or seen.missing or plan.handled.requests))):
         return
     with store.transaction():
         record = record or note_within(store, session)
         store.requests.end(plan.handled.requests)
-        store.placements.record(record.id, plan.met.here, plan.met.gone, plan.met.missing, now)
+        store.placements.record(record.id, seen.here, seen.gone, seen.missing, now)
 
 
 # pi and Codex name their files by the start time of a session and its id.

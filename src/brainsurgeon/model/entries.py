@@ -1,4 +1,4 @@
-"""A line of a session: how it is parsed to an entry, its parts, and the form of a placeholder."""
+"""Lines of a session, the entries and values in them, and placeholders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def placeholder_named(ident: str) -> str:
 
 
 def unnumbered(name: str) -> str:
-    """Return the part of a placeholder's id before a tilde with a number: the entry's id."""
+    """Return the id in a placeholder without the number after a tilde: the entry's id."""
     at = name.rfind("~")
     return name[:at] if at > 0 else name
 
@@ -56,7 +56,7 @@ EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redac
 
 
 class Line(Struct, frozen=True, gc=False):
-    """One line of a session file, without its newline. A last line without one is not `terminated`.
+    """One line of a session file, without the newline that follows it if it is `terminated`.
 
     `raw` is None for a line too long for memory: it is copied without being parsed.
     """
@@ -78,10 +78,9 @@ class Part(Struct, frozen=True):
     """One value inside an entry that could be extracted.
 
     With `block`, a text block replaces the whole object at `path` (an image or signed thinking):
-    the provider would refuse a placeholder inside it. A `locked` value stays for that reason,
-    whatever the rules say. A `dead` part is never sent to a model: only the agent's own screen
-    shows it. `instead` is JSON that replaces signed thinking: a model would imitate a placeholder
-    there.
+    the provider would refuse a placeholder inside it. `locked` is why no rule may extract the
+    value, or None. A `dead` part is never sent to a model: only the agent's own screen shows it.
+    `instead` is JSON that replaces signed thinking: a model would imitate a placeholder there.
     """
 
     path: KeyPath
@@ -117,7 +116,7 @@ def is_safe(entry_id: str) -> bool:
 
 
 def placeholder_id(entry_id: str) -> str:
-    """Return the entry's id if it is URL-safe and short, else a derived one, marked by a `~`."""
+    """Return the entry's id if it is short and URL-safe, else a `~` and a digest of the id."""
     if is_safe(entry_id):
         return entry_id
     return "~" + hashlib.blake2b(entry_id.encode(), digest_size=12).hexdigest()
@@ -145,7 +144,7 @@ def placeholder_in(value: object) -> str | None:
 
 # Bytes of memory; a line that would take more is copied without being parsed.
 HEAVIEST = 96 << 20
-_EASY = HEAVIEST // 128  # bytes; a line up to this length never takes more, however dense
+_EASY = HEAVIEST // 128  # bytes; no line up to this length takes more than HEAVIEST
 _COSTS = {b"[": 100, b"{": 240, b",": 90, b":": 130}
 _FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89a-fA-F]")
 _TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u")
@@ -172,7 +171,7 @@ def too_dense(raw: bytes) -> bool:
 
 
 def parse(raw: bytes) -> Entry | None:
-    """Return the entry in one line, or None if it is not one JSON object or takes too much memory.
+    """Return the entry in a line; None if it is no JSON object or would take too much memory.
 
     The standard parser accepts text that some agents write and orjson refuses, such as lone
     surrogates. Both refuse invalid UTF-8.

@@ -1,4 +1,4 @@
-"""The edits of one session: each replaces the bytes from `start` to `end` of its file."""
+"""The plan of one session: edits that each replace the bytes from `start` to `end` of its file."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ How = Literal["extract", "redact", "empty", "archive"]
 class Removal(_Replacement, frozen=True):
     """A value that is removed from its line, and its replacement `new` (JSON).
 
-    `new` is a placeholder with the id `name`, a short text (`how` is `redact`), an empty block that
-    is never sent (`empty`), or the text or link of an archive (`archive`). With `block`, a text
-    block replaces a whole object. A `forced` removal is made even if it gains nothing. `anchor` is
-    the id of the value's tool call, `rest` a digest of the rest of the line, None if entry ids are
-    random. `takes_over` is the id of an earlier extraction whose stored value stays the original.
-    `tokens` is what the next request saves.
+    By `how`, `new` is a placeholder with the id `name` (`extract`), a short text (`redact`), an
+    empty block that is never sent (`empty`), or the text or link of an archive (`archive`). With
+    `block`, a text block replaces a whole object. A `forced` removal is made even if it gains
+    nothing. `anchor` is the id of the value's tool call, `rest` a digest of the rest of the line,
+    None if entry ids are random. `takes_over` is the id of the earlier extraction of this value:
+    its stored value stays the original. `tokens` is the number that the next request saves.
     """
 
     name: str
@@ -62,11 +62,11 @@ class Removal(_Replacement, frozen=True):
         return "" if self.replacement is not None else placeholder_named(self.name)
 
     @property
-    def is_named(self) -> bool:
-        """Whether the new text names the value: a placeholder or an archive's text."""
+    def contains_name(self) -> bool:
+        """Whether the new text is a placeholder or an archive's text: these contain `name`."""
         return self.replacement is None or (self.how == "archive" and self.path != LINK)
 
-    def named(self, name: str) -> Removal:
+    def with_name(self, name: str) -> Removal:
         if self.how == "archive":
             old, new = (json.dumps(f"archive: {each}\n")[1:-1] for each in (self.name, name))
             return replace(self, name=name, new=self.new.replace(old.encode(), new.encode(), 1))
@@ -104,7 +104,7 @@ UNRECORDED = 0
 
 
 class FieldEdit(_Replacement, frozen=True):
-    """Sets or undoes one of our top-level fields, whose value is now `before` (JSON) or absent.
+    """Sets or undoes one of our top-level fields. `before` is its old JSON, None if it was absent.
 
     `undoes` is None if the edit sets the field, else the id of the field's record, or UNRECORDED.
     `rest` is as in `Removal`.
@@ -148,11 +148,10 @@ class Amounts(defaultdict[tuple[Any, ...], list[int]]):
 
 
 class Sightings(Struct, frozen=True):
-    """The extractions of a session, by id.
+    """Ids of extractions: those in the file (`here`), and those that have disappeared from it.
 
-    Those `here` make each request `tokens` smaller. The others were there in the last run: they are
-    `gone` if their entries still exist, else `missing`. `foreign` are placeholders without a
-    record.
+    `gone` ones disappeared from entries that still exist, `missing` ones with their entries.
+    `foreign` are placeholders without a record. The ones `here` make each request `tokens` smaller.
     """
 
     here: tuple[int, ...] = ()
@@ -166,10 +165,10 @@ class Handled(Struct, frozen=True):
     """The `requests` that a plan fulfils, and those that it cannot fulfil.
 
     `asked_until` is the id of the newest request that the plan takes into account. `unanswered` are
-    requests to redact an answer that was not found in time. `restored` are entries to remember as
-    restored. `missed` has entry and reason of each request that cannot be carried out, `left` those
-    of each placeholder that stays though all were to be restored. `unfit` are entries whose signed
-    thinking should be restored or removed, but cannot be.
+    requests to redact an answer that was not found in time. `restored` are entries to record as
+    restored. `missed` has the entry of each request that cannot be carried out, and the reason.
+    `left` has the entry of each placeholder that stays though all values were to be restored, and
+    the reason. `unfit` are entries whose signed thinking cannot be restored or removed.
     """
 
     requests: tuple[int, ...] = ()
@@ -184,10 +183,10 @@ class Handled(Struct, frozen=True):
 class Plan(Struct, frozen=True):
     """All changes to one session, in file order.
 
-    `kept` are the values that stay, `unsent` those that no request contains, `met` the extractions
-    in the file. `due_at` is when a decision next changes by time alone. `protected` maps the ids of
-    restored entries to the time until which they keep their values. `deferred` is why nothing may
-    be changed now. `load` is the tokens of the session's last prompt and its answer, 0 if unknown.
+    `kept` are the values that stay, `unsent` those that no request contains. `due_at` is when a
+    decision next changes by time alone. `protected` maps the ids of restored entries to the time
+    until which they keep their values. `deferred` is why nothing may be changed now. `load` is the
+    number of tokens of the session's last prompt and its answer, 0 if unknown.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -195,7 +194,7 @@ class Plan(Struct, frozen=True):
     unsent: tuple[Amount, ...] = ()
     due_at: float | None = None
     protected: Mapping[str, float] = field(default_factory=dict)
-    met: Sightings = Sightings()
+    sightings: Sightings = Sightings()
     handled: Handled = Handled()
     warnings: tuple[str, ...] = ()
     deferred: str | None = None
@@ -288,7 +287,7 @@ Result = Literal["changed", "unchanged", "deferred", "skipped", "failed"]
 
 
 class Outcome(Struct, frozen=True):
-    """The result of a run for one session. With a budget, `full` is its fullness afterwards."""
+    """The result of a run for one session. `full` is its fullness afterwards, if that is known."""
 
     session: str
     path: str
@@ -302,5 +301,5 @@ class Outcome(Struct, frozen=True):
     full: Fullness | None = None
 
     @property
-    def made(self) -> Plan:
+    def executed(self) -> Plan:
         return self.plan if self.plan and self.outcome == "changed" else Plan()

@@ -1,4 +1,4 @@
-"""Records of the store: sessions, extractions, our fields, requests, rewrites under way."""
+"""Records of the store: sessions, extractions, our fields, requests, unfinished rewrites."""
 
 import json
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from brainsurgeon.model.turns import LINK, RATE, ArchiveRecord
 
 
 class SessionRecord(Struct, frozen=True):
-    """A session in the catalogue; `identity` is the id in its file, if any.
+    """A session in the store. `identity` is the id in its file, if any.
 
-    It is `displaced` while another one has its path. `missed_at` is when a retention run first
-    found no file there.
+    `displaced` means that another session has its path now. `missed_at` is when a retention run
+    first found no file there.
     """
 
     id: int
@@ -42,11 +42,11 @@ class Extraction(Struct, frozen=True):
     `replacement` is the new JSON if it is no placeholder: emptied thinking, a shortened restore
     call, or an archive. `size` and `digest` are those of the value's bytes in the line. `anchor` is
     the id of the value's tool call, or for an archive's link the original parent id. `rest` is a
-    digest of the rest of the line, None if entry ids are random. `tokens` is what the next request
-    saved. `damaged` means that reading the stored value failed.
+    digest of the rest of the line, None if entry ids are random. `tokens` is the number that the
+    next request saved. `damaged` means that reading the stored value failed.
 
-    `state` is `standing` if a session contained the placeholder when it was last read, `restored`
-    if none did, `expired` if only this tombstone is left, without a `blob_id`.
+    `state` is `standing` if a session contains the placeholder, `restored` if no session does, as
+    far as they were read, and `expired` if the record is a tombstone: then `blob_id` is None.
     """
 
     id: int
@@ -74,7 +74,7 @@ class Extraction(Struct, frozen=True):
     state: str
     damaged: bool = False
 
-    def shows_in(self, entry: Entry) -> bool:
+    def is_in(self, entry: Entry) -> bool:
         value = value_at(entry, self.path)
         if self.replacement is not None:
             return bool(value == json.loads(self.replacement))
@@ -151,8 +151,9 @@ def _digest(text: str) -> str:
 class Request(Struct, frozen=True):
     """A request that waits until its session is idle; without an `id`, it is carried out at once.
 
-    Without an `entry_id` it is for every entry, without `paths` for every value of the entry. A
-    `pristine` restore also removes our fields, a restore with `rolls_back` undoes only that run.
+    Without an `entry_id`, it is for every entry; without `paths`, for every value of the entry. A
+    `pristine` restore also removes our fields. A restore with `rolls_back` undoes only the run with
+    this id.
     `action` is:
 
     - `restore`
@@ -177,7 +178,7 @@ class Request(Struct, frozen=True):
     def concerns(self, entry_id: str) -> bool:
         return self.entry_id is None or self.entry_id == entry_id
 
-    def wants(self, value: Extraction) -> bool:
+    def includes(self, value: Extraction) -> bool:
         return (
             self.concerns(value.entry_id)
             and (self.paths is None or value.path in self.paths)
@@ -192,17 +193,17 @@ EVERYTHING = Request(0, "restore", 0.0, pristine=True)
 class Records(Struct, frozen=True):
     """The store's records of one session and of the values in its file.
 
-    `own` is the `id` of the session's record, `alike` the ids of all records with its `identity`.
-    `extractions` are the candidates for the placeholders and other replacements in the file, from
-    any session. `placed` are the ids of those that this session contained when it was last read.
-    `fields` are our fields in the session, and on entries with the same ids in other sessions.
-    `restores` are the times at which entries were last restored. `asked_until` is the id of the
-    newest request, or 0. `rate` is in tokens per character.
+    `own` is the `id` of the session's record, `same_identity` the ids of all records with its
+    `identity`. `extractions` are the candidates for the placeholders and other replacements in the
+    file, from any session. `last_sighted` are the ids of the extractions that this session
+    contained when it was last read. `fields` are our fields in the session, and on entries with the
+    same ids in other sessions. `restores` are the times at which entries were last restored.
+    `asked_until` is the id of the newest request, or 0. `rate` is in tokens per character.
     """
 
     extractions: tuple[Extraction, ...] = ()
-    placed: frozenset[int] = frozenset()
-    alike: frozenset[int] = frozenset()
+    last_sighted: frozenset[int] = frozenset()
+    same_identity: frozenset[int] = frozenset()
     fields: tuple[FieldRecord, ...] = ()
     restores: dict[str, float] = field(default_factory=dict)
     requests: tuple[Request, ...] = ()
@@ -232,7 +233,7 @@ class Records(Struct, frozen=True):
 class FileState(Struct, frozen=True):
     """The result of the last scan of a file, with the fingerprint and the rules at that time.
 
-    `due_at` is when time alone may change the result. `first_seen` is when a run first saw this
+    From `due_at` on, the result may differ by time alone. `first_seen` is when a run first saw this
     fingerprint, `looked_at` when a scan last opened the file.
     """
 
@@ -247,11 +248,12 @@ class FileState(Struct, frozen=True):
 
 
 class Confirmation(Struct, frozen=True):
-    """The facts to record when a rewrite has happened.
+    """The facts to record once a rewrite is complete.
 
-    `restored_ids` are the ids of extractions, `restored` of their entries, `fields_gone` of undone
-    field records, `requests` of fulfilled requests. `rows` are the changed events of a database,
-    each with its number and its hexadecimal digests before and after.
+    `restored_ids` are the ids of restored extractions, `restored` those of their entries,
+    `fields_gone` those of undone field records. `requests` are the ids of fulfilled requests.
+    `rows` has the number of each changed row of a database, and its digests (hexadecimal) before
+    and after.
     """
 
     restored_ids: list[int] = field(default_factory=list)
@@ -266,10 +268,10 @@ class Confirmation(Struct, frozen=True):
 class OpenRewrite(Struct, frozen=True):
     """A rewrite under way, or interrupted, as recorded in the journal.
 
-    `new_inode` is None until the new file is complete. `ends` has the old file's end and the new
-    one's. If it is `confirmed`, only the old file remains to be removed. While lines are moved from
-    one file to the other, `moving_to` is the inode of the receiving one. `stays` is why the old
-    file could not be removed, `ended_at` when it became certain that no retry can remove it.
+    `new_inode` is None until the new file is complete. `ends` are the ends of the old and the new
+    file. Once the rewrite is `confirmed`, only the old file remains to be removed. While lines are
+    moved from one file to the other, `moving_to` is the inode of the receiving file. `stays` is why
+    the old file could not be removed, `ended_at` when it became certain that retries cannot help.
 
     A rewrite in a database has the database's path as `directory`, the session's id as `name`, and
     no `temporary` file.
@@ -306,9 +308,10 @@ class OpenRewrite(Struct, frozen=True):
 class Held(Struct, frozen=True):
     """The times that decide when a stored value expires.
 
-    `activity` is the last change of a session that contains its placeholder. `missed_at` is when a
-    run first missed a session or an entry with it. Both are None if no session contains it any
-    more. `unseen` means that the run could not see whether its sessions still exist.
+    `activity` is the last change of a session that contains the placeholder. `missed_at` is when a
+    run first missed such a session, or the entry in it. Both are None if no session contains the
+    placeholder any more: then `unplaced_at` is when a scan first saw that. `unseen` means that the
+    run could not see whether the sessions still exist.
     """
 
     id: int

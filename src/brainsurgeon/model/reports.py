@@ -30,8 +30,8 @@ class DatabaseStatus(Struct, frozen=True):
 class ScanReport(Struct, rename={"problems": "unreadable"}):
     """What a run over the sessions did; in a dry run, what it would do.
 
-    `recovered` are interrupted rewrites that it completed or undid first, `interrupted` those still
-    open. `databases` are set in a dry run, `homes` before the first run.
+    `recovered` are interrupted rewrites that the run completed or undid first, `interrupted` those
+    that it could not. `databases` is set in a dry run, `homes` before the first run.
     """
 
     dry_run: bool
@@ -67,9 +67,9 @@ class ScanReport(Struct, rename={"problems": "unreadable"}):
         self.files_failed += outcome.outcome == "failed"
         if outcome.outcome == "changed":
             self.sessions_changed += 1
-            self.entries_extracted += outcome.made.entries
-            self.values_extracted += len(outcome.made.extracted)
-            self.values_restored += len(outcome.made.restorations)
+            self.entries_extracted += outcome.executed.entries
+            self.values_extracted += len(outcome.executed.extracted)
+            self.values_restored += len(outcome.executed.restorations)
             self.bytes_before += outcome.bytes_before
             self.bytes_after += outcome.bytes_after
             self.bytes_stored += outcome.bytes_stored
@@ -82,7 +82,7 @@ class Home(Struct, frozen=True):
 
 
 class UnusedHome(Home, frozen=True):
-    """A directory with sessions that no root covers; `config` is the lines that add it."""
+    """A directory with sessions below no root; `config` are the lines that make it a root."""
 
     config: str = ""
 
@@ -90,7 +90,7 @@ class UnusedHome(Home, frozen=True):
 class RetentionReport(Struct):
     """What a retention run did; in a dry run, what it would do. Sizes are of the originals.
 
-    `reasons` counts the expired values by rule, `held_back` has, by root, why nothing was deleted.
+    `reasons` counts the expired values by reason, `held_back` is why nothing was deleted, by root.
     """
 
     dry_run: bool
@@ -105,7 +105,7 @@ class RetentionReport(Struct):
 
 
 class StoreCopy(Struct, frozen=True, rename={"size": "size_bytes", "values": "values_held"}):
-    """A copy of a store, read back completely: its size in bytes and number of values."""
+    """A copy of a store that was read again and checked; `size` is in bytes."""
 
     path: str
     size: int
@@ -120,10 +120,10 @@ class Recovery(Struct, frozen=True):
 class RestoreAnswer(Struct, frozen=True):
     """The answer to a restore of one entry; `previous` is the time of an earlier restore.
 
-    With `already`, the values have been in place since `at`. If it `redacts`, the agent's tool
-    call, whose result has the random `answer_id`, will be shortened later. `others` counts restored
-    values of other entries. `to_agent` means that the caller runs inside Claude Code, which does
-    not read its session again.
+    `already` means that the values have been in the session since `at`, `redacts` that the agent's
+    tool call, whose result has the random `answer_id`, will be shortened later. `others` counts
+    restored values of other entries. `to_agent` means that the caller runs inside Claude Code,
+    which does not read its session again.
     """
 
     entry_id: str
@@ -151,17 +151,17 @@ class RestoreAnswer(Struct, frozen=True):
         return self.pending or bool(self.why_pending) or self.to_agent
 
 
-# The state of an agent's archive that cannot be changed.
-PUT_AWAY = "archived by its agent"
+# The `state` of a session in an archive of its agent: such a file is never changed.
+IN_ARCHIVE = "archived by its agent"
 
 
 class Watch(Struct, frozen=True):
     """The functions through which a caller follows a command.
 
-    `check_stop` may raise StoppedError. `ended` is called with the outcomes of a scan, except of
-    sessions that are simply unchanged; without it, the report keeps them. A restore of all values
-    waits up to `patience` seconds for sessions that are not idle, and calls `waiting` with their
-    results whenever these change.
+    `check_stop` may raise StoppedError. `ended` is called with each outcome of a scan, except of
+    sessions that are simply unchanged; without `ended`, the report keeps the outcomes. A restore of
+    all values waits up to `patience` seconds for sessions that are not idle, and calls `waiting`
+    with their results whenever these change.
     """
 
     progress: Callable[[SessionFile], None] = lambda _: None
@@ -174,8 +174,9 @@ class Watch(Struct, frozen=True):
 class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
     """The result of `--all` for one session; `note` is about its signatures.
 
-    `state` is restored, pending, nothing restored, nothing to undo, gone, failed or `PUT_AWAY`.
-    `missed` changes could not be undone, the entries `left` still have a placeholder.
+    `state` is restored, pending, nothing restored, nothing to undo, gone, failed or
+    IN_ARCHIVE. `missed` are changes that could not be undone, `left` are entries that still
+    have a placeholder.
     """
 
     session: str
@@ -228,12 +229,12 @@ class Relief(
 ):  # fmt: skip
     """What a relief did to a session, or would do; `reason` is why it is `pending`.
 
-    It `fits` if its load is then at most `room` (tokens). `went` and `stays` are values that are
-    sent to a model. `values` is the number of all extracted ones, `signatures` that of the invalid
-    signatures among them. If only values that were just restored keep it from its goal, these can
-    be extracted from `protected_until` on. `least` is the load after all steps, if that exceeds the
-    room: then nothing is extracted. The signed thinking of the entries `refused` cannot be removed:
-    the next prompt is refused, too.
+    The session `fits` if its load is then at most `room` (tokens). `went` (extracted) and `stays`
+    are values that are sent to a model. `values` counts all extracted values, `signatures` the
+    invalid signatures among them. If the session would fit without values that were just restored,
+    these can be extracted from `protected_until` on. If even all steps do not suffice, `least` is
+    the load after them, and nothing is extracted. `refused` are entries whose invalid signed
+    thinking cannot be removed: the provider will refuse the next prompt, too.
     """
 
     session: str
@@ -259,7 +260,7 @@ class Relief(
 
 
 class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
-    """The prompts of some calls; they cost as much as `tokens_paid` input tokens without a cache.
+    """The prompts of some calls. They cost as much as `tokens_paid` uncached input tokens.
 
     `dollars` is None if a price is unknown.
     """
@@ -279,9 +280,9 @@ class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
 
 
 class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars": "cost_dollars"}):
-    """The calls of one model.
+    """The calls of one model; `turns` is None if they were not counted.
 
-    `dollars` excludes the `calls_unpriced`, None if these are all. `turns` is None if not counted.
+    `dollars` is the cost of the calls with a known price, None if there are none.
     """
 
     model: str | None
@@ -303,10 +304,10 @@ class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars
 
 
 class SessionCosts(Struct, frozen=True):
-    """What a session and its `subagents` (their number) have cost so far, by model.
+    """What a session and its sub-agents have cost so far, by model.
 
-    `warm_until` is when the provider's cache expires, None if no call used one. `stated` is what
-    they cost by the agent's own record, in dollars.
+    `warm_until` is when the provider's cache expires, None if no call used one. `subagents` is
+    their number. `stated` is the cost that the agent itself recorded, in dollars.
     """
 
     models: tuple[ModelCost, ...]
@@ -328,7 +329,7 @@ POLICIES = ("raw", "configured", "lean", "cold", "always")
 
 
 class Estimate(Struct, frozen=True, rename={"left_out": "sessions_left_out"}):
-    """The estimates of sessions, and their sums; `left_out` counts the other sessions."""
+    """The estimates of sessions and their sums; `left_out` counts sessions without an estimate."""
 
     sessions: tuple[SessionEstimate, ...]
     calls: int
@@ -340,7 +341,7 @@ class FieldAnswer(
     Struct, frozen=True, omit_defaults=True,
     rename={"value": "extractable", "extracted": "still_extracted"},
 ):  # fmt: skip
-    """The answer to a request to set `_extractable`, or with None to remove it.
+    """The answer to a request to set `_extractable` to `value`; None removes the field.
 
     `extracted` counts values of the entry that stay extracted.
     """
@@ -362,7 +363,7 @@ KINDS: tuple[EventKind, ...] = get_args(EventKind)
 
 
 class Event(Struct, frozen=True):
-    """An event of a session; `session` is its title, `facts` hold no content."""
+    """An event in the history of a session; `facts` contain no content of the session."""
 
     id: int
     at: float
@@ -435,7 +436,7 @@ class StandingArchive(Struct, frozen=True):
 
 
 class Hit(Struct, frozen=True, rename={"text": "preview"}):
-    """A match at a byte `offset` of a value; a `held` value is in the store, not in the file."""
+    """A match at a byte `offset` of a value. A `held` value is in the store, not in the session."""
 
     session: str
     entry_id: str
@@ -446,9 +447,9 @@ class Hit(Struct, frozen=True, rename={"text": "preview"}):
 
 
 class ShownValues(Struct, frozen=True, omit_defaults=True):
-    """The values of one entry by path, as the agent would read them; `missed` have expired.
+    """The values of one entry by path, as the agent would read them.
 
-    `same_as` maps the path of each copy to that of its value.
+    `same_as` maps the paths of equal values to the path in `content`. `missed` are expired values.
     """
 
     entry_id: str
@@ -480,10 +481,11 @@ class Filling(Amount, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """The content of one session and the plan of its next scan; `pays` if it is worth a rewrite.
+    """The content of one session and the plan of its next scan.
 
-    `state` is "idle" or why the session would be deferred. `changed_at` is None if its file is
-    gone; `missed_at` is when a retention run first missed it.
+    `pays` means that the plan frees enough for a rewrite. `state` is "idle" or why the session
+    would be deferred. `changed_at` is None if the session's file is gone, `missed_at` is when a
+    retention run first missed the file.
     """
 
     session: str
@@ -515,7 +517,7 @@ class Context(Struct, frozen=True):
 
 
 class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):
-    """A backup that replaces the store, or is about to. The old store is `kept` at a path.
+    """A backup that replaces the store, or is about to. `kept` is the path of the old store.
 
     `newer` sessions have placeholders without a record in the backup.
     """
@@ -525,7 +527,7 @@ class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):
 
 
 class Purge(Struct, frozen=True, rename={"directory": "store_path", "placeholders": "in_the_way"}):
-    """The outcome of removing the store: `placeholders` prevented it, `left` are foreign files."""
+    """The result of removing the store: `placeholders` prevented that, `left` are foreign files."""
 
     directory: str
     placeholders: tuple[PlaceholdersLeft, ...]
@@ -541,9 +543,9 @@ class Sum(Struct, frozen=True):
 
 
 class SessionPage(Struct, frozen=True):
-    """One session and its largest extracted values, with previews; `more` are left out.
+    """One session, and its largest extracted values with previews; `more` counts the omitted ones.
 
-    `next_bytes` is None if the session was not read, `not_read` the reason, if there is one.
+    `next_bytes` is None if the session was not read. `not_read` is the reason, or empty.
     """
 
     about: SessionSummary
@@ -559,9 +561,9 @@ class SessionPage(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """The content of the HTML report.
 
-    `days` has the number of each day since 1970, its values and their size. `unreached` files have
-    copies of values, but nothing is extracted from them. `sessions` are the largest ones, those of
-    the `estimate` the largest of them.
+    `days` has the number of each day since 1970, the number of its values and their size.
+    `unreached` files contain copies of values, but nothing is extracted from these files.
+    `sessions` are the largest sessions, those of the `estimate` the largest of them.
     """
 
     made_at: float
@@ -587,10 +589,10 @@ class Finding(Struct, frozen=True):
 
 
 class PlaceholdersLeft(Struct, frozen=True, rename={"note": "reason", "entries": "left"}):
-    """The placeholders in one session, and the `orphans` among them, which have no record.
+    """The number of placeholders in one session; `orphans` of them have no record.
 
-    If the place could not be read, `sure` is false, and `note` the reason. `entries` are the ids of
-    an archive's entries with placeholders.
+    If the session could not be read, `sure` is False, and `note` the reason. `entries` are the ids
+    of the entries with placeholders in an archive of the agent.
     """
 
     session: str
@@ -625,7 +627,7 @@ class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
     `tokens_saved` is by how much the next requests are smaller, `saved_so_far` an estimate for past
     calls, `models` the cost of the calls that scans read. `failures` are failed sessions and lapsed
     reliefs of the last day, or since the oldest of the `runs` if that is earlier, the newest last.
-    `blocked` has, by path, why sessions have waited for over a day.
+    `blocked` is why sessions have waited for over a day, by path.
     """
 
     enabled: bool
@@ -666,8 +668,8 @@ class Metric(Struct, frozen=True):
     kind: Literal["counter", "gauge"] = "gauge"
 
 
-# The target of a step is missing (new), an older version of ours (ours), already as wanted (there)
-# or not ours (other).
+# The target of a step is missing (new), an older version that `init` wrote (ours), already as it
+# should be (there), or not written by `init` (other).
 State = Literal["new", "ours", "there", "other"]
 Command = tuple[str, ...]
 
@@ -681,9 +683,9 @@ class FileStep(Struct, frozen=True):
 
 
 class CommandStep(Struct, frozen=True):
-    """Run a command of another program, which depends on the file `path`.
+    """Run a command of another program.
 
-    `server` is the command line in the configuration of an `agent`.
+    With `path`, it needs this file. `server` is the command line in the configuration of `agent`.
     """
 
     what: str

@@ -14,7 +14,7 @@ Spared = frozenset[tuple[str | None, KeyPath]]  # values by the ids of their ent
 
 
 class Rule(Struct, frozen=True):
-    """One rule. `tools` are globs; empty means any part. `keep_recent` is in messages."""
+    """One rule. `tools` are globs; without any, all parts match. `keep_recent` is in messages."""
 
     kind: str
     tools: tuple[str, ...]
@@ -31,9 +31,9 @@ class Rules(Struct, frozen=True):
     """All rules of a configuration, in order; the first that matches a part decides.
 
     `keep_recent` and `min_value_length` apply if no rule matches. `keep_after_restore` is in
-    seconds. If a signature would break, the thinking is extracted (`signed_thinking` is `take`) or
-    the session left alone (`defer`). `signed_models` are globs of the models that sign their
-    thinking together with its prefix. `min_reclaim` is a share (float) or a number of bytes.
+    seconds. Thinking whose signature would break is extracted (`signed_thinking` is `take`), or the
+    session is left alone (`defer`). `signed_models` are globs of the models that sign thinking
+    together with the request before it. `min_reclaim` is a share (float) or a number of bytes.
 
     A result of more than `giant` characters is extracted at any position, a value more than
     `max_messages` messages back at any length; 0 switches either off. `drop_signatures` extracts
@@ -44,8 +44,8 @@ class Rules(Struct, frozen=True):
     `keep_recent` is smaller.
 
     `when` decides whether live values are extracted while the provider's cache is warm: `pays`,
-    `cold` or `always`. `waits` is the reason why live values stay now unless requested, or empty.
-    Relief need not extract `spared` values, nor archive turns whose closing texts are `spared`.
+    `cold` or `always`. `waits` is why only requested live values are extracted now, or empty.
+    Relief does not need `spared` values: they stay, and a turn whose last answer is spared, too.
     """
 
     rules: tuple[Rule, ...]
@@ -76,7 +76,8 @@ class Rules(Struct, frozen=True):
     def pays(self, plan: Plan, size: int) -> bool:
         """Check whether a plan frees enough of a session of `size` bytes.
 
-        A share is of the last prompt for live values, if its tokens are known, else of the file.
+        A share is compared with the tokens of the last prompt, or with the bytes of the file if
+        these tokens are unknown or the values are never sent.
         """
         if isinstance(self.min_reclaim, int):
             return plan.gain > 0 and plan.gain >= self.min_reclaim
@@ -122,11 +123,11 @@ _NAMES: tuple[tuple[str, Tier], ...] = (
 
 
 class Budget(Struct, frozen=True):
-    """The windows of models, and the shares of them above which a session is too full.
+    """The windows of models, and the thresholds: the shares above which a session is too full.
 
     `of_profile` is the threshold of the session's profile. `by_tier` are the thresholds that the
     user set; None is for models without a tier. `windows` are globs of models with their windows
-    in tokens, `tiers` parts of model ids (globs) with their tiers; they precede the built-in ones.
+    in tokens, `tiers` globs of parts of model ids with their tiers, tried before the built-in ones.
     """
 
     of_profile: float | None = None
@@ -135,7 +136,7 @@ class Budget(Struct, frozen=True):
     tiers: tuple[tuple[str, Tier], ...] = ()
 
     def tier(self, model: str | None) -> Tier | None:
-        """Return the tier of the longest name in a model's id; the user's names come first."""
+        """Return the tier of the longest glob that matches; the user's globs are tried first."""
         known = _longest_first(self.tiers) + _longest_first(_NAMES)
         ident = f"/{model}".lower()
         return next((tier for name, tier in known if fnmatchcase(ident, f"*{name}*")), None)
@@ -150,7 +151,7 @@ class Budget(Struct, frozen=True):
         return dict(self.by_tier).get(tier, lower)
 
     def window(self, model: str | None, recorded: int | None) -> int:
-        """Return the window of a model: as its agent recorded it, as configured, or the default."""
+        """Return the window that the agent `recorded`, else the configured or default window."""
         name = (model or "").lower()
         sizes = (size for glob, size in self.windows if fnmatchcase(name, glob.lower()))
         return recorded or next(sizes, WINDOW)
@@ -162,10 +163,11 @@ def _longest_first(names: tuple[tuple[str, Tier], ...]) -> list[tuple[str, Tier]
 
 
 class Price(Struct, frozen=True):
-    """The price of a token read from the cache, or written to it for 5 minutes or an hour.
+    """The prices of one token, as multiples of the price of an uncached input token.
 
-    An uncached input token has the price 1, a token of an answer the price `output`. `input` is in
-    dollars: the price of a million uncached input tokens, None if it is not known.
+    `read` is for the cache, `write` for the cache of 5 minutes, `write_hour` for that of an hour,
+    `output` for an answer. `input` is in dollars: the price of a million uncached input tokens,
+    None if it is not known.
     """
 
     read: float = 0.1
@@ -178,7 +180,7 @@ class Price(Struct, frozen=True):
         return self.write_hour if hour else self.write
 
     def paid(self, call: ModelCall) -> float:
-        """Return what the prompt of a call costs, in input tokens."""
+        """Return what the prompt of a call costs, in uncached input tokens."""
         plain = max(0, call.tokens - call.cached - call.written)
         return plain + self.read * call.cached + self.of_write(hour=call.hour) * call.written
 

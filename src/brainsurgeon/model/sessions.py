@@ -33,7 +33,7 @@ class Fingerprint(Struct, frozen=True):
 
 
 class Judged(NamedTuple):
-    """The outcome of a scan. A run with the rules `skipped_under` may skip the file."""
+    """The outcome of a scan of a file. A run with the rules `skipped_under` may skip the file."""
 
     skipped_under: str | None
     rules: str
@@ -41,8 +41,8 @@ class Judged(NamedTuple):
 
 
 # A file as last seen: a hash of its fingerprint, when something in it is due, and the outcome. A
-# tree may have 100,000 files.
-SeenRow = tuple[int, float | None, Judged]
+# tuple, since a tree may have 100,000 files.
+KnownFile = tuple[int, float | None, Judged]
 
 
 class Listing(NamedTuple):
@@ -52,11 +52,10 @@ class Listing(NamedTuple):
     links: list[str]
 
 
-class Resting(Protocol):
-    """The known files of a tree. A walk skips those that rest, without creating an object for them.
+class Memory(Protocol):
+    """The known files of a tree. A walk skips files that are unchanged and have nothing due.
 
-    A file rests if it did not change and nothing in it is due. `listings` are the directories as
-    the last run listed them, `listed` those that this run has listed.
+    `listings` are the directories as the last run listed them, `listed` as this run did.
     """
 
     rules: str
@@ -64,17 +63,16 @@ class Resting(Protocol):
     listings: Mapping[str, Listing]
     listed: dict[str, Listing]
 
-    def rows(self, directory: str) -> Mapping[str, SeenRow]:
+    def known_in(self, directory: str) -> Mapping[str, KnownFile]:
         """Return the known files of a directory without pending requests, by name."""
 
-    def record_resting(self, directory: str, names: list[str]) -> None:
-        """Record which files of a directory rest."""
+    def record_skipped(self, directory: str, names: list[str]) -> None: ...
 
 
 class Root(Struct, frozen=True):
     """A directory to walk. A missing root is reported if it is `required`.
 
-    `exclusive` means that, as the user declares, all writes there go through this very mount. With
+    `exclusive` means that all writes below it go through this mount: the user declares that. With
     `databases`, sessions in agents' databases below it count as well.
     """
 
@@ -95,13 +93,13 @@ class End(Struct, frozen=True):
 class SessionFile(Struct, frozen=True):
     """A session file, found by a walk through descriptors that does not leave its root.
 
-    `agent` is the name of the agent that owns it, `agent_directory` that agent's own directory.
-    `hint` is the root's format in the configuration, or `auto`; `exclusive` is that of the root.
+    `agent` is the name of the agent that owns the session, `agent_directory` the agent's directory.
+    `hint` and `exclusive` are `format` and `exclusive` of the root.
 
     A session in a database of its agent has the database's path as `directory`, the session's id as
-    `name`, the agent's name for it as `key` (None for a file), and a fingerprint made of columns of
-    the database. `own_ms` is the time (milliseconds) that our last write recorded there, which does
-    not count as activity of the agent.
+    `name`, the agent's name for the session as `key` (None for a file), and a fingerprint made of
+    columns of the database. `own_ms` is the time (milliseconds) that our last write recorded there,
+    which does not count as activity of the agent.
     """
 
     root: str
@@ -133,10 +131,10 @@ class SessionFile(Struct, frozen=True):
 
 
 class Signs:
-    """The signs that an agent is at work on a session; `name` describes the files with them.
+    """The files, described by `name`, that show whether an agent is at work on a session.
 
-    They are read before a lease is taken. Under the lease only the `stat` of the files is compared:
-    a process that is blocked in open(2) must not wait until megabytes are parsed.
+    They are read before a lease is taken. Under the lease, only their `stat` is compared: a process
+    that is blocked in open(2) must not wait until megabytes are parsed.
     """
 
     def __init__(
@@ -154,10 +152,10 @@ class Signs:
 
 
 class NotIdleError(Exception):
-    """The session may not be touched now, but perhaps by a later run.
+    """The session may not be changed now, but perhaps by a later run.
 
-    It may be idle at `until` (seconds since 1970) without any change. With `in_database`, runs look
-    again only then or after a database change; with `given_up`, no database change is expected.
+    At `until`, it may be idle even if it does not change. With `in_database`, runs look again only
+    then or after a change of the database; with `given_up`, no change is expected.
     """
 
     def __init__(
@@ -169,7 +167,7 @@ class NotIdleError(Exception):
 
 
 class Unreadable(Struct, frozen=True, rename={"why": "reason"}):
-    """A place below a root that could not be read. A missing optional root has not `failed`."""
+    """A path below a root that could not be read. `failed` is False for a missing optional root."""
 
     root: str
     path: str
@@ -187,16 +185,16 @@ class Survey(Struct, frozen=True):
     """The facts about the entries of a session that are known only after reading all of it.
 
     `positions` maps the offset of a line to the number of messages after its entry, if that is less
-    than `kept_messages`; all others are OLD. `open_turn` is why the last turn is not closed, or
-    None. `last_user` is the offset of the prompt of the last turn, or of one before whose results
-    got no answer. `dead_entries` maps the offset of an entry that the next request will not contain
-    to the reason (OFF_BRANCH, BEFORE_COMPACTION and the like). All lines before the offset
-    `dead_before` except a header at 0 are dead, too, for the reason `dead_why`. `quiet` is the
-    number of seconds without a change after which the file's end can be trusted. With
-    `appends_anew`, the agent may write an entry again under another id and keep the first one.
+    than `kept_messages`; all others are OLD. `open_turn` is why the last turn is open, or None.
+    `last_user` is the offset of the last turn's prompt, or of an earlier one if results after it
+    got no answer. `dead_entries` maps the offsets of entries that the next request will not contain
+    to the reason (such as OFF_BRANCH). All lines before the offset `dead_before` except a header at
+    0 are dead, too, for the reason `dead_why`. After `quiet` seconds without a change, the file's
+    end can be trusted. With `appends_anew`, the agent may write an entry again under another id and
+    keep the first copy.
 
-    `since` is the offset of the line that tells whether the last turn is closed. While `cursor` is
-    the same, the branch and the dead entries before that line are the same. Both are None if a
+    `since` is the offset of the line that shows whether the last turn is finished. While `cursor`
+    is the same, the branch and the dead entries before that line are the same. Both are None if the
     format cannot tell.
     """
 
@@ -255,6 +253,6 @@ class Resume(Struct, frozen=True):
     cursor: str
     placeholders: bool
 
-    def may_go_on(self, now: Fingerprint) -> bool:
+    def may_apply_to(self, now: Fingerprint) -> bool:
         then = self.fingerprint
         return now == then or (now.place == then.place and now.size > then.size)

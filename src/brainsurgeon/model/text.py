@@ -28,12 +28,12 @@ def _escaped(half: re.Match[str]) -> str:
 
 
 def counted(number: int, singular: str, many: str | None = None) -> str:
-    """Return a count with its noun: 1 session, 2,000 sessions; `many` is an irregular plural."""
+    """Return a count with its noun: 1 session, 2,000 sessions. `many` is an irregular plural."""
     return f"{number:,} {singular if number == 1 else many or singular + 's'}"
 
 
 def about(number: int) -> str:
-    """Return an estimate as text, rounded to two digits: 340, 34,000, 1.0 million."""
+    """Format an estimate, rounded to two digits: 340, 34,000, 1.0 million."""
     rounded = round(number, min(0, 2 - len(str(abs(number)))))
     million = 1_000_000
     return f"{number / million:,.1f} million" if abs(rounded) >= million else f"{rounded:,}"
@@ -44,7 +44,7 @@ def iso(moment: float) -> str:
 
 
 def parse_time(text: object) -> float | None:
-    """Return the time in an ISO 8601 text (UTC if it has no zone), or None if it is not one."""
+    """Return the time in an ISO 8601 text (UTC without a zone), or None if it is no such text."""
     if not isinstance(text, str):
         return None
     try:
@@ -80,7 +80,7 @@ _CONTINUES, _CONTINUATION = 0xC0, 0x80
 
 
 def boundary(data: bytes, at: int, *, upwards: bool = False) -> int:
-    """Move an offset to the nearest one at which a character starts."""
+    """Return the nearest offset, below or above, at which a UTF-8 character starts."""
     at = min(at, len(data))
     while 0 < at < len(data) and data[at] & _CONTINUES == _CONTINUATION:
         at += 1 if upwards else -1

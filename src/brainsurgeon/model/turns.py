@@ -9,22 +9,22 @@ from brainsurgeon.model.text import counted
 
 # The first line of every archive's text.
 MARK = "[archived turn]"
-# In the linked form, the field of a closing entry that names the entry it continues.
+# The field with the id of the entry before: in the linked form, an archive changes it.
 LINK: KeyPath = ("parentId",)
 # Written by an agent that was stopped after too many steps.
 GAVE_UP = "[Max turns reached]"
 
-# How a turn is archived. In the linked form, its middle leaves the active branch. In the flat form,
-# its values are extracted in place.
+# How a turn is archived. In the linked form, the entries between prompt and last answer leave the
+# active branch. In the flat form, their values are extracted in place.
 ArchiveForm = Literal["linked", "flat"]
 # The role of an entry in its turn. An `aside` is sent to the model but is no step of its own (a
 # message of an extension). A `note` is not sent and may leave the active branch. A `fixed` entry
-# has to stay there.
+# has to stay on the branch.
 Role = Literal["prompt", "reply", "result", "aside", "note", "fixed"]
 
 
 class ToolCall(Struct, frozen=True):
-    """A tool call. Its arguments may be JSON `as_text`; those of a `signed` call have to stay."""
+    """A tool call. Its `arguments` may be JSON in a text. If it is `signed`, they have to stay."""
 
     call_id: str | None
     tool: str
@@ -47,7 +47,7 @@ def files_in(arguments: Any) -> tuple[str, ...]:
 
 
 class ToolResult(Struct, frozen=True):
-    """A tool's result. `finding` is its first line if it failed; what is not recorded is None."""
+    """A tool's result. `finding` is the first line of a failure. Facts not recorded are None."""
 
     call_id: str | None
     failed: bool = False
@@ -57,10 +57,10 @@ class ToolResult(Struct, frozen=True):
 
 
 class TurnStep(Struct, frozen=True):
-    """One entry as a part of its turn; `parent` and `names` are the ids to which it refers.
+    """One entry as a part of its turn. `parent` and `names` are the ids to which it refers.
 
     `text` is the last block of text of a reply. A reply `closes` its turn if it has stopped, calls
-    nothing and has a text; it was `cut_short` if it stopped before it was done.
+    no tool and has a text. It was `cut_short` if the model stopped before it was done.
     """
 
     role: Role
@@ -75,11 +75,11 @@ class TurnStep(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """Whether a turn is archived, and why; `until` is when time alone may change that.
+    """Whether a turn is archived, and why; at `until`, time alone may change that.
 
-    `number` counts live turns from 1. `middle` counts the entries between the prompt and the
-    closing entry, `tokens` and `calls` are theirs. `depth` is 0 if the turn is no archive. `dead`
-    is why requests no longer contain the turn, or None.
+    `number` counts live turns from 1. `closing_id` is the id of the last answer, `middle` the
+    number of entries between it and the prompt, with their `tokens` and `calls`. `depth` is 0 if
+    the turn is no archive. `dead` is why requests no longer contain the turn, or None.
     """
 
     number: int
@@ -97,10 +97,10 @@ class Verdict(Struct, frozen=True):
 
 
 class Archive(Struct, frozen=True):
-    """An archive, named by the id of its closing entry; `prompt_id` is that of its first prompt.
+    """An archive: one or more turns, from the prompt `prompt_id` to the last answer `entry_id`.
 
-    `entries` counts the entries between prompt and closing entry. `turns`, `calls` and `failed`
-    (calls) include those of the archives in it.
+    `entries` counts the entries between these two. `turns`, `calls` and `failed` (calls) include
+    those of the archives in it.
     """
 
     entry_id: str
@@ -116,7 +116,7 @@ class Archive(Struct, frozen=True):
 
 
 class PlannedArchive(Archive, frozen=True):
-    """An archive to make of turns with these prompts; the digest is that of the last turn."""
+    """An archive to make of the turns with these prompts. `digest` is of the last turn."""
 
     digest: bytes
     prompts: tuple[str, ...]
@@ -159,11 +159,11 @@ NOTHING = Sent()
 class ModelCall(Struct, frozen=True):
     """A call of a model, as its answer records it.
 
-    `ident` names the API message, which may be written as several entries. `tokens` counts the
-    whole prompt, cached or not; it is 0 if it was not recorded, as for most failed calls. `at` is
-    when it was answered (seconds since 1970). `complaint` is TOO_LONG or SIGNATURE if the provider
-    refused the prompt, `limit` the maximum tokens that it named then. `cost` is the recorded price
-    of the prompt in dollars, `dollars` that of prompt and answer.
+    `ident` is the id of the API message, which may be written as several entries. `tokens` counts
+    the whole prompt, cached or not; 0 means not recorded, as for most failed calls. `at` is when
+    the call was answered. `complaint` is TOO_LONG or SIGNATURE if the provider refused the prompt,
+    `limit` the maximum tokens in its error message. `cost` is the recorded price of the prompt in
+    dollars, `dollars` that of prompt and answer.
     """
 
     ident: str | None
@@ -203,7 +203,7 @@ class Spent(Struct, frozen=True):
 class Compaction(Struct, frozen=True):
     """A compaction: later requests contain nothing from before.
 
-    `tokens` are the prompt and answer of the last call before it, 0 if that was not read.
+    `tokens` counts the prompt and answer of the last call before it, 0 if that was not read.
     """
 
     at: float | None = None
@@ -213,10 +213,11 @@ class Compaction(Struct, frozen=True):
 class Savings(Struct, frozen=True):
     """Savings in a session so far, estimated from the calls that it recorded.
 
-    `tokens` were saved in the prompts of these calls. Their cost fell by `paid` input tokens, or
-    `dollars` if the price is known. `until` is the time of the last call or a later compaction,
-    `prompt` the tokens of that call's prompt had nothing been extracted. Each next request is `off`
-    tokens smaller. `broken_at` is when the cache was last broken, None after the next call.
+    The prompts of these calls were `tokens` smaller. They cost `paid` uncached input tokens less,
+    or `dollars` if the price is known. `until` is the time of the last call or a later compaction.
+    `prompt` is the size of the last prompt (tokens) had nothing been extracted. Each next request
+    is `off` tokens smaller. `broken_at` is when an extraction last broke the cache, None after the
+    next call.
     """
 
     until: float = 0.0
@@ -228,7 +229,7 @@ class Savings(Struct, frozen=True):
     dollars: float | None = None
 
 
-# Reasons for a refused prompt that we can act on.
+# The reasons for refusing a prompt that a relief can remedy.
 TOO_LONG, SIGNATURE = "too long", "signature"
 Method = Literal["session", "agent", "default"]
 Tier = Literal["frontier", "mid", "small"]
@@ -257,8 +258,8 @@ class Calibration(Struct, frozen=True):
 class Fullness(Struct, frozen=True):
     """The load of a session's next request and the window of its model, both in tokens.
 
-    Above `threshold` (a share of the window) the session is too full. `recorded` means that the
-    agent itself noted the window. `step` is the highest step of relief taken.
+    Above `threshold` (a share of the window), the session is too full. `recorded` means that the
+    agent itself recorded the window. `step` is the highest step of relief taken.
     """
 
     load: int

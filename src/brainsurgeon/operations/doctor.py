@@ -260,7 +260,7 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
         value.id: value.blob_id is None
         for value in examined.records.extractions if value.replacement is None
     }  # fmt: skip
-    standing = tuple(ident for ident in planned.met.here if ident in is_expired)
+    standing = tuple(ident for ident in planned.sightings.here if ident in is_expired)
     orphans = tuple(
         entry for entry, why in planned.handled.left if why in (NO_RECORD, OTHER_ENTRY, SEVERAL)
     )

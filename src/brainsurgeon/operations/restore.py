@@ -315,7 +315,7 @@ def restore_all(
             continue
         if archive.sure:
             left = tuple(f"{entry}: {ARCHIVED}" for entry in archive.entries)
-            answers.append(reports.SessionRestore(archive.session, reports.PUT_AWAY, left=left))
+            answers.append(reports.SessionRestore(archive.session, reports.IN_ARCHIVE, left=left))
         else:
             reason = f"{archive.note}; {UNSEEN}"
             answers.append(reports.SessionRestore(archive.session, "failed", reason=reason))

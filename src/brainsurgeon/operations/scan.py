@@ -81,7 +81,7 @@ def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) 
         return memory.unchanged_in(path, mark_of(state), now) is not None
 
     files = chain(
-        discover(roots, format_of=memory.format_of, resting=memory),
+        discover(roots, format_of=memory.format_of, memory=memory),
         list_rows(roots, store.rows.own_times(), rests),
     )
     return [
@@ -176,9 +176,9 @@ class _Scan:
         if not self._only:
             below = self._store.sessions.is_below
             yield from discover(
-                roots, format_of=memory.format_of, resting=memory, was_recorded=below
+                roots, format_of=memory.format_of, memory=memory, was_recorded=below
             )  # fmt: skip
-            self._skipped += memory.resting
+            self._skipped += memory.skipped
             yield from list_rows(roots, own, self._is_unchanged)
         self._report.files_seen += self._skipped
         self._report.files_unchanged += self._skipped

@@ -136,7 +136,7 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
         fitting, (_, full) = fit_in(planner), weigh(planner)
         planned = fitting.plan
         fingerprint = examined.session.fingerprint
-        standing = set(planned.met.here)
+        standing = set(planned.sightings.here)
         extracted = [
             value for value in records.extractions
             if value.id in standing and value.archive_id is None

@@ -508,7 +508,7 @@ class _Archiver:
             turn.closing = entry
             value = self._archived.get(parsed.ident or "")
             begins_so = entry.step.text.startswith(f"{MARK}\narchive: ")
-            archived = value.shows_in(parsed.entry) if value else begins_so
+            archived = value.is_in(parsed.entry) if value else begins_so
             record = self._archives.get(parsed.ident or "")
             turn.depth = (record.depth if record else 1) if archived else 0
 

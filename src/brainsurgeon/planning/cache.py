@@ -106,7 +106,7 @@ def read(
     # cached if nothing was extracted from it later, or if the call reports no writes. A later call
     # that writes but reads nothing proves the opposite.
     front, unkept, changed = 0, 0, 0.0
-    here = set(plan.met.here)
+    here = set(plan.sightings.here)
     taken = {
         value.entry_id: value.extracted_at for value in records.extractions if value.id in here
     }

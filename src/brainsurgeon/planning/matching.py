@@ -155,7 +155,7 @@ class Matcher:
         # Paths at which several values may have been replaced.
         listed: _Places = defaultdict(list)
         for record in self._replaced.get(ident or "", ()):
-            if record.archive_id is None and record.shows_in(entry):
+            if record.archive_id is None and record.is_in(entry):
                 listed[record.path].append(record)
         for records in listed.values():
             if self._chosen(records) is None:
@@ -166,7 +166,7 @@ class Matcher:
         entry, ident = parsed.entry, parsed.ident
         for name in ARCHIVE.findall(parsed.raw):
             for value in self._named.get(name.decode(), ()):
-                known_session = value.session_id in self._records.alike
+                known_session = value.session_id in self._records.same_identity
                 if value.entry_id == ident or value.links or not known_session:
                     continue
                 if value.archive_id is not None and self._stands(value, entry):
@@ -188,7 +188,7 @@ class Matcher:
         session counts. If its value expired, another record with the same value is returned.
         """
         own = [value for value in listed if value.session_id == self._records.own]
-        placed = [value for value in listed if value.id in self._records.placed]
+        placed = [value for value in listed if value.id in self._records.last_sighted]
         named = listed[-1].replacement is None or listed[-1].archive_id is not None
         if not (own or placed or named) and len({value.digest for value in listed}) > 1:
             return None
@@ -207,9 +207,9 @@ class Matcher:
             return False
         if not value.block and (value.path, value.kind, value.tool) not in parts():
             return False
-        if value.anchor is None and value.session_id not in self._records.alike:
+        if value.anchor is None and value.session_id not in self._records.same_identity:
             return False
-        held_here = value.session_id == self._records.own or value.id in self._records.placed
+        held_here = value.session_id == self._records.own or value.id in self._records.last_sighted
         if value.anchor is not None and held_here:  # the agent made a branch or rewrote the entry
             return True
         if not self._survey.appends_anew:  # else the recorded id may occur, too, and proves nothing
@@ -222,20 +222,18 @@ class Matcher:
         When Claude Code forks a session, it joins the results of several calls into one message. So
         a result may have another index in its list.
         """
-        if value.anchor is None or value.block or value.shows_in(entry):
+        if value.anchor is None or value.block or value.is_in(entry):
             return value
         names = [isinstance(step, int) or step for step in value.path]
         for path, *_ in parts():
             moved = replace(value, path=path)
             alike = [isinstance(step, int) or step for step in path] == names
-            if alike and moved.shows_in(entry) and self._form.anchor(entry, path) == value.anchor:
+            if alike and moved.is_in(entry) and self._form.anchor(entry, path) == value.anchor:
                 return moved
         return value
 
     def _stands(self, value: Extraction, entry: Entry) -> bool:
-        return value.shows_in(entry) and (
-            value.rest is None or self._form.rest(entry) == value.rest
-        )
+        return value.is_in(entry) and (value.rest is None or self._form.rest(entry) == value.rest)
 
 
 _NO_TURN = "only its text was restored: the turn itself is not in this session"
@@ -297,7 +295,7 @@ class Restores:
     def _means(self, request: Request, value: Extraction) -> bool:
         """Check whether a request is for a value. An archive's text and link belong together."""
         if value.archive_id is None or request.paths is None:
-            return request.wants(value)
+            return request.includes(value)
         return request.concerns(value.entry_id) and any(
             (value.entry_id, path) in self._archives for path in request.paths
         )

@@ -138,7 +138,7 @@ class _Planner:
         sighted = self._sighted + [
             number for number in self._supposed if moved[number] not in self._ids
         ]
-        lost = self._records.placed.difference(sighted)
+        lost = self._records.last_sighted.difference(sighted)
         # An id that may be reused does not prove that the entry was read: a new log may have
         # replaced a rotated one.
         read = {
@@ -153,7 +153,7 @@ class _Planner:
             request.id for request in self._records.requests
             if request.id is not None and not verdict.blocked and self._fulfils(request, prompts)
         )  # fmt: skip
-        met = Sightings(
+        seen = Sightings(
             tuple(sighted), tuple(number for number, was_read in read.items() if was_read),
             tuple(number for number, was_read in read.items() if not was_read),
             tuple(sorted(self._matcher.foreign)), self._saved,
@@ -165,7 +165,7 @@ class _Planner:
             left=(*self._left(edits), *self._unexplained),
         )  # fmt: skip
         return Plan(
-            edits, judged.kept, judged.unsent.listed(), judged.due_at, judged.protected, met,
+            edits, judged.kept, judged.unsent.listed(), judged.due_at, judged.protected, seen,
             handled, tuple(judged.warnings), verdict.blocked, archives, self._archivals.verdicts,
         )  # fmt: skip
 

@@ -48,7 +48,7 @@ def totals(report: ScanReport, *, verbose: bool) -> str:
     if changed:
         rows = [
             (outcome.session, bytes_(outcome.bytes_before), bytes_(outcome.bytes_after),
-             f"{len(outcome.made.extracted):,}")
+             f"{len(outcome.executed.extracted):,}")
             for outcome in changed[:_MOST]
         ]  # fmt: skip
         lines.append(table(("a first run would change", "now", "then", "values"), rows))

@@ -39,9 +39,9 @@ def report_json(report: reports.ScanReport) -> dict[str, Any]:
 
 def outcome_json(outcome: Outcome, dry_run: bool) -> Any:
     answer: dict[str, Any] = {key: getattr(outcome, key) for key in _OUTCOME_KEYS}
-    answer["entries_extracted"] = outcome.made.entries
-    answer["values_extracted"] = len(outcome.made.extracted)
-    answer["values_restored"] = len(outcome.made.restorations)
+    answer["entries_extracted"] = outcome.executed.entries
+    answer["values_extracted"] = len(outcome.executed.extracted)
+    answer["values_restored"] = len(outcome.executed.restorations)
     if outcome.full:
         answer["fullness"] = fullness_json(outcome.full)
     if outcome.plan:

@@ -116,7 +116,7 @@ def restored_all(done: Sequence[reports.SessionRestore]) -> str:
         lines += session_restored(session)
         if session.note:
             lines.append(f"  {session.note}")
-        if session.state == reports.PUT_AWAY:
+        if session.state == reports.IN_ARCHIVE:
             stay = counted(len(session.left), "placeholder stays", "placeholders stay")
             lines[-1] += f", {stay}: this kind of file is never changed"
         else:

@@ -76,7 +76,8 @@ class ExtractedValues:
         self, store: Store, change: Change, read: Callable[[int, int], bytes], temporary: str = ""
     ) -> None:
         self._store, self._change, self._read, self._temporary = store, change, read, temporary
-        self._removals, self._foreign = change.plan.removals, frozenset(change.plan.met.foreign)
+        self._removals = change.plan.removals
+        self._foreign = frozenset(change.plan.sightings.foreign)
         self._named: dict[int, Removal] = {}
         self._archives: dict[str, int] = {}
         self._done = 0
@@ -132,13 +133,13 @@ class ExtractedValues:
             content = self._read(removal.start, removal.end)
             blob, digest, written = store.blobs.put(content)
             size = len(content)
-        if removal.is_named:
+        if removal.contains_name:
             name = store.placeholders.name(
                 removal.name, removal.path, (blob, digest), self._foreign,
                 reused=removal.rest is not None,
             )  # fmt: skip
             if name != removal.name:
-                removal = self._named[removal.start] = removal.named(name)
+                removal = self._named[removal.start] = removal.with_name(name)
         archived = removal.how == "archive"
         store.extractions.add(
             removal, session_id=self._change.session_id, journal_id=self.journal_id,
@@ -179,8 +180,9 @@ def _record_end(store: Store, change: Change, extracted: ExtractedValues) -> Non
     """Make the records of a completed rewrite valid, inside the caller's transaction."""
     ident, plan, confirmation = change.session_id, change.plan, extracted.confirmation
     store.journal.confirm(extracted.journal_id, ident, confirmation)
-    standing = set(plan.met.here) - set(confirmation.restored_ids)
-    store.placements.record(ident, standing, plan.met.gone, plan.met.missing, change.examined.now)
+    seen = plan.sightings
+    standing = set(seen.here) - set(confirmation.restored_ids)
+    store.placements.record(ident, standing, seen.gone, seen.missing, change.examined.now)
 
 
 class Attempt:
@@ -558,8 +560,8 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
         return part
     restored = tuple(dict.fromkeys(edit.entry_id for edit in part.restorations))
     handled = replace(part.handled, requests=(), restored=restored)
-    met = replace(part.met, here=(), gone=(), missing=())
-    return replace(part, met=met, handled=handled)
+    sightings = replace(part.sightings, here=(), gone=(), missing=())
+    return replace(part, sightings=sightings, handled=handled)
 
 
 def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[int, int], bytes]:

@@ -373,7 +373,7 @@ def count_savings(
     """
     record = examined.record
     before = store.savings.of(record.id) if record else None
-    if before is None and not plan.met.tokens and plan.tokens <= 0:
+    if before is None and not plan.sightings.tokens and plan.tokens <= 0:
         return None
     newest = newest_calls(examined.session.lines.backward(), examined.format)
     if before is None:
@@ -388,7 +388,7 @@ def count_savings(
         price = price_of(model, examined.settings.price_rules())
         savings = saved_by(before, reversed(calls), price)
     if not of_tail:
-        savings = replace(savings, off=plan.met.tokens)
+        savings = replace(savings, off=plan.sightings.tokens)
     return savings if savings != before or plan.edits else None
 
 

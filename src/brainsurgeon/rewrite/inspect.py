@@ -180,7 +180,7 @@ class Examination(Struct, frozen=True, dict=True):
         return replace(
             records,
             extractions=extractions,
-            placed=placed,
+            last_sighted=placed,
             requests=(*pending, *self.asked),
             archives=tuple(store.archives.of_session(record.id, extractions)),
             rate=full.calibration.rate if full else RATE,
@@ -193,7 +193,7 @@ class Examination(Struct, frozen=True, dict=True):
         names, entries = marks_in(lines, session.format)
         return Records(
             tuple(store.extractions.by_names(names)),
-            alike=frozenset(row.id for row in store.sessions.of_identity(session.identity)),
+            same_identity=frozenset(row.id for row in store.sessions.of_identity(session.identity)),
             fields=tuple(store.fields.of_entries(record.id if record else None, entries)),
             restores=store.extractions.restores(record.id) if record else {},
             asked_until=store.requests.newest(record.id) if record else 0,

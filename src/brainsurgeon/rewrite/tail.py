@@ -89,7 +89,7 @@ def resume_of(examined: Examination, frontier: Frontier, plan: Plan, rules: str)
     return Resume(
         session.fingerprint, mark, _rules(examined, rules), session.format.name, session.identity,
         record.id if record else None, offset, number, cursor,
-        frontier.placeholders or bool(plan.met.here),
+        frontier.placeholders or bool(plan.sightings.here),
     )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def scan_tail(
     before = store.resumes.at(file.path)
     if (
         before is None
-        or not before.may_go_on(file.fingerprint)
+        or not before.may_apply_to(file.fingerprint)
         or file.hint not in ("auto", before.format)
     ):
         return None

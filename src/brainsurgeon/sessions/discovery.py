@@ -23,7 +23,7 @@ from brainsurgeon import formats
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
 from brainsurgeon.hosts import claude_code, home_paths, openclaw
-from brainsurgeon.model.sessions import Fingerprint, Listing, Resting, Root, SessionFile, Unreadable
+from brainsurgeon.model.sessions import Fingerprint, Listing, Memory, Root, SessionFile, Unreadable
 from brainsurgeon.sessions.leases import unproven
 from brainsurgeon.sessions.reading import (
     OpenSession,
@@ -48,7 +48,7 @@ FormatOf = Callable[[str, Fingerprint], str | None]
 
 
 def _open_listed(
-    path: str, name: str, above: int | None, resting: Resting | None
+    path: str, name: str, above: int | None, memory: Memory | None
 ) -> tuple[int, Listing]:
     """Open a directory and return a descriptor and its listing.
 
@@ -56,10 +56,10 @@ def _open_listed(
     listing is already known, the descriptor is open only for the look-up of names.
     """
     flags = _DIRECTORY if above is None else _DIRECTORY | os.O_NOFOLLOW
-    if resting and (known := resting.listings.get(path)):
+    if memory and (known := memory.listings.get(path)):
         descriptor = os.open(name, _PATH | flags, dir_fd=above)
         if Fingerprint.of(os.fstat(descriptor)) == known.mark:
-            resting.listed[path] = known
+            memory.listed[path] = known
             return descriptor, known
         os.close(descriptor)
     descriptor = os.open(name, os.O_RDONLY | flags, dir_fd=above)
@@ -76,8 +76,8 @@ def _open_listed(
                     listing.names.append(item.name)
         now = time.clock_gettime(time.CLOCK_REALTIME)  # the kernel's clock, as for file times
         # On unproven filesystems it is unknown which machine sets the times of a directory.
-        if resting and mark.ctime_ns / 1e9 < now - AGED and unproven(descriptor) is None:
-            resting.listed[path] = listing
+        if memory and mark.ctime_ns / 1e9 < now - AGED and unproven(descriptor) is None:
+            memory.listed[path] = listing
     except BaseException:
         os.close(descriptor)
         raise
@@ -93,19 +93,19 @@ def discover(
     roots: Iterable[Root],
     wanted: Callable[[str], bool] = openclaw.is_session_name,
     format_of: FormatOf | None = None,
-    resting: Resting | None = None,
+    memory: Memory | None = None,
     was_recorded: Callable[[str], bool] | None = None,
 ) -> Iterator[SessionFile | Unreadable]:
     """Yield every session file below the roots once, and every path that could not be read.
 
-    Files that `resting` knows to be unchanged and not due are left out, at the cost of one stat.
+    Files that are unchanged and not due, as far as `memory` knows, cost one stat and are left out.
     `wanted` selects files by name. `format_of` helps to name the agent where the directory does not
     show it. A link is yielded as unreadable if a session `was_recorded` at its path or below it.
     """
     walked: set[tuple[int, int]] = set()
     for root in roots:
         top = os.path.realpath(root.path)
-        yield from _Walk(top, root, wanted, format_of, resting, walked, was_recorded).directory(
+        yield from _Walk(top, root, wanted, format_of, memory, walked, was_recorded).directory(
             top, None, 0
         )
 
@@ -152,7 +152,7 @@ class _Walk(Struct, frozen=True):
     root: Root
     wanted: Callable[[str], bool]
     format_of: FormatOf | None
-    resting: Resting | None = None
+    memory: Memory | None = None
     walked: set[tuple[int, int]] = field(default_factory=set)
     was_recorded: Callable[[str], bool] | None = None
     claude_home: str = field(default_factory=lambda: os.path.realpath(home_paths.claude_code()))
@@ -164,7 +164,7 @@ class _Walk(Struct, frozen=True):
         shown = self.root.path if is_root else path
         try:
             name = path if is_root else os.path.basename(path)
-            descriptor, listing = _open_listed(path, name, above, self.resting)
+            descriptor, listing = _open_listed(path, name, above, self.memory)
         except FileNotFoundError:
             if is_root:
                 yield Unreadable(path, shown, "no such directory", failed=self.root.required)
@@ -180,7 +180,7 @@ class _Walk(Struct, frozen=True):
                 if self.was_recorded and self.was_recorded(f"{path}/{name}"):
                     yield Unreadable(self.top, f"{path}/{name}", LINK)
             directories = frozenset(listing.directories) - openclaw.SKIPPED_DIRECTORIES
-            for name in sorted([*self._not_resting(path, descriptor, listing.names), *directories]):
+            for name in sorted([*self._not_skipped(path, descriptor, listing.names), *directories]):
                 if name not in directories:
                     yield from self.look(path, name, descriptor)
                 elif depth < _DEEPEST:
@@ -188,12 +188,12 @@ class _Walk(Struct, frozen=True):
         finally:
             os.close(descriptor)
 
-    def _not_resting(self, path: str, descriptor: int, listed: list[str]) -> Iterable[str]:
+    def _not_skipped(self, path: str, descriptor: int, listed: list[str]) -> Iterable[str]:
         # An unchanged file costs a run only this: a look-up, one stat, a comparison.
-        rows = self.resting.rows(path) if self.resting else None
-        if self.resting is None or not rows:
+        rows = self.memory.known_in(path) if self.memory else None
+        if self.memory is None or not rows:
             return listed
-        rules, now, walked, names, awake = self.resting.rules, self.resting.now, self.walked, [], []
+        rules, now, walked, names, awake = self.memory.rules, self.memory.now, self.walked, [], []
         for name in listed:
             row = rows.get(name)
             if row and row[2][0] == rules and (row[1] is None or row[1] > now):
@@ -209,7 +209,7 @@ class _Walk(Struct, frozen=True):
                     names.append(name)
                     continue
             awake.append(name)
-        self.resting.record_resting(path, names)
+        self.memory.record_skipped(path, names)
         return awake
 
     def look(

@@ -124,7 +124,7 @@ class OpenSession(Opened):
         form, size = formats.FORMATS.get(point.format), point.fingerprint.size
         if (
             form is None
-            or not point.may_go_on(self.fingerprint)
+            or not point.may_apply_to(self.fingerprint)
             or mark_of(self.descriptor, point.offset, size) != point.mark
         ):
             return False

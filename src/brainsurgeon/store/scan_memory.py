@@ -11,7 +11,7 @@ from msgspec.structs import astuple, replace
 from brainsurgeon.formats import UNKNOWN
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import FileState
-from brainsurgeon.model.sessions import Fingerprint, Listing, Resume, SeenRow, SessionFile
+from brainsurgeon.model.sessions import Fingerprint, KnownFile, Listing, Resume, SessionFile
 from brainsurgeon.model.turns import Savings
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
@@ -36,10 +36,10 @@ class FileMemory:
         self, store: Store, rules: str, now: float, only: Collection[str] = (), *,
         named: bool = False,
     ) -> None:  # fmt: skip
-        self.rules, self.now, self.named, self.resting = rules, now, named, 0
+        self.rules, self.now, self.named, self.skipped = rules, now, named, 0
         self._store, self._only = store, frozenset(only)
         self._states: dict[str, FileState | None] = {}
-        self._rows: Mapping[str, Mapping[str, SeenRow]] = {}
+        self._rows: Mapping[str, Mapping[str, KnownFile]] = {}
         self.listings: Mapping[str, Listing] = {}
         self.listed: dict[str, Listing] = {}
         if not only:
@@ -64,7 +64,7 @@ class FileMemory:
             self._states[path] = state if state and state.looked_at <= self.now else None
         return self._states[path]
 
-    def rows(self, directory: str) -> Mapping[str, SeenRow]:
+    def known_in(self, directory: str) -> Mapping[str, KnownFile]:
         rows = self._rows.get(directory, {})
         if directory not in self._asked_in:
             return rows
@@ -72,9 +72,9 @@ class FileMemory:
             name: row for name, row in rows.items() if f"{directory}/{name}" not in self._asked_at
         }
 
-    def record_resting(self, directory: str, names: list[str]) -> None:
+    def record_skipped(self, directory: str, names: list[str]) -> None:
         self._rested[directory] = names
-        self.resting += len(names)
+        self.skipped += len(names)
 
     def first_seen(self, file: SessionFile, now: float) -> float:
         state = self.state_of(file.path)
@@ -160,7 +160,7 @@ class FileMemory:
     def _sorted(self) -> list[str]:
         return sorted(self._rows)
 
-    def _rests(self, path: str, row: SeenRow, now: float) -> bool:
+    def _rests(self, path: str, row: KnownFile, now: float) -> bool:
         _, due_at, judged = row
         again = judged.rules != self.rules or judged.outcome == AGAIN
         if again or not (due_at is None or due_at > now):

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, astuple
 
 from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.reports import Bill
-from brainsurgeon.model.sessions import Fingerprint, Judged, Listing, Resume, SeenRow, SessionFile
+from brainsurgeon.model.sessions import Fingerprint, Judged, KnownFile, Listing, Resume, SessionFile
 from brainsurgeon.model.turns import Calibration, Fullness, Loads, Savings, Spent
 from brainsurgeon.store.database import Table, path_text, signed, storable, unsigned
 
@@ -301,7 +301,7 @@ class FileStates(Table):
         super().__init__(connection)
         self._version: int | None = None
         self._judged: dict[Judged, Judged] = {}
-        self.directories: dict[str, dict[str, SeenRow]] = {}
+        self.directories: dict[str, dict[str, KnownFile]] = {}
         self.listings: Mapping[str, Listing] = {}
 
     def read(self) -> None:
