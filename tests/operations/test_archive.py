@@ -582,7 +582,7 @@ def test_archive_preview_needs_no_store(world):
     write_turns(world, 4)
     preview = would_archive(world.settings(), world.no_store, "main/s", world.clock())
 
-    assert [turn.reason for turn in preview.archived] == ["asked for"] * 2
+    assert [turn.reason for turn in preview.archived] == ["requested"] * 2
     assert not world.state.exists()
 
 

@@ -10,7 +10,7 @@ from brainsurgeon.planning.archive import Size, Stays, Turn, TurnEntry, decide
 ON, OFF = ArchiveRules(enabled=True), ArchiveRules()
 LARGE = Turn(
     1, TurnEntry(0, "p", TurnStep("prompt")), TurnEntry(9, "c", TurnStep("reply")), after=9,
-    position=99, size=Size(middle=12, leaves=40_000, grows=100, tokens=9000, calls=6),
+    position=99, size=Size(middle=12, removed=40_000, added=100, tokens=9000, calls=6),
 )  # fmt: skip
 SMALL = replace(LARGE, size=replace(LARGE.size, tokens=8000, calls=4))
 
@@ -26,24 +26,24 @@ def verdict_on(turn, rules=ON, *, cut_short=False, **changed):
 
 def test_disabled_archive_archives_only_requested_turns():
     """Without `archive.enabled`, a large turn is kept and a requested one is archived."""
-    large, requested = verdict_on(LARGE, OFF), verdict_on(SMALL, OFF, asked=True)
+    large, requested = verdict_on(LARGE, OFF), verdict_on(SMALL, OFF, requested=True)
 
     assert (large.archived, large.reason) == (False, "off")
-    assert (requested.archived, requested.reason) == (True, "asked for")
+    assert (requested.archived, requested.reason) == (True, "requested")
 
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"unformed": "it contains a compaction"}, "format: it contains a compaction"),
+        ({"malformed": "it contains a compaction"}, "format: it contains a compaction"),
         ({"open": "its last reply does not close it"},
          "open turn: its last reply does not close it"),
         ({"closing": None}, "open turn: it has no last answer"),
         ({"dead": "before the last compaction"}, "never sent: before the last compaction"),
         ({"held": "pinned: m"}, "pinned: m"),
-        ({"referred": "l"}, "referred to by l"),
+        ({"referrer": "l"}, "referred to by l"),
         ({"middle": 0}, "no gain"),
-        ({"grows": 20_001}, "no gain"),
+        ({"added": 20_001}, "no gain"),
         ({"depth": 3}, "depth 3"),
     ],
 )  # fmt: skip
@@ -51,14 +51,14 @@ def test_each_condition_keeps_a_large_turn(changed, reason):
     """Each condition keeps a large turn, even if it is requested or was cut short."""
     assert verdict_on(LARGE, **changed).reason == reason
     assert not verdict_on(LARGE, **changed).archived
-    assert verdict_on(LARGE, asked=True, cut_short=True, **changed).reason == reason
+    assert verdict_on(LARGE, requested=True, cut_short=True, **changed).reason == reason
 
 
 def test_first_condition_of_a_turn_gives_the_reason():
     """Of several conditions that hold, the first of the table is reported."""
     rows = [
-        {"unformed": "none"}, {"after": 0}, {"open": "it is"}, {"dead": "gone"}, {"held": "pinned"},
-        {"referred": "l"}, {"middle": 0}, {"depth": 3},
+        {"malformed": "none"}, {"after": 0}, {"open": "it is"}, {"dead": "gone"},
+        {"held": "pinned"}, {"referrer": "l"}, {"middle": 0}, {"depth": 3},
     ]  # fmt: skip
     reasons = [
         "format",
@@ -83,8 +83,8 @@ def test_first_condition_of_a_turn_gives_the_reason():
         ({"calls": 4}, {"cut_short": True}),
         ({"calls": 5, "after": 1}, {"calls": 5, "after": 2}),
         ({"calls": 5, "position": 2}, {"calls": 5, "position": 3}),
-        ({"after": 0, "position": 0}, {"after": 0, "position": 0, "asked": True}),
-        ({"calls": 5, "grows": 20_001}, {"calls": 5, "grows": 20_000}),
+        ({"after": 0, "position": 0}, {"after": 0, "position": 0, "requested": True}),
+        ({"calls": 5, "added": 20_001}, {"calls": 5, "added": 20_000}),
         ({"calls": 5, "depth": 3}, {"calls": 5, "depth": 2}),
     ],
     ids=lambda changed: " ".join(f"{key} {value}" for key, value in changed.items()),

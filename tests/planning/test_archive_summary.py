@@ -117,7 +117,7 @@ def test_failed_call_is_counted_if_its_result_comes_first():
     calls.add(last)
     summary = calls.summary(last.text, None)
 
-    assert calls.left_open(last) is None
+    assert calls.why_open(last) is None
     assert (calls.tools.total(), summary.failed) == (2, 1)
     assert json.loads(summary.text)["tools_used"] == {"read": 1, "exec": 1, "exec!": 1}
 

@@ -153,7 +153,7 @@ class CountingList(list):
 def test_duplicate_ids_are_found_in_linear_time():
     """At most eight iterations over the ids find the duplicates."""
     ids = Ids()
-    ids._met = CountingList([*range(600_000), 7, 599_999])
+    ids._hashes = CountingList([*range(600_000), 7, 599_999])
 
     assert ids.twice() == {7, 599_999}
-    assert ids._met.iterations <= 8
+    assert ids._hashes.iterations <= 8

@@ -175,7 +175,7 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
 
     sessions = [session_of(file) for file in files]
     seen = {session.record.id for session in sessions if session.record}
-    places = {file.fingerprint.place for file in files}
+    places = {file.fingerprint.file_id for file in files}
     for record in records:
         if record.id in seen:
             continue
@@ -192,7 +192,7 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
 
 def _place_of(path: str) -> tuple[int, int] | None:
     try:
-        return Fingerprint.of(os.lstat(path)).place
+        return Fingerprint.of(os.lstat(path)).file_id
     except OSError:
         return None
 

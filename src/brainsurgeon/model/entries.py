@@ -105,9 +105,7 @@ def value_at(entry: Entry, path: KeyPath) -> Any:
 
 _REAL_ID = re.compile("[A-Za-z0-9._-]{1,128}")
 PLACEHOLDER_PREFIX = PREFIX.encode()
-# A placeholder's text anywhere in a file's bytes.
 PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}{ID}{re.escape(SUFFIX)}".encode())
-# Length of the longest placeholder in bytes.
 LONGEST_PLACEHOLDER = len(PREFIX + "~" + SUFFIX) + 128 + len("~999999999")
 
 

@@ -151,7 +151,7 @@ class Sightings(Struct, frozen=True):
     """Ids of extractions: those in the file (`here`), and those that have disappeared from it.
 
     `gone` ones disappeared from entries that still exist, `missing` ones with their entries.
-    `foreign` are placeholders without a record. The ones `here` make each request `tokens` smaller.
+    `foreign` are placeholders without a record. Those `here` make each request `tokens` smaller.
     """
 
     here: tuple[int, ...] = ()
@@ -219,7 +219,7 @@ class Plan(Struct, frozen=True):
         if isinstance(edit, FieldEdit) or edit.tokens <= 0:
             return False
         if isinstance(edit, Removal) and edit.how == "archive":
-            return any(turn.asked and turn.closing_id == edit.entry_id for turn in self.turns)
+            return any(turn.requested and turn.closing_id == edit.entry_id for turn in self.turns)
         return not isinstance(edit, Removal) or edit.how == "redact" or edit.forced
 
     @property

@@ -91,12 +91,12 @@ class Extraction(Struct, frozen=True):
         return self.placeholder if self.archive_id is None else json.loads(self.replacement or '""')
 
     @property
-    def links(self) -> bool:
+    def is_link(self) -> bool:
         """Whether the value is the parent id that an archive replaced in the turn's last answer."""
         return self.archive_id is not None and self.path == LINK
 
     @property
-    def redacts(self) -> bool:
+    def is_redacted(self) -> bool:
         return self.replacement is not None and self.archive_id is None and self.kind != "thinking"
 
 

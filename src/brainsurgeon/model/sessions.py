@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from brainsurgeon.model.entries import OLD
 
 # Device and inode of a file; they may change if the agent rewrites it.
-Place = tuple[int, int]
+FileId = tuple[int, int]
 
 
 class Fingerprint(Struct, frozen=True):
@@ -28,7 +28,7 @@ class Fingerprint(Struct, frozen=True):
         )
 
     @property
-    def place(self) -> Place:
+    def file_id(self) -> FileId:
         return self.device, self.inode
 
 
@@ -255,4 +255,4 @@ class Resume(Struct, frozen=True):
 
     def may_apply_to(self, now: Fingerprint) -> bool:
         then = self.fingerprint
-        return now == then or (now.place == then.place and now.size > then.size)
+        return now == then or (now.file_id == then.file_id and now.size > then.size)

@@ -92,7 +92,7 @@ class Verdict(Struct, frozen=True):
     tokens: int = 0
     calls: int = 0
     depth: int = 0
-    asked: bool = False
+    requested: bool = False
     dead: str | None = None
 
 

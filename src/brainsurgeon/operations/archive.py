@@ -111,7 +111,7 @@ def _live_turns(
 
 def _for_request(verdict: Verdict) -> Verdict:
     if verdict.archived:
-        return replace(verdict, reason="asked for")
+        return replace(verdict, reason="requested")
     empty = verdict.depth and not verdict.middle
     return replace(verdict, reason=ALREADY) if empty else verdict
 

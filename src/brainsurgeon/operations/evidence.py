@@ -164,7 +164,7 @@ class _EntryReader:
 
     def text(self, call: planned.Evidence) -> bytes:
         """Return the text of a result; values are read again, since all may not fit in memory."""
-        start = call.place or 0
+        start = call.offset or 0
         size, ident = self._places[start]
         raw = self._session.read(start, start + size)
         parsed = ParsedLine(start, raw, parse(raw) or {}, ident, True)

@@ -560,7 +560,7 @@ def _answer(
     not_done = plan.not_done
     since: Counter[str] = Counter()  # why values have no placeholder any more
     for value in extracted:
-        if value.id in restored or value.links:
+        if value.id in restored or value.is_link:
             continue
         if value.replacement is not None and value.entry_id in plan.handled.unfit:
             not_done += (f"{value.entry_id}: {UNFIT}",)

@@ -64,7 +64,7 @@ def _texts(store: Store, session: Session) -> Iterator[_Text]:
         return
     held = store.extractions.contained_in(session.record.id)
     for extraction in owned(store, session, held):
-        stored = None if extraction.links else json_text(store, extraction)
+        stored = None if extraction.is_link else json_text(store, extraction)
         if stored is None:
             continue
         value = decode(stored)

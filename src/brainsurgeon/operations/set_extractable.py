@@ -85,7 +85,7 @@ def _extracted(store: Store, session_id: int, ident: str, value: bool | int | No
     """Return how many values of an entry are extracted; 0 if the request is to extract them."""
     placed = store.placements.of_session(session_id)
     values = store.extractions.of_entry(ident) if value is not True else []
-    return sum(one.id in placed and one.entry_id == ident and not one.redacts for one in values)
+    return sum(one.id in placed and one.entry_id == ident and not one.is_redacted for one in values)
 
 
 def contains_entry(store: Store, session: Session, entry: str) -> bool:

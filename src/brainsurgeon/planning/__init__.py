@@ -1,3 +1,1 @@
 """Pure decisions: which values are extracted, which stay, and why. No disk, no clock, no logger."""
-
-from __future__ import annotations

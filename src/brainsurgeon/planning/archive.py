@@ -1,7 +1,7 @@
 """Archive turns: gather them, decide which are archived, group them, and draft the edits.
 
-In the linked form, the closing entry gets the prompt as its parent: the entries between them leave
-the active branch. In the flat form, they stay, and only their thinking and results are removed.
+In the linked form, the prompt becomes the parent of the last answer: the entries between them leave
+the active branch. In the flat form, these stay, and only their thinking and results are removed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _QUOTED = 2000
 _QUESTIONS = 5
 # Matches every sentence: a pattern of questions alone would be tried again at each character.
 _SENTENCE = re.compile(r"[^\s.!?][^.!?\n]*\??")
-# Characters kept of the first line of a failed result, and how many of the newest are kept.
+# Maximum characters of the first line of a failed result, and number of such lines, in a summary.
 _FINDING = 160
 _FINDINGS = 5
 _FILES = 20
@@ -53,10 +53,7 @@ _WORTH = 0.5
 
 
 class Summary(Struct, frozen=True):
-    """The summary of a turn, empty if the turn cannot be archived.
-
-    `digest` is the key of the summary in `Archiving`.
-    """
+    """The summary of a turn, empty if it cannot be archived; `digest` is its key in `Archiving`."""
 
     text: str = ""
     outcome: str = ""
@@ -109,7 +106,7 @@ class Weight(NamedTuple):
 
 
 class Middles:
-    """Ranges of offsets, each from an archive's first prompt to before its closing entry."""
+    """Ranges of offsets, each from an archive's first prompt to before its last answer."""
 
     def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
         self._spans = sorted(spans)
@@ -120,7 +117,7 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """An entry of a turn: its number on the active branch, the total weight before and after it."""
+    """An entry of a turn: its number on the active branch, the weight before it and with it."""
 
     offset: int
     ident: str | None
@@ -134,11 +131,11 @@ class TurnEntry(NamedTuple):
 
 
 class Calls(Struct):
-    """The tool calls of a turn that is being gathered; turns may have many thousand.
+    """The tool calls of a turn, without their contents: a turn may have many thousand.
 
     `balance` is a sum of hashes: 0 if each call with an id has exactly one result, in any order.
     `behind` means that results or other messages follow the last reply. `files` maps each file to
-    whether it was written. `called` maps hashes of call ids to tools, `failed` are such hashes.
+    whether it was written, `called` hashes of call ids to tools. `failed` are such hashes.
     """
 
     answered: int = 0
@@ -168,7 +165,7 @@ class Calls(Struct):
                 self.balance -= hash(result.call_id)
                 self.failed |= {hash(result.call_id)} if result.failed else set()
 
-    def left_open(self, reply: TurnStep) -> str | None:
+    def why_open(self, reply: TurnStep) -> str | None:
         if not reply.closes or reply.text_path is None:
             return "its last reply does not close it"
         if self.behind:
@@ -197,47 +194,47 @@ class Calls(Struct):
 class Stays(Struct):
     """Reasons why a turn is not archived, each None if it does not apply.
 
-    `unformed`: its ids or entries do not allow it. `open`: it is not finished. `dead`: no request
+    `malformed`: its ids or entries do not allow it. `open`: it is not finished. `dead`: no request
     contains it. `held`: an entry is pinned or was restored; by time alone, this ends at `until`.
-    `referred`: the entry outside that refers to it. `barred`: no archive may end with it.
+    `referrer`: the entry outside it that refers to it. `barred`: no archive may end with this turn.
     """
 
-    unformed: str | None = None
+    malformed: str | None = None
     open: str | None = None
     dead: str | None = None
     held: str | None = None
     until: float | None = None
-    referred: str | None = None
+    referrer: str | None = None
     barred: str | None = None
 
 
 class Size(Struct):
-    """The number of entries (`middle`) and tokens between prompt and closing entry, and of calls.
+    """The number of entries (`middle`) and tokens between prompt and last reply, and of calls.
 
-    `answer` is the length of the last reply. An archive removes `leaves` characters and makes the
-    reply `grows` characters longer.
+    `answer` is the length of the last reply. An archive removes `removed` characters and makes the
+    reply `added` characters longer.
     """
 
     middle: int = 0
     tokens: int = 0
     calls: int = 0
     answer: int = 0
-    leaves: int = 0
-    grows: int = 0
+    removed: int = 0
+    added: int = 0
 
 
 class Turn(Struct, eq=False):
     """A turn of a session, and everything that decides whether it is archived.
 
     `number` counts the live turns from 1, `after` the live turns that follow. `closing` is the last
-    reply, even if it does not close the turn, `position` the number of messages after it. `depth`
-    is the nesting depth of the archive that the turn is now, 0 if it is none.
+    reply, even if it leaves the turn open, `position` the number of messages after it. `depth` is
+    the nesting depth if the turn is an archive, else 0.
     """
 
     number: int
     prompt: TurnEntry
     closing: TurnEntry | None = None
-    asked: bool = False
+    requested: bool = False
     position: int = 0
     after: int = 0
     depth: int = 0
@@ -258,20 +255,20 @@ class Turn(Struct, eq=False):
 class Archiving(Struct, frozen=True):
     """The archive settings and requests of a session.
 
-    `asked` maps the prompt ids of requested turns to their notes, or to None. `summaries` maps
-    digests of turns to summaries that the configured command wrote. `refused` are closing entries
-    whose lines cannot be edited with certainty. With `most` above 0, the linked form archives
-    further turns, the oldest first, until at most `most` live messages remain.
+    `requested` maps the prompt ids of requested turns to their notes or None, `summaries` digests
+    of turns to summaries that the configured command wrote. `refused` are the ids of last answers
+    whose lines cannot be edited. With `most` above 0, the linked form archives further turns, the
+    oldest first, until at most `most` live messages remain.
     """
 
     rules: ArchiveRules
-    asked: Mapping[str, str | None] = field(default_factory=dict)
+    requested: Mapping[str, str | None] = field(default_factory=dict)
     summaries: Mapping[bytes, str] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
     most: int = 0
 
 
-NOTHING_ASKED = Archiving(ArchiveRules())
+NO_ARCHIVING = Archiving(ArchiveRules())
 
 
 def without_thresholds(rules: ArchiveRules) -> ArchiveRules:
@@ -280,24 +277,24 @@ def without_thresholds(rules: ArchiveRules) -> ArchiveRules:
 
 def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
     kept, size = _kept(turn, rules), turn.size
-    why = None if kept else "asked for" if turn.asked else worth_archiving(turn, rules)
+    why = None if kept else "requested" if turn.requested else worth_archiving(turn, rules)
     if why and turn.stays.barred:
         why, kept = None, turn.stays.barred
     return Verdict(
         turn.number, turn.prompt_id, turn.closing_id, why is not None, why or kept or "small",
-        turn.stays.until, size.middle, size.tokens, size.calls, turn.depth, turn.asked,
+        turn.stays.until, size.middle, size.tokens, size.calls, turn.depth, turn.requested,
         turn.stays.dead,
     )  # fmt: skip
 
 
 def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
     stays, size = turn.stays, turn.size
-    if not rules.enabled and not turn.asked:
+    if not rules.enabled and not turn.requested:
         return "off"
-    if stays.unformed:
-        return f"format: {stays.unformed}"
+    if stays.malformed:
+        return f"format: {stays.malformed}"
     recent = turn.after < rules.keep_turns or turn.position < rules.keep_recent
-    if recent and not turn.asked:
+    if recent and not turn.requested:
         return "recent"
     if stays.open or turn.closing_id is None:
         return f"open turn: {stays.open or 'it has no last answer'}"
@@ -305,9 +302,9 @@ def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
         return f"never sent: {stays.dead}"
     if stays.held:
         return stays.held
-    if stays.referred:
-        return f"referred to by {stays.referred}"
-    if not size.middle or size.grows > size.leaves * _WORTH:
+    if stays.referrer:
+        return f"referred to by {stays.referrer}"
+    if not size.middle or size.added > size.removed * _WORTH:
         return "no gain"
     if turn.depth >= DEPTH_CAP:
         return f"depth {turn.depth}"
@@ -349,10 +346,10 @@ class Archival(Struct, frozen=True):
 
 
 class Archivals(Struct, frozen=True):
-    """The archives of a plan, by the offsets of their closing entries, and the verdicts on turns.
+    """The archives of a plan, by the offsets of their last answers, and the verdicts on turns.
 
-    The entries `leaving` leave the active branch; all thinking and results of the entries `emptied`
-    are removed. At most `most` live messages remain; it is None if the limit cannot be kept.
+    Entries in `leaving` leave the active branch; entries in `emptied` lose all thinking and tool
+    results. At most `most` live messages remain, unless it is None.
     """
 
     made: dict[int, Archival] = field(default_factory=dict)
@@ -364,20 +361,20 @@ class Archivals(Struct, frozen=True):
     def farthest(self, offset: int) -> int:
         return OLD if self.most is None or offset in self.leaving else self.most - 1
 
-    def at(self, offset: int, ident: str | None, *, hindered: bool) -> Archival | None:
-        """Return the archive made in this line, if any; raise ArchiveRefusedError if `hindered`."""
+    def at(self, offset: int, ident: str | None, *, can_edit: bool) -> Archival | None:
+        """Return the archive made in this line, if any; raise ArchiveRefusedError if impossible."""
         archival = self.made.get(offset)
-        if archival and hindered:
+        if archival and not can_edit:
             raise ArchiveRefusedError(ident or "")
         return archival
 
 
 class ArchiveRefusedError(Exception):
-    """The line of a closing entry cannot be edited. The message is the id of the entry."""
+    """The line of a last answer cannot be edited. The message is the id of the entry."""
 
 
 def archive_turns(session: Snapshot, rules: Rules, archiving: Archiving) -> Archivals:
-    if not (archiving.rules.enabled or archiving.asked or archiving.most):
+    if not (archiving.rules.enabled or archiving.requested or archiving.most):
         return Archivals()
     return _Archiver(session, rules, archiving).archivals()
 
@@ -390,19 +387,19 @@ class _Archiver:
         self._spared = rules.spared
         extractions = session.records.extractions
         self._archived = {value.entry_id: value for value in extractions
-                          if value.archive_id is not None and not value.links}  # fmt: skip
+                          if value.archive_id is not None and not value.is_link}  # fmt: skip
         known = {record.id: record for record in session.records.archives}
         self._archives = {value.entry_id: known[value.archive_id] for value in extractions
                           if value.archive_id in known}  # fmt: skip
         self._restores, self._judge = session.restores, Judge(session, rules, Frontier())
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
-        # By the number of an entry: why it cannot leave the branch; an entry that refers to it.
+        # By number of an entry: why it cannot leave the branch; who refers to it (offset and id).
         self._flaws: list[tuple[int, str]] = []
-        self._named: list[tuple[int, int, str]] = []
-        # Maps the hash of an id to the entries (offset, id) that refer to it. The entry that
-        # directly continues it in the same turn or inactive branch does not count as a reference.
-        self._names: dict[int, list[tuple[int, str]]] = defaultdict(list)
+        self._references: list[tuple[int, int, str]] = []
+        # Maps the hash of an id to the entries (offset, id) that refer to it. The next entry of the
+        # same turn or inactive branch does not count.
+        self._referrers: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._unsure: frozenset[int] = frozenset()  # hashes of ids that are missing or occur twice
         self._turns: list[Turn] = []
         self._calls = Calls()  # of the last turn
@@ -418,10 +415,10 @@ class _Archiver:
             if step is None:
                 continue
             if parsed.ident is not None:
-                ids.meet(parsed.ident)
+                ids.add(parsed.ident)
             dead = self._session.survey.dead(parsed.offset)
             if dead == OFF_BRANCH:
-                self._note_names(parsed, step, aside)
+                self._note_references(parsed, step, aside)
                 aside = parsed.ident
                 continue
             if step.role == "prompt":
@@ -432,7 +429,7 @@ class _Archiver:
                 parsed.offset, parsed.ident, step, len(self._ids), self._total, weight
             )
             self._total = weight
-            self._note_names(parsed, step, None if step.role == "prompt" else last)
+            self._note_references(parsed, step, None if step.role == "prompt" else last)
             self._note_flaws(parsed, entry, last)
             if step.role == "prompt":
                 self._turns.append(Turn(number, entry, stays=Stays(dead=dead)))
@@ -443,11 +440,11 @@ class _Archiver:
         self._end_turn()
         self._unsure = ids.twice() | {hash(None)}
 
-    def _note_names(self, parsed: ParsedLine, step: TurnStep, before: str | None) -> None:
+    def _note_references(self, parsed: ParsedLine, step: TurnStep, before: str | None) -> None:
         continues = before is not None and step.parent == before
         for name in step.names if continues else (step.parent, *step.names):
             if self._linked and name is not None:
-                self._names[hash(name)].append((parsed.offset, parsed.ident or "an entry"))
+                self._referrers[hash(name)].append((parsed.offset, parsed.ident or "an entry"))
 
     def _note_flaws(self, parsed: ParsedLine, entry: TurnEntry, last: str | None) -> None:
         if self._linked and entry.step.parent != last:
@@ -459,12 +456,12 @@ class _Archiver:
     def _check_ids(self) -> None:
         for number, known in enumerate(self._ids if self._linked else ()):
             self._flaws += [(number, _UNSURE)] if known in self._unsure else []
-            self._named += ((number, *who) for who in self._names.get(known, ()))
+            self._references += ((number, *who) for who in self._referrers.get(known, ()))
         self._flaws.sort()
         for turn in self._turns:
             if turn.closing:
-                turn.stays.unformed = turn.stays.unformed or self._flaw(turn.prompt, turn.closing)
-                turn.stays.referred = self._referrer(turn.prompt, turn.closing, branches=True)
+                turn.stays.malformed = turn.stays.malformed or self._flaw(turn.prompt, turn.closing)
+                turn.stays.referrer = self._referrer(turn.prompt, turn.closing, branches=True)
                 if (turn.closing.ident, turn.closing.step.text_path) in self._spared:
                     turn.stays.barred = FITS
                 if turn.closing.ident in self._archiving.refused:
@@ -478,14 +475,14 @@ class _Archiver:
         return next((why for number, why in first if number <= closing.number), None)
 
     def _referrer(self, prompt: TurnEntry, closing: TurnEntry, *, branches: bool) -> str | None:
-        """Return the id of an outside entry that refers to an entry between the two, or None.
+        """Return the id of an entry outside the turn that refers to an entry inside it, or None.
 
-        With `branches`, entries off the active branch are outside, even between the two.
+        With `branches`, entries off the active branch count as outside.
         """
-        begin = bisect_left(self._named, (prompt.number + 1,))
-        end = bisect_left(self._named, (closing.number,))
+        begin = bisect_left(self._references, (prompt.number + 1,))
+        end = bisect_left(self._references, (closing.number,))
         return next((
-            ident for _, offset, ident in self._named[begin:end]
+            ident for _, offset, ident in self._references[begin:end]
             if not prompt.offset <= offset <= closing.offset
             or (branches and self._session.survey.dead(offset) == OFF_BRANCH)
         ), None)  # fmt: skip
@@ -522,7 +519,7 @@ class _Archiver:
         elif type(state.extractable) is int and state.position < state.extractable:
             stays.held, stays.until = f"pinned: recent by the _extractable of {ident}", None
         elif any(request.concerns(ident) for request in self._restores):
-            stays.held, stays.until = f"restored: {ident} is asked for", None
+            stays.held, stays.until = f"a restore of {ident} is requested", None
         elif state.restored_at is not None:
             until = state.restored_at + self._protected_for
             if now < until and until > (stays.until or 0.0):
@@ -539,27 +536,27 @@ class _Archiver:
         weight = (closing.before if closing else self._total).less(prompt.after)
         middle = (closing.number - prompt.number if closing else turn.entries) - 1
         size.middle = middle if self._linked or not turn.depth else 0
-        size.leaves = weight.sent.chars if self._linked else weight.going
+        size.removed = weight.sent.chars if self._linked else weight.going
         size.tokens = weight.sent.tokens(self._rate)
         size.calls, size.answer = calls.tools.total(), len(step.text)
-        turn.asked = turn.prompt_id in self._archiving.asked
-        note = self._archiving.asked.get(turn.prompt_id)
+        turn.requested = turn.prompt_id in self._archiving.requested
+        note = self._archiving.requested.get(turn.prompt_id)
         known = repr((turn.prompt_id, turn.closing_id, turn.entries, step.text, note))
         digest = blake2b(known.encode(), digest_size=16).digest()
         turn.summary, self._calls = calls.summary(step.text, note, digest), Calls()
-        stays.open = calls.left_open(step)
+        stays.open = calls.why_open(step)
         if closing:
             turn.position = self._session.survey.position(closing.offset)
-            size.grows = len(self._text([turn])) - size.answer if middle else 0
+            size.added = len(self._text([turn])) - size.answer if middle else 0
             if prompt.ident is None or closing.ident is None:
-                stays.unformed = "its prompt or last answer has no usable id"
+                stays.malformed = "its prompt or last answer has no usable id"
             elif placeholder_in(step.text):
-                stays.unformed = "its last answer is extracted"
+                stays.malformed = "its last answer is extracted"
         turn.prompt, turn.closing = prompt.shortened(), closing and closing.shortened()
         if stays.dead:
             turn.position = turn.after = OLD
         if not (
-            turn.depth or turn.asked or self._archiving.most
+            turn.depth or turn.requested or self._archiving.most
             or (middle and worth_archiving(turn, self._rules))
         ):  # fmt: skip
             turn.summary = Summary()
@@ -611,26 +608,25 @@ class _Archiver:
             closing.number - first.prompt.number - 1,
             (sent + Sent(last.size.answer)).tokens(self._rate), 0,
             max(*(turn.depth for turn in group), len(group) > 1) + 1,
-            self._archiving.asked.get(last.prompt_id), turns, calls, failed,
+            self._archiving.requested.get(last.prompt_id), turns, calls, failed,
             last.summary.digest, tuple(turn.prompt_id for turn in group),
         )  # fmt: skip
         return Archival(archive, self._text(group), first.prompt, closing)
 
     def _joined(self, chosen: list[Turn]) -> tuple[list[list[Turn]], int]:
-        """Return the groups of turns that become one archive each, and the excess of messages.
+        """Return the groups of turns that become one archive each, and the messages beyond `most`.
 
-        The oldest turns are grouped until at most `most` messages remain; the excess is what then
-        still exceeds it. Of more than FOLD_AFTER adjacent archives, the older half is merged into
-        one. `chosen` are the turns that are archived anyway.
+        The oldest turns are grouped until at most `most` messages remain. Of more than FOLD_AFTER
+        adjacent archives, the older half is merged into one. `chosen` turns are archived anyway.
         """
         alone = {turn: _messages_between([turn]) for turn in chosen}
         excess = self._total.messages - self._archiving.most - sum(alone.values())
         groups: list[list[Turn]] = []
-        for row in self._rows(self._live) if self._archiving.most else ():
+        for turns in self._adjacent(self._live) if self._archiving.most else ():
             enough = bisect_left(
-                range(1, len(row)), True, key=lambda count: _saved(row[:count], alone) >= excess
+                range(1, len(turns)), True, key=lambda count: _saved(turns[:count], alone) >= excess
             )
-            group = row[: 1 + enough]
+            group = turns[: 1 + enough]
             if excess > 0 and (saved := _saved(group, alone)) > 0:
                 groups.append(group)
                 excess -= saved
@@ -639,18 +635,18 @@ class _Archiver:
             turn for turn in self._live
             if turn not in taken and 0 < (turn.depth or int(turn in alone)) < DEPTH_CAP
         ]  # fmt: skip
-        long = (row for row in self._rows(archived) if len(row) > FOLD_AFTER)
-        groups += [row[: max(2, len(row) // 2)] for row in long]
+        long = (turns for turns in self._adjacent(archived) if len(turns) > FOLD_AFTER)
+        groups += [turns[: max(2, len(turns) // 2)] for turns in long]
         return [group for group in groups if not group[-1].stays.barred], excess
 
-    def _rows(self, turns: Iterable[Turn]) -> list[list[Turn]]:
-        rows: list[list[Turn]] = []
+    def _adjacent(self, turns: Iterable[Turn]) -> list[list[Turn]]:
+        groups: list[list[Turn]] = []
         for turn in turns:
-            if rows and self._may_join(rows[-1][-1], turn):
-                rows[-1].append(turn)
+            if groups and self._may_join(groups[-1][-1], turn):
+                groups[-1].append(turn)
             elif self._may_join(turn, turn):
-                rows.append([turn])
-        return rows
+                groups.append([turn])
+        return groups
 
     def _may_join(self, turn: Turn, last: Turn) -> bool:
         """Check whether one archive may hold two adjacent turns, or one turn given twice."""
@@ -670,12 +666,12 @@ def _messages_between(group: list[Turn]) -> int:
 
 
 def _saved(group: list[Turn], alone: Mapping[Turn, int]) -> int:
-    """Return how many more messages one archive of the group saves than its turns `alone`."""
+    """Return how many messages one archive of the group saves beyond its turns `alone`."""
     return _messages_between(group) - sum(alone.get(turn, 0) for turn in group)
 
 
 def _joined_verdict(verdict: Verdict, turns: int) -> Verdict:
-    """Return the verdict on a turn that is in a joint archive of `turns` turns, 0 if in none."""
+    """Return the verdict on a turn in a joint archive of `turns` turns; 0 means no such archive."""
     if verdict.archived or not turns:
         return verdict
     why = f"with {turns - 1:,} other turns" if turns > 1 else "too many messages"

@@ -1,4 +1,4 @@
-"""Estimate the load of a session's next request, and choose the steps that relieve it.
+"""Estimate the load of a session's next request, and choose the steps that relieve the session.
 
 A session records the prompt tokens of each model call. A line fitted to the newest calls gives the
 tokens per character of the entries, and the fixed tokens of system prompt and tools.
@@ -33,11 +33,11 @@ from brainsurgeon.planning.matching import Matcher
 
 # Number of the newest calls used: older ones were made with other prompts and tools.
 NEWEST = 50
-# Minimum number of calls for a line, and minimum share of their variance that it explains.
+# Minimum number of calls to fit a line to, and minimum share of their variance that it explains.
 FEWEST = 8
 STRAIGHT = 0.9
 # Tokens per character; a rate outside these bounds measures something else.
-SLOWEST, FASTEST = 0.15, 0.8
+LOWEST, HIGHEST = 0.15, 0.8
 
 
 class Sample(Struct, frozen=True):
@@ -48,7 +48,7 @@ class Sample(Struct, frozen=True):
 class Measure(Struct, frozen=True):
     """The size of a session's next request, and samples of its newest calls.
 
-    `had` is the size of the `last` call. `window` is recorded in the session.
+    `last_sent` is the size of the prompt of the `last` call. The session records the `window`.
     """
 
     sent: Sent = NOTHING
@@ -56,7 +56,7 @@ class Measure(Struct, frozen=True):
     calls: tuple[Sample, ...] = ()
     model: str | None = None
     last: ModelCall | None = None
-    had: Sent = NOTHING
+    last_sent: Sent = NOTHING
     window: int | None = None
 
 
@@ -69,7 +69,7 @@ def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Mea
 
 
 def measure_codex(lines: Lines) -> Measure:
-    """Measure a Codex session; what is before a `compacted` entry is not sent any more."""
+    """Measure a Codex session. Entries before the last `compacted` entry are not sent any more."""
     form, window = Codex(), None
     walk = _Meter(form)
     for line in lines:
@@ -85,7 +85,7 @@ class _Meter:
     def __init__(self, form: Format | Codex) -> None:
         self._form = form
         self._calls: deque[Sample] = deque(maxlen=NEWEST)
-        self._met: set[str | None] = set()
+        self._seen: set[str | None] = set()
         self._messages = 0
         self._model: str | None = None
         self._last: tuple[ModelCall | None, Sent] = None, NOTHING
@@ -121,8 +121,8 @@ class _Meter:
             if call.at is not None and at > call.at:  # the value was still in its prompt
                 had += size
         self._last = call, had
-        if call.tokens and (call.ident is None or call.ident not in self._met):
-            self._met.add(call.ident)
+        if call.tokens and (call.ident is None or call.ident not in self._seen):
+            self._seen.add(call.ident)
             self._calls.append(Sample(had, call.tokens))
 
     def measure(self) -> Measure:
@@ -141,7 +141,7 @@ def fit(samples: Sequence[Sample]) -> Calibration | None:
         rate, fixed = linear_regression(across, up)
     except StatisticsError:  # all calls have the same size
         return None
-    if not SLOWEST <= rate <= FASTEST:
+    if not LOWEST <= rate <= HIGHEST:
         return None
     return _compared(Calibration(rate, fixed, len(samples), "session"), samples)
 
@@ -168,19 +168,19 @@ def _compared(line: Calibration, samples: Sequence[Sample]) -> Calibration:
 
 # Relief aims this far below the threshold (as a share of the window), so that it lasts.
 BELOW = 0.15
-# From step 1 on, values longer than this many characters are worth a placeholder.
+# From step 1 on, values longer than this many characters are extracted.
 SHORTEST = 200
 # Number of the newest live turns that step 3 does not archive.
 KEPT_TURNS = 2
 # A result larger than this share of the window is too large at any position.
 GIANT = 0.1
-# The steps for sessions with linked archives. Steps 3 and 6 archive turns; a database allows
-# neither, since its indexes contain the texts.
+# The steps for sessions with linked archives. Steps 3 and 6 archive turns: impossible in a
+# database, since its indexes contain the texts.
 LINKED = (1, 2, 3, 4, 5, 6)
 
 
-# The steps that relief takes together. Step 0 extracts what the configured rules extract; without
-# any step, only requested values are extracted.
+# Steps that relief takes together. Step 0 applies the configured rules; without any step, only
+# requested values are extracted.
 Rung = tuple[int, ...]
 
 

@@ -1,7 +1,7 @@
 """The provider's prompt cache of a session: whether it is warm, and what breaking it costs.
 
-A provider keeps the unchanged front of a request for some minutes and charges a tenth for it. A
-change in the middle of a session makes the next request write everything after it again.
+A provider keeps the unchanged beginning of a request for some minutes and charges a tenth for it.
+After a change in the middle of a session, the next request writes everything behind it again.
 """
 
 from collections import deque
@@ -19,27 +19,27 @@ from brainsurgeon.model.rules import Price
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import ModelCall
 
-# Seconds that an unused cache lives: as long as Anthropic keeps it by default, or on request.
-# OpenAI keeps it for 5 to 10 minutes.
+# Seconds for which Anthropic keeps an unused cache: by default, and on request. OpenAI keeps it
+# for 5 to 10 minutes.
 LIFE, LONG_LIFE = 300.0, 3600.0
 # The prices that a configuration sets, by globs of model ids.
 Prices = Collection[tuple[str, Price]]
 # Number of following turns in which the cache is assumed to stay warm.
 TURNS_AHEAD = 2
-# Number of newest turns that tell how many model calls a turn has.
+# Number of newest turns whose model calls are counted.
 TURNS = 50
 
 
 class Break(Struct, frozen=True):
     """The effect of a plan on the prompt cache, in tokens of the next request.
 
-    `saved` are the tokens that unrequested removals save, `behind` those that these removals make
-    the provider write to the cache again: from the first removal, or from the end of the cached
-    prompt if that is earlier, to the first requested change.
+    `saved` are the tokens that unrequested removals save. `rewritten` are the tokens that the
+    provider writes to the cache again because of them: from the first removal, or from the end of
+    the cached prompt if that is earlier, to the first requested change.
     """
 
     saved: int = 0
-    behind: int = 0
+    rewritten: int = 0
 
 
 class Cache(Struct, frozen=True):
@@ -60,7 +60,7 @@ class Usage:
         self._last: ModelCall | None = None
         self._model: str | None = None
         self._cached = self._hour = False
-        self._met: set[str | None] = set()
+        self._seen: set[str | None] = set()
         self._calls = deque[int](maxlen=TURNS)
 
     def prompted(self) -> None:
@@ -71,7 +71,7 @@ class Usage:
         self._last, self._cached = None, False
 
     def continues(self, call: ModelCall) -> bool:
-        """Check whether a call is to the model of the last one: each has a cache of its own."""
+        """Check whether a call is to the model of the last call: each model has its own cache."""
         return self._last is not None and self._last.model == call.model
 
     def called(self, call: ModelCall) -> None:
@@ -83,8 +83,8 @@ class Usage:
         self._last = call
         self._cached |= bool(call.cached or call.written)
         self._hour |= call.hour
-        if call.ident is None or call.ident not in self._met:
-            self._met.add(call.ident)
+        if call.ident is None or call.ident not in self._seen:
+            self._seen.add(call.ident)
             if self._calls:
                 self._calls[-1] += 1
 
@@ -102,10 +102,10 @@ def read(
     changed_at: float,
 ) -> tuple[Cache, Break]:  # fmt: skip
     usage, rate, behind = Usage(), records.rate, 0
-    # Tokens in front of the change: all, and those that are not cached. The prompt of a call stays
-    # cached if nothing was extracted from it later, or if the call reports no writes. A later call
-    # that writes but reads nothing proves the opposite.
-    front, unkept, changed = 0, 0, 0.0
+    # Tokens before the first removal: all, and the uncached ones. The prompt of a call stays cached
+    # if nothing was extracted from it later, or if the call reports no writes. A later call that
+    # writes but reads nothing proves the opposite.
+    front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {
         value.entry_id: value.extracted_at for value in records.extractions if value.id in here
@@ -125,21 +125,21 @@ def read(
         in_front = parsed.offset + len(parsed.raw) <= start
         if call is not None:
             if call.tokens and call.written and not (call.cached and usage.continues(call)):
-                unkept = front
+                uncached = front
             newer = call.at is None or call.at > changed or not call.written
             if call.tokens and in_front and newer:
-                unkept = 0
+                uncached = 0
             usage.called(call)
         changed = max(changed, taken.get(parsed.ident or "", 0.0))
         if in_front or end is None or parsed.offset < end:
             tokens = form.sent(parsed.entry).tokens(rate)
-            front, unkept = (front + tokens, unkept + tokens) if in_front else (front, unkept)
+            front, uncached = (front + tokens, uncached + tokens) if in_front else (front, uncached)
             behind += 0 if in_front else tokens
         if parsed.ident in prompts:
             start = min(start, parsed.offset + len(parsed.raw) + 1)
     gone = sum(removal.tokens for removal in optional if end is None or removal.start < end)
     saved = sum(removal.tokens for removal in optional)
-    return usage.cache(changed_at), Break(saved, max(0, unkept + behind - gone))
+    return usage.cache(changed_at), Break(saved, max(0, uncached + behind - gone))
 
 
 def due(when: str, cache: Cache, change: Break, price: Price, now: float) -> float | None:
@@ -150,8 +150,8 @@ def due(when: str, cache: Cache, change: Break, price: Price, now: float) -> flo
     if when == "always" or cache.warm_until is None or cache.warm_until <= now:
         return None
     saved = change.saved * price.read * TURNS_AHEAD * cache.calls
-    rewritten = change.behind * (price.of_write(hour=cache.hour) - price.read)
-    if not change.behind or (when == "pays" and saved > rewritten):
+    cost = change.rewritten * (price.of_write(hour=cache.hour) - price.read)
+    if not change.rewritten or (when == "pays" and saved > cost):
         return None
     return cache.warm_until
 

@@ -17,8 +17,8 @@ from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import Compaction, ModelCall, Savings, Spent
 from brainsurgeon.planning.cache import LIFE, LONG_LIFE, Prices, price_of
 
-# After so many calls in a row without usage, no more lines are read: the agent records none.
-SILENT = 50
+# After so many calls without usage in a row, no more lines are read: the agent records none.
+MOST_UNRECORDED = 50
 
 
 def cost_of(call: ModelCall, configured: Prices) -> float | None:
@@ -26,10 +26,10 @@ def cost_of(call: ModelCall, configured: Prices) -> float | None:
 
 
 class RecordedCalls:
-    """The calls of sessions. Each API message counts once, by its id."""
+    """The calls of sessions. Entries of the same API message count as one call."""
 
     def __init__(self) -> None:
-        self._met: set[str | None] = set()
+        self._seen: set[str | None] = set()
         self._calls: list[ModelCall] = []
         self._turns = Counter[str | None]()
         self.compactions: list[Compaction] = []
@@ -37,24 +37,24 @@ class RecordedCalls:
 
     def read(self, lines: Lines, form: Format) -> None:
         """Add a session, newest lines first: only the last line of a message has full usage."""
-        found = list[Compaction]()
+        compactions = list[Compaction]()
         models: set[str | None] = set()
         for parsed in parsed_lines(lines.backward(), form):
             step, call = form.turn_step(parsed.entry), form.call(parsed.entry)
-            if call is not None and counts(call) and call.ident not in self._met:
-                self._met.update({call.ident} - {None})
+            if call is not None and has_usage(call) and call.ident not in self._seen:
+                self._seen.update({call.ident} - {None})
                 self._calls.append(call)
                 models.add(call.model)
-                if found and not found[-1].tokens:
-                    found[-1] = replace(found[-1], tokens=call.tokens + call.output)
+                if compactions and not compactions[-1].tokens:
+                    compactions[-1] = replace(compactions[-1], tokens=call.tokens + call.output)
             self.stated = self.stated or form.cost_so_far(parsed.entry)
             if form.starts_context(parsed.entry):
-                found.append(Compaction(parse_time(parsed.entry.get("timestamp"))))
+                compactions.append(Compaction(parse_time(parsed.entry.get("timestamp"))))
             if step is not None and step.role == "prompt":
                 self._turns.update(models)
                 models.clear()
         self._turns.update(models)
-        self.compactions += found
+        self.compactions += compactions
 
     def costs(self, configured: Prices) -> tuple[ModelCost, ...]:
         listed = _by_model(((1, call) for call in self._calls), configured)
@@ -63,26 +63,26 @@ class RecordedCalls:
 
 def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, ModelCall]]:
     with_usage = (line for line in newest_first if line.raw and b'usage"' in line.raw)
-    named = (named_call(parsed.entry, form) for parsed in parsed_lines(with_usage, form))
-    return filter(None, named)
+    keyed = (keyed_call(parsed.entry, form) for parsed in parsed_lines(with_usage, form))
+    return filter(None, keyed)
 
 
-def named_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
-    """Return a digest of the id of the entry's call, and the call.
+def keyed_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
+    """Return the call that the entry answers, after a key that all entries of the call share.
 
-    Returns None without usage, or with neither id nor time. All lines of a message have one id.
+    Returns None without usage, or with neither id nor time.
     """
     if not (entry.get("usage") or dict_or_empty(entry.get("message")).get("usage")):
         return None
     call = form.call(entry)
-    if call is None or not counts(call) or not (call.ident or call.at):
+    if call is None or not has_usage(call) or not (call.ident or call.at):
         return None
     ident = call.ident or f"{call.at} {call.model} {call.tokens} {call.output}"
     name = f"{form.name} {ident}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), signed=True), call
 
 
-def counts(call: ModelCall) -> bool:
+def has_usage(call: ModelCall) -> bool:
     return call.dollars is not None or (call.tokens > 0 and call.complaint is None)
 
 
@@ -129,16 +129,16 @@ def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
 
 
 def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCall | Compaction]:
-    """Yield calls, and where new contexts began; end after SILENT calls without usage."""
-    met, silent = set[str | None](), 0
+    """Yield calls and compactions; end after MOST_UNRECORDED calls without usage in a row."""
+    seen, unrecorded = set[str | None](), 0
     for parsed in parsed_lines(newest_first, form):
         call = form.call(parsed.entry)
-        if call is not None and call.tokens and (call.ident is None or call.ident not in met):
-            met.add(call.ident)
+        if call is not None and call.tokens and (call.ident is None or call.ident not in seen):
+            seen.add(call.ident)
             yield call
         if call is not None:
-            silent = 0 if call.tokens else silent + 1
-        if silent > SILENT:
+            unrecorded = 0 if call.tokens else unrecorded + 1
+        if unrecorded > MOST_UNRECORDED:
             return
         if form.starts_context(parsed.entry):
             yield Compaction(parse_time(parsed.entry.get("timestamp")))
@@ -151,7 +151,7 @@ def load_of(lines: Lines, form: Format, survey: Survey) -> int:
 
 
 def saved_by(savings: Savings, calls: Iterable[ModelCall | Compaction], price: Price) -> Savings:
-    """Add further calls to savings. Deducts what they paid because extractions broke the cache."""
+    """Add further calls to savings, less the costs of caches that extractions broke."""
     for call in calls:
         if isinstance(call, Compaction):
             until = max(call.at or 0.0, savings.until)
@@ -178,7 +178,7 @@ def life_of(call: ModelCall) -> float:
 
 
 def sent_with(call: ModelCall, tokens: int, cached: int) -> ModelCall:
-    """Resize the prompt of a call. The cache stores the same share of its uncached tokens."""
+    """Return the call with another prompt size. The same share of uncached tokens is written."""
     tokens = max(0, tokens)
     cached = min(max(0, cached), tokens)
     new = call.tokens - call.cached
@@ -187,11 +187,11 @@ def sent_with(call: ModelCall, tokens: int, cached: int) -> ModelCall:
 
 
 class RepeatedCall(Struct, frozen=True):
-    """A call of a tool: `arguments` is a digest of its literal arguments, `place` its entry."""
+    """A call of a tool: `arguments` is a digest of its literal arguments."""
 
     tool: str
     arguments: str
-    place: str
+    entry_id: str
 
 
 def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[RepeatedCall]:
@@ -204,15 +204,15 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
         for call in reversed(list(form.calls(parsed.entry))):
             literal = json.dumps(call.arguments).encode()
             arguments = hashlib.blake2b(literal, digest_size=8).hexdigest()
-            made = RepeatedCall(call.tool, arguments, _place(parsed))
+            made = RepeatedCall(call.tool, arguments, _stable_id(parsed))
             last = last or made
             if (made.tool, made.arguments) != (last.tool, last.arguments):
                 return
             yield made
 
 
-def _place(parsed: ParsedLine) -> str:
-    """Return an entry's id. A made-up id loses its line number, unknown if read backward."""
+def _stable_id(parsed: ParsedLine) -> str:
+    """Return the entry's id; a made-up id without its line number, unknown if read backward."""
     ident = parsed.ident or ""
     return ident.rpartition("-")[2] if is_generated(ident) else ident
 
@@ -220,13 +220,13 @@ def _place(parsed: ParsedLine) -> str:
 def last_turn(
     newest_first: Iterable[ParsedLine], form: Format, prices: Prices
 ) -> tuple[str, float]:  # fmt: skip
-    """Return the place of the last prompt, and the known cost (dollars) of the calls after it."""
-    met, dollars = set[str | None](), 0.0
+    """Return the id of the last prompt, and the known cost (dollars) of the calls after it."""
+    seen, dollars = set[str | None](), 0.0
     for parsed in newest_first:
         step, call = form.turn_step(parsed.entry), form.call(parsed.entry)
         if step and step.role == "prompt":
-            return _place(parsed), dollars
-        if call and counts(call) and call.ident not in met:
-            met |= {call.ident} - {None}
+            return _stable_id(parsed), dollars
+        if call and has_usage(call) and call.ident not in seen:
+            seen |= {call.ident} - {None}
             dollars += cost_of(call, prices) or 0.0
     return "", dollars

@@ -92,8 +92,8 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        The texts of archives are `taken`. After the archives of this plan, the entry's position is
-        at most `farthest`. Flat archives contain the `emptied` entries.
+        `taken` are the paths of archives' texts. After the archives of this plan, the entry's
+        position is at most `farthest`. An `emptied` entry is in a flat archive.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         self.parts = parts = list(form.parts(parsed.entry, survey, parsed.offset))
@@ -194,11 +194,11 @@ class Judge:
 class FieldRequests:
     def __init__(self, session: Snapshot) -> None:
         self._own, self.sets, self._restores = session.records.own, session.sets, session.restores
-        self._placed: dict[str, list[FieldRecord]] = defaultdict(list)
+        self._records: dict[str, list[FieldRecord]] = defaultdict(list)
         for record in session.records.fields:
-            self._placed[record.entry_id].append(record)
-        self.entries = self.sets.keys() | self._placed.keys()
-        self._met: set[int] = set()
+            self._records[record.entry_id].append(record)
+        self.entries = self.sets.keys() | self._records.keys()
+        self._seen: set[int] = set()
         self._missed: list[tuple[str, str]] = []
 
     def concern(self, ident: str, entry: Entry) -> bool:
@@ -213,8 +213,8 @@ class FieldRequests:
     ) -> list[FieldEdit]:  # fmt: skip
         """Return the edits that set our fields on an entry or undo them, one for each field.
 
-        `back` are the values that are restored into it, `left` those that stay replaced. An entry
-        that stays shortened keeps the field that marks it.
+        `back` are the values that are restored into the entry, `left` its other extracted values. A
+        shortened call among these keeps the field `_redacted`.
         """
         ident = parsed.ident or ""
         pristine = self._newest_undo(ident, None)
@@ -229,7 +229,7 @@ class FieldRequests:
         put = chosen is not None and chosen.value is not None
         stays = {EXTRACTABLE} if put else set()
         stays |= {RESTORED} if marked else set()
-        stays |= {REDACTED} if any(value.redacts for value in left) else set()
+        stays |= {REDACTED} if any(value.is_redacted for value in left) else set()
         edits = self._undone(parsed, rest, stays)
         if pristine is not None:
             for name in {RESTORED, REDACTED} - stays - {edit.name for edit in edits}:
@@ -245,8 +245,8 @@ class FieldRequests:
         self, parsed: ParsedLine, rest: bytes | None, stays: Container[str]
     ) -> list[FieldEdit]:
         edits: list[FieldEdit] = []
-        for record in self._placed.get(parsed.ident or "", ()):
-            self._met.add(record.id)
+        for record in self._records.get(parsed.ident or "", ()):
+            self._seen.add(record.id)
             # A fork has records of several sessions for the same field.
             once = any(edit.name == record.name for edit in edits)
             others = record.session_id != self._own and record.rest != rest
@@ -260,7 +260,7 @@ class FieldRequests:
         return edits
 
     def undoes_some(self, ident: str) -> bool:
-        runs = (None, *(record.run_id for record in self._placed.get(ident, ())))
+        runs = (None, *(record.run_id for record in self._records.get(ident, ())))
         return any(self._newest_undo(ident, run_id) is not None for run_id in runs)
 
     def _undoes(self, record: FieldRecord) -> bool:
@@ -271,9 +271,9 @@ class FieldRequests:
     def missed(self) -> list[tuple[str, str]]:
         return self._missed + [
             (record.entry_id, f"{record.name} was set there; the entry no longer exists")
-            for records in self._placed.values()
+            for records in self._records.values()
             for record in records
-            if record.id not in self._met and record.session_id == self._own
+            if record.id not in self._seen and record.session_id == self._own
             and self._undoes(record)
         ]  # fmt: skip
 
@@ -294,22 +294,22 @@ class Ids:
     """The ids in a file, as hashes. Query it only after the whole file has been read."""
 
     def __init__(self) -> None:
-        self._met = array("q")
+        self._hashes = array("q")
         self._known: set[int] = set()
 
-    def meet(self, ident: str) -> None:
-        self._met.append(hash(ident))  # all ids of a file would take too much memory
+    def add(self, ident: str) -> None:
+        self._hashes.append(hash(ident))  # all ids of a file would take too much memory
 
     def __contains__(self, ident: str) -> bool:
-        if not self._known:  # few sessions ever ask
-            self._known.update(self._met)
+        if not self._known:  # few sessions need the set
+            self._known.update(self._hashes)
         return hash(ident) in self._known
 
     def twice(self) -> frozenset[int]:
-        found: set[int] = set()
-        # A list of all would take five times their memory; of an eighth, less than they do.
-        portions = min(8, len(self._met) // 50_000 + 1)
+        repeated: set[int] = set()
+        # A sorted list of all hashes takes five times the array's memory, of an eighth less.
+        portions = min(8, len(self._hashes) // 50_000 + 1)
         for portion in range(portions):
-            ranked = sorted(each for each in self._met if each % portions == portion)
-            found.update(before for before, after in pairwise(ranked) if before == after)
-        return frozenset(found)
+            ranked = sorted(each for each in self._hashes if each % portions == portion)
+            repeated.update(before for before, after in pairwise(ranked) if before == after)
+        return frozenset(repeated)

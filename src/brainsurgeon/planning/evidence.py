@@ -26,14 +26,14 @@ SHORTEST = 256
 class Evidence(Struct, frozen=True):
     """One tool call and its result.
 
-    `place` is the offset of the result's entry, `size` its bytes. It is `known` unless it expired.
+    The result's entry is at `offset`. The result has `size` bytes, and is `known` unless expired.
     """
 
     number: int
     tool: str
     call_id: str | None
     result: ToolResult | None = None
-    place: int | None = None
+    offset: int | None = None
     size: int = 0
     known: bool = True
 
@@ -70,7 +70,7 @@ def as_bytes(text: str) -> bytes:
 def filled(
     entry: Entry, standing: Iterable[Extraction], token_of: Callable[[Extraction], bytes | None]
 ) -> Filled:
-    """Fill the placeholders of an entry in place; `token_of` returns None if a value is gone."""
+    """Replace the entry's placeholders by their values; `token_of` returns None if lost."""
     gone = []
     for value in standing:
         if value.replacement is not None:
@@ -92,29 +92,29 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
     """Return the calls in `entries` (offset and entry), each with its result."""
     calls: list[Evidence] = []
     at: dict[str, int] = {}
-    unnamed: deque[int] = deque()
-    for place, one in entries:
-        step = form.turn_step(one.entry)
+    without_id: deque[int] = deque()
+    for offset, filled_entry in entries:
+        step = form.turn_step(filled_entry.entry)
         for call in step.calls if step else ():
             before = at.get(call.call_id or "")
             if before is not None and calls[before].result is None:
                 continue  # some models use an id again, but only once it is answered
             if call.call_id is None:
-                unnamed.append(len(calls))
+                without_id.append(len(calls))
             else:
                 at[call.call_id] = len(calls)
             calls.append(Evidence(len(calls) + 1, call.tool, call.call_id))
         for result in step.results if step else ():
             ident = result.call_id
-            index = at.get(ident) if ident else unnamed.popleft() if unnamed else None
+            index = at.get(ident) if ident else without_id.popleft() if without_id else None
             if index is None:
                 index = len(calls)
                 calls.append(Evidence(index + 1, "unknown call", ident))
                 if ident:
                     at[ident] = index
-            text, known = one.answer(form, ident)
+            text, known = filled_entry.answer(form, ident)
             calls[index] = replace(
-                calls[index], result=result, place=place, size=len(text), known=known
+                calls[index], result=result, offset=offset, size=len(text), known=known
             )
     return calls
 
@@ -180,18 +180,18 @@ def _failed(holder: dict[str, Any]) -> bool:
 def nearest(path: KeyPath, values: Sequence[Extraction]) -> Extraction:
     """Return the first value whose path has the longest end in common with `path`."""
 
-    def alike(value: Extraction) -> int:
+    def equal_steps(value: Extraction) -> int:
         pairs = zip(reversed(path), reversed(value.path), strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
-    return max(values, key=alike)
+    return max(values, key=equal_steps)
 
 
 def by_priority(calls: Iterable[Evidence]) -> list[Evidence]:
     with_result = (call for call in calls if call.result is not None and call.size)
     return sorted(
         with_result,
-        key=lambda call: (not (call.result and call.result.failed), -(call.place or 0), -call.size),
+        key=lambda one: (not (one.result and one.result.failed), -(one.offset or 0), -one.size),
     )
 
 

@@ -6,8 +6,8 @@ line has to match the record, too. A placeholder that a user typed or a tool pri
 
 Agents rewrite their histories with new entry ids. In an entry with another id, a placeholder is
 ours if the value there is of the recorded kind, and either belongs to the recorded tool call, or
-has none and is in a session with the recorded session id. Unless the tool call is recorded for this
-very session, the recorded entry id must not occur in the file.
+belongs to no call and is in a session with the recorded session id. Unless the tool call is
+recorded for this very session, the recorded entry id must not occur in the file.
 """
 
 import json
@@ -47,8 +47,8 @@ from brainsurgeon.planning.snapshot import Snapshot
 
 # The beginning of an archive's text in a line, and the id that it names.
 ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() + rb")")
-# The beginning of each text that names a value: a placeholder or an archive. This pattern and the
-# next two are not one: each begins with literal text, one for all took twice as long.
+# The beginning of each text that names a value: a placeholder or an archive. A single pattern in
+# place of this one and the next two took twice as long: each of the three begins with literal text.
 TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
 _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
 # Emptied signed thinking, in the formats of OpenClaw and Claude Code.
@@ -60,17 +60,17 @@ _Parts = frozenset[tuple[KeyPath, str, str | None]]
 _NAMED = re.compile(
     rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}\Z|{re.escape(MARK)}\narchive: ({ID})"
 )
-NO_RECORD = "no record of this store says what stood there"
-OTHER_ENTRY = "the entry is not the recorded one"
-SEVERAL = "several extractions may have stood there"
-_Places = dict[KeyPath, list[Extraction]]
+NO_RECORD = "the store has no record of this value"
+OTHER_ENTRY = "the entry is not the recorded entry"
+SEVERAL = "several values may have been there"
+_ByPath = dict[KeyPath, list[Extraction]]
 
 
 class Matcher:
     """Finds the recorded extractions in each entry.
 
     `foreign` collects placeholders without a record. `moved` maps extractions in an entry with
-    another id to the recorded id: only at its end is it known whether the file has that entry, too.
+    another id to the recorded id. Whether the file has that entry, too, is known only at its end.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
@@ -96,10 +96,10 @@ class Matcher:
         if not replaced and TEXTS.search(raw) is None:
             return []
         texts = {placeholder.decode() for placeholder in PLACEHOLDER.findall(raw)}
-        places: _Places = defaultdict(list)
+        candidates: _ByPath = defaultdict(list)
         for value in replaced:
-            if self._stands(value, entry):
-                places[value.path].append(value)
+            if self._matches(value, entry):
+                candidates[value.path].append(value)
         parts = cache(  # at most once for each entry
             lambda: frozenset(
                 (part.path, part.kind, part.tool)
@@ -110,20 +110,18 @@ class Matcher:
             for recorded in self._named.get(text[len(PREFIX) : -len(SUFFIX)], ()):
                 value = self._located(recorded, entry, parts)
                 if value.replacement is None and self._belongs(value, entry, ident, parts):
-                    places[value.path].append(value)
+                    candidates[value.path].append(value)
         for value in self._archives_in(parsed):
-            places[value.path].append(value)
+            candidates[value.path].append(value)
         archives = {
-            value.archive_id for listed in places.values() for value in listed if not value.links
+            value.archive_id for at in candidates.values() for value in at if not value.is_link
         }
         # Prefer the link of the archive whose text is in the entry.
         picked = (
-            self._chosen(
-                [one for one in listed if not one.links or one.archive_id in archives] or listed
-            )
-            for listed in places.values()
+            self._chosen([one for one in at if not one.is_link or one.archive_id in archives] or at)
+            for at in candidates.values()
         )
-        chosen = [value for value in picked if value is not None and self._met_first(value, ident)]
+        chosen = [value for value in picked if value is not None and self._is_first(value, ident)]
         others = texts - {value.placeholder for value in chosen}
         if others:
             self.foreign |= others & {placeholder_in(value_at(entry, path)) for path, *_ in parts()}
@@ -134,8 +132,8 @@ class Matcher:
     ) -> Iterator[tuple[str, str]]:
         """Yield entry id and reason for each placeholder or archive that cannot be restored.
 
-        Only ours count: texts that name the entry they are in, or for which a value of the same
-        kind is recorded at the same path. A text that was typed or pasted elsewhere is not ours.
+        Only our texts count: they name the entry that contains them, or the store has a record with
+        the same name, path and kind. A text that was typed or pasted elsewhere is not ours.
         """
         entry, ident = parsed.entry, parsed.ident
         explained = {value.path for value in standing}
@@ -153,11 +151,11 @@ class Matcher:
                 kind = "an archived turn: " if match[2] else ""
                 yield ident or "", kind + (OTHER_ENTRY if recorded else NO_RECORD)
         # Paths at which several values may have been replaced.
-        listed: _Places = defaultdict(list)
+        replaced: _ByPath = defaultdict(list)
         for record in self._replaced.get(ident or "", ()):
             if record.archive_id is None and record.is_in(entry):
-                listed[record.path].append(record)
-        for records in listed.values():
+                replaced[record.path].append(record)
+        for records in replaced.values():
             if self._chosen(records) is None:
                 yield records[0].entry_id, SEVERAL
 
@@ -167,13 +165,13 @@ class Matcher:
         for name in ARCHIVE.findall(parsed.raw):
             for value in self._named.get(name.decode(), ()):
                 known_session = value.session_id in self._records.same_identity
-                if value.entry_id == ident or value.links or not known_session:
+                if value.entry_id == ident or value.is_link or not known_session:
                     continue
-                if value.archive_id is not None and self._stands(value, entry):
+                if value.archive_id is not None and self._matches(value, entry):
                     self.moved[value.id] = value.entry_id
                     yield value
 
-    def _met_first(self, value: Extraction, ident: str | None) -> bool:
+    def _is_first(self, value: Extraction, ident: str | None) -> bool:
         """Check that this is the first entry with a new id that contains the extraction."""
         # A typed or pasted copy comes later: the store never assigns a placeholder that is already
         # in the file (`Sightings.foreign`).
@@ -182,24 +180,24 @@ class Matcher:
         return self._moved_to.setdefault(value.id, ident) == ident
 
     def _chosen(self, listed: list[Extraction]) -> Extraction | None:
-        """Return the record that counts at a path: the session's own newest, else the newest.
+        """Return the record of the value at a path: the session's own newest, else the newest.
 
-        Not every replacement names its value. If several values are possible, only a record of this
-        session counts. If its value expired, another record with the same value is returned.
+        A replacement may contain no name. Then, if several values are possible, only a record of
+        this session counts. If its value expired, a record with an equal stored value is preferred.
         """
         own = [value for value in listed if value.session_id == self._records.own]
-        placed = [value for value in listed if value.id in self._records.last_sighted]
+        sighted = [value for value in listed if value.id in self._records.last_sighted]
         named = listed[-1].replacement is None or listed[-1].archive_id is not None
-        if not (own or placed or named) and len({value.digest for value in listed}) > 1:
+        if not (own or sighted or named) and len({value.digest for value in listed}) > 1:
             return None
-        newest = (own or placed or listed)[-1]
-        alike = (value for value in (newest, *reversed(listed)) if value.digest == newest.digest)
-        return next((value for value in alike if value.blob_id is not None), newest)
+        newest = (own or sighted or listed)[-1]
+        equal = (value for value in (newest, *reversed(listed)) if value.digest == newest.digest)
+        return next((value for value in equal if value.blob_id is not None), newest)
 
     def _belongs(
         self, value: Extraction, entry: Entry, ident: str | None, parts: Callable[[], _Parts]
     ) -> bool:
-        if not self._stands(value, entry):
+        if not self._matches(value, entry):
             return False
         if ident == value.entry_id:
             return True
@@ -227,12 +225,12 @@ class Matcher:
         names = [isinstance(step, int) or step for step in value.path]
         for path, *_ in parts():
             moved = replace(value, path=path)
-            alike = [isinstance(step, int) or step for step in path] == names
-            if alike and moved.is_in(entry) and self._form.anchor(entry, path) == value.anchor:
+            same = [isinstance(step, int) or step for step in path] == names
+            if same and moved.is_in(entry) and self._form.anchor(entry, path) == value.anchor:
                 return moved
         return value
 
-    def _stands(self, value: Extraction, entry: Entry) -> bool:
+    def _matches(self, value: Extraction, entry: Entry) -> bool:
         return value.is_in(entry) and (value.rest is None or self._form.rest(entry) == value.rest)
 
 
@@ -242,29 +240,29 @@ _NO_TURN = "only its text was restored: the turn itself is not in this session"
 class Restores:
     """The requests to restore values of one session.
 
-    Requested values that cannot be restored are added to `missed`. With `everything`, the whole
-    session is restored, with `pristine` exactly as the agent wrote it.
+    Requested values that cannot be restored are added to `missed`. With `everything`, all values
+    are restored; with `pristine`, the session is restored exactly as the agent wrote it.
     """
 
     def __init__(self, session: Snapshot, missed: list[tuple[str, str]]) -> None:
         self._requests, records = session.restores, session.records
-        whole = [
+        of_all = [
             request.pristine for request in self._requests
             if request.entry_id is None and not request.rolls_back
         ]  # fmt: skip
-        self.everything, self.pristine = bool(whole), any(whole)
+        self.everything, self.pristine = bool(of_all), any(of_all)
         self._named = {request.entry_id for request in self._requests}
         self._missed = missed
-        self._continued = {value.anchor for value in records.extractions if value.links}
-        self._met: set[str] = set()
+        self._continued = {value.anchor for value in records.extractions if value.is_link}
+        self._seen: set[str] = set()
         self._archives = {
             (value.entry_id, value.path)
             for value in records.extractions if value.archive_id is not None
         }  # fmt: skip
 
-    def meet(self, ident: str) -> None:
+    def note_id(self, ident: str) -> None:
         if ident in self._continued:
-            self._met.add(ident)
+            self._seen.add(ident)
 
     def back(
         self, standing: list[Extraction], unfit_of: Callable[[list[Extraction]], list[Extraction]]
@@ -280,9 +278,9 @@ class Restores:
 
     def _wants(self, value: Extraction) -> bool:
         asked = any(self._means(request, value) for request in self._requests)
-        # A fork has only the active branch. The original parent of the closing entry may be missing
-        # there: then the link stays.
-        if asked and value.links and value.anchor not in self._met:
+        # A fork has only the active branch. The original parent of an archive's last answer may be
+        # missing there: then the link stays.
+        if asked and value.is_link and value.anchor not in self._seen:
             if value.entry_id in self._named:
                 self._missed.append((value.entry_id, _NO_TURN))
             return False
@@ -313,8 +311,8 @@ class OwnCalls(Struct, frozen=True):
     """Our answers in a session, and the calls that they answer.
 
     `answers` maps ids of entries to the paths of our answers, with a shorter text as JSON and the
-    characters that it saves. `calls` maps ids of calls to the requested entries. `requests` are
-    those whose answer was found.
+    characters that it saves. `calls` maps ids of calls to the requested entries. `requests` are the
+    ids of requests whose answer was found.
     """
 
     answers: dict[str, dict[KeyPath, tuple[bytes, int]]] = field(default_factory=dict)
@@ -411,10 +409,10 @@ def _shortened(
 
 
 def marks_in(lines: Iterable[Line], form: Format) -> tuple[set[str], set[str]]:
-    """Return the names and the entry ids with which to look up the records of a session.
+    """Return the names and the entry ids by which to look up the records of a session.
 
-    The names are in placeholders and archives, or are those of placeholders in the same entry. The
-    entries have one of our fields.
+    The names are those in placeholders and archives, and those that a placeholder in the same entry
+    would have. The entries have one of our fields.
     """
     names, entries = set[str](), set[str]()
     patterns = (TEXTS, _FIELDS, _EMPTIED)

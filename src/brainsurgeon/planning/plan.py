@@ -28,14 +28,14 @@ from brainsurgeon.model.text import counted
 from brainsurgeon.model.turns import MARK
 from brainsurgeon.planning import archive
 from brainsurgeon.planning.archive import (
-    NOTHING_ASKED,
+    NO_ARCHIVING,
     Archival,
     Archivals,
     ArchiveRefusedError,
     Archiving,
     archive_turns,
 )
-from brainsurgeon.planning.calls import named_call
+from brainsurgeon.planning.calls import keyed_call
 from brainsurgeon.planning.drafts import FieldRequests, Going, Ids, Judge, SurveyTooShortError
 from brainsurgeon.planning.matching import Matcher, OwnCalls, Restores, find_own_calls
 from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
@@ -48,16 +48,16 @@ _OURS = (PREFIX, MARK, *FIELDS)
 
 def plan(
     session: Snapshot, rules: Rules, *, extract: bool = True, explain: bool = False,
-    frontier: Frontier | None = None, archiving: Archiving = NOTHING_ASKED,
+    frontier: Frontier | None = None, archiving: Archiving = NO_ARCHIVING,
 ) -> Plan:  # fmt: skip
-    """Plan what is due in one session: the open requests and, if `extract`, the extractions.
+    """Plan the pending requests of one session and, with `extract`, its extractions.
 
-    With `explain`, `kept` is complete: it includes lines too short for an extractable value.
+    With `explain`, `Plan.kept` includes the values in lines too short for an extractable value.
     """
     own, frontier = find_own_calls(session), frontier or Frontier()
     while True:
         try:
-            archivals = archive_turns(session, rules, archiving if extract else NOTHING_ASKED)
+            archivals = archive_turns(session, rules, archiving if extract else NO_ARCHIVING)
             planner = _Planner(session, rules, own, archivals, frontier, extract=extract)
             return planner.run(0 if explain else rules.shortest)
         except SurveyTooShortError as short:
@@ -76,13 +76,13 @@ class _Planner:
         self._rules, self._own, self._extract = rules, own, extract
         self._archivals, self._frontier = archivals, frontier
         self._edits: list[Edit] = []
-        # Maps the start of an edit to its entry's id, if the value was recorded under another id.
+        # Maps the start of an edit to its entry's id if the value was recorded with another id.
         self._named: dict[int, str] = {}
-        # Extractions in the file; the supposed ones are in an entry with another id than recorded.
+        # Ids of extractions in the file. `_supposed` are those in an entry with another id.
         self._sighted: list[int] = []
         self._saved = 0
         self._supposed: list[int] = []
-        # If everything is to be restored: our placeholders that no record can restore.
+        # Our placeholders that cannot be restored, if everything is to be restored.
         self._unexplained: list[tuple[str, str]] = []
         self._restored: list[str] = []
         self._missed: list[tuple[str, str]] = []
@@ -104,18 +104,18 @@ class _Planner:
     def run(self, shortest: int) -> Plan:
         calls = self._frontier.calls
         for parsed in parsed_lines(self._frontier.follow(self._session), self._form):
-            if calls is not None and (named := named_call(parsed.entry, self._form)):
-                calls[named[0]] = named[1]  # the last line of a message has all figures
+            if calls is not None and (keyed := keyed_call(parsed.entry, self._form)):
+                calls[keyed[0]] = keyed[1]  # the last line of a message has all figures
             if parsed.ident is not None:
-                self._ids.meet(parsed.ident)
-                self._restores.meet(parsed.ident)
-            signatures = self._signatures.look(parsed)
+                self._ids.add(parsed.ident)
+                self._restores.note_id(parsed.ident)
+            signatures = self._signatures.note_signatures(parsed)
             if signatures:
                 known = bool(self._sighted or self._supposed)
                 self._frontier.signed(parsed.offset, placeholders=known)
             if len(parsed.raw) > shortest or self._may_concern_us(parsed):
                 self._entry(parsed, signatures)
-            self._signatures.passed(parsed)
+            self._signatures.note_extracted(parsed)
         return self._plan()
 
     def _may_concern_us(self, parsed: ParsedLine) -> bool:
@@ -223,7 +223,7 @@ class _Planner:
         return request.entry_id not in self._waits if request.entry_id else not self._waits
 
     def _unanswered(self) -> Iterator[int]:
-        """Yield the requests to redact that end without an answer; note when the others end."""
+        """Yield requests to redact whose answer was not found in time; note when others end."""
         session, found = self._session, self._own.requests
         for request in self._records.requests:
             if request.action == "redact" and request.id is not None and request.id not in found:
@@ -240,7 +240,7 @@ class _Planner:
             standing, lambda back: self._signatures.unfit(parsed, back, standing)
         )
         ours = self._own.concern(parsed, self._form)
-        archival = self._archivals.at(parsed.offset, ident, hindered=bool(back or ours))
+        archival = self._archivals.at(parsed.offset, ident, can_edit=not (back or ours))
         going: Going = []
         if self._extract and not back and not ours:
             taken = {value.path for value in standing if value.archive_id is not None}
@@ -254,9 +254,9 @@ class _Planner:
         edited = bool(back or going or named or ours or archival)
         if not (standing or edited):
             return
-        unsent = self._signatures.unsent(parsed, self._judge.parts if going else None)
+        unsent = self._signatures.unsent_paths(parsed, self._judge.parts if going else None)
         if not edited:
-            self._signatures.change(parsed.offset, unsent, (), standing)
+            self._signatures.note_edits(parsed.offset, unsent, (), standing)
             return
         if not parsed.terminated:
             self._waits.update({ident, *(value.entry_id for value in back)})
@@ -270,13 +270,13 @@ class _Planner:
                 splice.verify(parsed.raw, parsed.offset, entry, shortened)
                 edits += shortened
         except (splice.UntouchableError, RecursionError) as error:
-            self._archivals.at(parsed.offset, ident, hindered=True)
+            self._archivals.at(parsed.offset, ident, can_edit=False)
             self._leave(ident, back, going, str(error))
             edits, left = [], standing
         named_otherwise = (edit.start for edit in edits if edit.entry_id != (ident or ""))
         self._named.update(dict.fromkeys(named_otherwise, ident or ""))
         self._edits += sorted(edits, key=lambda edit: (edit.start, edit.end))
-        self._signatures.change(parsed.offset, unsent, edits, left)
+        self._signatures.note_edits(parsed.offset, unsent, edits, left)
 
     def _leave(self, ident: str | None, back: list[Extraction], going: Going, why: str) -> None:
         for part, _ in going:

@@ -1,9 +1,9 @@
 """Replay the model calls of a session under policies of extraction, and price them.
 
-What the provider read from its cache is taken from the recorded usage. A policy changes it by the
-tokens that it removed, and by the call after an extraction, which reads nothing behind the first
-change. A provider that counts what it writes keeps only whole prompts of earlier calls: then this
-call reads the longest one that ends before the change. Answers are the same under each policy.
+The usage of a session records how many tokens each call read from the cache. A policy lowers this
+by the tokens that it removed. The call after an extraction reads nothing behind the first change. A
+provider that counts written tokens keeps only whole prompts of earlier calls: then this call reads
+the longest of them that ends before the change. Answers are the same under each policy.
 """
 
 import sys
@@ -33,7 +33,8 @@ from brainsurgeon.planning.snapshot import LONG_AGO
 from brainsurgeon.planning.superseded import Values, superseded
 
 _PLACEHOLDER = placeholder_named("0" * 8)
-# The tokens of a character vary by this much in one session: in the samples, from 0.8 to 1.4.
+# Bounds for the factor by which values of one session have more or fewer tokens than estimated. In
+# the samples, it is 0.8 to 1.4.
 _LEAST, _MOST = 0.5, 1.5
 # Minimum number of calls to estimate the growth of a prompt that no entry explains.
 _CALLS = 8
@@ -53,8 +54,8 @@ class Fixed(Struct, frozen=True):
 class Value(Struct, frozen=True):
     """A value in message `number`, which the rules extract once `keep` messages follow.
 
-    `before` are the tokens of the prompt in front of it. It was extracted at `taken_at`, if that is
-    not None. A `fresh` value is not extracted before the next prompt.
+    `before` are the tokens of the prompt in front of it. `taken_at` is when it was extracted, or
+    None. A `fresh` value is not extracted before the next prompt.
     """
 
     number: int
@@ -120,7 +121,7 @@ def _superseded(lines: Lines, form: Format, survey: Survey) -> Mapping[Values, i
 
 
 class _Growth(Struct):
-    """The growth of a prompt in tokens: as recorded, and as estimated by lengths (`sent`).
+    """The growth of a prompt: recorded (`tokens`) and estimated by lengths (`sent`), in tokens.
 
     `values` are the new values, with their numbers among the events.
     """
@@ -168,8 +169,8 @@ def _values(
                 yield Value(number, keep, tokens, fresh=part.kind == "thinking")
 
 
-class _Placed:
-    """Values in the order of their places in the prompt that contains all of them."""
+class _Ordered:
+    """Values in the order in which they occur in a prompt that contains all of them."""
 
     def __init__(self) -> None:
         self.values: list[Value] = []
@@ -180,7 +181,7 @@ class _Placed:
         return self._sums[-1]
 
     def add(self, values: Sequence[Value]) -> None:
-        # Few values are behind those that are added: only their places change.
+        # Few values are behind the first added one: only these are sorted again.
         start = bisect_left(self.values, min(map(_place, values), default=sys.maxsize), key=_place)
         self.values[start:] = sorted((*self.values[start:], *values), key=_place)
         tokens = (value.tokens for value in islice(self.values, start, None))
@@ -194,7 +195,7 @@ class _Placed:
         return self._sums[bisect_left(self.values, tokens, key=_place)]
 
     def in_front_without(self, tokens: int) -> int:
-        """Do as `in_front` for a place in the prompt that contains none of the values."""
+        """Like `in_front`, but `tokens` are counted in the prompt without these values."""
         numbers = range(len(self.values))
         return self._sums[bisect_left(
             numbers, tokens, key=lambda number: self.values[number].before - self._sums[number]
@@ -208,10 +209,10 @@ def _place(value: Value) -> int:
 def unpruned(events: Iterable[Event]) -> Iterator[Event]:
     """Yield the events as if nothing had been extracted."""
     standing: list[tuple[float, int, Value]] = []
-    gone, raw, broken = _Placed(), None, -1
+    gone, raw, broken = _Ordered(), None, -1
     for number, event in enumerate(events):
         if isinstance(event, Compaction):
-            standing, gone = [], _Placed()
+            standing, gone = [], _Ordered()
         elif isinstance(event, Value):
             event = replace(event, before=raw.tokens if raw else 0)  # noqa: PLW2901
             if event.taken_at is not None:
@@ -243,10 +244,10 @@ def _is_warm(before: ModelCall, call: ModelCall) -> bool:
 
 
 class Replay:
-    """A session under one policy: `when` is that of the rules, None extracts nothing.
+    """A session under one policy: `when` is as in Rules; with None, nothing is extracted.
 
     A scan looks at the session `quiet` seconds after each turn, and again when its cache is cold.
-    From a load of `full` tokens on it is too full to wait.
+    With a load of more than `full` tokens, the session is too full to wait.
     """
 
     def __init__(
@@ -255,7 +256,7 @@ class Replay:
         self._rules, self._when, self._price = rules, when, price
         self._quiet, self._full, self._fixed = quiet, full, 0
         self._recent: list[Value] = []
-        self._due, self._gone = _Placed(), _Placed()
+        self._due, self._gone = _Ordered(), _Ordered()
         self._last: ModelCall | None = None
         self._usage = cache.Usage()
         # The calls since the cache was cold whose prompts no extraction changed, shortest first.
@@ -271,7 +272,7 @@ class Replay:
                 case Fixed():
                     self._fixed = event.tokens
                 case Compaction():
-                    self._recent, self._due, self._gone = [], _Placed(), _Placed()
+                    self._recent, self._due, self._gone = [], _Ordered(), _Ordered()
                     self._usage.forget()
                 case Value():
                     self._recent.append(event)
@@ -343,7 +344,7 @@ class Replay:
         if not full and cache.due(when, state, change, self._price, now) is not None:
             return
         self._gone.add(self._due.values)
-        self._due = _Placed()
+        self._due = _Ordered()
         del self._kept[bisect_right(self._kept, before, key=lambda kept: kept.tokens) :]
         self._changed = (before, sys.maxsize)
 

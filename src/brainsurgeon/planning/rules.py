@@ -31,9 +31,10 @@ class EntryState(Struct, frozen=True):
     """An entry's position and everything about it that decides about its parts.
 
     `extractable` is True, False, a number of newest messages, or None. `restored_at` is the latest
-    time in the entry or the store. `placeholders` are the known ones in it. `dead` is why requests
-    no longer contain it. An `emptied` entry is in an archived turn: its thinking and results are
-    extracted whatever their length. `superseded` is the id of the entry that supersedes the part.
+    time in the entry or the store. `placeholders` are those in the entry with a record. `dead` is
+    why requests no longer contain it. An `emptied` entry is in an archived turn: its thinking and
+    results are extracted whatever their length. `superseded` is the id of the entry that supersedes
+    the part.
     """
 
     entry_id: str | None
@@ -105,7 +106,7 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, newest: int | None) ->
             return Keep("recent")
     # No model sees a dead part or misses a superseded one, so any kind may be extracted.
     if rule is None and not part.dead and not entry.superseded:
-        return Keep("kind not among the triggers")
+        return Keep("no rule for this kind")
     if part.chars <= (rule.min_value_length if rule else rules.min_value_length):
         return Keep("short")
     return Extract(_describe(part, entry))
@@ -139,9 +140,9 @@ def _describe(part: Part, entry: EntryState) -> str:
 def override_of(
     entry: Entry, ident: str | None, sets: Mapping[str, Request], pins: Mapping[str, bool | int]
 ) -> tuple[bool | int | None, str | None]:
-    """Return the `_extractable` that applies to an entry, and a warning about its own field.
+    """Return the `_extractable` that applies to an entry, and a warning if the field is invalid.
 
-    `pins` were set by brainsurgeon earlier. They apply even if the agent dropped the field.
+    brainsurgeon set the `pins` earlier. They apply even if the agent dropped the field.
     """
     override, warning = entry.get(EXTRACTABLE), None
     if EXTRACTABLE in entry and not (isinstance(override, int) and override >= 0):
@@ -155,7 +156,7 @@ def override_of(
 
 
 def read_restored(entry: Entry, rules: Rules, now: float) -> tuple[float | None, str | None]:
-    """Return `_restored` (ISO 8601; UTC if it has no time zone), and a warning if unusable."""
+    """Return the time in the field `_restored`, or None, and a warning if it is unusable."""
     if RESTORED not in entry:
         return None, None
     restored = parse_time(entry[RESTORED])

@@ -1,4 +1,4 @@
-"""Signatures: signed thinking that is valid only after an unchanged prefix.
+"""Find the signatures of thinking that a rewrite would break, and remove them.
 
 From Claude 5.1 on, a provider signs a block of thinking together with the whole request before it.
 A change of that part breaks the signature: the provider answers 400, or drops the block if the
@@ -58,8 +58,8 @@ def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
 class Signature(Struct, frozen=True):
     """A signature in the session, and the removal that would remove it.
 
-    `stays` is why it cannot be removed, or None. A `live` one is in the next request. Only a
-    `bound` one becomes invalid by changes before it. A `hollow` one signs no text.
+    `stays` is why it cannot be removed, or None. A `live` signature is in the next request. Only a
+    `bound` signature becomes invalid by changes before it. A `hollow` signature signs no text.
     """
 
     removal: Removal
@@ -72,9 +72,9 @@ class Signature(Struct, frozen=True):
 class Signatures(Struct):
     """All signatures of one session.
 
-    `left` are the offsets of live entries with values that stay extracted. `sent` has, by start of
-    each edit, whether its entry is live, and the offset after which it breaks signatures. `unfit`
-    are the entries whose signed thinking should be restored, but would no longer be valid.
+    `left` are the offsets of live entries with values that stay extracted. `sent` maps the start of
+    each edit to whether its entry is live, and to the offset after which it breaks signatures.
+    `unfit` are the entries whose signed thinking should be restored, but would be invalid.
     """
 
     standing: list[Signature] = field(default_factory=list)
@@ -95,7 +95,7 @@ def judge(
     """Decide which signatures of a session are removed, given all planned edits.
 
     `pristine` restores everything, even if signatures become invalid. If the agent `remembers` (see
-    `Habits`), the signatures after values that were extracted are doubtful.
+    `Habits`), signatures after extracted values are doubtful.
     """
     if not signatures.standing:
         return SignatureVerdict(unfit=tuple(dict.fromkeys(signatures.unfit)))
@@ -150,7 +150,7 @@ _AnyEdit = TypeVar("_AnyEdit", bound=Edit)
 
 
 class Gatherer:
-    """Collects the signatures line by line. In this rewrite, entries `leaving` leave the branch."""
+    """Collects signatures line by line. By this rewrite, entries in `leaving` leave the branch."""
 
     def __init__(self, session: Snapshot, rules: Rules, leaving: Container[int]) -> None:
         self.signatures = Signatures()
@@ -164,7 +164,7 @@ class Gatherer:
             self._taken[value.entry_id].append(value)
         self._earliest, self._altered = math.inf, False
 
-    def look(self, parsed: ParsedLine) -> frozenset[KeyPath]:
+    def note_signatures(self, parsed: ParsedLine) -> frozenset[KeyPath]:
         thoughts = self._form.thoughts(parsed.entry)
         if thoughts is None or not thoughts.blocks:
             return frozenset()
@@ -182,7 +182,7 @@ class Gatherer:
             splice.verify(parsed.raw, parsed.offset, parse(parsed.raw) or {}, removals)
             removals = list(self.weighed(parsed, removals))
         except (splice.UntouchableError, RecursionError) as why:
-            # A line that cannot be edited; its signature stays.
+            # The line cannot be edited: its signatures stay.
             unsure = (parsed.offset, parsed.offset)
             removals, stays = [_removal(parsed, unsure, (), 0, b"")], str(why)
         self.signatures.standing += [
@@ -202,7 +202,7 @@ class Gatherer:
         if thoughts is None or not self._is_signed(thoughts):
             return []
         emptied = [value for value in back if value.replacement == thoughts.instead.decode()]
-        unsent = self.unsent(parsed)
+        unsent = self.unsent_paths(parsed)
         altered = self._altered or any(
             value not in back and value.path not in unsent for value in standing
         )
@@ -221,13 +221,13 @@ class Gatherer:
                 less = tokens_off(self._form, parsed.entry, edit.path, edit.new, rate)
                 yield replace(edit, tokens=edit.tokens + less)
 
-    def unsent(self, parsed: ParsedLine, parts: Iterable[Part] | None = None) -> set[KeyPath]:
+    def unsent_paths(self, parsed: ParsedLine, parts: Iterable[Part] | None = None) -> set[KeyPath]:
         # If a whole block was replaced, the path of its placeholder is one step longer.
         if parts is None:
             parts = self._form.parts(parsed.entry, self._session.survey, parsed.offset)
         return {path for part in parts if part.dead for path in (part.path, part.path[:-1])}
 
-    def change(
+    def note_edits(
         self, offset: int, unsent: set[KeyPath], edits: Iterable[Edit], left: Iterable[Extraction]
     ) -> None:
         live = self._is_live(offset)
@@ -240,11 +240,11 @@ class Gatherer:
             self.signatures.left.append(offset)
             self._altered = True
 
-    def passed(self, parsed: ParsedLine) -> None:
-        """Note when a sent value of this entry was first extracted; call it after all edits."""
+    def note_extracted(self, parsed: ParsedLine) -> None:
+        """Note when a sent value of the entry was first extracted. Call it after `note_edits`."""
         taken = self._taken.get(parsed.ident or "")
         if taken and self._is_live(parsed.offset):
-            unsent = self.unsent(parsed)
+            unsent = self.unsent_paths(parsed)
             sent = (value.extracted_at for value in taken if value.path not in unsent)
             self._earliest = min((self._earliest, *sent))
 

@@ -23,9 +23,9 @@ from brainsurgeon.planning.rules import EntryState, Extract, extract
 class Habits(Struct, frozen=True):
     """Behaviour of an agent that concerns signatures.
 
-    An agent that `drops_blocks` asks its provider to drop blocks with invalid signatures, where the
-    session says so (`Thoughts.asked_to_drop`). One that `remembers` keeps a session in memory: its
-    thinking may be signed together with values that were extracted from the file long ago.
+    An agent that `drops_blocks` asks its provider to drop blocks with invalid signatures, if the
+    session says so (`Thoughts.asked_to_drop`). An agent that `remembers` keeps a session in memory:
+    new thinking may be signed together with values that were extracted from the file long ago.
     """
 
     drops_blocks: bool = False
@@ -62,22 +62,22 @@ class Snapshot(Struct, frozen=True):
         return [request for request in self.records.requests if request.action == "restore"]
 
 
-# Increase this whenever the planner or this module decides otherwise about the same bytes.
+# Increase this whenever the planner or this module decides differently about the same bytes.
 VERSION = 1
 # A survey for which every entry is old and before the last prompt.
 LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
 
 
 class Frontier:
-    """Follows the planner over the lines, and remembers the first that can still change.
+    """Follows the planner over the lines, and notes the first line whose decisions may change.
 
-    A line can still change if it is not terminated, or if a value in it stays but would be
-    extracted if its entry were old, its protection over, or its branch dead or alive again. The
-    caller has to check whether appended lines or requests affect older lines.
+    These may change if the line is not terminated, or if a value in it stays but would be extracted
+    if its entry were old, its protection over, or its branch dead or alive again. The caller has to
+    check whether appended lines or requests affect older lines.
 
-    The next scan has to begin at `since` (as in `Survey`) at the latest; with None it reads all.
-    `remembers` is as in `Habits`. `placeholders` means that some are before the first line. Unless
-    `calls` is None, the planner adds the calls in all lines, by digests of their ids.
+    The next scan has to begin at `since` (as in `Survey`) at the latest; with None, it reads all
+    lines. `remembers` is as in `Habits`. `placeholders` means that placeholders are before the
+    first line. Unless `calls` is None, the planner adds the calls of all lines, by their keys.
     """
 
     def __init__(
@@ -138,8 +138,8 @@ class Frontier:
             self.wait()
 
     def begin(self, planned: Plan) -> tuple[int, int] | None:
-        """Return offset and number of the first line of the next scan; None if it reads all."""
-        if self._begin is None:  # the format cannot tell which lines appended ones may affect
+        """Return offset and number of the first line of the next scan; None means all lines."""
+        if self._begin is None:  # the format cannot tell which lines appended lines may affect
             return None
         first = [place for place in (self._begin, self._open) if place]
         start = planned.edits[0].start if planned.edits else None

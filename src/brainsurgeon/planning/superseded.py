@@ -26,8 +26,8 @@ class _Call(NamedTuple):
 def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[Values, str]:
     """Map live values that are superseded to the id of the entry that supersedes them.
 
-    A result is superseded by a later one of an equal call, by a later read of its whole file, by a
-    later change of its file, or by a later result of the same text and images. A failed result
+    A result is superseded by a later result of an equal call, by a later read of the whole file, by
+    a later change of the file, or by a later result with the same text and images. A failed result
     supersedes only the arguments of its call. An attached file counts as a read, a reminder as a
     result.
     """

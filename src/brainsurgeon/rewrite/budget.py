@@ -26,7 +26,7 @@ from brainsurgeon.model.turns import (
     Savings,
 )
 from brainsurgeon.planning import cache
-from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
+from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.budget import (
     BELOW,
     GIANT,
@@ -207,7 +207,7 @@ def fullness(
     """
     window, last = budget.window(measured.model, recorded), measured.last
     if last and last.complaint == TOO_LONG:
-        refused = calibration.tokens(measured.had)
+        refused = calibration.tokens(measured.last_sent)
         window = max(1, min(window, last.limit or refused))
         had = last.tokens or max(refused, last.limit or 0)
         calibration = replace(calibration, fixed=calibration.fixed + had - refused)
@@ -225,7 +225,7 @@ def archiving_of(planner: Planner, rules: ArchiveRules | None = None) -> Archivi
     """
     settings = planner.examined.settings
     if not settings.enabled or planner.examined.format.archives is None:
-        return NOTHING_ASKED
+        return NO_ARCHIVING
     return Archiving(
         rules or settings.archive_rules(), planner.records.to_archive,
         most=settings.budget.max_messages, summaries=planner.summaries,

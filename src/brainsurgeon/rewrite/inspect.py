@@ -18,7 +18,7 @@ from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import NotIdleError, SessionFile, Survey
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
-from brainsurgeon.planning.archive import NOTHING_ASKED, Archiving
+from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.matching import marks_in
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.rules import changed_recently, keeping_tokens, silence
@@ -215,7 +215,7 @@ class Planner(Struct, frozen=True):
     summaries: Mapping[bytes, str] = field(default_factory=dict)
     hurries: bool = False
 
-    def plan(self, archiving: Archiving = NOTHING_ASKED, rules: Rules | None = None) -> Plan:
+    def plan(self, archiving: Archiving = NO_ARCHIVING, rules: Rules | None = None) -> Plan:
         examined, records = self.examined, self.records
         lines, form, settings = examined.session.lines, examined.format, examined.settings
         rules = rules or settings.decision_rules()

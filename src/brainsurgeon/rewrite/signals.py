@@ -31,12 +31,12 @@ def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: flo
     call, record = last[0], note_record(store, session)
     before = store.events.last_signal(record.id, signal=REPEATED)
     known = (before.facts["entry_id"], before.facts["arguments"]) if before else None
-    if any((one.place, one.arguments) == known for one in chain(last, calls)):
+    if any((one.entry_id, one.arguments) == known for one in chain(last, calls)):
         return
     with store.transaction():
         store.events.add(now, "signal", record.id, {
             "signal": REPEATED, "tool": call.tool, "arguments": call.arguments, "calls": times,
-            "entry_id": call.place,
+            "entry_id": call.entry_id,
             "reason": f"{call.tool} was called {times} times in a row with the same arguments",
         }, None)  # fmt: skip
 

@@ -47,7 +47,7 @@ def archived_turn(
 def _lines_of(planner: Planner, store: Store, archive: Archive) -> Iterator[bytes]:
     """Yield the lines of a turn, with the extracted values of the planner's records restored."""
     records, session = planner.records, planner.examined.session
-    links = {value.entry_id: value.anchor for value in records.extractions if value.links}
+    links = {value.entry_id: value.anchor for value in records.extractions if value.is_link}
     offsets = _offsets(session, archive.prompt_id, archive.entry_id, links)
     if not offsets:
         return

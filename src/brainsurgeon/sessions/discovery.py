@@ -173,9 +173,9 @@ class _Walk(Struct, frozen=True):
             yield Unreadable(self.top, shown, error.strerror or "cannot be opened")
             return
         try:
-            if listing.mark.place in self.walked:  # it is below another root, too
+            if listing.mark.file_id in self.walked:  # it is below another root, too
                 return
-            self.walked.add(listing.mark.place)
+            self.walked.add(listing.mark.file_id)
             for name in listing.links:
                 if self.was_recorded and self.was_recorded(f"{path}/{name}"):
                     yield Unreadable(self.top, f"{path}/{name}", LINK)
@@ -228,9 +228,9 @@ class _Walk(Struct, frozen=True):
         if stat.S_ISREG(status.st_mode):
             fingerprint = Fingerprint.of(status)
             if status.st_nlink > 1:
-                if fingerprint.place in self.walked:
+                if fingerprint.file_id in self.walked:
                     return
-                self.walked.add(fingerprint.place)
+                self.walked.add(fingerprint.file_id)
             agent, home = self._owner(directory, name, descriptor, fingerprint)
             yield SessionFile(
                 self.top, directory, name, agent, home, self.root.format, fingerprint,

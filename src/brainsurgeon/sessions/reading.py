@@ -163,7 +163,7 @@ class OpenSession(Opened):
         except FileNotFoundError:
             return "the file was deleted meanwhile"
         now = Fingerprint.of(status)
-        if now.place != self.fingerprint.place:
+        if now.file_id != self.fingerprint.file_id:
             return "the file was replaced meanwhile"
         return None if now == self.fingerprint else "the file changed meanwhile"
 

@@ -173,9 +173,9 @@ def list_rows(
                 state = sqlite.state_of(item.path)
             except OSError:
                 continue  # deleted since the listing
-            if state.main.place not in seen and not is_resting(item.path, state):
+            if state.main.file_id not in seen and not is_resting(item.path, state):
                 yield from _sessions(item, root, own_writes)
-            seen.add(state.main.place)
+            seen.add(state.main.file_id)
 
 
 def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
