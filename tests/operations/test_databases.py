@@ -15,6 +15,7 @@ from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.doctor import doctor
+from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.operations.restore import restore_all, rollback
 from brainsurgeon.operations.retention import HIDDEN, retention
 from brainsurgeon.operations.scan import scan, sizes_to_scan
@@ -517,8 +518,8 @@ class TestRequests:
         with pytest.raises(BusyError, match="try again"):
             pin(world, ident, False, GATEWAY)
 
-    def test_a_database_in_use_does_not_stop_a_search(self, world, conversation, monkeypatch):
-        """The sessions of other agents are searched if a database changes while it is read."""
+    def test_a_database_in_use_stops_no_other_session(self, world, conversation, monkeypatch):
+        """If a database changes while it is read, search and estimate handle the other agents."""
         conversation.user("a needle")
         world.directory = world.root / "other" / "sessions"
         world.directory.mkdir(parents=True)
@@ -528,6 +529,7 @@ class TestRequests:
         assert [hit.session for hit in search(world.settings(), world.store, "a needle")] == [
             "other/s"
         ]
+        assert estimate(world.settings(), world.store, (), LATER).left_out == 9
 
     def test_cat_prints_the_original_session(self, world):
         """Every placeholder is filled and the database stays unchanged."""

@@ -7,7 +7,7 @@ from functools import reduce
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import FailedError
+from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.model.reports import POLICIES, Bill, Estimate, SessionEstimate
 from brainsurgeon.model.turns import ModelCall
@@ -28,7 +28,7 @@ def estimate(
     chosen = chosen or all_sessions(settings, store)
     listed = []
     for session in chosen:
-        with suppress(RefusedError, FailedError):
+        with suppress(RefusedError, BusyError, FailedError):
             if replayed := _replay(settings, store, session, now):
                 listed.append(replayed)
     totals = {
