@@ -132,7 +132,7 @@ class TestScanning:
         assert world.placeholders()
         settings = world.settings(trigger_types=["user"], keep_recent=0, min_value_length=1)
         parts = context(settings, world.store, f"main/{GATEWAY}", LATER).plan.kept
-        assert any("index of its agent's database" in part.reason for part in parts)
+        assert any("index of the agent's database" in part.reason for part in parts)
 
     def test_an_open_turn_is_never_abandoned(self, world):
         """A turn that the gateway left open stays deferred after a year."""
