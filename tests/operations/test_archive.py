@@ -507,9 +507,7 @@ def test_restore_with_values_restores_a_whole_turn(world, restored):
         world.restore(ends[0][1])
         assert path.read_bytes().splitlines()[3].count(b"[[extracted-") == 1
     answers = [
-        restore(
-            world.settings(), world.store, ends[0][1], clock=world.clock, how=How(with_values=True)
-        )
+        restore(world.settings(), world.store, ends[0][1], clock=world.clock, how=How(whole=True))
         for _ in range(2)
     ]
 

@@ -84,7 +84,7 @@ def restore(
         if entry is None:
             _restore_all(settings, store, session, pristine=pristine, patience=patience)
             return
-        how = operations.restore.How(key or (), pristine=pristine, wait=wait, with_values=values)
+        how = operations.restore.How(key or (), pristine=pristine, wait=wait, whole=values)
         answer = operations.restore.restore(
             settings, store, entry, clock=time.time, session=session, how=how
         )

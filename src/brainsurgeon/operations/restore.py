@@ -84,16 +84,16 @@ class How(Struct, frozen=True):
     """How an entry is restored: all of its values, or the values with some `keys`.
 
     With `pristine`, our fields are removed. With `wait`, wait until the session is idle. An
-    archived turn gets back its last answer and its link to the preceding entry; `with_values` also
-    restores the values that were extracted from the turn. `select` returns the content of the
+    archived turn gets back its last answer and its link to the preceding entry; `whole` also
+    restores the values that were extracted from the turn. `give` returns the content of the
     answer, from all of it. If it raises an error, nothing is requested.
     """
 
     keys: Iterable[str] = ()
     pristine: bool = False
     wait: bool = False
-    with_values: bool = False
-    select: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    whole: bool = False
+    give: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
 
 def restore(
@@ -113,7 +113,7 @@ def restore(
     file = file_of(named.session)
     texts = json_texts(store, values)
     shown, same_as = contents(as_sent(values, wanted), texts)
-    content = how.select(shown)  # before the request: it may raise an error
+    content = how.give(shown)  # before the request: it may raise an error
     record, now = recorded(with_record(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)
     answer = reports.RestoreAnswer(
@@ -125,7 +125,7 @@ def restore(
     already = replace(answer, already=True, at=now if previous is None else previous)
     is_there = partial(_has_originals, entry_id=named.entry_id, values=values, texts=texts)
     placed = store.placements.of_session(record.id)
-    others = _others_of_turn(settings, store, named, now) if how.with_values else ()
+    others = _others_of_turn(settings, store, named, now) if how.whole else ()
     stands = any(value.id in placed for value in values)
     if not (how.pristine or others or stands) and is_there(file):
         why_busy = _not_idle(settings, store, file, now)
