@@ -683,7 +683,7 @@ class TestRetention:
     @pytest.fixture(autouse=True)
     def boot_clock(self, world, monkeypatch):
         monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", world.clock)
-        monkeypatch.setattr("brainsurgeon.operations.retention.clocks.boot_clock", world.clock)
+        monkeypatch.setattr("brainsurgeon.operations.retention.processes.boot_clock", world.clock)
 
     def run(self, world, **keys):
         return retention(world.settings(**keys), world.store, clock=world.clock)
