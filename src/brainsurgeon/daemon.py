@@ -64,9 +64,9 @@ def notify(state: str) -> None:
         return
     if address.startswith("@"):
         address = "\0" + address[1:]
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
-        line.connect(address)
-        line.sendall(state.encode())
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+        connection.connect(address)
+        connection.sendall(state.encode())
 
 
 def run(load: Callable[[], Settings]) -> None:
@@ -87,10 +87,10 @@ class _Daemon:
         self._load, self._settings, self._store = load, settings, store
         self._stop = threading.Event()
         self._log = structlog.get_logger()
-        self._reported: set[str] = set()
-        self._lost: StoreUnusableError | None = None
+        self._logged_problems: set[str] = set()
+        self._store_error: StoreUnusableError | None = None
         self._last_beat = 0.0
-        self._searched: dict[str, float] = {}  # times of the last searches for signals, by path
+        self._searched_at: dict[str, float] = {}  # times of the last searches for signals, by path
         self._messenger = futures.ThreadPoolExecutor(1)
         # Seconds between two watchdog messages; 0 if systemd expects none. Systemd ends this
         # process after `WATCHDOG_USEC` microseconds without one.
@@ -123,8 +123,8 @@ class _Daemon:
             self._messenger.shutdown(cancel_futures=True)
         watcher.join(timeout=WAKE_INTERVAL + 0.25)
         self._log.info("daemon_stopped", module="daemon")
-        if self._lost:
-            raise self._lost
+        if self._store_error:
+            raise self._store_error
 
     def _schedule(self) -> None:
         # Never call this in the worker: in its shutdown, the scheduler waits for the worker and
@@ -149,8 +149,8 @@ class _Daemon:
                     if job.id.startswith(_DUE):
                         self._scan_soon(*job.args)
 
-    def _check(self) -> None:
-        """Raise StoppedError if the daemon must end. Every step of the work calls this."""
+    def _check_stop_and_beat(self) -> None:
+        """Every step of the work calls this; raises StoppedError if the daemon must end."""
         self._check_stop()
         self._beat()
 
@@ -166,12 +166,12 @@ class _Daemon:
         try:
             report = scan(
                 self._settings, self._store, clock=time.time, only=Chosen(only),
-                watch=Watch(check_stop=self._check, ended=log.session),
+                watch=Watch(check_stop=self._check_stop_and_beat, ended=log.session),
             )  # fmt: skip
             if not only:
                 report.problems += doubtful_roots(self._settings)
-            log.scan_finished(report, set(self._reported) if only else self._reported)
-            self._pass_on()
+            log.scan_finished(report, set(self._logged_problems) if only else self._logged_problems)
+            self._pass_on_signals()
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("scan_failed", module="daemon", reason=log.reason(error))
         self._end_without_store()
@@ -180,15 +180,15 @@ class _Daemon:
         if self._stop.is_set():
             return
         now = time.monotonic()
-        recent = ((one, at) for one, at in self._searched.items() if at > now - SIGNALS_INTERVAL)
-        self._searched = {**dict(recent), path: now}
+        recent = ((one, at) for one, at in self._searched_at.items() if at > now - SIGNALS_INTERVAL)
+        self._searched_at = {**dict(recent), path: now}
         try:
             find_signals(self._settings, self._store, path, time.time())
         except Exception as error:  # noqa: BLE001  the next search may succeed
             self._log.error("signals_failed", module="daemon", reason=log.reason(error))
-        self._pass_on()
+        self._pass_on_signals()
 
-    def _pass_on(self) -> None:
+    def _pass_on_signals(self) -> None:
         signals = [(event, event_line(event)) for event in self._store.events.take_signals()]
         for event, _ in signals:
             self._log.warning(
@@ -211,7 +211,7 @@ class _Daemon:
             return
         try:
             log.retention_finished(retention(
-                self._settings, self._store, clock=time.time, check_stop=self._check
+                self._settings, self._store, clock=time.time, check_stop=self._check_stop_and_beat
             ))  # fmt: skip
             for path, why in self._store.files.blocked(time.time() - BLOCKED).items():
                 self._log.warning("session_blocked", module="retention", path=path, reason=why)
@@ -224,7 +224,7 @@ class _Daemon:
         try:
             self._store.check_still_there()
         except StoreUnusableError as error:
-            self._lost = error
+            self._store_error = error
             os.kill(os.getpid(), signal.SIGTERM)  # the main thread waits for signals only
 
     def _reload(self) -> None:
@@ -244,7 +244,7 @@ class _Daemon:
             self._log.warning("state_dir_kept", module="daemon", reason=reason)
             settings = settings.model_copy(update={"state_dir": self._settings.state_dir})
         self._settings = settings
-        self._reported.clear()
+        self._logged_problems.clear()
         log.set_up(settings)
         self._schedule()
         self._log.info("reloaded", module="daemon")
@@ -252,7 +252,7 @@ class _Daemon:
     def _watch(self) -> None:
         """Schedule a scan of each path that changes, until the daemon stops."""
         while not self._stop.is_set():
-            roots = existing(self._settings) if self._settings.watch else {}
+            roots = existing_roots(self._settings) if self._settings.watch else {}
             if not roots:
                 self._stop.wait(ROOTS_INTERVAL)
                 continue
@@ -298,7 +298,7 @@ class _Daemon:
                 path.removesuffix(LOG) if path.endswith(NAME + LOG) else path
                 for _, path in changes
             })  # fmt: skip
-            if existing(self._settings) != roots or not self._settings.watch:
+            if existing_roots(self._settings) != roots or not self._settings.watch:
                 return
 
     def _scan_soon(self, path: str) -> None:
@@ -309,7 +309,7 @@ class _Daemon:
 
     def _find_signals_soon(self, path: str) -> None:
         """Schedule a search for signals at a path, some seconds after the last one."""
-        last = self._searched.get(path)
+        last = self._searched_at.get(path)
         wait = 0.0 if last is None else max(0.0, last + SIGNALS_INTERVAL - time.monotonic())
         self._scheduler.add_job(
             self._find_signals, "date", [path], id=f"signals:{path}", replace_existing=True,
@@ -317,7 +317,7 @@ class _Daemon:
         )  # fmt: skip
 
 
-def existing(settings: Settings) -> Roots:
+def existing_roots(settings: Settings) -> Roots:
     roots = {}
     for root in settings.root_directories():
         path = os.path.realpath(root.path)

@@ -16,7 +16,7 @@ from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.show import cat, show_turn
 from brainsurgeon.operations.status import metrics, status
-from brainsurgeon.render.runs import did, event_text
+from brainsurgeon.render.runs import changes, event_text
 from building.turns import (
     ARCHIVE_ON,
     active_branch,
@@ -282,7 +282,7 @@ def test_a_row_of_archives_is_combined_into_one(world):
     assert branch_roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
     assert "Number 0 is done." in text_blocks(path.read_bytes(), ends[2][1])[0]
     assert outcome.reason == "4 archives of 6 turns archived"
-    assert did(world.store.runs.newest(1)[0]) == "4 archives of 6 turns archived"
+    assert changes(world.store.runs.newest(1)[0]) == "4 archives of 6 turns archived"
     [event] = [each for each in world.store.events.after(0) if each.kind == "archive"]
     assert event_text(event) == "main/s: 4 archives of 6 turns"
     world.restore_all(pristine=True)

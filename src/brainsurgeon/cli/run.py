@@ -60,7 +60,7 @@ def scan(
     retained: RetentionReport | None = None
     with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         only = {session_named(settings, store, name).path for name in session or ()}
-        ended = _Ended(settings, dry_run=dry_run, verbose=verbose)
+        ended = _OutcomeTexts(settings, dry_run=dry_run, verbose=verbose)
         sizes = partial(operations.scan.sizes_to_scan, settings, store, only)
         gc.freeze()  # garbage collections need not examine the loaded modules
         with options.progress_bar("looking at", sizes, quiet=options.given.json) as progress:
@@ -70,7 +70,7 @@ def scan(
                 only=operations.scan.Chosen(only, named=bool(only)),
             )  # fmt: skip
         if not dry_run:
-            _pass_on(settings, store)
+            _pass_on_signals(settings, store)
         if not (dry_run or session):
             last = store.facts.get("last_retention_run_at")
             if last is None or not 0 <= time.time() - last < RETENTION_INTERVAL:
@@ -81,7 +81,7 @@ def scan(
     raise typer.Exit(1 if report.failed else 0)
 
 
-def _pass_on(settings: Settings, store: Store) -> None:
+def _pass_on_signals(settings: Settings, store: Store) -> None:
     signals = store.events.take_signals()
     if not (signals and settings.signals.on_signal):
         return
@@ -91,7 +91,7 @@ def _pass_on(settings: Settings, store: Store) -> None:
     )  # fmt: skip
 
 
-class _Ended:
+class _OutcomeTexts:
     """The outcomes of a run as they will be printed, compressed: there may be 100,000 of them."""
 
     def __init__(self, settings: Settings, *, dry_run: bool, verbose: bool) -> None:
@@ -122,7 +122,7 @@ class _Ended:
         yield from self._texts
 
 
-def _print_scan(report: ScanReport, ended: _Ended, retained: RetentionReport | None) -> None:
+def _print_scan(report: ScanReport, ended: _OutcomeTexts, retained: RetentionReport | None) -> None:
     """Print the report of a run; nothing if nothing happened and no terminal is attached."""
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
     if options.given.json:

@@ -90,7 +90,7 @@ def init(
     )
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
-    report, estimated = _look(setup)
+    report, estimated = _dry_run(setup)
     if not json:
         why_none = operations.init.why_none_found(setup)
         say(render.init.found(setup.homes, setup.foreign, setup.unused, why_none))
@@ -156,7 +156,7 @@ def _program() -> tuple[str, ...]:
     return (known,) if known else (sys.executable, "-m", "brainsurgeon")
 
 
-def _look(setup: Setup) -> tuple[ScanReport, str]:
+def _dry_run(setup: Setup) -> tuple[ScanReport, str]:
     """Return the report of a dry run with the settings that will be in force, and an estimate."""
     settings = setup.settings
     with options.store_to_read(settings) as store:

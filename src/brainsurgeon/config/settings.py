@@ -47,7 +47,7 @@ MaxStep = Annotated[
 ]
 
 
-def given(table: SettingsTable) -> dict[str, Any]:
+def keys_set(table: SettingsTable) -> dict[str, Any]:
     return {name: getattr(table, name) for name in table.model_fields_set}
 
 
@@ -88,7 +88,7 @@ class ArchiveTable(SettingsTable):
     command: Command = key((), "your program that writes the summaries")
 
     def overridden_by(self, other: ArchiveTable) -> ArchiveTable:
-        return self.model_copy(update=given(other))
+        return self.model_copy(update=keys_set(other))
 
 
 class PriceTable(SettingsTable):
@@ -328,10 +328,10 @@ class Settings(Profiled):
         return self._by_profile[profile]  # type: ignore[no-any-return]
 
     def _with(self, profile: ProfileTable) -> Self:
-        values = given(profile)
+        values = keys_set(profile)
         if "trigger_types" in values:
             values.setdefault("rules", ())
-        budget = given(profile.budget)
+        budget = keys_set(profile.budget)
         threshold = budget.pop("threshold", None)
         if isinstance(threshold, dict):
             budget["threshold"] = self.budget.by_tier() | threshold

@@ -118,7 +118,7 @@ class _EntryReader:
         self._store, self._session, self._records = store, session, records
         self._form = session.format
         where = claude_code.location(session.file.path)
-        self._aside = where is not None and where.subagent is not None
+        self._is_subagent = where is not None and where.subagent is not None
         survey = self._form.survey(session.lines, 0)
         self._matcher = Matcher(self._form, survey, records)
         # The length of each line and the id of its entry, by its offset.
@@ -127,7 +127,7 @@ class _EntryReader:
     def _lines(self) -> Iterator[ParsedLine]:
         for parsed in parsed_lines(self._session.lines, self._form):
             # In a sub-agent's own file every line is marked as aside from the main chain.
-            entry = {**parsed.entry, "isSidechain": False} if self._aside else parsed.entry
+            entry = {**parsed.entry, "isSidechain": False} if self._is_subagent else parsed.entry
             yield replace(parsed, entry=entry)
 
     def turn(self, entry_id: str | None) -> range:

@@ -32,7 +32,7 @@ def events(
     Raises UsageError for an invalid kind or time, NotFoundError or AmbiguousError for a session.
     """
     reader = _Reader(settings, session, kinds)
-    listed = reader.after(store, 0 if since is None else _begin(store, since))
+    listed = reader.after(store, 0 if since is None else _id_before(store, since))
     return listed if everything or since is not None else listed[-LISTED:]
 
 
@@ -55,7 +55,7 @@ def follow(
             with open_to_read(settings.state_dir) as store:
                 identity, newest = store.identity, store.events.newest()
                 if seen is None:
-                    seen = newest if since is None else _begin(store, since)
+                    seen = newest if since is None else _id_before(store, since)
                 if followed in (None, identity):
                     fresh = reader.after(store, seen, newest)
                     seen = max(seen, newest)
@@ -97,7 +97,7 @@ class _Reader:
         return store.events.after(seen, kinds=self._kinds, session_id=ident, until=until)
 
 
-def _begin(store: Store, since: str) -> int:
+def _id_before(store: Store, since: str) -> int:
     if since.isascii() and since.isdigit() and len(since) < _LONGEST_ID:
         return int(since)
     moment = parse_time(since)

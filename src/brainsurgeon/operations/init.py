@@ -139,20 +139,20 @@ def set_up(
     manual = _file_step("man page", man_path, _packaged_text("deploy/brainsurgeon.1"), record)
     # A service does not see a shell's XDG_CONFIG_HOME.
     usual = os.path.expanduser("~/.config/brainsurgeon/config.toml")
-    more = () if path == usual or path.startswith("/etc/") else ("--config", path)
+    options = () if path == usual or path.startswith("/etc/") else ("--config", path)
     offers = (
         Offer("a configuration, and the man page", (step, manual), asked=True),
-        *_systemd(program, more, settings, record, asked=systemd, offer_more=offer_more),
-        *_cron(program, more, asked=cron, offer_more=offer_more),
-        *_plugin(more, asked=PLUGIN in mcp),
-        *_tools(program, more, record, asked=mcp, offer_more=offer_more),
+        *_systemd(program, options, settings, record, asked=systemd, offer_more=offer_more),
+        *_cron(program, options, asked=cron, offer_more=offer_more),
+        *_plugin(options, asked=PLUGIN in mcp),
+        *_tools(program, options, record, asked=mcp, offer_more=offer_more),
     )
     unused = tuple(unused_homes(settings)) if existing else ()
     return Setup(tuple(every_home), foreign, settings, record, offers, tuple(warnings), unused)
 
 
 def _systemd(
-    program: Command, more: Command, settings: Settings, record: Record, *, asked: bool,
+    program: Command, options: Command, settings: Settings, record: Record, *, asked: bool,
     offer_more: bool,
 ) -> Iterator[Offer]:  # fmt: skip
     """Offer to install and start the user unit. Without systemd the offer has no steps."""
@@ -164,7 +164,7 @@ def _systemd(
             yield Offer(_SERVICE, (), asked, why)
         return
     path = os.path.expanduser("~/.config/systemd/user/brainsurgeon.service")
-    text = _unit("systemd/user/brainsurgeon.service", (*program, "run", *more), settings)
+    text = _unit("systemd/user/brainsurgeon.service", (*program, "run", *options), settings)
     unit = _file_step("user unit", path, text, record, ((*_SYSTEMCTL, "daemon-reload"),))
     state = unit.state
     if state == "there":
@@ -181,9 +181,9 @@ def _systemd(
 def system_unit(program: Command, config: str | None) -> str:
     settings, _ = load(config)
     path = config_path(config)
-    more = ("--config", os.path.abspath(path)) if path else ()
+    options = ("--config", os.path.abspath(path)) if path else ()
     user = pwd.getpwuid(os.geteuid()).pw_name
-    unit = _unit("systemd/brainsurgeon.service", (*program, "run", *more), settings, user)
+    unit = _unit("systemd/brainsurgeon.service", (*program, "run", *options), settings, user)
     text = "[Unit]" + unit.partition("[Unit]")[2]
     return f"# Made by `brainsurgeon init --systemd --system` for {user}.\n\n{text}"
 
@@ -206,7 +206,7 @@ def _unit(name: str, command: Iterable[str], settings: Settings, user: str = "")
     return text
 
 
-def _cron(program: Command, more: Command, *, asked: bool, offer_more: bool) -> Iterator[Offer]:
+def _cron(program: Command, options: Command, *, asked: bool, offer_more: bool) -> Iterator[Offer]:
     """Offer a line in the user's crontab. Without a crontab command the offer has no steps."""
     if shutil.which("crontab") is None:
         if asked:
@@ -215,7 +215,7 @@ def _cron(program: Command, more: Command, *, asked: bool, offer_more: bool) -> 
         return
     if not (asked or (offer_more and not _systemd_runs())):
         return
-    line = f"*/2 * * * * {shlex.join((*program, 'scan', '--once', *more))}".replace("%", r"\%")
+    line = f"*/2 * * * * {shlex.join((*program, 'scan', '--once', *options))}".replace("%", r"\%")
     listed = _call(("crontab", "-l"), 20).stdout.splitlines()
     there = any(re.match(r"[^#].*brainsurgeon\S* +scan\b", job) for job in listed)
     step = CommandStep("line for cron", (*_ADD_LINE, line), (*_REMOVE_LINE, line),
@@ -257,7 +257,7 @@ def _call(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
-def _plugin(more: Command, *, asked: bool) -> Iterator[Offer]:
+def _plugin(options: Command, *, asked: bool) -> Iterator[Offer]:
     if not asked:
         return
     if shutil.which("claude") is None:
@@ -270,7 +270,7 @@ def _plugin(more: Command, *, asked: bool) -> Iterator[Offer]:
     places = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
     notes = (
         twice and "unregister the second tool: claude mcp remove --scope user brainsurgeon",
-        bool(more) and f"it reads the usual configuration, not {more[-1]}",
+        bool(options) and f"it reads the usual configuration, not {options[-1]}",
         shutil.which("brainsurgeon", path=places) is None
         and "it finds the command brainsurgeon in PATH or ~/.local/bin only: put a link there",
     )
@@ -279,7 +279,7 @@ def _plugin(more: Command, *, asked: bool) -> Iterator[Offer]:
 
 
 def _tools(
-    program: Command, more: Command, record: Record, *, asked: Collection[str], offer_more: bool
+    program: Command, options: Command, record: Record, *, asked: Collection[str], offer_more: bool
 ) -> Iterator[Offer]:
     """Offer the MCP server for the agents that were named or, with `offer_more`, are installed."""
     plugin = PLUGIN in asked
@@ -295,7 +295,7 @@ def _tools(
         wanted = agent in asked or (offer_more and shutil.which(agent))
         if not wanted or (plugin and agent == "claude"):
             continue
-        server = (*program, "mcp", *servers.server_options(agent), *more)
+        server = (*program, "mcp", *servers.server_options(agent), *options)
         now = servers.configured(agent)
         state: State = "new"
         if now is not None:

@@ -13,7 +13,7 @@ from brainsurgeon.model.plans import Amounts
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import Relief
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
-from brainsurgeon.operations.sessions import not_idle
+from brainsurgeon.operations.sessions import why_not_idle
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
@@ -59,7 +59,7 @@ def would_relieve(
     file = sessions.file_of(chosen)
     with inspect.examine_to_show(settings, store, file, chosen.record, now) as examined:
         fitting = relieve_by(inspect.Planner(examined, examined.records, explain=True), wanted)
-        return _report(examined, fitting, reason=fitting.plan.deferred or not_idle(examined))
+        return _report(examined, fitting, reason=fitting.plan.deferred or why_not_idle(examined))
 
 
 def _relieved(

@@ -128,7 +128,7 @@ def restore(
     others = _others_of_turn(settings, store, named, now) if how.whole else ()
     stands = any(value.id in placed for value in values)
     if not (how.pristine or others or stands) and is_there(file):
-        why_busy = _not_idle(settings, store, file, now)
+        why_busy = _why_not_idle(settings, store, file, now)
         # The agent of a busy session may be the caller.
         redacts = bool(why_busy) and not settings.keep_purge_control_calls
         return replace(already, why_pending=why_busy, redacts=redacts)
@@ -230,7 +230,7 @@ def recorded(session: Session) -> SessionRecord:
     return session.record
 
 
-def _not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -> str:
+def _why_not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -> str:
     """Return why a session is not idle, or "" if it is."""
     try:
         current = current_state(file)

@@ -66,7 +66,7 @@ def _is_behind_link(record: SessionRecord) -> bool:
     return not record.displaced and os.path.realpath(record.path) != record.path
 
 
-def _mark(root: str) -> list[int] | None:
+def _identity(root: str) -> list[int] | None:
     """Return the file system id and inode of a directory, None if it cannot be read.
 
     They change if another file system is mounted there.
@@ -87,8 +87,8 @@ class _Run:
         # Databases count here even if scans skip them.
         self._roots = [replace(root, databases=True) for root in settings.root_directories()]
         self._before = store.facts.get("retention") or {}
-        # By root: its mark when it was last trusted; the reason if it is not trusted now.
-        self._marks: dict[str, list[int]] = dict(self._before.get("roots") or {})
+        # By root: its identity when it was last trusted; the reason if it is not trusted now.
+        self._identities: dict[str, list[int]] = dict(self._before.get("roots") or {})
         self._not_trusted: dict[str, str] = {}
         self._sessions: set[int] = set()
 
@@ -119,7 +119,7 @@ class _Run:
         with self._store.transaction():
             self._store.blobs.note_check(*checked)
         report.values_damaged = self._store.blobs.count_damaged()
-        facts = {"clock": asdict(clock), "roots": self._marks, "held_back": report.held_back}
+        facts = {"clock": asdict(clock), "roots": self._identities, "held_back": report.held_back}
         with self._store.transaction():
             self._store.facts.put("last_retention_run_at", self.now)
             self._store.facts.put("retention", facts)
@@ -168,15 +168,15 @@ class _Run:
         A root may be the empty mount point of a disk that is not mounted. So a root is trusted only
         if a known session is found below it, or if it is the same directory as before.
         """
-        before = dict(self._marks)
+        before = dict(self._identities)
         for root in roots | recorded:
-            text, mark = path_text(root), _mark(root)
+            text, identity = path_text(root), _identity(root)
             if why := errors.get(root):
                 self._not_trusted[text] = why
-            elif mark and (root in seen or mark == before.get(text)):
-                self._marks[text] = mark
+            elif identity and (root in seen or identity == before.get(text)):
+                self._identities[text] = identity
             elif text in before or root not in roots:
-                self._not_trusted[text] = _ANOTHER if mark else "it cannot be read"
+                self._not_trusted[text] = _ANOTHER if identity else "it cannot be read"
 
     def _sights(
         self, changes: dict[int, float], new_missed_at: list[tuple[int, float | None]]
@@ -185,7 +185,7 @@ class _Run:
         hidden = out_of_sight(self._roots)
         for record in self._store.sessions.all():
             root, changed, missed = path_text(record.root), changes.get(record.id), None
-            is_trusted = root in self._marks and root not in self._not_trusted
+            is_trusted = root in self._identities and root not in self._not_trusted
             if changed is None and is_trusted and not _is_behind_link(record):
                 missed = record.missed_at or self.now
             if hidden(record.agent_directory):

@@ -145,7 +145,7 @@ class _Scan:
                     self._report.problems.append(item)
                 else:
                     self._report.files_seen += 1
-                    self._file(item)
+                    self._scan_file(item)
                     if self._batch.full or self._memory.full:
                         self._carry_out()
                     if self._memory.full:
@@ -189,9 +189,9 @@ class _Scan:
         self._skipped += len(sessions or ())
         return sessions is not None
 
-    def _file(self, file: SessionFile) -> None:
+    def _scan_file(self, file: SessionFile) -> None:
         try:
-            self._look_at(file)
+            self._scan_if_changed(file)
         except DatabaseError as error:
             self._locked(file, error)
 
@@ -202,7 +202,7 @@ class _Scan:
             raise error
         self._count(_unchanged(file, None, "deferred", str(why)))
 
-    def _look_at(self, file: SessionFile) -> None:
+    def _scan_if_changed(self, file: SessionFile) -> None:
         now = self._clock()
         if self._memory.unchanged(file, now):
             state = self._memory.state_of(file.path)

@@ -143,7 +143,7 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
         ]  # fmt: skip
         return Context(
             chosen.title, chosen.path, examined.format.name, fingerprint.size,
-            state=not_idle(examined) or "idle",
+            state=why_not_idle(examined) or "idle",
             extracted=tuple(owned(store, chosen, extracted)),
             plan=replace(planned, deferred=planned.deferred or fitting.rules.waits or None),
             pays=planned.forced or fitting.rules.pays(planned, fingerprint.size),
@@ -171,7 +171,7 @@ def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context
         )  # fmt: skip
 
 
-def not_idle(examined: Examination) -> str:
+def why_not_idle(examined: Examination) -> str:
     """Return why a session is not idle, or "" if it is."""
     try:
         examined.check_idle()

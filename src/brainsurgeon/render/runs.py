@@ -205,7 +205,7 @@ def runs(listed: Sequence[reports.Run]) -> str:
     if not listed:
         return "no run has changed anything yet"
     rows = [
-        (str(run.id), local(run.at)[: len("2026-11-01 10:00")], command(run), did(run),
+        (str(run.id), local(run.at)[: len("2026-11-01 10:00")], command(run), changes(run),
          f"{run.facts.get('sessions', 0):,}", about(run.facts.get("tokens", 0)))
         for run in listed
     ]  # fmt: skip
@@ -219,7 +219,7 @@ def command(run: reports.Run) -> str:
     return run.command if undone is None else f"{run.command} {undone}"
 
 
-def did(run: reports.Run) -> str:
+def changes(run: reports.Run) -> str:
     facts = run.facts
     done = [
         f"{facts[name]:,} {'shortened' if name == 'redacted' else name}"
@@ -348,7 +348,7 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
         lines.append(f"archived   {counted(state.turns_archived, 'archive')} of finished turns")
     lines += loads(state.loads)
     lines += [
-        f"run {one.id:<5} {ago(one.at, now)}: {command(one)}, {did(one)}" for one in state.runs
+        f"run {one.id:<5} {ago(one.at, now)}: {command(one)}, {changes(one)}" for one in state.runs
     ]
     lines += [f"failed     {ago(one.at, now)}: {event_text(one)}" for one in state.failures]
     if state.requests_open:
