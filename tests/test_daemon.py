@@ -288,7 +288,7 @@ def test_sighup_reloads_a_valid_configuration_only(world, start_daemon):
     assert not is_extracted(path, ident)
     problems = [text for event in daemon.logged("reload_failed") for text in event["problems"]]
     assert all("\n" not in text and "nothing was run" not in text for text in problems)
-    assert "the settings in force stay" in daemon.logged("reload_failed")[0]["reason"]
+    assert "the former settings stay in force" in daemon.logged("reload_failed")[0]["reason"]
 
     world.config_file(**HOURLY)
     os.kill(daemon.started(), signal.SIGHUP)
@@ -792,7 +792,7 @@ def test_a_stopping_daemon_starts_no_job(world, monkeypatch):
 
     assert not is_extracted(path, ident)
     with pytest.raises(StoppedError):
-        daemon._check()
+        daemon._check_stop_and_beat()
 
 
 # --- what falls due by time ----------------------------------------------------------------------
