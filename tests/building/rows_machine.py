@@ -287,13 +287,13 @@ class RowRules:
                 (id_named(placeholder), json.dumps(value), true["id"]),
             ).fetchall()
             assert rows, f"{place} of {true['id']} in {session.ident} is lost: {value!r:.80}"
-            gone = any(expired for expired, _ in rows)
+            expired = any(is_expired for is_expired, _ in rows)
             redacted = any(replacement for _, replacement in rows)
-            assert gone or (redacted and not session.plain), (
+            assert expired or (redacted and not session.plain), (
                 f"{place} of {true['id']} in {session.ident} is lost: {value!r:.80}"
             )
             ident = PLACEHOLDER.fullmatch(placeholder.encode())
-            if gone and ident is not None:
+            if expired and ident is not None:
                 assert ident[1] in self.may_go, "a value went too early"
                 self.figures["tombstones"] += 1
 

@@ -45,7 +45,7 @@ def documents(results):
 def run_every_command(world, conversation):
     ident = conversation.turn()
     conversation.lines[-1]["message"]["usage"] = {"input": 9_000, "output": 20}
-    with_two_values = conversation.turn("d" * 900, details={"aggregated": "d" * 900})
+    pair = conversation.turn("d" * 900, details={"aggregated": "d" * 900})
     expired = conversation.turn("l" * 900)
     conversation.turn("y" * 700)
     path = world.put("s.jsonl", conversation.bytes())
@@ -58,18 +58,14 @@ def run_every_command(world, conversation):
     results += [
         call("sessions", "main/s", "--preview"), call("sessions", "main/s"), call("status"),
         call("doctor"), call("scan", "--retention", "--dry-run"),
-        call("show", "main/s"), call("show", with_two_values),
+        call("show", "main/s"), call("show", pair),
         call("show", expired), call("show", "nothing"), call("sessions", "x"), call("restore"),
         call("restore", ident), call("restore", ident), call("pin", ident, "--recent", "7"),
         call("relieve", "main/s", "--dry-run"), call("estimate"),
     ]  # fmt: skip
     conversation.user()
     append(path, [conversation.lines[-1]])
-    results += [
-        call("restore", with_two_values),
-        call("pin", with_two_values),
-        call("restore", "--all"),
-    ]
+    results += [call("restore", pair), call("pin", pair), call("restore", "--all")]
     results.append(call("relieve", "main/s"))
     world.put("t.jsonl", conversation.bytes())
     results += [
@@ -182,11 +178,11 @@ def test_scan_reports_and_records_each_of_2100_sessions(world):
     """Sessions are recorded and packed by the thousand; none is lost at a page boundary."""
     for number in range(2100):
         world.put(f"{number:04}.jsonl", b"no session\n")
-    first, again = (
+    first, second = (
         json_output(run("scan", "--once", "--json", "--config", world.config_file()))
         for _ in range(2)
     )
 
     assert [row["session"] for row in first["sessions"]] == [f"main/{n:04}" for n in range(2100)]
     assert {row["outcome"] for row in first["sessions"]} == {"skipped"}
-    assert (again["sessions"], again["files_unchanged"]) == ([], 2100)
+    assert (second["sessions"], second["files_unchanged"]) == ([], 2100)

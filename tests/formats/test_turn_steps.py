@@ -36,7 +36,7 @@ def test_archive_form_of_each_format():
     ],
 )  # fmt: skip
 def test_openclaw_entry_roles(entry, role):
-    """Entries that set the branch, model input or settings are fixed; labels are notes."""
+    """Entries on which the branch depends are fixed, and so are entries of unknown types."""
     assert OPENCLAW.turn_step(entry).role == role
 
 

@@ -99,17 +99,17 @@ def test_restore_of_a_restored_value_names_the_earlier_time(
     world.restore(pruned)
     first = clock.now
     clock.now += 60
-    again = restored_json(world.restore(pruned))
+    second = restored_json(world.restore(pruned))
     open_turn(path, conversation, clock)
     in_turn = restored_json(world.restore(pruned))
 
-    for answer in (again, in_turn):
+    for answer in (second, in_turn):
         assert (answer["restored"], answer["already"], answer["pending"]) == (True, True, False)
         assert answer["restored_at"] == answer["previous_restored_at"] == iso(first)
         assert "_extractable: false" in answer["suggestion"]
         assert answer["keys_restored"] == [PATH]
     assert in_turn["content"] == {PATH: "x" * 2000}
-    assert "content" not in again
+    assert "content" not in second
     assert world.store.requests.count_open() == 0
 
 

@@ -43,11 +43,11 @@ def test_second_rollback_changes_nothing(world, original, path):
     """A second rollback of a run records no run and no event and leaves the file alone."""
     world.rollback(1)
     before = path.stat().st_ino, world.store.events.newest()
-    again = world.rollback(1)
+    second = world.rollback(1)
 
     assert (path.stat().st_ino, world.store.events.newest()) == before
-    assert again.made is None
-    [outcome] = again.sessions
+    assert second.made is None
+    [outcome] = second.sessions
     assert (outcome.state, outcome.since) == ("nothing to undo", {RESTORED_SINCE: 1})
 
 
@@ -158,9 +158,9 @@ def test_rollback_of_a_busy_session_is_carried_out_by_a_scan(
     open_turn(path, conversation, clock)
     before = path.read_bytes()
     [outcome] = world.rollback(1).sessions
-    [again] = world.rollback(1).sessions
+    [second] = world.rollback(1).sessions
 
-    assert (outcome.state, again.state) == ("pending", "pending")
+    assert (outcome.state, second.state) == ("pending", "pending")
     assert path.read_bytes() == before
     assert world.store.requests.count_open() == 1
     close_turn(path, conversation, clock)
@@ -298,11 +298,11 @@ def test_rollback_counts_archived_turns_apart_from_values(world, archived):
     """The outcome, its run and a second rollback agree on the numbers of values and turns."""
     [outcome] = world.rollback(1).sessions
     facts = world.store.runs.by_id(2).facts
-    [again] = world.rollback(1).sessions
+    [second] = world.rollback(1).sessions
 
     assert (outcome.values, outcome.turns) == (facts.get("restored", 0), facts["unarchived"])
-    assert again.since[f"archived turn, {RESTORED_SINCE}"] == outcome.turns
-    assert sum(again.since.values()) == outcome.values + outcome.turns
+    assert second.since[f"archived turn, {RESTORED_SINCE}"] == outcome.turns
+    assert sum(second.since.values()) == outcome.values + outcome.turns
 
 
 def test_rollback_finds_sessions_whose_files_were_exchanged(world):

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long(
     proves=("formats", "planning", "rewrite", "operations", "mcp_server", "hosts")
 )
 
-PROTECTION = 4
+KEEP_AFTER_RESTORE = 4
 PRISTINE = ("restore", "--all", "--pristine")
 
 
@@ -127,7 +127,7 @@ def test_archiving_beside_a_running_agent_keeps_requests_valid(tmp_path, start, 
         agent = kind(tmp_path, start, model)
         configure(
             tmp_path, agent.roots, "[archive]\nenabled = true\ntoken_threshold = 0\n",
-            quiet_seconds=agent.quiet, keep_recent=2, keep_after_restore_seconds=PROTECTION,
+            quiet_seconds=agent.quiet, keep_recent=2, keep_after_restore_seconds=KEEP_AFTER_RESTORE,
         )  # fmt: skip
         if kind is OpenClawAgent:
             agent.open()
@@ -171,7 +171,7 @@ def _restore(agent, talk):
     assert ident not in talk.archived
     with agent.in_one_process(talk):
         talk.turn([print_call(agent, "while it is back")])
-        time.sleep(PROTECTION)
+        time.sleep(KEEP_AFTER_RESTORE)
         talk.scan()
         assert ident in talk.archived
     ident = talk.archived[-1]

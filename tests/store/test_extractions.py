@@ -17,7 +17,7 @@ def names(extractions):
 
 @pytest.fixture
 def sessions(store):
-    """Return two sessions with an entry `e1`, which has two values in the second, and one `e10`."""
+    """Return two sessions: the first has values of `e1` and `e10`, the second two of `e1`."""
     first, second = store_session(store, session="one"), store_session(store, session="two")
     extract(store, first, "e1", b"first")
     extract(store, second, "e1", b"second")
