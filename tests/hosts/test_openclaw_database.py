@@ -63,7 +63,7 @@ def test_malformed_lease_makes_the_owners_unknown(claw, case):
     presence = state_presence(claw)
 
     assert presence.opened_at is None
-    assert not presence.nobody
+    assert not presence.is_closed
     assert presence.maintained == LATER
 
 

@@ -22,7 +22,7 @@ from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.model.plans import Removal, Restoration
 from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_listing import RowIndex, RowPlace, open_rows
+from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_rows
 from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, by_row, chunks, rewritten
 from building import claw_agent
 from building.claw import GATEWAY, LATER, LOCAL, WRITTEN, plain_connection
@@ -66,7 +66,7 @@ def open_and_plan(claw, session=GATEWAY):
         compressing = opened.schema.compressing
         return opened, [
             rewritten(
-                opened.lines.row(row.place), row, no_record, no_record, compressing=compressing
+                opened.lines.row(row.span), row, no_record, no_record, compressing=compressing
             )
             for row in by_row(opened.lines.index, edits_of(opened))
         ]
@@ -185,7 +185,7 @@ class TestPlanning:
     def test_index_returns_the_place_of_each_event(self):
         """Offsets count the bytes of each event and one newline."""
         assert [self.INDEX[n] for n in range(3)] == [
-            RowPlace(0, 0, 10), RowPlace(1, 11, 0), RowPlace(5, 12, 20),
+            RowSpan(0, 0, 10), RowSpan(1, 11, 0), RowSpan(5, 12, 20),
         ]  # fmt: skip
         assert self.INDEX.size == 33
         assert [self.INDEX.at(offset) for offset in (0, 10, 11, 12, 32)] == [0, 0, 1, 2, 2]
@@ -198,7 +198,7 @@ class TestPlanning:
 
         rows = by_row(self.INDEX, edits)
 
-        assert [(row.place.seq, row.edits) for row in rows] == [
+        assert [(row.span.seq, row.edits) for row in rows] == [
             (0, (edits[1],)), (5, (edits[0], edits[2])),
         ]  # fmt: skip
         assert rows[0].text_after(b"0123456789", no_record) == b"01y456789"
@@ -214,13 +214,13 @@ class TestPlanning:
 
     def test_overlapping_edits_are_an_error(self):
         """Edits of a row that overlap raise ValueError."""
-        row = RowPlan(RowPlace(0, 0, 10), (ByteEdit(1, 5, b"a"), ByteEdit(3, 6, b"b")))
+        row = RowPlan(RowSpan(0, 0, 10), (ByteEdit(1, 5, b"a"), ByteEdit(3, 6, b"b")))
         with pytest.raises(ValueError, match="out of order"):
             row.text_after(b"0123456789", no_record)
 
     def test_restored_text_gets_its_original_columns_back(self):
         """A row with its original text gets the original columns, any other text plain ones."""
-        row = RowPlan(RowPlace(3, 100, 4), (ByteEdit(101, 103, b"bc"),))
+        row = RowPlan(RowSpan(3, 100, 4), (ByteEdit(101, 103, b"bc"),))
         original = Payload(b"abcd", None, None, None)
         other_text = Payload(b"abce", None, None, None)
         extracted = plain(b"a__d", compressing=True)
@@ -239,7 +239,7 @@ class TestPlanning:
             index, [ByteEdit(place.offset, place.offset + 9, b"x") for place in places]
         )
 
-        seqs = [[row.place.seq for row in chunk] for chunk in chunks(planned)]
+        seqs = [[row.span.seq for row in chunk] for chunk in chunks(planned)]
 
         assert [seq for chunk in seqs for seq in chunk] == list(range(199, -1, -1))
         assert [len(chunk) for chunk in seqs] == [64, 64, 64, 1, 1, 1, 5]
@@ -257,7 +257,7 @@ class TestPlanning:
 
         (chunk,) = chunks(by_row(index, edits))
 
-        assert [row.place.seq for row in chunk] == [9, 8, 6, 5, 3, 2, 0, 1, 4, 7]
+        assert [row.span.seq for row in chunk] == [9, 8, 6, 5, 3, 2, 0, 1, 4, 7]
 
 
 class TestChanging:

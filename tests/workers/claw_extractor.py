@@ -58,7 +58,7 @@ def extract_once(path, session, directory, counts):
             row_writing.by_row(opened.lines.index, [row[-1] for row in large])
         )
         prepared = [
-            [edit for row in chunk if (edit := row_edit(opened, row, texts[row.place.offset]))]
+            [edit for row in chunk if (edit := row_edit(opened, row, texts[row.span.offset]))]
             for chunk in chunks
         ]
     locked = []
@@ -78,7 +78,7 @@ def extract_once(path, session, directory, counts):
 
 def row_edit(opened, row, text):
     """Return the change of a row, or None if its text has changed."""
-    before = opened.lines.row(row.place)
+    before = opened.lines.row(row.span)
     if before.event() != text:
         return None
     compressing = opened.schema.compressing

@@ -62,7 +62,7 @@ _OPTIONAL = {"legacy_acp_migration_json", "consumed_event_id"}
 class Schema(Struct, frozen=True):
     """The layout of one database; `program` is the version of OpenClaw that wrote it.
 
-    `unknown` is the reason why it may not be written, or None. SQLite changes `cookie` with every
+    `read_only_reason` is set if it may not be written. SQLite changes `cookie` with every
     change of the schema. `empty` is set if there are no tables for sessions: `openclaw doctor` of
     2026.7 creates such a database beside sessions in files.
     """
@@ -70,7 +70,7 @@ class Schema(Struct, frozen=True):
     version: int
     cookie: int
     program: str | None
-    unknown: str | None
+    read_only_reason: str | None
     empty: bool = False
 
     @property
@@ -87,11 +87,11 @@ def examine(connection: sqlite3.Connection) -> Schema:
     except AgentDatabaseError as error:
         if error.code != "SQLITE_ERROR":  # this code: no such table or column
             raise
-    unknown = _unknown(connection, version, meta)
+    reason = _read_only_reason(connection, version, meta)
     cookie = int(_pragma(connection, "schema_version"))
     tables = "SELECT 1 FROM sqlite_master WHERE name IN ('transcript_events', 'session_windows')"
     empty = connection.execute(tables).fetchone() is None
-    return Schema(version, cookie, meta[2] if meta else None, unknown, empty)
+    return Schema(version, cookie, meta[2] if meta else None, reason, empty)
 
 
 def is_unchanged(connection: sqlite3.Connection, schema: Schema) -> bool:
@@ -106,18 +106,18 @@ def is_unchanged(connection: sqlite3.Connection, schema: Schema) -> bool:
     )
 
 
-def _unknown(
+def _read_only_reason(
     connection: sqlite3.Connection, version: int, meta: tuple[str, int, str | None] | None
 ) -> str | None:
     if meta is None or meta[0] != "agent":
         return "not the database of an OpenClaw agent"
-    made = f"version {version} (OpenClaw {meta[2] or 'unknown'})"
+    layout = f"version {version} (OpenClaw {meta[2] or 'unknown'})"
     if version not in VERSIONS or meta[1] != version:
-        return f"its layout, {made}, is not known to this program; the database is only read"
+        return f"its layout, {layout}, is not known to this program; the database is only read"
     if _pragma(connection, "encoding") != "UTF-8":
         return "its text encoding is not UTF-8; the database is only read"
     if different := next(_differences(connection, version), None):
-        text = f"its layout, {made}, differs from the known one in {different}"
+        text = f"its layout, {layout}, differs from the known one in {different}"
         return f"{text}; the database is only read"
     return None
 
@@ -346,7 +346,7 @@ class Presence(Struct, frozen=True):
     elsewhere: frozenset[str] = frozenset()
 
     @property
-    def nobody(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether it is certain that no process has the database open."""
         return self.opened_at == ()
 

@@ -177,7 +177,7 @@ class Gate(Struct, frozen=True):
             )
 
     def _check_work(self, window: Window, now: float) -> None:
-        if self.presence.nobody:
+        if self.presence.is_closed:
             return  # no process has the database open: every run is over
         running = next((status for status in window.statuses if status not in _OVER), None)
         if running:
@@ -192,7 +192,7 @@ class Gate(Struct, frozen=True):
 
     def is_killed(self, window: Window, now: float) -> bool:
         started = window.started_at
-        gone = self.presence.nobody or (started is not None and self._opened_after(started, now))
+        gone = self.presence.is_closed or (started is not None and self._opened_after(started, now))
         return gone and "killed" in window.statuses[:1]
 
     def _opened_after(self, moment: int, now: float) -> bool:

@@ -31,7 +31,7 @@ from brainsurgeon.rewrite.tail import (
     resume_after_edit,
     scan_tail,
 )
-from brainsurgeon.sessions.discovery import discover, discover_at, is_named, moved_to_database
+from brainsurgeon.sessions.discovery import discover, discover_at, has_agent_name, moved_to_database
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
 from brainsurgeon.store import Store
@@ -280,7 +280,7 @@ class _Scan:
         with ExitStack() as held:
             quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
-            if not is_named(file):  # it could not be opened during the walk, and can be now
+            if not has_agent_name(file):  # it could not be opened during the walk, and can be now
                 raise NotIdleError(inspect.LEASED)
             known = find_record(self._store, examined.session)
             record = note_record(store, examined.session) if known and store else known

@@ -50,7 +50,7 @@ def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> Datab
             return None
         reasons = [
             'databases = "off"' if settings.databases == "off" else None,
-            schema.unknown, openclaw.misplaced(item.path), openclaw.unwritable(item.path),
+            schema.read_only_reason, openclaw.misplaced(item.path), openclaw.unwritable(item.path),
         ]  # fmt: skip
     except (OSError, BusyError) as error:
         why = str(getattr(error, "strerror", None) or error)

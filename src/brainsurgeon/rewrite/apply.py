@@ -490,13 +490,13 @@ class _RowsAttempt:
     def _carry_out_step(self, step: Sequence[RowPlan], change: Change) -> None:
         """Carry out one step. If this raises RefusedError or BusyError, its rows are unchanged."""
         store, ident, part = self._store, change.session_id, change.plan
-        before = {row.place.seq: self._lines.row(row.place) for row in step}
+        before = {row.span.seq: self._lines.row(row.span) for row in step}
         extracted = ExtractedValues(store, change, _reader(step, before))
         with store.transaction():
             extracted.put()
             edits = [
                 rewritten(
-                    before[row.place.seq],
+                    before[row.span.seq],
                     replace(row, edits=tuple(extracted.with_names(row.edits))),
                     store.extractions.value, self._original, compressing=self._compressing,
                 ) for row in step
@@ -505,7 +505,7 @@ class _RowsAttempt:
             noted = replace(extracted.confirmation, rows=rows)
             store.journal.update(extracted.journal_id, confirmation=noted)
             for row in step:
-                columns = before[row.place.seq]
+                columns = before[row.span.seq]
                 if not columns.is_plain(compressing=self._compressing):
                     kept = columns.packed, columns.size, columns.navigation
                     store.rows.keep(ident, row.edits[0].entry_id, columns.digest, kept)
@@ -554,7 +554,7 @@ class _RowsAttempt:
 
 def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
     """Return the part of a plan that one step carries out. The last part ends the requests."""
-    rows = sorted(step, key=lambda row: row.place.seq)
+    rows = sorted(step, key=lambda row: row.span.seq)
     part = replace(plan, edits=tuple(edit for row in rows for edit in row.edits))
     if last:
         return part
@@ -566,7 +566,7 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
 
 def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[int, int], bytes]:
     """Return a function that reads bytes by offset from the rows in the state `before`."""
-    texts = [(row.place.offset, before[row.place.seq].event()) for row in step]
+    texts = [(row.span.offset, before[row.span.seq].event()) for row in step]
 
     def read(start: int, end: int) -> bytes:
         for offset, text in texts:

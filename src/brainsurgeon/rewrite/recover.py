@@ -38,8 +38,8 @@ UNFINISHED = (
 
 
 class JournalLedger(Ledger):
-    def __init__(self, store: Store, journal_id: int, begun: int | None = None) -> None:
-        self._store, self._id, self.begun = store, journal_id, begun
+    def __init__(self, store: Store, journal_id: int, unfinished_move: int | None = None) -> None:
+        self._store, self._id, self.unfinished_move = store, journal_id, unfinished_move
 
     def note(self, ends: Mapping[int, End], moving_to: int | None = None) -> None:
         journal = self._store.journal
@@ -48,7 +48,7 @@ class JournalLedger(Ledger):
             old, new = rewrite.ends
             known = ends.get(rewrite.inode, old), ends.get(rewrite.new_inode or 0, new)
             journal.update(self._id, ends=known, moving_to=moving_to)
-        self.begun = None
+        self.unfinished_move = None
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def noting_why_it_stays(store: Store, journal_id: int) -> Iterator[None]:
     try:
         yield
     except StaysError as error:
-        ended_at = time.time() if error.ended else None
+        ended_at = time.time() if error.is_final else None
         with store.transaction():
             store.journal.update(journal_id, stays=error.strerror or "", ended_at=ended_at)
         raise
@@ -173,10 +173,10 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file:
             with noting_why_it_stays(store, rewrite.id):
                 saved = retire.retire(
                     pair, deadline=deadline, leased=old_file if swapped else None,
-                    shared=not swapped, crashed=True,
+                    named_in_use=not swapped, after_crash=True,
                 )  # fmt: skip
         except StaysError as error:
-            then = "both files stay" if error.ended else "left for the next run"
+            then = "both files stay" if error.is_final else "left for the next run"
             return f"{error.strerror}; {then}"
     with store.transaction():
         store.journal.close(rewrite.id)

@@ -32,7 +32,7 @@ from brainsurgeon.rewrite.inspect import (
 )
 from brainsurgeon.rewrite.recover import FileRewrite, Rewrite
 from brainsurgeon.rewrite.signals import notice
-from brainsurgeon.sessions.discovery import is_named
+from brainsurgeon.sessions.discovery import has_agent_name
 from brainsurgeon.sessions.reading import (
     OpenSession,
     contains_before,
@@ -147,7 +147,7 @@ def scan_tail(
             # With another cursor, new lines concern entries before the tail.
             examined.survey.cursor != before.cursor
             or _rules(examined, memory.rules) != before.rules
-            or not is_named(file)
+            or not has_agent_name(file)
             or (record.id if record else None) != before.session_id
             or (record and not is_current(record, file, before.identity))
         ):

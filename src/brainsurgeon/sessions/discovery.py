@@ -140,7 +140,7 @@ def discover_at(
     return None
 
 
-def is_named(file: SessionFile) -> bool:
+def has_agent_name(file: SessionFile) -> bool:
     nameless = file.agent.startswith(f"{formats.UNKNOWN}:")
     return not nameless or openclaw.owner(file.directory) is not None
 

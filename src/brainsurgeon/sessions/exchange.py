@@ -249,8 +249,8 @@ class Successor(Struct):
             os.dup2(reading, new, inheritable=False)
             os.close(reading)
         retire.retire(
-            pair, leased=new if ours else old,
-            deadline=removal_deadline or time.monotonic() + retire.LOOK_BACK_LONGEST, shared=ours,
+            pair, leased=new if ours else old, named_in_use=ours,
+            deadline=removal_deadline or time.monotonic() + retire.LOOK_BACK_LONGEST,
         )  # fmt: skip
         raise RolledBackError(why)
 

@@ -72,21 +72,21 @@ def moved_before(late: bytes, there: bytes) -> int | None:
 class StaysError(OSError):
     """The old file cannot be removed now and keeps its temporary name.
 
-    `ended` is true if no later attempt can remove it.
+    `is_final` is true if no later attempt can remove it.
     """
 
-    def __init__(self, why: str, *, ended: bool = False) -> None:
+    def __init__(self, why: str, *, is_final: bool = False) -> None:
         super().__init__(errno.EBUSY, why)
-        self.ended = ended
+        self.is_final = is_final
 
 
 class Ledger:
     """Record of moved bytes, so that a crash moves none twice. The base class records nothing.
 
-    `begun` is the inode of the file to which lines were being moved before a crash.
+    `unfinished_move` is the inode of the file to which lines were being moved before a crash.
     """
 
-    begun: int | None = None
+    unfinished_move: int | None = None
 
     def note(self, ends: Mapping[int, End], moving_to: int | None = None) -> None:
         """Record the ends of files by inode, and the inode to which lines are about to be moved."""
@@ -145,17 +145,17 @@ def inode(directory: int, name: str) -> int | None:
 
 
 def retire(
-    pair: FilePair, *, deadline: float, leased: int | None = None, shared: bool = False,
-    crashed: bool = False, sync: bool = True,
+    pair: FilePair, *, deadline: float, leased: int | None = None, named_in_use: bool = False,
+    after_crash: bool = False, sync: bool = True,
 ) -> int:  # fmt: skip
     """Remove the old file once no process can write to it; return the number of bytes moved.
 
-    `leased` is our descriptor of the old file. `shared` is true if another process keeps the named
-    file open: then the order of lines of different programs does not matter. Without `sync`, the
-    caller syncs the removal before it deletes the old file from the journal.
+    `leased` is our descriptor of the old file. `named_in_use` is true if another process keeps the
+    named file open: then the order of lines of different programs does not matter. Without `sync`,
+    the caller syncs the removal before it deletes the old file from the journal.
 
     Raises StaysError if a process can still write to either file at `deadline` (monotonic), and
-    with `ended` if the session was rewritten, or if the bytes moved before a crash are unknown.
+    with `is_final` if the session was rewritten, or if the bytes moved before a crash are unknown.
     """
     # Lines that were appended to the old file are moved to the other file. If the old file was
     # rewritten, or both were appended to, the old file gets its name back, and the lines of the
@@ -169,17 +169,17 @@ def retire(
         except FileNotFoundError:
             return 0
     try:
-        merge = _Merge(pair, old, pair.ends, deadline, shared, crashed)
+        merge = _Merge(pair, old, pair.ends, deadline, named_in_use, after_crash)
         while True:
             certain = _wait_until_closed(old, deadline)
             if inode(pair.directory, pair.temporary) != os.fstat(old).st_ino:
                 why = "another file has the temporary name of the old file and stays there"
-                raise StaysError(why, ended=True)
+                raise StaysError(why, is_final=True)
             merge.move_tail()
-            if merge.turned or not (certain and leases.broken(old)):
+            if merge.exchanged_back or not (certain and leases.broken(old)):
                 break
             leases.drop(old)  # a writer waits to open it: let it through, check again
-        if not merge.turned:
+        if not merge.exchanged_back:
             os.unlink(pair.temporary, dir_fd=pair.directory)
             if sync:
                 os.fsync(pair.directory)
@@ -187,27 +187,27 @@ def retire(
         leases.drop(old)
         if leased is None:
             os.close(old)
-    if merge.turned:
+    if merge.exchanged_back:
         pair = msgspec.structs.replace(pair, ends=merge.ends, other_inode=None)
-        # `shared` prevents another exchange: only the file that has the name has all late lines.
-        merge.moved += retire(pair, deadline=deadline, shared=True, sync=sync)
+        # `named_in_use` prevents another exchange: only the named file has all late lines.
+        merge.moved += retire(pair, deadline=deadline, named_in_use=True, sync=sync)
     return merge.moved
 
 
 class _Merge(Struct):
     """The parameters of `retire`, and its progress.
 
-    `moved` counts bytes. `turned` is true if the old file got the session's name back.
+    `moved` counts bytes. `exchanged_back` is true if the old file got the session's name back.
     """
 
     pair: FilePair
     old: int
     ends: tuple[End, End]
     deadline: float
-    shared: bool
-    crashed: bool
+    named_in_use: bool
+    after_crash: bool
     moved: int = 0
-    turned: bool = False
+    exchanged_back: bool = False
 
     def move_tail(self) -> None:
         rewritten = not only_grew(self.old, self.ends[0])
@@ -217,20 +217,20 @@ class _Merge(Struct):
         try:
             named = os.open(self.pair.name, _TO_WRITE, dir_fd=self.pair.directory)
         except FileNotFoundError:
-            if self.crashed:
+            if self.after_crash:
                 why = "lines were appended to the old file, but the session no longer exists"
-                raise StaysError(why, ended=True) from None
+                raise StaysError(why, is_final=True) from None
             return
         try:
             is_other = self.pair.other_inode in (None, os.fstat(named).st_ino)
             if not (is_other and only_grew(named, self.ends[1])):
                 grew = "written anew" if rewritten else "appended to"
                 why = f"the old file was {grew}, while the session was written anew"
-                raise StaysError(why, ended=True)
+                raise StaysError(why, is_final=True)
             if rewritten:
                 self.pair.exchange_names()
                 self.ends = self.ends[1], end_now(self.old)
-                self.turned = True
+                self.exchanged_back = True
                 time.sleep(WAIT_FOR_OPENERS)
             else:
                 self.move(named, late)
@@ -239,14 +239,14 @@ class _Merge(Struct):
             os.close(named)
 
     def move(self, named: int, late: bytes) -> None:
-        if not self.shared:  # a lease is useful, but not needed: try for a moment
+        if not self.named_in_use:  # a lease is useful, but not needed: try for a moment
             self._lease(named, time.monotonic() + 0.05)
         theirs = tail_of(named, self.ends[1])
-        begun = self.pair.ledger.begun == os.fstat(named).st_ino
+        begun = self.pair.ledger.unfinished_move == os.fstat(named).st_ino
         done = moved_before(late, theirs) if begun else 0
         if done is None:
-            raise StaysError("after a crash it is unknown whether lines were moved", ended=True)
-        if theirs[done:] and late[done:] and not self.shared:
+            raise StaysError("after a crash it is unknown whether lines were moved", is_final=True)
+        if theirs[done:] and late[done:] and not self.named_in_use:
             self._turn(named, late, theirs_from=done)
             return
         if late[done:]:
@@ -291,9 +291,9 @@ class _Merge(Struct):
             raise StaysError("another process is opening the old file")
         os.fsync(self.old)
         self.pair.exchange_names()
-        self.turned = True
+        self.exchanged_back = True
         ends = moved, end_now(self.old)
-        back = msgspec.structs.replace(self, old=named, ends=ends, shared=True)
+        back = msgspec.structs.replace(self, old=named, ends=ends, named_in_use=True)
         back.note(self.old, 0)
         leases.drop(named)  # processes that wait to open it may write now
         time.sleep(WAIT_FOR_OPENERS)

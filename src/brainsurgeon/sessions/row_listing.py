@@ -34,24 +34,24 @@ _Item = TypeVar("_Item")
 UNTRIED = "SQLite's locks were not tried on this filesystem ({}), and its root is not `exclusive`"
 
 
-class RowPlace(NamedTuple):
+class RowSpan(NamedTuple):
     seq: int
     offset: int
     size: int
 
 
-class RowIndex(list[RowPlace]):
+class RowIndex(list[RowSpan]):
     def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
         super().__init__()
         self.size = 0  # bytes of all lines, newlines included
         for seq, size in sizes:
-            self.append(RowPlace(seq, self.size, size))
+            self.append(RowSpan(seq, self.size, size))
             self.size += size + 1
 
     def at(self, offset: int) -> int:
         if not 0 <= offset < self.size:
             raise ValueError("no line has this offset")
-        return bisect_right(self, offset, key=lambda place: place.offset) - 1
+        return bisect_right(self, offset, key=lambda span: span.offset) - 1
 
 
 class RowLines:
@@ -67,46 +67,46 @@ class RowLines:
 
     def __iter__(self) -> Iterator[Line]:
         texts = chain.from_iterable(map(self._texts, self._runs(self.index)))
-        for number, (place, raw) in enumerate(texts, 1):
-            self._seen[place.seq] = hash(raw)
-            yield Line(number, place.offset, raw if len(raw) <= LONGEST_LINE else None)
+        for number, (span, raw) in enumerate(texts, 1):
+            self._seen[span.seq] = hash(raw)
+            yield Line(number, span.offset, raw if len(raw) <= LONGEST_LINE else None)
 
     def backward(self) -> Iterator[Line]:
         for run in self._runs(reversed(self.index)):
-            for place, raw in reversed(self._texts(run[::-1])):
-                yield Line(0, place.offset, raw if len(raw) <= LONGEST_LINE else None)
+            for span, raw in reversed(self._texts(run[::-1])):
+                yield Line(0, span.offset, raw if len(raw) <= LONGEST_LINE else None)
 
     def read(self, start: int, end: int) -> bytes:
         end = min(end, self.index.size)
         if start >= end:
             return b""
-        places = self.index[self.index.at(start) : self.index.at(end - 1) + 1]
-        text = b"".join(raw + b"\n" for _, raw in self._texts(places))
-        return text[start - places[0].offset : end - places[0].offset]
+        spans = self.index[self.index.at(start) : self.index.at(end - 1) + 1]
+        text = b"".join(raw + b"\n" for _, raw in self._texts(spans))
+        return text[start - spans[0].offset : end - spans[0].offset]
 
-    def row(self, place: RowPlace) -> Payload:
+    def row(self, span: RowSpan) -> Payload:
         """Fetch one row. Raises RefusedError if it changed since its line was read."""
         self._check_stop()
-        for _, payload in self._payloads(place.seq, place.seq):
-            if self._seen.get(place.seq) in (None, hash(_event(payload))):
+        for _, payload in self._payloads(span.seq, span.seq):
+            if self._seen.get(span.seq) in (None, hash(_event(payload))):
                 return payload
         raise RefusedError("the session changed meanwhile")
 
-    def _runs(self, places: Iterable[RowPlace]) -> Iterator[list[RowPlace]]:
-        return split(places, lambda place: place.size, MOST_ROWS, CHUNK)
+    def _runs(self, spans: Iterable[RowSpan]) -> Iterator[list[RowSpan]]:
+        return split(spans, lambda span: span.size, MOST_ROWS, CHUNK)
 
     def _payloads(self, first: int, last: int) -> list[tuple[int, Payload]]:
         return openclaw_database.payloads(self.database, self._schema, self._session, first, last)
 
-    def _texts(self, places: list[RowPlace]) -> list[tuple[RowPlace, bytes]]:
+    def _texts(self, spans: list[RowSpan]) -> list[tuple[RowSpan, bytes]]:
         """Fetch successive events. Raises RefusedError if they changed."""
         self._check_stop()
-        rows = self._payloads(places[0].seq, places[-1].seq)
+        rows = self._payloads(spans[0].seq, spans[-1].seq)
         texts = [_event(payload) for _, payload in rows]
         sizes = [(seq, len(text)) for (seq, _), text in zip(rows, texts, strict=True)]
-        if sizes != [(place.seq, place.size) for place in places]:
+        if sizes != [(span.seq, span.size) for span in spans]:
             raise RefusedError("the session changed while it was read")
-        return list(zip(places, texts, strict=True))
+        return list(zip(spans, texts, strict=True))
 
 
 def split(
@@ -199,14 +199,14 @@ def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
 
 
 def open_database(path: str) -> AbstractContextManager[sqlite3.Connection]:
-    return sqlite.reading(path, in_use=not openclaw_database.presence(path).nobody)
+    return sqlite.reading(path, in_use=not openclaw_database.presence(path).is_closed)
 
 
 def layout_of(database: Database) -> Schema:
     """Return the layout of a database. Raises an error if its sessions cannot be listed."""
     with open_database(database.path) as opened:
         schema = openclaw_database.examine(opened)
-        if not (schema.empty or schema.unknown):
+        if not (schema.empty or schema.read_only_reason):
             openclaw_gate.windows(opened)
             openclaw_database.totals(opened, schema)
         return schema
@@ -224,7 +224,7 @@ def list_rows_at(
 def _sessions(
     database: Database, root: Root, own: Mapping[str, int]
 ) -> Sequence[SessionFile | Unreadable]:
-    unknown, files = None, []
+    read_only_reason, files = None, []
     try:
         with open_database(database.path) as opened:
             schema = openclaw_database.examine(opened)
@@ -232,7 +232,7 @@ def _sessions(
                 return []
             if why := openclaw_database.misplaced(database.path):
                 return [Unreadable(database.root, database.path, why, failed=False)]
-            unknown = schema.unknown
+            read_only_reason = schema.read_only_reason
             windows = openclaw_gate.windows(opened)
             sizes = openclaw_database.totals(opened, schema)
         for window in windows:
@@ -243,13 +243,13 @@ def _sessions(
                 database.agent_directory, root.format, mark, root.exclusive, window.key, own_ms,
             ))  # fmt: skip
     except AgentDatabaseError as error:
-        why = unknown or f"it cannot be read ({error.code})"
-        return [Unreadable(database.root, database.path, why, failed=unknown is None)]
+        why = read_only_reason or f"it cannot be read ({error.code})"
+        return [Unreadable(database.root, database.path, why, failed=read_only_reason is None)]
     except (OSError, BusyError) as error:
         return [Unreadable(database.root, database.path, str(error), failed=False)]
     except Exception as error:  # noqa: BLE001  one odd database must not stop the rest
-        why = unknown or f"unexpected {type(error).__name__}"
-        return [Unreadable(database.root, database.path, why, failed=unknown is None)]
+        why = read_only_reason or f"unexpected {type(error).__name__}"
+        return [Unreadable(database.root, database.path, why, failed=read_only_reason is None)]
     return files
 
 
@@ -282,8 +282,8 @@ class OpenRows(Opened):
             window = openclaw_gate.window(database, file.name)
             sizes = openclaw_database.sizes(database, self.schema, file.name)
         except AgentDatabaseError as error:
-            if self.schema.unknown:
-                raise RefusedError(self.schema.unknown) from error
+            if self.schema.read_only_reason:
+                raise RefusedError(self.schema.read_only_reason) from error
             raise
         if window is None:
             raise RefusedError("there is no such session in the database any more")
@@ -315,8 +315,8 @@ class OpenRows(Opened):
 
     @property
     def obstacle(self) -> str | None:
-        if self.schema.unknown:
-            return self.schema.unknown
+        if self.schema.read_only_reason:
+            return self.schema.read_only_reason
         path = self.file.directory
         unproven = None if self.file.exclusive else leases.unproven_at(os.path.dirname(path))
         return (
@@ -355,5 +355,5 @@ class OpenRows(Opened):
 def open_rows(file: SessionFile, check_stop: Callable[[], None] = carry_on) -> Iterator[OpenRows]:
     presence = openclaw_database.presence(file.directory)
     with ExitStack() as held:
-        reading = sqlite.reading(file.directory, in_use=not presence.nobody)
+        reading = sqlite.reading(file.directory, in_use=not presence.is_closed)
         yield OpenRows(file, held.enter_context(reading), presence, check_stop, held)

@@ -25,7 +25,7 @@ from brainsurgeon.hosts.processes import boot_clock
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
 from brainsurgeon.model.plans import Edit, Removal, Restoration
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_listing import RowIndex, RowPlace, open_database, split
+from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_database, split
 
 # Seconds to wait for the agent's lock. The agent waits five seconds for ours.
 PATIENCE = 2.0
@@ -157,17 +157,17 @@ def _explained(path: str) -> Iterator[None]:
 
 
 class RowPlan(Struct, frozen=True):
-    place: RowPlace
+    span: RowSpan
     edits: tuple[Edit, ...]
 
     @property
     def weight(self) -> int:
-        return 2 * self.place.size - sum(edit.gain for edit in self.edits)
+        return 2 * self.span.size - sum(edit.gain for edit in self.edits)
 
     def text_after(self, text: bytes, value_of: Callable[[int], bytes]) -> bytes:
         pieces, done = [], 0
         for edit in self.edits:
-            begin, stop = edit.start - self.place.offset, edit.end - self.place.offset
+            begin, stop = edit.start - self.span.offset, edit.end - self.span.offset
             new = edit.bytes_after(value_of)
             if not done <= begin <= stop <= len(text) or b"\n" in new:
                 raise ValueError("edits out of order, or beyond their line")
@@ -177,13 +177,13 @@ class RowPlan(Struct, frozen=True):
 
 
 def by_row(index: RowIndex, edits: Iterable[Edit]) -> list[RowPlan]:
-    rows: dict[RowPlace, list[Edit]] = {}
+    rows: dict[RowSpan, list[Edit]] = {}
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        place = index[index.at(edit.start)]
-        if edit.end > place.offset + place.size:
+        span = index[index.at(edit.start)]
+        if edit.end > span.offset + span.size:
             raise ValueError("an edit crosses the end of its line")
-        rows.setdefault(place, []).append(edit)
-    return [RowPlan(place, tuple(of_row)) for place, of_row in rows.items()]
+        rows.setdefault(span, []).append(edit)
+    return [RowPlan(span, tuple(of_row)) for span, of_row in rows.items()]
 
 
 def rewritten(
@@ -194,7 +194,7 @@ def rewritten(
     text = row.text_after(before.event(), value_of)
     own = original(text)
     after = own if own and own.event() == text else plain(text, compressing=compressing)
-    return RowEdit(row.place.seq, before, after)
+    return RowEdit(row.span.seq, before, after)
 
 
 def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
@@ -205,7 +205,7 @@ def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
     def order(row: RowPlan) -> tuple[bool, int]:
         kinds = {type(edit) for edit in row.edits}
         restores = Restoration in kinds and Removal not in kinds
-        return restores, row.place.seq if restores else -row.place.seq
+        return restores, row.span.seq if restores else -row.span.seq
 
     return split(sorted(rows, key=order), lambda row: row.weight, MOST_ROWS, MOST_BYTES)
 
