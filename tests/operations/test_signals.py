@@ -302,7 +302,7 @@ def test_on_signal_gets_json_and_its_failure_is_an_event(world, talk, tmp_path):
 
     assert output.read_text() == '{"kind": "signal"}'
     assert failure.kind == "failure"
-    assert failure.facts["reason"] == "on_signal: its command exited with 3"
+    assert failure.facts["reason"] == "on_signal: the command exited with 3"
     assert world.store.events.take_signals() == []
 
 

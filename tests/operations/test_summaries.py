@@ -105,9 +105,9 @@ def test_hung_archive_command_is_not_run_again_in_the_run(world, archiving):
     report = scan(HANGING, str(noted), timeout=2.0)
 
     warnings = [text for outcome in report.sessions for text in outcome.plan.warnings]
-    assert [text.rpartition(", ")[2] for text in warnings] == [
-        "its command took too long",
-        *["its command hung before in this run"] * 5,
+    assert [text.rpartition(": ")[2] for text in warnings] == [
+        "the command took too long",
+        *["the command hung earlier in this run"] * 5,
     ]
     pids = [int(pid) for pid in noted.read_text().split()]
     assert len(pids) == 3

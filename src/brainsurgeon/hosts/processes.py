@@ -101,24 +101,24 @@ def output_of(
             start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        raise CommandFailedError(f"its command cannot be run: {error.strerror}") from None
+        raise CommandFailedError(f"the command cannot be run: {error.strerror}") from None
     with process:
         try:
             while output is None:
                 check_stop()
                 if time.monotonic() > begun + timeout:
-                    raise CommandHungError("its command took too long")
+                    raise CommandHungError("the command took too long")
                 try:
                     output, _ = process.communicate(rest, timeout=_POLL)
                     size = len(output)
                 except subprocess.TimeoutExpired as still_running:
                     rest, size = None, len(still_running.output or b"")
                 if size > limit:
-                    raise CommandFailedError("its command printed too much")
+                    raise CommandFailedError("the command printed too much")
         finally:
             kill_with_descendants(process.pid)
     if process.returncode != 0:
-        raise CommandFailedError(f"its command exited with {process.returncode}")
+        raise CommandFailedError(f"the command exited with {process.returncode}")
     return output
 
 

@@ -3,10 +3,10 @@
 An old file is removed once no other process can write to it. Rewrites that are due together share
 the sync of their directory and the commit that closes them in the journal.
 
-Every command that may write first recovers from crashes. If a session's name still leads to the old
-file, the exchange never happened, and the records made in advance are deleted. Otherwise they are
-kept, even in doubt: a record without a placeholder does no harm, but a placeholder without a record
-could never be restored.
+Every command that may write begins with recovery from crashes. The records made in advance are
+deleted only if no other process can have read the new content. Otherwise they are kept, even in
+doubt: a record without a placeholder does no harm, but a placeholder without a record could never
+be restored.
 """
 
 import os
@@ -33,7 +33,7 @@ _HURRY = 0.2  # seconds to wait for a writer of the old file when the program is
 _LATEST = 0.2  # seconds that a due rewrite waits until others are due
 TOGETHER = 16  # sessions that share their commits
 UNFINISHED = (
-    "another process has the old file open: a later command removes it from beside the session"
+    "another process has the session's previous file open: a later command removes that file"
 )
 
 
@@ -66,7 +66,7 @@ def noting_why_it_stays(store: Store, journal_id: int) -> Iterator[None]:
 def recover(store: Store) -> list[Recovery]:
     """Resolve all interrupted rewrites, except those whose session is locked by a living writer.
 
-    A rewrite that was given up is skipped while both of its files exist.
+    A rewrite that was given up is skipped while its file with the temporary name exists.
     """
     resolved = []
     for rewrite in store.journal.open_rewrites():
@@ -154,7 +154,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file:
     )
     if name == "new" and temporary == "other":  # the agent's newer file gets its name back
         pair.exchange_names()
-        pair = pair.turned_back()  # lines in the new file are newer
+        pair = pair.turned_back()  # from now on, the new file is the one to remove
         name, temporary = "other", "new"
     elif temporary != "old":
         pair = replace(pair, ends=rewrite.ends[::-1], other_inode=rewrite.inode)
@@ -283,7 +283,7 @@ def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> 
 
 
 def _remove(rewrites: Sequence[FileRewrite], deadline: float | None) -> list[FileRewrite]:
-    """Remove the old files. Other processes may use them until `deadline` (None: two seconds)."""
+    """Remove old files; wait for writers until `deadline` (None: 2 seconds after the exchange)."""
     gone, directories = [], {}
     for rewrite in rewrites:
         longest = rewrite.due - retire.LOOK_BACK + retire.LOOK_BACK_LONGEST
@@ -314,7 +314,10 @@ class Unfinished:
         self._waiting.sort(key=lambda rewrite: rewrite.due)
 
     def finish_due(self) -> list[FileRewrite]:
-        """Finish the due rewrites once a batch is due or one is late. Return as `finish_all`."""
+        """Finish the due rewrites once there are TOGETHER, or one has been due for _LATEST seconds.
+
+        Return those whose old file cannot be removed now.
+        """
         # This runs for every file that is scanned, so it checks only two waiting rewrites.
         now, first = time.monotonic(), self._waiting[:TOGETHER]
         enough = len(first) == TOGETHER and first[-1].due <= now

@@ -25,8 +25,8 @@ def archived_turn(
 ) -> ArchivedTurn | None:  # fmt: skip
     """Return the turn that is archived in an entry, or None if its lines cannot be found.
 
-    If `with_undone`, the turn may have been restored. Values that the caller may not see are left
-    out. Raise GoneError if the session is gone.
+    With `with_undone`, also return a turn that was restored since. Leave out values that the caller
+    may not see. Raise GoneError if the session is gone.
     """
     part = archive_in(named, with_undone=with_undone)
     archive = store.archives.by_id(part.archive_id) if part and part.archive_id else None
@@ -86,7 +86,7 @@ def _offsets(
         offset, size, parent = places[at]
         climbed[offset] = size
         at = parent or ""
-    if at != prompt_id:  # a fork lacks the entries in between
+    if at != prompt_id:  # broken links, as in some forks: return only prompt and answer
         climbed = {last[0]: last[1]}
     return dict(sorted({**climbed, first[0]: first[1]}.items()))
 
@@ -116,7 +116,8 @@ def summaries(
             try:
                 text = _summarise(settings, store, lines, check_stop)
             except CommandFailedError as why:
-                warnings.append(f"turn of {archive.entry_id}: the summary is our own, {why}")
+                used = "the built-in summary is used, because `archive.command` failed"
+                warnings.append(f"turn of {archive.entry_id}: {used}: {why}")
                 facts = {"entry_id": archive.entry_id, "reason": str(why)}
                 with store.transaction():  # separate: the rewrite may still be refused
                     run_id = store.runs.number()
@@ -131,9 +132,9 @@ def summaries(
 def _summarise(
     settings: Settings, store: Store, lines: Iterable[bytes], check_stop: Callable[[], None]
 ) -> str:
-    """Return the command's summary of a turn. Once it hung, raise at once until the run ends."""
+    """Return the command's summary of a turn."""
     if store.runs.command_hung:
-        raise CommandFailedError("its command hung before in this run")
+        raise CommandFailedError("the command hung earlier in this run")
     turn = b"".join(line + b"\n" for line in lines)
     try:
         text = output_of(
@@ -143,7 +144,7 @@ def _summarise(
         store.runs.command_hung = True
         raise
     except UnicodeDecodeError:
-        raise CommandFailedError("its command printed invalid text") from None
+        raise CommandFailedError("the command printed invalid text") from None
     if not 1 <= len(text) <= LONGEST:
-        raise CommandFailedError(f"its command printed {len(text):,} characters")
+        raise CommandFailedError(f"the command printed {len(text):,} characters")
     return text

@@ -1,8 +1,8 @@
 """The SQLite store: extracted values, the sessions with their placeholders, requests, journal.
 
-The store uses a rollback journal. With `synchronous=EXTRA`, a commit is durable when it returns;
-with `FULL`, a power cut may undo the last commit. With WAL, SQLite up to 3.51.2 may corrupt a
-database that several processes share. The directory has mode 0700, the database 0600.
+The store uses a rollback journal and `synchronous = EXTRA`: a commit is durable when it returns.
+With `FULL`, a power cut could undo the last commit. WAL is not used: with it, SQLite up to 3.51.2
+may corrupt a database that several processes share. The directory has mode 0700, the database 0600.
 """
 
 import os

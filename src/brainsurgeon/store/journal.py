@@ -172,7 +172,7 @@ class Journal(Table):
             "SELECT 1 FROM events WHERE run_id = ? AND session_id = ? LIMIT 1",
             run_id, session_id,
         )  # fmt: skip
-        tokens = self._first(  # an archive includes the tokens of those that it replaces
+        tokens = self._first(  # an archive also counts the tokens of extractions it replaces
             "SELECT coalesce(sum(n.tokens - coalesce("
             "(SELECT sum(o.tokens) FROM extractions o JOIN placements p ON p.extraction_id = o.id"
             " AND p.session_id = n.session_id WHERE o.name = n.name AND o.path = n.path"
@@ -210,7 +210,7 @@ class Journal(Table):
             add("unarchive", unarchived)
 
     def _facts(self, where: str, value: object) -> dict[str, Any]:
-        """Return the counts of extractions without archives: in all, and by kind and tool."""
+        """Return the counts of extractions other than archives: in all, and by kind and tool."""
         rows = self._execute(
             "SELECT kind, tool, count(*), sum(chars), sum(size) FROM extractions"  # noqa: S608
             f" WHERE archive_id IS NULL AND {where} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2",
@@ -239,8 +239,8 @@ class Journal(Table):
     def _confirm_extractions(self, journal_id: int, session_id: int, now: float) -> None:
         """Confirm new extractions; replace or displace earlier extractions at the same key paths.
 
-        A new extraction replaces an equal earlier one. An earlier one with another value only loses
-        the placement in this session: a fork may have copied its placeholder.
+        A new extraction replaces an equal earlier one. Any other stays, since a fork may contain
+        its placeholder. Only the record that this session contains it is removed.
         """
         earlier = self._execute(
             "SELECT o.id, n.id, o.digest = n.digest AND o.replacement IS n.replacement"
@@ -298,7 +298,7 @@ class Journal(Table):
         self._execute("DELETE FROM journal WHERE id = ?", (journal_id,))
 
     def close_ended(self, before: float) -> None:
-        """Close rewrites with an older `ended_at`. The old file stays; values may expire again."""
+        """Close rewrites given up before `before`. Their sessions' values may expire then."""
         ended = "DELETE FROM journal WHERE json_extract(rewrite, '$.ended_at') < ?"
         self._execute(ended, (before,))
 
