@@ -185,7 +185,7 @@ def stuck(talk, how):
     [
         ("pinned", "it is pinned"),
         ("alone", "nothing else is in its message"),
-        ("open", "the last turn is open: a tool call, whatever its age"),
+        ("open", "the last turn is open: a tool call (even an old open turn keeps its signatures)"),
     ],
 )
 def test_session_with_an_unremovable_signature_is_deferred(world, talk, how, why):

@@ -80,7 +80,8 @@ def entry_named(
         if len(idents) > 1:
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
         named = _of_exact_id(settings, store, idents[0], session, to_show=to_show)
-        if _has_entry(named.session, wanted):  # that entry has no extracted values
+        # Then `wanted` is no abbreviation, but the whole id of an entry without extracted values.
+        if _has_entry(named.session, wanted):
             raise
         return named
 

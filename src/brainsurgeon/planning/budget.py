@@ -174,8 +174,9 @@ SHORTEST = 200
 KEPT_TURNS = 2
 # A result larger than this share of the window is too large at any position.
 GIANT = 0.1
-# The steps for sessions with linked archives. Steps 3 and 6 archive turns: impossible in a
-# database, since its indexes contain the texts.
+# Steps: 1 shorter values, 2 giant results, 3 archive turns, 4 newer values, 5 arguments of calls, 6
+# all but the newest messages. Only sessions with linked archives have step 3. A database has no
+# step 6 either: its indexes contain the texts.
 LINKED = (1, 2, 3, 4, 5, 6)
 
 

@@ -68,7 +68,7 @@ def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, 
 
 
 def keyed_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
-    """Return the call that the entry answers, after a key that all entries of the call share.
+    """Return a key that all entries of a call share, and the call that this entry answers.
 
     Returns None without usage, or with neither id nor time.
     """
@@ -195,7 +195,7 @@ class RepeatedCall(Struct, frozen=True):
 
 
 def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[RepeatedCall]:
-    """Yield the equal calls at a session's end up to a prompt or another call, newest first."""
+    """Yield the newest call and equal calls before it, back to a prompt or a different call."""
     last = None
     for parsed in newest_first:
         step = form.turn_step(parsed.entry)
@@ -212,7 +212,8 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
 
 
 def _stable_id(parsed: ParsedLine) -> str:
-    """Return the entry's id; a made-up id without its line number, unknown if read backward."""
+    """Return the entry's id, but a generated id without its line number."""
+    # The line number is unknown when lines are read backward.
     ident = parsed.ident or ""
     return ident.rpartition("-")[2] if is_generated(ident) else ident
 

@@ -76,13 +76,14 @@ class _Planner:
         self._rules, self._own, self._extract = rules, own, extract
         self._archivals, self._frontier = archivals, frontier
         self._edits: list[Edit] = []
-        # Maps the start of an edit to its entry's id if the value was recorded with another id.
+        # By the start of an edit: the id of its entry in the file, if the edit has another one.
         self._named: dict[int, str] = {}
-        # Ids of extractions in the file. `_supposed` are those in an entry with another id.
+        # Ids of extractions found in the file: `_supposed` if `Matcher.moved` has them and their
+        # entry has another id than the recorded one, else `_sighted`.
         self._sighted: list[int] = []
         self._saved = 0
         self._supposed: list[int] = []
-        # Our placeholders that cannot be restored, if everything is to be restored.
+        # What `Matcher.unexplained` yields. Empty unless everything is to be restored.
         self._unexplained: list[tuple[str, str]] = []
         self._restored: list[str] = []
         self._missed: list[tuple[str, str]] = []
@@ -133,14 +134,15 @@ class _Planner:
         edits: tuple[Edit, ...] = ()
         if not verdict.blocked:
             edits = tuple(sorted([*sure, *verdict.leave], key=lambda edit: (edit.start, edit.end)))
-        # If the recorded entry is in the file, a placeholder in an entry with another id was typed.
+        # A placeholder in an entry with another id counts only if the recorded entry is not in the
+        # file. Otherwise it is a copy that somebody typed or pasted.
         moved = self._matcher.moved
         sighted = self._sighted + [
             number for number in self._supposed if moved[number] not in self._ids
         ]
         lost = self._records.last_sighted.difference(sighted)
-        # An id that may be reused does not prove that the entry was read: a new log may have
-        # replaced a rotated one.
+        # If ids are not random (`rest` is set), an equal id does not prove that this entry was
+        # read: a new log may have replaced a rotated one.
         read = {
             value.id: value.rest is None and value.entry_id in self._ids
             for value in self._records.extractions if value.id in lost
@@ -223,7 +225,7 @@ class _Planner:
         return request.entry_id not in self._waits if request.entry_id else not self._waits
 
     def _unanswered(self) -> Iterator[int]:
-        """Yield requests to redact whose answer was not found in time; note when others end."""
+        """Yield requests to redact without an answer in time. Note when waiting ones time out."""
         session, found = self._session, self._own.requests
         for request in self._records.requests:
             if request.action == "redact" and request.id is not None and request.id not in found:

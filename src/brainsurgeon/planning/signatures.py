@@ -150,7 +150,7 @@ _AnyEdit = TypeVar("_AnyEdit", bound=Edit)
 
 
 class Gatherer:
-    """Collects signatures line by line. By this rewrite, entries in `leaving` leave the branch."""
+    """Collects signatures line by line. New archives take entries in `leaving` off the branch."""
 
     def __init__(self, session: Snapshot, rules: Rules, leaving: Container[int]) -> None:
         self.signatures = Signatures()
@@ -197,7 +197,8 @@ class Gatherer:
         self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
         # A signature is valid if everything before it is now as the agent wrote it, and was so when
-        # the thinking was signed. So nothing in front of it may have been extracted earlier.
+        # the thinking was signed. So nothing before it may still be extracted, or have been
+        # extracted before this thinking was.
         thoughts = self._form.thoughts(parsed.entry) if back else None
         if thoughts is None or not self._is_signed(thoughts):
             return []
@@ -222,7 +223,8 @@ class Gatherer:
                 yield replace(edit, tokens=edit.tokens + less)
 
     def unsent_paths(self, parsed: ParsedLine, parts: Iterable[Part] | None = None) -> set[KeyPath]:
-        # If a whole block was replaced, the path of its placeholder is one step longer.
+        # The record of a replaced block has the block's path. The text of its placeholder is one
+        # step below. So both paths are returned.
         if parts is None:
             parts = self._form.parts(parsed.entry, self._session.survey, parsed.offset)
         return {path for part in parts if part.dead for path in (part.path, part.path[:-1])}
@@ -272,7 +274,7 @@ class Gatherer:
             return None  # this was requested explicitly
         survey = self._session.survey
         if survey.open_turn and (survey.last_user is None or parsed.offset > survey.last_user):
-            return f"{survey.open_turn}, whatever its age"
+            return f"{survey.open_turn} (even an old open turn keeps its signatures)"
         return None
 
 

@@ -28,7 +28,7 @@ def estimate_json(found: Estimate) -> dict[str, Any]:
 
 
 def estimate(found: Estimate) -> str:
-    """Return the totals of each policy and, of several sessions, a line for each."""
+    """Return the totals of each policy. If there are several sessions, add a line for each."""
     if not found.sessions:
         return NO_USAGE
     head, *rows = bills(found)
