@@ -91,7 +91,7 @@ class _Asked(NamedTuple):
                 return True
             return True
 
-        # `done` is only for the calling session: the only known session may be of another agent.
+        # `done` must not fall back to the only known session: it may be another agent's.
         any_session = None if self.call.action == "done" else lambda _session: True
         session = session_for(
             self.settings, store, self.caller, self.call.session,
@@ -100,7 +100,7 @@ class _Asked(NamedTuple):
         if not self.call.entry or self.call.session:
             return session
 
-        def has_entry_itself(session: Session) -> bool:  # not only a call that mentions it
+        def has_entry_itself(session: Session) -> bool:  # the entry, and not only a mention of it
             return has_entry(session) and contains_entry(store, session, self.entry)
 
         placed = store.placements.of_session(session.record.id) if session.record else frozenset()
@@ -116,7 +116,7 @@ class _Asked(NamedTuple):
             return formatting.fitted(content, limit)
         if len(content) != 1:
             names = ", ".join(content)
-            raise errors.UsageError(f"offset: goes with one value; name it in keys: {names}")
+            raise errors.UsageError(f"offset: needs exactly one value; name it in keys: {names}")
         return {
             path: formatting.page(one, self.call.offset, limit) for path, one in content.items()
         }

@@ -33,7 +33,10 @@ class Fingerprint(Struct, frozen=True):
 
 
 class Judged(NamedTuple):
-    """The outcome of a scan of a file. A run with the rules `skipped_under` may skip the file."""
+    """The outcome of a scan of a file, and the `rules` of that scan.
+
+    `skipped_under` is the same rules, or None if later runs must not skip the file.
+    """
 
     skipped_under: str | None
     rules: str
@@ -72,8 +75,8 @@ class Memory(Protocol):
 class Root(Struct, frozen=True):
     """A directory to walk. A missing root is reported if it is `required`.
 
-    `exclusive` means that all writes below it go through this mount: the user declares that. With
-    `databases`, sessions in agents' databases below it count as well.
+    With `exclusive`, the user promises that no other program writes below it. With `databases`,
+    sessions in agents' databases below it count as well.
     """
 
     path: str
@@ -154,8 +157,9 @@ class Signs:
 class NotIdleError(Exception):
     """The session may not be changed now, but perhaps by a later run.
 
-    At `until`, it may be idle even if it does not change. With `in_database`, runs look again only
-    then or after a change of the database; with `given_up`, no change is expected.
+    At `until`, it may be idle even if it does not change. With `in_database`, runs need not look
+    again before `until` or a change of the database. `given_up` implies `in_database`; the session
+    is then not recorded as waiting.
     """
 
     def __init__(
@@ -186,12 +190,12 @@ class Survey(Struct, frozen=True):
 
     `positions` maps the offset of a line to the number of messages after its entry, if that is less
     than `kept_messages`; all others are OLD. `open_turn` is why the last turn is open, or None.
-    `last_user` is the offset of the last turn's prompt, or of an earlier one if results after it
-    got no answer. `dead_entries` maps the offsets of entries that the next request will not contain
-    to the reason (such as OFF_BRANCH). All lines before the offset `dead_before` except a header at
-    0 are dead, too, for the reason `dead_why`. After `quiet` seconds without a change, the file's
-    end can be trusted. With `appends_anew`, the agent may write an entry again under another id and
-    keep the first copy.
+    `last_user` is the offset of the last turn's prompt. If the turn before that ended with tool
+    results that got no answer, it is the offset of that turn's prompt. `dead_entries` maps the
+    offsets of entries that the next request will not contain to the reason (such as OFF_BRANCH).
+    All lines before the offset `dead_before` except a header at 0 are dead, too, for the reason
+    `dead_why`. After `quiet` seconds without a change, the file's end can be trusted. With
+    `appends_anew`, the agent may write an entry again under another id and keep the first copy.
 
     `since` is the offset of the line that shows whether the last turn is finished. While `cursor`
     is the same, the branch and the dead entries before that line are the same. Both are None if the
@@ -235,11 +239,11 @@ NO_SURVEY = Survey(0, MappingProxyType({}), None)
 class Resume(Struct, frozen=True):
     """Resume point of a scan: lets the next scan read only the tail of a session file.
 
-    Neither appended lines nor time change decisions before the line `number`, at `offset`, as long
-    as the survey from there on has the same `cursor`. `fingerprint` is the state of the file, and
-    `mark` a digest of some of its bytes, to recognise a file that only grew. `rules` are the rules
-    of the scan, `session_id` is the id of the session's record, if it had one. `placeholders` means
-    that our placeholders may occur before the line.
+    Line `number` begins at `offset`. Decisions about earlier lines stay valid, whatever is appended
+    and however much time passes, while a survey of the other lines has the same `cursor`.
+    `fingerprint` is the state of the file, and `mark` a digest of some of its bytes, to recognise a
+    file that only grew. `rules` are the rules of the scan, `session_id` is the id of the session's
+    record, if it had one. `placeholders` means that our placeholders may occur before the line.
     """
 
     fingerprint: Fingerprint

@@ -29,7 +29,8 @@ def archive(
 
     `note` is the outcome of the last of these turns, for its summary. If the session is not idle, a
     request is recorded and a later scan carries it out. Raises NotFoundError or AmbiguousError for
-    the session, FailedError if no turn can be archived, UsageError for numbers that do not exist.
+    the session, and UsageError for wrong numbers. Raises FailedError if `enabled` is false, if the
+    session is excluded or in a database, or if its file cannot be changed.
     """
     chosen, now = session_named(settings, store, session), clock()
     title = chosen.title
@@ -85,7 +86,8 @@ def _live_turns(
     """Yield the examined session, and the verdict that each turn would get if it were requested.
 
     Turns that are not sent any more are left out. With `numbers`, only the turns from the first to
-    the second are judged. Raises FailedError if none can be archived, UsageError for wrong numbers.
+    the second are judged. Raises UsageError for wrong numbers, and FailedError if `enabled` is
+    false or if the session is excluded, in a database or unreadable.
     """
     title, file = session.title, file_of(session)
     if not settings.enabled:

@@ -48,7 +48,10 @@ def advice(
 
 
 def _too_full(settings: Settings, session: OpenSession) -> ModelCall | None:
-    """Return the last call if it was too full; `session.lines` then begins at a compaction."""
+    """Return the last call if the session was too full then, else None.
+
+    For such a call, cut `session.lines`: they then begin at the last compaction, if there is one.
+    """
     last, form = None, session.format
     for line in parsed_lines(session.lines.backward(), form):
         call = form.call(line.entry)
