@@ -60,7 +60,7 @@ def test_moved_lines_are_not_moved_twice(session, path):
 def ledger_of_a_begun_move(path):
     """Return the ledger of a move of lines that has begun."""
     ledger = Ledger()
-    ledger.begun = path.stat().st_ino
+    ledger.unfinished_move = path.stat().st_ino
     return ledger
 
 
