@@ -10,7 +10,8 @@ from building.processes import ROOT
 from building.skip_reasons import skip_reasons
 from building.world import NOBODY
 
-SET_FLAGS, NO_DUMP, APPEND_ONLY = 0x40086602, 0x40, 0x20
+GET_FLAGS, SET_FLAGS = 0x80086601, 0x40086602
+NO_DUMP, APPEND_ONLY = 0x40, 0x20
 STRANGERS = 65533
 
 
@@ -23,7 +24,10 @@ def path(world, conversation):
 def set_flags(path, flags):
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.ioctl(descriptor, SET_FLAGS, struct.pack("l", flags))
+        # The other flags stay: without its own ones, ext4 would have to convert the file.
+        present = struct.unpack("l", fcntl.ioctl(descriptor, GET_FLAGS, bytes(8)))[0]
+        wanted = present & ~(NO_DUMP | APPEND_ONLY) | flags
+        fcntl.ioctl(descriptor, SET_FLAGS, struct.pack("l", wanted))
     except OSError:
         pytest.skip("this filesystem keeps no such attributes")  # so none can be lost
     finally:
