@@ -103,14 +103,15 @@ def test_backup_completes_during_continuous_writes(world, pruned, target):
     writer.start()
     try:
         wait_until(lambda: len(commits) > 300)
-        before = len(commits)
-        values = store_care.back_up(world.settings(), target).values
-        during = len(commits) - before
+        before = during = len(commits)
+        while during == before:  # a backup can be shorter than a turn of the other thread
+            before = len(commits)
+            values = store_care.back_up(world.settings(), target, force=True).values
+            during = len(commits)
     finally:
         stop.set()
         writer.join()
 
-    assert during > 0
     assert 200 < values <= len(commits)
 
 
