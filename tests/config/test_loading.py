@@ -378,7 +378,9 @@ def test_last_run_keys_are_ignored_with_a_warning(tmp_path, key):
     settings, notes = load(str(path))
 
     assert settings.keep_recent == 4
-    assert notes == [f"{key}: is kept in the store and shown by `brainsurgeon status`; ignored"]
+    assert notes == [
+        f"{key}: ignored; the store keeps this time now, and `brainsurgeon status` shows it"
+    ]
 
 
 @pytest.mark.parametrize("text", ["keep_recent = ", "= 3", 'a = "', "[[roots]\n"])

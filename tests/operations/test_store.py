@@ -352,7 +352,7 @@ def test_purge_refuses_while_a_rotated_session_has_placeholders(world, pruned, p
 
     [remaining] = result.placeholders
     assert remaining.placeholders == 1
-    assert remaining.note == "archived by its agent; archives are not written"
+    assert remaining.note == "archived by its agent; brainsurgeon does not change archives"
     assert (world.state / "store.db").exists()
 
 

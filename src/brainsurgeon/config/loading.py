@@ -56,7 +56,7 @@ def problem_text(error: Any, names: dict[str, str]) -> str:
         elif step != "[key]":
             place += f".{step}" if place else names.get(step, step)
     kind = error["type"]
-    if kind == "extra_forbidden":  # the value may be a secret of another program
+    if kind == "extra_forbidden":  # not quoted: the value may be a secret of another program
         *above, key = error["loc"]
         table = next((_TABLES[step] for step in reversed(above) if step in _TABLES), Settings)
         return f"{place}: no such key; {_hint(str(key), table.model_fields, ALIASES)}"
@@ -293,4 +293,4 @@ def _reason(error: ValueError, text: str) -> str:
 
 
 def _former(name: str) -> str:
-    return f"{name}: is kept in the store and shown by `brainsurgeon status`; ignored"
+    return f"{name}: ignored; the store keeps this time now, and `brainsurgeon status` shows it"

@@ -36,8 +36,8 @@ class Thoughts(Struct, frozen=True):
     """The signed or redacted thinking of one message, and the names of its model.
 
     `blocks` are the paths of the blocks with their lengths in characters, `instead` the JSON that
-    replaces a block. With `only_content`, the message has no other content, so the blocks stay.
-    With `asked_to_drop`, the provider was asked to drop blocks with invalid signatures.
+    replaces a block. With `only_content`, the message has no other content, so the blocks are never
+    replaced. With `asked_to_drop`, the provider was asked to drop blocks with invalid signatures.
     """
 
     models: tuple[str, ...]
@@ -76,7 +76,10 @@ class Format(Protocol):
         return None
 
     def survey(self, lines: Lines, kept_messages: int) -> Survey:
-        """Find the newest messages (up to `kept_messages`), the open turn and the branch."""
+        """Find the newest messages (up to `kept_messages`), the open turn and the dead entries.
+
+        Dead entries are those that the next request will not contain.
+        """
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:
         """Return the id of the entry within its session, or None if it has no usable one."""
@@ -85,7 +88,10 @@ class Format(Protocol):
         """Check whether the entry is a prompt, an answer or a tool result."""
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        """Yield the values of the entry that could be extracted; locked ones have a reason."""
+        """Yield the values of the entry that could be extracted.
+
+        If no rule may extract a value, `locked` is the reason.
+        """
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
         """Return the id of the tool call that the value at `path` belongs to, if any."""
@@ -118,7 +124,7 @@ class Format(Protocol):
         """Return the model call that the entry answers, if any."""
 
     def starts_context(self, entry: Entry) -> bool:  # noqa: ARG002
-        """Check whether the entry starts a new context."""
+        """Check whether the entry marks a compaction by the agent."""
         return False
 
     def switches_model(self, entry: Entry) -> bool:  # noqa: ARG002
@@ -270,7 +276,7 @@ def reply_step(
     message: Entry, linked: tuple[str | None, tuple[str, ...]], calls: Iterable[ToolCall], *,
     stopped: bool, cut_short: bool,
 ) -> TurnStep:  # fmt: skip
-    """Return a reply as a step of its turn; `linked` are its parent and all other ids in it."""
+    """Return a reply as a step of its turn; `linked` are its `parent` and `names` in TurnStep."""
     path, text = last_text(message.get("content"), ("message", "content"))
     made = tuple(calls)
     return TurnStep(

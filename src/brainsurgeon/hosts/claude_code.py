@@ -83,7 +83,10 @@ class ProcessRecord(Struct, frozen=True):
 
 
 def read(directory: str, pid: int) -> ProcessRecord | None:
-    """Read one record, again while it seems half written; return None if the record is gone."""
+    """Read one record; try again a few times if it seems half written.
+
+    Return None if the record is gone, or if its process ends before the next attempt.
+    """
     path = os.path.join(directory, f"{pid}.json")
     written = time.time()
     for pause in _PAUSES:
@@ -119,7 +122,7 @@ class Location(Struct, frozen=True):
 
     @property
     def agent(self) -> str:
-        """The owner of the session. Nothing is shared or shown across projects."""
+        """The name of the agent that owns the session: one for each project."""
         return f"{FORMAT}:{self.project}"
 
     @property
@@ -144,7 +147,10 @@ def location(path: str) -> Location | None:
 
 
 def is_no_session(path: str, known_home: str) -> bool:
-    """Check whether a file is in some home of Claude Code, such as `known_home`, but no session."""
+    """Return True for a file in a home of Claude Code that is no session.
+
+    The home is `known_home`, or another one that shows in the path.
+    """
     if location(path) is not None:
         return False
     return path.startswith(known_home + os.sep) or _IN_A_PROJECT.search(path) is not None
@@ -200,10 +206,10 @@ def presence(where: Location, now: float, abandoned_after: float) -> SessionPres
 
 
 def calling_session() -> str | None:
-    """Return the path of the session whose Claude Code process started this one, or None.
+    """Return the path of the Claude Code session that called this program, None without one.
 
-    If its project does not have the file (yet), the only file of that name in other projects
-    counts. A call by a sub-agent counts as its main session's.
+    If the file is not in the project (yet), and exactly one project has a file of that name, return
+    that one. A call by a sub-agent counts as its main session's.
     """
     home = home_paths.claude_code()
     for pid in ancestors():

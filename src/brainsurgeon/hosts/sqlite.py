@@ -6,8 +6,8 @@ ignores the log. So this option is used if no process has the database open and 
 Otherwise the database is opened read-only, and the index of the log may change.
 
 Only one thread of this process may have a database open at a time. That thread may open it once
-more through SQLite, for reading. Closing any descriptor of a file releases all locks of the process
-on it, and SQLite knows only its own descriptors.
+more through SQLite, for reading. The reason: if a process closes any descriptor of a file, it loses
+all its locks on the file. SQLite prevents this only for descriptors that it opened itself.
 """
 
 import errno
@@ -59,7 +59,8 @@ def _translated() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", None)
-        # Errors of Python have no code. An OperationalError of Python means text not in UTF-8.
+        # Errors that Python's module raises itself have no code. Its OperationalError means text
+        # that is not UTF-8.
         text = _NO_TEXT if isinstance(error, sqlite3.OperationalError) else "SQLITE_ERROR"
         raise AgentDatabaseError(code or text) from error
     except UnicodeDecodeError as error:  # a message of SQLite quotes text that is not UTF-8

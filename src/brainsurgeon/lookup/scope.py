@@ -84,7 +84,10 @@ def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]
 
 
 def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
-    """Return an agent's sessions. If any has a file, leave out agent directories without files."""
+    """Return the sessions of an agent, by default of all agents.
+
+    If some directories of one agent have session files, its directories without any are left out.
+    """
     is_path = agent is not None and (sep in agent or agent == ".") and "\0" not in agent
     if agent is None:
         listed = sessions
@@ -125,8 +128,8 @@ def session_for(
         if len(calling) == 1:
             return calling[0]
         for starter in of_calling_process(calling or listed):
-            # Its call may not be written yet. If it has no record, it may be a new fork: the store
-            # does not know which entries this contains.
+            # This session's process started ours, even if its call is not written yet. A session
+            # without a record may be a new fork: the store does not know which entries it contains.
             if holds is None or starter.record is None or holds(starter):
                 return starter
         late = any(
@@ -142,7 +145,7 @@ def other_holder(
     settings: Settings, store: Store, scope: Scope, session: Session,
     holds: Callable[[Session], bool],
 ) -> Session:  # fmt: skip
-    """Return the session that started a sub-agent if it has the entry, else another session.
+    """Return another session with the entry: preferably the one that started `session`.
 
     Claude Code copies entries into forks: of several sessions with the entry, the newest is
     returned. For other agents, several raise UnnamedError. Raises NotFoundError if none has it.
@@ -166,7 +169,7 @@ def own_session(settings: Settings, store: Store, caller: Caller, name: str | No
     """
     try:
         own = session_for(settings, store, caller, None)
-    except UnnamedError as why:  # a name cannot help: the caller may not see every session
+    except UnnamedError as why:  # a name would not help: another session may not be read
         raise UsageError(
             "it is unknown which session makes this call, so none can be given; in a shell, "
             "`brainsurgeon evidence SESSION` prints it"
@@ -250,9 +253,9 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
 
 
 def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry]:
-    """Return the arguments of the last calls after the prompt that have no answer yet.
+    """Return the arguments of the newest tool calls after the prompt that have no result yet.
 
-    Calls before an answer of the model that was cut short do not wait any more.
+    If the model was cut short in a message without calls, earlier calls do not wait any more.
     """
     answered: set[str | None] = set()
     unnamed, waiting, seen_call = 0, [], False
@@ -281,7 +284,7 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
 def _is_same_call(written: Entry, call: Entry) -> bool:
     """Check whether arguments in a file equal those of the call. Some agents wrap arguments."""
     inner = (value for value in written.values() if isinstance(value, dict))
-    # Null arguments do not count: some agents pass every argument by name.
+    # Null arguments do not count: some agents pass null for each argument that is not given.
     wanted, *candidates = (
         {key: value for key, value in arguments.items() if value is not None}
         for arguments in (call, written, *inner)

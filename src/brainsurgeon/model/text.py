@@ -80,7 +80,7 @@ _CONTINUES, _CONTINUATION = 0xC0, 0x80
 
 
 def boundary(data: bytes, at: int, *, upwards: bool = False) -> int:
-    """Return the nearest offset, below or above, at which a UTF-8 character starts."""
+    """Return `at`, or the next offset below it (`upwards`: above it) that starts a character."""
     at = min(at, len(data))
     while 0 < at < len(data) and data[at] & _CONTINUES == _CONTINUATION:
         at += 1 if upwards else -1

@@ -29,7 +29,7 @@ from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of
 from brainsurgeon.store import Store, database
 from brainsurgeon.store.salvage import LOST
 
-ARCHIVED = "archived by its agent; archives are not written"
+ARCHIVED = "archived by its agent; brainsurgeon does not change archives"
 # For placeholders that no record explains.
 ADVICE = (
     "this store has no values for them: if another store has, set state_dir to its directory"
@@ -51,9 +51,9 @@ NO_ROOT = "its database is below no root: configure the directory of OpenClaw's 
 class SessionPlaceholders(Struct, frozen=True):
     """The placeholders of one session; `session_id` is its id in the store, if any.
 
-    `standing` has the ids of their extractions; `expired` of these are tombstones. `orphans` has
-    the ids of entries with placeholders that no record can restore. `unknown` counts texts that
-    only look like placeholders.
+    `standing` has the ids of their extractions; `expired` counts those of which only a tombstone is
+    left. `orphans` has the ids of entries with placeholders that no record can restore. `unknown`
+    counts texts that only look like placeholders.
     """
 
     standing: tuple[int, ...]
@@ -308,7 +308,7 @@ def _left_in(settings: Settings, store: Store, session: Session) -> Placeholders
 
 
 def placeholders_in_archives(settings: Settings) -> Iterator[PlaceholdersLeft]:
-    """Yield the agents' archives below the roots that have placeholders or cannot be read."""
+    """Yield each archive of an agent below a root if it has placeholders or cannot be read."""
     for file in placeholders.sessions_and_archives(settings.root_directories()):
         if openclaw.is_session_name(file.name):
             continue

@@ -192,7 +192,8 @@ loaded from anywhere and nothing is sent. {content}</footer>
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table of cells in HTML.
 
-    Numbers are aligned to the right. On phones, without a head, numbers and times show a name.
+    Numbers are aligned to the right. On a narrow screen the head is hidden; there, the name of the
+    column stands before each number and time.
     """
     head = "".join(
         f'<th scope="col"{" class=number" if name in _NUMBERS else ""}>{name}</th>'
@@ -260,7 +261,7 @@ def _figures(report: Report) -> str:
     return f'{off}<section class="flush" aria-label="Figures">{figures}</section>\n'
 
 
-# The functions for sections of the page return an introduction and the content.
+# `_largest` and `_waiting` return the introduction of their section, and its content.
 
 
 def _largest(report: Report) -> tuple[str, str]:

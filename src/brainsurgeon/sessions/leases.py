@@ -32,7 +32,7 @@ class LeaseUnsupportedError(OSError):
 
 
 def take(descriptor: int) -> bool:
-    """Take a write lease; return False if another process has the file open."""
+    """Acquire a write lease; return False if another process has the file open."""
     return _take(descriptor, fcntl.F_WRLCK)
 
 
@@ -91,7 +91,7 @@ def drop(descriptor: int) -> None:
 def exchange(directory: int, first: str, other: str) -> None:
     """Exchange two names in one directory atomically.
 
-    Raises FileNotFoundError if one of them is gone: a deleted session never comes back.
+    Raises FileNotFoundError if one of them is gone, so this never brings back a deleted session.
     """
     rename = getattr(_libc, "renameat2", None)
     if rename is None:

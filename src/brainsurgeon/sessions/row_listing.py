@@ -256,8 +256,8 @@ def _sessions(
 def fingerprint(path: str, window: Window, size: int, own: int | None) -> Fingerprint:
     """Return a fingerprint that differs for any two states of a session.
 
-    Its modification time is that of the newest activity. Its change time is the generation, which
-    every rewrite of the session's events replaces.
+    Its modification time is that of the newest activity. In place of a change time, it has the
+    beginning of `generation`, an id that every rewrite of the session's events replaces.
     """
     status = os.stat(path, follow_symlinks=False)
     changed = 0
@@ -326,7 +326,7 @@ class OpenRows(Opened):
         )
 
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
-        # All signs are in the database. Time alone finishes no turn.
+        # Unlike in a file, an open turn does not count as finished because time has passed.
         gate = Gate(quiet, self.presence, self.file.own_ms)
         gate.check(self.window, now)
         # A last turn counts as finished if its run was killed.

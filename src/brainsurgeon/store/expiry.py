@@ -73,10 +73,10 @@ class Expiry(Table):
     def out_of_sight(
         self, missed_before: float, held_back: Iterable[str]
     ) -> tuple[int, float] | None:
-        """Return how many values have been missing everywhere since before a time, and since when.
+        """Count the values whose placeholders have all been missing since `missed_before`.
 
-        None without any. Requested values are not counted, nor values in a session below a root in
-        `held_back`.
+        Return their number, and when the first of them went missing; None if there are none.
+        Requested values are not counted, nor values with a placeholder below a root in `held_back`.
         """
         count, first = self._execute(
             "SELECT count(*), min(missed) FROM"  # noqa: S608
@@ -148,9 +148,10 @@ class Candidates(Table):
         self._execute("CREATE INDEX temp.due_name ON due (name)")
 
     def _take(self, statement: str, until: float) -> None:
-        """Add values by the ids in a statement's last column, if extracted by the time `until`.
+        """Add the values that a statement finds, except those extracted after `until`.
 
-        Each page of rows begins after the last row of the page before.
+        The last column of the statement is the id of the value. Its parameters are `until`, the
+        last row of the page before, and the number of rows in a page.
         """
         last: tuple[float, int] = (-1, -1)
         while rows := self._execute(statement, (until, *last, _LOOK)).fetchall():

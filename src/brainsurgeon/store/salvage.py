@@ -120,8 +120,8 @@ class Salvaged(Struct):
 def salvage(directory: str, fresh: str, now: float) -> Salvaged:
     """Copy the readable rows of a directory's store into a new, synced database at `fresh`.
 
-    Raises StoreUnusableError if the database is of another program or version, or if no value in it
-    can be read.
+    Raises StoreUnusableError if the database is of another program or version, or if its schema is
+    damaged and no value in it can be read.
     """
     path, mended = database_path(directory), f"{fresh}.mended"
     code = "damaged"
@@ -276,17 +276,18 @@ def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
             saved.unread |= {table} if gone else set()
         else:
             new.execute(f"UPDATE {table} SET {column} = NULL {dangling}")  # noqa: S608
-    # In doubt (as in recovery) a rewrite counts as done: records without placeholders do no harm.
+    # Without its row in the journal, it is unknown whether a rewrite was done. As in recovery, it
+    # counts as done then: records without placeholders do no harm.
     unknown = f"WHERE {_dangling('journal_id', 'journal')}"
     new.execute(f"UPDATE extractions SET journal_id = NULL {unknown}")  # noqa: S608
     new.execute(f"UPDATE fields SET journal_id = NULL, state = 'standing' {unknown}")  # noqa: S608
 
 
 def _complete_placements(new: sqlite3.Connection, *, incomplete: bool) -> None:
-    """Record each value as contained in its own session if its placements may be lost.
+    """Record that values are contained in their own sessions, where that record may be lost.
 
     Without a placement, retention could delete the value early. The next scan corrects placements.
-    If the table is `incomplete`, this includes values that have placements in other sessions.
+    If the table is `incomplete`, this is done for every value, else for those without a placement.
     """
     new.execute(
         "INSERT OR IGNORE INTO placements (session_id, extraction_id)"

@@ -16,7 +16,8 @@ from brainsurgeon.model.turns import Savings
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
 
-# Seconds: the pause after the second failure in a row, which then doubles, and the longest pause.
+# Seconds. After its first failure, a file is tried again in the next run; after a second in a row,
+# not before FIRST_PAUSE. The pause doubles with each further failure, up to LONGEST_PAUSE.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 _MOST = 1000  # states in memory
 # Seconds within which two changes of a file may have the same modification time.
@@ -141,7 +142,8 @@ class FileMemory:
         directory, _, name = path.rpartition("/")
         self._met[directory].add(name)
         row = self._rows.get(directory, {}).get(name)
-        # The id of a session may contain a slash; "0" is the character after it.
+        # The id of a session may contain a slash, and so look like directories below `path`. Their
+        # names sort between "path/" and "path0", because "0" follows "/" in ASCII.
         below = bisect_left(self._sorted, f"{path}/"), bisect_left(self._sorted, f"{path}0")
         tables = {at: self._rows.get(at, {}) for at in (path, *self._sorted[slice(*below)])}
         inside = {f"{at}/{one}": row for at, rows in tables.items() for one, row in rows.items()}

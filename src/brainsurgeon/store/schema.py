@@ -35,9 +35,10 @@ CREATE TABLE blobs (
 ) STRICT;
 CREATE INDEX blobs_digest ON blobs (substr(digest, 1, 8));
 
--- Extracted values, as in Extraction. A pair of placeholder text and key path means one value, for
--- ever: rows of completed rewrites are never deleted, unless an equal one takes their place. `path`
--- is JSON, or in short t0 for message.content.0.text and c0 for message.content.0.content.
+-- Extracted values, as in Extraction. A placeholder (`name` is the id in it) at a key path means
+-- one value, for ever: a row of a completed rewrite is deleted only if a new row of the same value
+-- replaces it. `path` is JSON, or in short t0 for message.content.0.text and c0 for
+-- message.content.0.content.
 -- `journal_id` is set until the rewrite is confirmed. `unplaced_at` is when a scan first found the
 -- placeholder in no session.
 CREATE TABLE extractions (
@@ -176,9 +177,8 @@ CREATE TABLE journal (
     rewrite TEXT NOT NULL
 ) STRICT;
 
--- Sessions in a database of their agent: the agent's own columns of an event that brainsurgeon
--- changed (`digest` is the digest of the event's text), and the time (milliseconds) that
--- brainsurgeon's last write gave a session.
+-- For sessions in databases of their agents: how the agent itself stored an event before
+-- brainsurgeon changed it. `digest` is the digest of the event's text at that time.
 CREATE TABLE row_columns (
     session_id INTEGER NOT NULL REFERENCES sessions,
     entry_id TEXT NOT NULL,
@@ -189,6 +189,8 @@ CREATE TABLE row_columns (
     PRIMARY KEY (session_id, entry_id, digest)
 ) STRICT;
 CREATE INDEX row_columns_digest ON row_columns (digest);
+
+-- The time (milliseconds) that brainsurgeon's last write set for a session in such a database.
 CREATE TABLE row_writes (
     session_id INTEGER PRIMARY KEY REFERENCES sessions,
     noted_ms INTEGER NOT NULL
