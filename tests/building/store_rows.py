@@ -2,7 +2,7 @@
 
 import os
 
-from brainsurgeon.model.entries import placeholder_named, placeholder_token
+from brainsurgeon.model.entries import id_named, placeholder_named, placeholder_token
 from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
 from brainsurgeon.store import journal
@@ -30,6 +30,16 @@ def pragma(store, name):
 
 def count_rows(store, table):
     return store._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
+def is_restorable(store, placeholder):
+    """Check whether the store holds the bytes of every value that a placeholder names."""
+    rows = store._connection.execute(
+        "SELECT blob_id, digest FROM extractions WHERE name = ? AND replacement IS NULL"
+        " AND blob_id IS NOT NULL AND journal_id IS NULL",
+        (id_named(placeholder),),
+    ).fetchall()
+    return bool(rows) and all(store.blobs.get(*row) for row in rows)
 
 
 def session_file(session="one", agent="main", root="/agents"):

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import pytest
 
-from brainsurgeon.model.entries import id_named
 from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.rewrite import recover
 from brainsurgeon.store import open_store
+from building.store_rows import is_restorable
 from building.world import Conversation
 from proofs.power import operation as operations
 from proofs.power import striking
@@ -150,7 +150,7 @@ class Ground:
             if not content.endswith(late):
                 yield "lines of the agent are lost, doubled, torn or moved"
             for placeholder in PLACEHOLDER.findall(content):
-                if not _resolves(store, placeholder.decode()):
+                if not is_restorable(store, placeholder.decode()):
                     yield "a placeholder leads nowhere"
             bare = "SELECT count(*) FROM extractions WHERE blob_id IS NULL AND expired_at IS NULL"
             if store._connection.execute(bare).fetchone()[0]:
@@ -162,15 +162,6 @@ class Ground:
                 yield "undoing everything does not give the original back"
         finally:
             store.close()
-
-
-def _resolves(store, placeholder):
-    rows = store._connection.execute(
-        "SELECT blob_id, digest FROM extractions WHERE name = ? AND replacement IS NULL"
-        " AND blob_id IS NOT NULL AND journal_id IS NULL",
-        (id_named(placeholder),),
-    ).fetchall()
-    return rows and all(store.blobs.get(*row) for row in rows)
 
 
 @pytest.fixture(scope="module")

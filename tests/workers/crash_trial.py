@@ -24,6 +24,7 @@ import struct
 import sys
 import time
 import traceback
+from pathlib import Path
 
 from sqlite_utils import plugins
 
@@ -31,7 +32,6 @@ from brainsurgeon import config
 from brainsurgeon.config.settings import ArchiveTable
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.hosts import processes as clocks
-from brainsurgeon.model.entries import id_named
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.restore import note_answer, restore, restore_all, rollback
 from brainsurgeon.operations.retention import retention
@@ -42,6 +42,9 @@ from brainsurgeon.rewrite import apply, recover
 from brainsurgeon.rewrite.budget import Wanted
 from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.store import open_store
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from building.store_rows import is_restorable
 
 plugins.ensure_plugins_loaded()  # it reads what every installed package says of itself
 
@@ -570,7 +573,7 @@ def check(world, scenario, before, after, attributes):
         for line in content.splitlines():
             json.loads(line)
         bad += [f"{name}: {text!r} resolves to nothing" for text in PLACEHOLDER.findall(content)
-                if not _resolves(store, text.decode())]  # fmt: skip
+                if not is_restorable(store, text.decode())]  # fmt: skip
     bad += [f"left beside: {name}" for name in os.listdir(world.sessions)
             if not name.endswith(".jsonl")]  # fmt: skip
     bad += _store_problems(store)
@@ -614,15 +617,6 @@ def _kept_apart(world, store):
         yield "a line is lost"
     if beside != [rewrite.temporary for rewrite in store.journal.open_rewrites()]:
         yield "the file beside has no name in the journal"
-
-
-def _resolves(store, placeholder):
-    rows = store._connection.execute(
-        "SELECT blob_id, digest FROM extractions WHERE name = ? AND replacement IS NULL"
-        " AND blob_id IS NOT NULL AND journal_id IS NULL",
-        (id_named(placeholder),),
-    ).fetchall()
-    return rows and all(store.blobs.get(blob, name) for blob, name in rows)
 
 
 def _store_problems(store):

@@ -20,7 +20,6 @@ from crash_trial import (
     KILLED,
     PLACEHOLDER,
     Shim,
-    _resolves,
     _store_problems,
     hurry,
     points_to_stop_at,
@@ -35,6 +34,7 @@ from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import row_writing
 from brainsurgeon.store import open_store
 from building.claw import COMPACTED, LATER, REWOUND, Claw, plain_connection
+from building.store_rows import is_restorable
 
 SESSIONS = (COMPACTED, REWOUND)
 ROWS_A_STEP = 2
@@ -195,7 +195,7 @@ def check(world, scenario, before, after, original):
                 bad.append(f"row {seq} of {session} is neither as before nor as after")
         bad += [f"{placeholder!r} resolves to nothing"
                 for text in texts for placeholder in PLACEHOLDER.findall(text)
-                if not _resolves(store, placeholder.decode())]  # fmt: skip
+                if not is_restorable(store, placeholder.decode())]  # fmt: skip
     bad += world.claw.sound() + _store_problems(store)
     MOMENT[0] += QUIET  # what was written last may not be known as ours any more
     ACTS[scenario](world, store)
