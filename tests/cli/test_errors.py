@@ -405,7 +405,7 @@ def mounted_disk(directory, size):
     """Mount a small file system; skip the test if mounting is forbidden, as in most containers."""
     with small_disk(directory, size) as mounted:
         if not mounted:
-            pytest.skip("mounting is not allowed here")
+            pytest.skip("mounting is not allowed here")  # only a small disk can be full
         yield
 
 
