@@ -531,6 +531,16 @@ class TestRequests:
         ]
         assert estimate(world.settings(), world.store, (), LATER).left_out == 9
 
+    @pytest.mark.parametrize("read", [
+        lambda world: search(world.settings(), world.store, "a needle", GATEWAY),
+        lambda world: estimate(world.settings(), world.store, (GATEWAY,), LATER),
+    ], ids=["search", "estimate"])  # fmt: skip
+    def test_a_named_session_in_use_is_to_be_tried_again(self, world, monkeypatch, read):
+        """If it changes while it is read, a named session is not called empty."""
+        _change_while_read(world, monkeypatch)
+        with pytest.raises(BusyError, match="try again"):
+            read(world)
+
     def test_cat_prints_the_original_session(self, world):
         """Every placeholder is filled and the database stays unchanged."""
         whole = b"".join(text + b"\n" for text in world.claw.texts(GATEWAY))

@@ -25,10 +25,11 @@ def estimate(
 ) -> Estimate:
     """Replay the calls of the named sessions, or of all if none is named. Writes nothing."""
     chosen = [session_named(settings, store, name) for name in names]
+    skipped = (RefusedError, FailedError) if chosen else (RefusedError, FailedError, BusyError)
     chosen = chosen or all_sessions(settings, store)
     listed = []
     for session in chosen:
-        with suppress(RefusedError, BusyError, FailedError):
+        with suppress(*skipped):
             if replayed := _replay(settings, store, session, now):
                 listed.append(replayed)
     totals = {

@@ -40,8 +40,11 @@ def search(
         raise UsageError("search wants a text: TEXT is empty")
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     hits: list[Hit] = []
+    # Without a name, a session in a database that changes meanwhile is left out, like others that
+    # cannot be read.
+    unreadable = (OSError, RefusedError) if session else (OSError, RefusedError, BusyError)
     for item in listed:
-        for entry_id, path, value, held in _texts(store, item):
+        for entry_id, path, value, held in _texts(store, item, unreadable):
             match = wanted.search(value)  # only the first: `show` prints the rest
             if match is None:
                 continue
@@ -58,8 +61,11 @@ def search(
 _Text = tuple[str, KeyPath, str, bool]
 
 
-def _texts(store: Store, session: Session) -> Iterator[_Text]:
-    yield from _in_file(session)
+def _texts(
+    store: Store, session: Session, unreadable: tuple[type[Exception], ...]
+) -> Iterator[_Text]:  # fmt: skip
+    with suppress(*unreadable):
+        yield from _in_file(session)
     if session.record is None:
         return
     held = store.extractions.contained_in(session.record.id)
@@ -79,7 +85,7 @@ def _texts(store: Store, session: Session) -> Iterator[_Text]:
 def _in_file(session: Session) -> Iterator[_Text]:
     if session.file is None:
         return
-    with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
+    with open_session(session.file) as opened:
         form = opened.format
         for parsed in parsed_lines(opened.lines, form):
             for part in form.parts(parsed.entry, NO_SURVEY, None) if parsed.ident else ():
