@@ -78,7 +78,9 @@ def test_value_of_a_dead_entry_is_extracted_at_any_position(why):
     reason_dead = f"tool_result of 501 characters, {why}"
 
     assert decide(position=0, extractable=9, dead=why) == Extract(reason_dead)
-    assert decide(replace(PART, kind="assistant"), dead=why).reason == "no rule for this kind"
+    assert (
+        decide(replace(PART, kind="assistant"), dead=why).reason == "no rule for this kind or tool"
+    )
     assert decide(replace(PART, chars=500), dead=why).reason == "short"
     assert decide(extractable=False, dead=why).reason == "pinned"
 
@@ -103,7 +105,7 @@ TABLE = (
     ("entry", {"restored_at": NOW - 60}, "restored 60 s ago"),
     ("entry", {"extractable": 4}, "recent by its _extractable"),
     ("entry", {"position": 2}, "recent"),
-    ("part", {"kind": "assistant", "tool": None}, "no rule for this kind"),
+    ("part", {"kind": "assistant", "tool": None}, "no rule for this kind or tool"),
     ("part", {"chars": 500}, "short"),
 )
 
@@ -350,7 +352,7 @@ def test_value_without_a_rule_is_recent_or_not_a_trigger():
     part = replace(PART, kind="user", tool=None)
 
     assert reason(decide(part, rules=LONG_FORM, position=4)) == "recent"
-    assert reason(decide(part, rules=LONG_FORM, position=5)) == "no rule for this kind"
+    assert reason(decide(part, rules=LONG_FORM, position=5)) == "no rule for this kind or tool"
 
 
 def test_window_of_the_rules_is_the_largest_of_all():

@@ -185,8 +185,8 @@ def check(state: Status, now: float, *, max_age: float | None = None) -> list[st
         if (number := state.sessions_by_state.get(name, 0))
     ]
     troubles += [f"{root.path}: {root.problem}" for root in state.roots if root.problem]
-    interrupted = "a rewrite was interrupted; the next run finishes or undoes it"
-    troubles += [f"{path}: {interrupted}" for path in state.interrupted]
+    unfinished = "a rewrite is unfinished; its run or the next one finishes or undoes it"
+    troubles += [f"{path}: {unfinished}" for path in state.interrupted]
     troubles += [f"{path}: {why}" for path, why in state.kept_beside.items()]
     troubles += [f"{path}: nothing expires there, {why}" for path, why in state.held_back.items()]
     troubles += [

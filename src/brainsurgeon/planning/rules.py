@@ -106,7 +106,7 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, newest: int | None) ->
             return Keep("recent")
     # No model sees a dead part or misses a superseded one, so any kind may be extracted.
     if rule is None and not part.dead and not entry.superseded:
-        return Keep("no rule for this kind")
+        return Keep("no rule for this kind or tool")
     if part.chars <= (rule.min_value_length if rule else rules.min_value_length):
         return Keep("short")
     return Extract(_describe(part, entry))

@@ -49,7 +49,7 @@ def estimate(found: Estimate) -> str:
     lines += ["", f"{calls} of {sessions}"]
     if found.left_out:
         left_out = counted(found.left_out, "session")
-        lines[-1] += f"; left out: {left_out} without usage, or never pruned (Codex)"
+        lines[-1] += f"; left out: {left_out} without usage, never pruned (Codex), or unreadable"
     return "\n".join([*lines, ASSUMPTIONS])
 
 
