@@ -113,6 +113,8 @@ def test_attached_file_is_superseded_by_the_whole_file():
     talk = ClaudeConversation()
     oldest, middle = attached(talk, "old"), attached(talk, "new")
     part = attached(talk, "some", numLines=3)
+    talk.call("toolu_0", "Read", {"file_path": "/w/a", "offset": 9})
+    piece = talk.result("piece", "toolu_0")
     talk.call("toolu_1", "Read", {"file_path": "/w/a"})
     result = talk.result("newest", "toolu_1")
 
@@ -120,6 +122,7 @@ def test_attached_file_is_superseded_by_the_whole_file():
         (oldest, "tool_result", None): middle,
         (middle, "tool_result", None): result,
         (part, "tool_result", None): result,
+        (piece, "tool_result", "toolu_0"): result,
     }
 
 
