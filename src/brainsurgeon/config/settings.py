@@ -39,7 +39,7 @@ from brainsurgeon.model.sessions import Root
 from brainsurgeon.model.turns import LAST_STEP, TIERS, Tier
 
 if TYPE_CHECKING:
-    from brainsurgeon.model.rules import ArchiveRules, Budget, Price, Rules
+    from brainsurgeon.model.rules import ArchiveRules, Budget, Price, Rule, Rules
 
 
 MaxStep = Annotated[
@@ -136,8 +136,8 @@ class SignalTable(SettingsTable):
     on_signal: Command = key((), "your program that gets each signal as JSON on its standard input")
 
 
-class Profiled(SettingsTable):
-    """The settings that a profile may change for some sessions."""
+class ExtractionTable(SettingsTable):
+    """The settings that decide which values are extracted."""
 
     keep_recent: Count = key(3, "number of newest messages from which nothing is extracted")
     keep_recent_tokens: Count = key(
@@ -174,6 +174,25 @@ class Profiled(SettingsTable):
         "when to extract values that are in the provider's prompt cache: once it `pays`, once the "
         "cache is `cold`, or `always` at once",
     )
+
+    def rule_list(self) -> tuple[Rule, ...]:
+        from brainsurgeon.model.rules import Rule  # noqa: PLC0415  `show` needs no rules
+
+        long_form = self.rules or tuple(RuleTable(kind=kind) for kind in self.trigger_types)
+        length, recent = self.min_value_length, self.keep_recent
+        return tuple(
+            Rule(
+                table.kind, table.tool,
+                length if table.min_value_length is None else table.min_value_length,
+                recent if table.keep_recent is None else table.keep_recent,
+            )
+            for table in long_form
+        )  # fmt: skip
+
+
+class Profiled(ExtractionTable):
+    """The settings that a profile may change for some sessions."""
+
     windows: dict[str, Positive] = key(dict, "windows of models in tokens, by globs of model ids")
     tiers: dict[str, Tier] = key(
         dict, "tiers of models (`frontier`, `mid`, `small`), by parts of model ids"
@@ -356,19 +375,10 @@ class Settings(Profiled):
         ]
 
     def decision_rules(self) -> Rules:
-        from brainsurgeon.model.rules import Rule, Rules  # noqa: PLC0415  `show` needs no rules
+        from brainsurgeon.model.rules import Rules  # noqa: PLC0415  `show` needs no rules
 
-        long_form = self.rules or tuple(RuleTable(kind=kind) for kind in self.trigger_types)
         return Rules(**_shared(Rules, self) | {
-            "rules": tuple(
-                Rule(
-                    table.kind, table.tool,
-                    self.min_value_length if table.min_value_length is None
-                    else table.min_value_length,
-                    self.keep_recent if table.keep_recent is None else table.keep_recent,
-                )
-                for table in long_form
-            ),
+            "rules": self.rule_list(),
             "keep_after_restore": float(self.keep_after_restore),
             "exclude_tools": tuple(
                 pattern.removeprefix("tool:") for pattern in self.exclude
