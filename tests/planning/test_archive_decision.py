@@ -5,22 +5,20 @@ from msgspec.structs import replace
 
 from brainsurgeon.model.rules import ArchiveRules
 from brainsurgeon.model.turns import Sent, TurnStep
-from brainsurgeon.planning.archive import Size, Stays, Turn, TurnEntry, decide
+from brainsurgeon.planning.archive import Stays, Turn, TurnEntry, decide
 
 ON, OFF = ArchiveRules(enabled=True), ArchiveRules()
 LARGE = Turn(
     1, TurnEntry(0, "p", TurnStep("prompt")), TurnEntry(9, "c", TurnStep("reply")), after=9,
-    position=99, size=Size(middle=12, removed=40_000, added=100, tokens=9000, calls=6),
+    position=99, middle=12, removed=40_000, added=100, tokens=9000, calls=6,
 )  # fmt: skip
-SMALL = replace(LARGE, size=replace(LARGE.size, tokens=8000, calls=4))
+SMALL = replace(LARGE, tokens=8000, calls=4)
 
 
 def verdict_on(turn, rules=ON, *, cut_short=False, **changed):
     closing = turn.closing._replace(step=replace(turn.closing.step, cut_short=cut_short))
-    values = {"closing": closing}
-    for name, part in (("size", turn.size), ("stays", Stays())):
-        own = {key: changed.pop(key) for key in list(changed) if hasattr(part, key)}
-        values[name] = replace(part, **own)
+    stays = {key: changed.pop(key) for key in list(changed) if hasattr(Stays(), key)}
+    values = {"closing": closing, "stays": Stays(**stays)}
     return decide(replace(turn, **values | changed), rules)
 
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats.base import WRITES, Format, ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import offsets_of
-from brainsurgeon.model.entries import OLD, KeyPath, placeholder_id, placeholder_in, value_at
+from brainsurgeon.model.entries import OLD, KeyPath, parse, placeholder_id, placeholder_in, value_at
 from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import ArchiveRules, Rules
@@ -76,12 +76,7 @@ def outcome_in(text: str) -> str:
     if not text.startswith(MARK):
         return text
     summary = text.partition("\n\n")[2]
-    try:
-        parsed = json.loads(summary)
-    except (ValueError, RecursionError):
-        return summary
-    if not isinstance(parsed, dict):
-        return summary
+    parsed = parse(as_bytes(summary)) or {}
     outcomes = parsed.get("outcomes")
     if isinstance(outcomes, list):
         return "; ".join(map(str, outcomes))
@@ -117,14 +112,16 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """An entry of a turn: its number on the active branch, the weight before it and with it."""
+    """An entry of a turn: its number on the active branch, and the weight of all entries before it.
+
+    The weight of a prompt includes the prompt.
+    """
 
     offset: int
     ident: str | None
     step: TurnStep
     number: int = 0
-    before: Weight = Weight()
-    after: Weight = Weight()
+    weight: Weight = Weight()
 
     def shortened(self) -> TurnEntry:
         return self._replace(step=replace(self.step, text="", calls=(), results=()))
@@ -208,27 +205,16 @@ class Stays(Struct):
     barred: str | None = None
 
 
-class Size(Struct):
-    """The number of entries (`middle`) and tokens between prompt and last reply, and of calls.
-
-    `answer` is the length of the last reply. An archive removes `removed` characters and makes the
-    reply `added` characters longer.
-    """
-
-    middle: int = 0
-    tokens: int = 0
-    calls: int = 0
-    answer: int = 0
-    removed: int = 0
-    added: int = 0
-
-
 class Turn(Struct, eq=False):
     """A turn of a session, and everything that decides whether it is archived.
 
     `number` counts the live turns from 1, `after` the live turns that follow. `closing` is the last
     reply, even if it leaves the turn open, `position` the number of messages after it. `depth` is
     the nesting depth if the turn is an archive, else 0.
+
+    `middle` is the number of entries between prompt and last reply, with their `tokens`. `answer`
+    is the length of the last reply. An archive removes `removed` characters and makes the reply
+    `added` characters longer.
     """
 
     number: int
@@ -239,7 +225,12 @@ class Turn(Struct, eq=False):
     after: int = 0
     depth: int = 0
     entries: int = 0
-    size: Size = field(default_factory=Size)
+    middle: int = 0
+    tokens: int = 0
+    calls: int = 0
+    answer: int = 0
+    removed: int = 0
+    added: int = 0
     stays: Stays = field(default_factory=Stays)
     summary: Summary = Summary()
 
@@ -276,19 +267,19 @@ def without_thresholds(rules: ArchiveRules) -> ArchiveRules:
 
 
 def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
-    kept, size = _kept(turn, rules), turn.size
+    kept = _kept(turn, rules)
     why = None if kept else "requested" if turn.requested else worth_archiving(turn, rules)
     if why and turn.stays.barred:
         why, kept = None, turn.stays.barred
     return Verdict(
         turn.number, turn.prompt_id, turn.closing_id, why is not None, why or kept or "small",
-        turn.stays.until, size.middle, size.tokens, size.calls, turn.depth, turn.requested,
+        turn.stays.until, turn.middle, turn.tokens, turn.calls, turn.depth, turn.requested,
         turn.stays.dead,
     )  # fmt: skip
 
 
 def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
-    stays, size = turn.stays, turn.size
+    stays = turn.stays
     if not rules.enabled and not turn.requested:
         return "off"
     if stays.malformed:
@@ -304,7 +295,7 @@ def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
         return stays.held
     if stays.referrer:
         return f"referred to by {stays.referrer}"
-    if not size.middle or size.added > size.removed * _WORTH:
+    if not turn.middle or turn.added > turn.removed * _WORTH:
         return "no gain"
     if turn.depth >= DEPTH_CAP:
         return f"depth {turn.depth}"
@@ -314,10 +305,10 @@ def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
 def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
     if turn.closing and turn.closing.step.cut_short:
         return "it was cut short"
-    if turn.size.tokens > rules.token_threshold:
-        return f"{turn.size.tokens:,} tokens"
-    if turn.size.calls >= rules.tool_call_threshold:
-        return f"{turn.size.calls:,} calls"
+    if turn.tokens > rules.token_threshold:
+        return f"{turn.tokens:,} tokens"
+    if turn.calls >= rules.tool_call_threshold:
+        return f"{turn.calls:,} calls"
     return None
 
 
@@ -326,6 +317,7 @@ class Archival(Struct, frozen=True):
     text: str
     prompt: TurnEntry
     closing: TurnEntry
+    middle: Sent
 
     @property
     def text_path(self) -> KeyPath:
@@ -361,13 +353,6 @@ class Archivals(Struct, frozen=True):
     def farthest(self, offset: int) -> int:
         return OLD if self.most is None or offset in self.leaving else self.most - 1
 
-    def at(self, offset: int, ident: str | None, *, can_edit: bool) -> Archival | None:
-        """Return the archive made in this line, if any; raise ArchiveRefusedError if impossible."""
-        archival = self.made.get(offset)
-        if archival and not can_edit:
-            raise ArchiveRefusedError(ident or "")
-        return archival
-
 
 class ArchiveRefusedError(Exception):
     """The line of a last answer cannot be edited. The message is the id of the entry."""
@@ -394,9 +379,7 @@ class _Archiver:
         self._restores, self._judge = session.restores, Judge(session, rules, Frontier())
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
-        # By number of an entry: why it cannot leave the branch; who refers to it (offset and id).
-        self._flaws: list[tuple[int, str]] = []
-        self._references: list[tuple[int, int, str]] = []
+        self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
         # Maps the hash of an id to the entries (offset, id) that refer to it. The next entry of the
         # same turn or inactive branch does not count.
         self._referrers: dict[int, list[tuple[int, str]]] = defaultdict(list)
@@ -405,7 +388,7 @@ class _Archiver:
         self._calls = Calls()  # of the last turn
         self._total = Weight()  # of all entries so far, without those off the branch
         self._gather()
-        self._check_ids()
+        self._check_turns()
         self._live = [turn for turn in self._turns if turn.stays.dead is None]
 
     def _gather(self) -> None:
@@ -424,11 +407,9 @@ class _Archiver:
             if step.role == "prompt":
                 self._end_turn()
                 number += dead is None
-            weight = self._total.plus(self._weight(parsed, dead))
-            entry = TurnEntry(
-                parsed.offset, parsed.ident, step, len(self._ids), self._total, weight
-            )
-            self._total = weight
+            before, self._total = self._total, self._total.plus(self._weight(parsed, dead))
+            weight = self._total if step.role == "prompt" else before
+            entry = TurnEntry(parsed.offset, parsed.ident, step, len(self._ids), weight)
             self._note_references(parsed, step, None if step.role == "prompt" else last)
             self._note_flaws(parsed, entry, last)
             if step.role == "prompt":
@@ -448,16 +429,12 @@ class _Archiver:
 
     def _note_flaws(self, parsed: ParsedLine, entry: TurnEntry, last: str | None) -> None:
         if self._linked and entry.step.parent != last:
-            self._flaws.append((entry.number, "its entries do not follow one another"))
+            self._flaws[entry.number] = "its entries do not follow one another"
         if self._linked and entry.step.role == "fixed":
             kind = value_at(parsed.entry, ("message", "role")) or parsed.entry.get("type")
-            self._flaws.append((entry.number, f"it contains a {str(kind)[:_LONGEST_NAME]}"))
+            self._flaws[entry.number] = f"it contains a {str(kind)[:_LONGEST_NAME]}"
 
-    def _check_ids(self) -> None:
-        for number, known in enumerate(self._ids if self._linked else ()):
-            self._flaws += [(number, _UNSURE)] if known in self._unsure else []
-            self._references += ((number, *who) for who in self._referrers.get(known, ()))
-        self._flaws.sort()
+    def _check_turns(self) -> None:
         for turn in self._turns:
             if turn.closing:
                 turn.stays.malformed = turn.stays.malformed or self._flaw(turn.prompt, turn.closing)
@@ -470,22 +447,24 @@ class _Archiver:
     def _flaw(self, prompt: TurnEntry, closing: TurnEntry) -> str | None:
         if {hash(prompt.ident), hash(closing.ident)} & self._unsure:
             return _UNSURE
-        at = bisect_left(self._flaws, (prompt.number + 1,))
-        first = self._flaws[at : at + 1]
-        return next((why for number, why in first if number <= closing.number), None)
+        for number in range(prompt.number + 1, closing.number + 1) if self._linked else ():
+            if self._ids[number] in self._unsure:
+                return _UNSURE
+            if number in self._flaws:
+                return self._flaws[number]
+        return None
 
     def _referrer(self, prompt: TurnEntry, closing: TurnEntry, *, branches: bool) -> str | None:
         """Return the id of an entry outside the turn that refers to an entry inside it, or None.
 
         With `branches`, entries off the active branch count as outside.
         """
-        begin = bisect_left(self._references, (prompt.number + 1,))
-        end = bisect_left(self._references, (closing.number,))
-        return next((
-            ident for _, offset, ident in self._references[begin:end]
-            if not prompt.offset <= offset <= closing.offset
-            or (branches and self._session.survey.dead(offset) == OFF_BRANCH)
-        ), None)  # fmt: skip
+        for known in self._ids[prompt.number + 1 : closing.number]:
+            for offset, ident in self._referrers.get(known, ()):
+                outside = not prompt.offset <= offset <= closing.offset
+                if outside or (branches and self._session.survey.dead(offset) == OFF_BRANCH):
+                    return ident
+        return None
 
     def _weight(self, parsed: ParsedLine, dead: str | None) -> Weight:
         entry, survey = parsed.entry, self._session.survey
@@ -531,14 +510,14 @@ class _Archiver:
         if not self._turns:
             return
         turn, calls = self._turns[-1], self._calls
-        prompt, closing, size, stays = turn.prompt, turn.closing, turn.size, turn.stays
+        prompt, closing, stays = turn.prompt, turn.closing, turn.stays
         step = closing.step if closing else TurnStep("reply")
-        weight = (closing.before if closing else self._total).less(prompt.after)
+        weight = (closing.weight if closing else self._total).less(prompt.weight)
         middle = (closing.number - prompt.number if closing else turn.entries) - 1
-        size.middle = middle if self._linked or not turn.depth else 0
-        size.removed = weight.sent.chars if self._linked else weight.going
-        size.tokens = weight.sent.tokens(self._rate)
-        size.calls, size.answer = calls.tools.total(), len(step.text)
+        turn.middle = middle if self._linked or not turn.depth else 0
+        turn.removed = weight.sent.chars if self._linked else weight.going
+        turn.tokens = weight.sent.tokens(self._rate)
+        turn.calls, turn.answer = calls.tools.total(), len(step.text)
         turn.requested = turn.prompt_id in self._archiving.requested
         note = self._archiving.requested.get(turn.prompt_id)
         known = repr((turn.prompt_id, turn.closing_id, turn.entries, step.text, note))
@@ -547,7 +526,7 @@ class _Archiver:
         stays.open = calls.why_open(step)
         if closing:
             turn.position = self._session.survey.position(closing.offset)
-            size.added = len(self._text([turn])) - size.answer if middle else 0
+            turn.added = len(self._text([turn])) - turn.answer if middle else 0
             if prompt.ident is None or closing.ident is None:
                 stays.malformed = "its prompt or last answer has no usable id"
             elif placeholder_in(step.text):
@@ -598,20 +577,20 @@ class _Archiver:
         counts = [
             (record.turns, record.calls, record.failed)
             if turn.depth and (record := self._archives.get(turn.closing_id or ""))
-            else (1, turn.size.calls, turn.summary.failed)
+            else (1, turn.calls, turn.summary.failed)
             for turn in group
         ]  # fmt: skip
         turns, calls, failed = map(sum, zip(*counts, strict=True))
-        sent = closing.before.less(first.prompt.after).sent
+        sent = closing.weight.less(first.prompt.weight).sent
         archive = PlannedArchive(
             last.closing_id or "", first.prompt_id,
             closing.number - first.prompt.number - 1,
-            (sent + Sent(last.size.answer)).tokens(self._rate), 0,
+            (sent + Sent(last.answer)).tokens(self._rate), 0,
             max(*(turn.depth for turn in group), len(group) > 1) + 1,
             self._archiving.requested.get(last.prompt_id), turns, calls, failed,
             last.summary.digest, tuple(turn.prompt_id for turn in group),
         )  # fmt: skip
-        return Archival(archive, self._text(group), first.prompt, closing)
+        return Archival(archive, self._text(group), first.prompt, closing, sent)
 
     def _joined(self, chosen: list[Turn]) -> tuple[list[list[Turn]], int]:
         """Return the groups of turns that become one archive each, and the messages beyond `most`.
@@ -662,7 +641,7 @@ class _Archiver:
 
 def _messages_between(group: list[Turn]) -> int:
     end = group[-1].closing
-    return end.before.less(group[0].prompt.after).messages if end else 0
+    return end.weight.less(group[0].prompt.weight).messages if end else 0
 
 
 def _saved(group: list[Turn], alone: Mapping[Turn, int]) -> int:
@@ -685,14 +664,14 @@ def removals(
 ) -> Iterator[Removal]:  # fmt: skip
     ident, rest, linked = parsed.ident or "", form.rest(parsed.entry), form.archives == "linked"
     before = {value.path: value for value in standing if value.archive_id is not None}
-    prompt, closing = archival.prompt, archival.closing
-    texts = {archival.text_path: archival.text} | ({LINK: prompt.ident or ""} if linked else {})
+    link = {LINK: archival.prompt.ident or ""} if linked else {}
+    texts = {archival.text_path: archival.text, **link}
     places = offsets_of(parsed, texts)
     for path, new in texts.items():
         taken, links = before.get(path), path == LINK
         chars = 0 if links else len(str(value_at(parsed.entry, path)))
-        gone = closing.before.less(prompt.after).sent if linked and not links else NOTHING
-        anchor = closing.step.parent if links else None
+        gone = archival.middle if linked and not links else NOTHING
+        anchor = archival.closing.step.parent if links else None
         yield Removal(
             *places[path], json.dumps(new).encode(), ident, placeholder_id(ident), path,
             "assistant", None, (taken.chars if taken else chars) + gone.chars,

@@ -242,7 +242,9 @@ class _Planner:
             standing, lambda back: self._signatures.unfit(parsed, back, standing)
         )
         ours = self._own.concern(parsed, self._form)
-        archival = self._archivals.at(parsed.offset, ident, can_edit=not (back or ours))
+        archival = self._archivals.made.get(parsed.offset)
+        if archival and (back or ours):
+            raise ArchiveRefusedError(ident or "")
         going: Going = []
         if self._extract and not back and not ours:
             taken = {value.path for value in standing if value.archive_id is not None}
@@ -272,7 +274,8 @@ class _Planner:
                 splice.verify(parsed.raw, parsed.offset, entry, shortened)
                 edits += shortened
         except (splice.UntouchableError, RecursionError) as error:
-            self._archivals.at(parsed.offset, ident, can_edit=False)
+            if archival:
+                raise ArchiveRefusedError(ident or "") from error
             self._leave(ident, back, going, str(error))
             edits, left = [], standing
         named_otherwise = (edit.start for edit in edits if edit.entry_id != (ident or ""))
