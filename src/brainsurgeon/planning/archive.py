@@ -336,6 +336,27 @@ class Archival(Struct, frozen=True):
         )  # fmt: skip
         return replace(self.archive, tokens_after=before - less)
 
+    def removals(
+        self, parsed: ParsedLine, form: Format, standing: Iterable[Extraction], rate: float
+    ) -> Iterator[Removal]:
+        ident, rest, linked = parsed.ident or "", form.rest(parsed.entry), form.archives == "linked"
+        before = {value.path: value for value in standing if value.archive_id is not None}
+        link = {LINK: self.prompt.ident or ""} if linked else {}
+        texts = {self.text_path: self.text, **link}
+        places = offsets_of(parsed, texts)
+        for path, new in texts.items():
+            taken, links = before.get(path), path == LINK
+            chars = 0 if links else len(str(value_at(parsed.entry, path)))
+            gone = self.middle if linked and not links else NOTHING
+            anchor = self.closing.step.parent if links else None
+            yield Removal(
+                *places[path], json.dumps(new).encode(), ident, placeholder_id(ident), path,
+                "assistant", None, (taken.chars if taken else chars) + gone.chars,
+                block=False, forced=True, reason="archived turn",
+                anchor=taken.anchor if taken else anchor, rest=rest, how="archive",
+                takes_over=taken.id if taken else None, tokens=gone.tokens(rate),
+            )  # fmt: skip
+
 
 class Archivals(Struct, frozen=True):
     """The archives of a plan, by the offsets of their last answers, and the verdicts on turns.
@@ -656,26 +677,3 @@ def _joined_verdict(verdict: Verdict, turns: int) -> Verdict:
     why = f"with {turns - 1:,} other turns" if turns > 1 else "too many messages"
     why = "taken into a larger archive" if verdict.depth else why
     return replace(verdict, archived=True, reason=why, until=None)
-
-
-def removals(
-    parsed: ParsedLine, archival: Archival, form: Format, standing: Iterable[Extraction],
-    rate: float,
-) -> Iterator[Removal]:  # fmt: skip
-    ident, rest, linked = parsed.ident or "", form.rest(parsed.entry), form.archives == "linked"
-    before = {value.path: value for value in standing if value.archive_id is not None}
-    link = {LINK: archival.prompt.ident or ""} if linked else {}
-    texts = {archival.text_path: archival.text, **link}
-    places = offsets_of(parsed, texts)
-    for path, new in texts.items():
-        taken, links = before.get(path), path == LINK
-        chars = 0 if links else len(str(value_at(parsed.entry, path)))
-        gone = archival.middle if linked and not links else NOTHING
-        anchor = archival.closing.step.parent if links else None
-        yield Removal(
-            *places[path], json.dumps(new).encode(), ident, placeholder_id(ident), path,
-            "assistant", None, (taken.chars if taken else chars) + gone.chars,
-            block=False, forced=True, reason="archived turn",
-            anchor=taken.anchor if taken else anchor, rest=rest, how="archive",
-            takes_over=taken.id if taken else None, tokens=gone.tokens(rate),
-        )  # fmt: skip

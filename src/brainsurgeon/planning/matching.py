@@ -13,7 +13,7 @@ recorded for this very session, the recorded entry id must not occur in the file
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from msgspec import Struct, field
@@ -54,8 +54,6 @@ _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS
 # Emptied signed thinking, in the formats of OpenClaw and Claude Code.
 _EMPTIED = re.compile(rb'"thinkingSignature":""|"text":" "|"content":\[\]')
 
-_Parts = frozenset[tuple[KeyPath, str, str | None]]
-
 # A value that is a placeholder or begins with an archive's mark, and the id that it names.
 _NAMED = re.compile(
     rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}\Z|{re.escape(MARK)}\narchive: ({ID})"
@@ -64,6 +62,7 @@ NO_RECORD = "the store has no record of this value"
 OTHER_ENTRY = "the entry is not the recorded entry"
 SEVERAL = "several values may have been there"
 _ByPath = dict[KeyPath, list[Extraction]]
+_Parts = frozenset[tuple[KeyPath, str, str | None]]
 
 
 class Matcher:
@@ -80,19 +79,15 @@ class Matcher:
         self._form, self._survey, self._records = form, survey, records
         # Values by the name in their placeholder or archive; those with a replacement by entry id.
         self._named: dict[str, list[Extraction]] = defaultdict(list)
-        self._replaced: dict[str, list[Extraction]] = defaultdict(list)
+        self.replaced: dict[str, list[Extraction]] = defaultdict(list)
         for value in records.extractions:
             self._named[value.name].append(value)
             if value.replacement is not None:
-                self._replaced[value.entry_id].append(value)
-
-    @property
-    def redacted(self) -> Collection[str]:
-        return self._replaced.keys()
+                self.replaced[value.entry_id].append(value)
 
     def standing(self, parsed: ParsedLine) -> list[Extraction]:
         raw, entry, ident = parsed.raw, parsed.entry, parsed.ident
-        replaced = self._replaced.get(ident or "", ())
+        replaced = self.replaced.get(ident or "", ())
         if not replaced and TEXTS.search(raw) is None:
             return []
         texts = {placeholder.decode() for placeholder in PLACEHOLDER.findall(raw)}
@@ -152,7 +147,7 @@ class Matcher:
                 yield ident or "", kind + (OTHER_ENTRY if recorded else NO_RECORD)
         # Paths at which several values may have been replaced.
         replaced: _ByPath = defaultdict(list)
-        for record in self._replaced.get(ident or "", ()):
+        for record in self.replaced.get(ident or "", ()):
             if record.archive_id is None and record.is_in(entry):
                 replaced[record.path].append(record)
         for records in replaced.values():

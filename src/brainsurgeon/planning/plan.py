@@ -26,7 +26,6 @@ from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.turns import MARK
-from brainsurgeon.planning import archive
 from brainsurgeon.planning.archive import (
     NO_ARCHIVING,
     Archival,
@@ -78,11 +77,10 @@ class _Planner:
         self._edits: list[Edit] = []
         # By the start of an edit: the id of its entry in the file, if the edit has another one.
         self._named: dict[int, str] = {}
-        # Ids of extractions found in the file: `_supposed` if `Matcher.moved` has them and their
-        # entry has another id than the recorded one, else `_sighted`.
-        self._sighted: list[int] = []
+        # Ids of extractions found in the file, and whether `Matcher.moved` has them and their entry
+        # has another id than the recorded one.
+        self._sighted: list[tuple[int, bool]] = []
         self._saved = 0
-        self._supposed: list[int] = []
         # What `Matcher.unexplained` yields. Empty unless everything is to be restored.
         self._unexplained: list[tuple[str, str]] = []
         self._restored: list[str] = []
@@ -97,7 +95,7 @@ class _Planner:
         self._signatures = Gatherer(session, rules, archivals.leaving)
         self._signatures.signatures.left = [0] * frontier.doubts
         # How to recognise short lines that may change, or contain our placeholders or fields.
-        self._concerned = {*own.answers, *self._matcher.redacted, *self._fields.entries}
+        self._concerned = {*own.answers, *self._matcher.replaced, *self._fields.entries}
         self._ours = re.compile("|".join(map(re.escape, (*_OURS, *own.calls))).encode())
         for verdict in archivals.verdicts:
             self._judge.protect(verdict.closing_id, verdict.until)
@@ -112,20 +110,17 @@ class _Planner:
                 self._restores.note_id(parsed.ident)
             signatures = self._signatures.note_signatures(parsed)
             if signatures:
-                known = bool(self._sighted or self._supposed)
-                self._frontier.signed(parsed.offset, placeholders=known)
-            if len(parsed.raw) > shortest or self._may_concern_us(parsed):
+                self._frontier.signed(parsed.offset, placeholders=bool(self._sighted))
+            if (
+                len(parsed.raw) > shortest
+                or parsed.ident in self._concerned
+                or parsed.offset in self._archivals.made
+                or parsed.offset in self._archivals.emptied
+                or self._ours.search(parsed.raw) is not None
+            ):
                 self._entry(parsed, signatures)
             self._signatures.note_extracted(parsed)
         return self._plan()
-
-    def _may_concern_us(self, parsed: ParsedLine) -> bool:
-        return (
-            parsed.ident in self._concerned
-            or parsed.offset in self._archivals.made
-            or parsed.offset in self._archivals.emptied
-            or self._ours.search(parsed.raw) is not None
-        )
 
     def _plan(self) -> Plan:
         twice, judged = self._ids.twice(), self._judge
@@ -137,9 +132,10 @@ class _Planner:
         # A placeholder in an entry with another id counts only if the recorded entry is not in the
         # file. Otherwise it is a copy that somebody typed or pasted.
         moved = self._matcher.moved
-        sighted = self._sighted + [
-            number for number in self._supposed if moved[number] not in self._ids
-        ]
+        sighted = [
+            number for number, supposed in self._sighted
+            if not supposed or moved[number] not in self._ids
+        ]  # fmt: skip
         lost = self._records.last_sighted.difference(sighted)
         # If ids are not random (`rest` is set), an equal id does not prove that this entry was
         # read: a new log may have replaced a rotated one.
@@ -183,10 +179,11 @@ class _Planner:
         return False
 
     def _left(self, edits: tuple[Edit, ...]) -> list[tuple[str, str]]:
+        if not self._restores.everything:
+            return []
         back = {edit.extraction_id for edit in edits if isinstance(edit, Restoration)}
         reasons = dict.fromkeys(self._waits, "its line has no newline yet") | dict(self._missed)
-        here = {*self._sighted, *self._supposed} if self._restores.everything else set()
-        left = here - back
+        left = {number for number, _ in self._sighted if number not in back}
         return [
             (value.entry_id, reasons.get(value.entry_id, _UNSURE))
             for value in self._records.extractions
@@ -296,7 +293,7 @@ class _Planner:
             if self._session.survey.dead(parsed.offset) is None:
                 self._saved += value.tokens
             supposed = value.id in self._matcher.moved and value.entry_id != parsed.ident
-            (self._supposed if supposed else self._sighted).append(value.id)
+            self._sighted.append((value.id, supposed))
         if self._restores.everything:
             self._unexplained += self._matcher.unexplained(parsed, standing)
         return standing
@@ -316,7 +313,7 @@ class _Planner:
         if going and ident is not None:
             edits += self._judge.removals(parsed, going)
         if archival and ident is not None:
-            edits += archive.removals(parsed, archival, form, left, self._records.rate)
+            edits += archival.removals(parsed, form, left, self._records.rate)
         edits += self._fields.edits(parsed, form.rest(entry), back, left, now)
         edits = list(self._signatures.weighed(parsed, edits))
         splice.verify(parsed.raw, parsed.offset, entry, edits)
