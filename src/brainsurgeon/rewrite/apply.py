@@ -17,17 +17,8 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brainsurgeon import errors
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import (
-    BusyError,
-    DamagedError,
-    FailedError,
-    GoneError,
-    MovedError,
-    StoppedError,
-    StoreFullError,
-    StoreUnusableError,
-)
 from brainsurgeon.hosts import openclaw_database
 from brainsurgeon.hosts.openclaw_database import Payload, digest
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
@@ -68,7 +59,6 @@ class Change(Struct, frozen=True):
 class ExtractedValues:
     """Stores the values that a plan extracts, each with its record.
 
-    `read` returns the bytes of the session between two offsets. `stored` counts the bytes written.
     `journal_id` and `confirmation` are valid once the first transaction is committed.
     """
 
@@ -102,7 +92,8 @@ class ExtractedValues:
             self._done += 1
         handled = self._change.plan.handled
         if self._store.requests.newest(self._change.session_id) > handled.asked_until:
-            raise BusyError("another request for this session was recorded meanwhile; try again")
+            why = "another request for this session was recorded meanwhile; try again"
+            raise errors.BusyError(why)
         self.stored += written
         return written
 
@@ -203,7 +194,6 @@ class Attempt:
         self.result: Rewrite | Exception | None = None
 
     def lock(self, patience: float) -> None:
-        """Acquire the session's lock. Raise RefusedError if its file may not be replaced now."""
         ident, session = self.change.session_id, self.session
         self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
@@ -274,13 +264,12 @@ def apply(
 
     RefusedError means that the session is untouched, BusyError that another brainsurgeon is at work
     on it. After any other error the rewrite is finished or undone as after a crash.
-
-    Files share their commits. Sessions in databases are changed one by one. So are files whose lock
-    another process holds, and all files if a transaction for several of them fails.
     """
+    # Files share their commits. Sessions in databases are changed one by one. So are files whose
+    # lock another process holds, and all files if a transaction for several of them fails.
     try:
         changes = _recorded(store, changes)
-    except StoppedError:
+    except errors.StoppedError:
         raise
     except Exception as error:  # noqa: BLE001  trying one by one shows which caused it
         if len(changes) == 1:
@@ -304,7 +293,8 @@ def apply(
             if isinstance(tried, _RowsAttempt):
                 results.append(tried.run())
             elif tried.result or len(files) == 1:
-                results.append(tried.result or BusyError("its rewrite was not begun; try again"))
+                why = "its rewrite was not begun; try again"
+                results.append(tried.result or errors.BusyError(why))
             else:
                 results += apply(store, [tried.change], clock)
         except Exception as error:  # noqa: BLE001  the other sessions have results
@@ -313,7 +303,6 @@ def apply(
 
 
 def _recorded(store: Store, changes: Sequence[Change]) -> list[Change]:
-    """Return the changes, with a record for each session; new records share one commit."""
     complete = all(change.examined.record for change in changes)
     with nullcontext() if complete else store.transaction():
         return [
@@ -348,10 +337,10 @@ def _lock(attempts: list[Attempt]) -> list[Attempt]:
         try:
             attempt.lock(PATIENCE if is_only else 0.0)
             locked.append(attempt)
-        except StoppedError:
+        except errors.StoppedError:
             raise
         except Exception as error:  # noqa: BLE001  it is the result of this attempt
-            if is_only or not isinstance(error, BusyError):
+            if is_only or not isinstance(error, errors.BusyError):
                 attempt.result = error
     return locked
 
@@ -367,7 +356,7 @@ def _store_values(store: Store, locked: list[Attempt], *, is_only: bool) -> bool
             for attempt in waiting:
                 attempt.journal_id = attempt.extracted.journal_id
             waiting = [attempt for attempt in waiting if attempt.extracted.has_more]
-    except StoppedError:
+    except errors.StoppedError:
         raise
     except Exception as error:  # noqa: BLE001  it is the result
         for attempt in locked:
@@ -384,7 +373,7 @@ def _write_new_files(store: Store, locked: list[Attempt]) -> list[tuple[Attempt,
     for attempt in locked:
         try:
             written.append((attempt, attempt.write_new_file()))
-        except StoppedError:
+        except errors.StoppedError:
             raise
         except Exception as error:  # noqa: BLE001  it is the result
             _settle(store, [(attempt, error)])
@@ -469,17 +458,18 @@ class _RowsAttempt:
                 time.sleep(row_writing.PAUSE)
             try:
                 self._carry_out_step(step, replace(self._change, plan=part))
-            except (RefusedError, BusyError) as why:
+            except (
+                RefusedError, errors.BusyError, errors.FailedError, errors.StoreFullError,
+                errors.StoreUnusableError, OSError,
+            ) as why:  # fmt: skip
                 if not done:
                     raise
-                why_partial = str(why)
-                break
-            except (FailedError, StoreFullError, StoreUnusableError, OSError) as why:
-                if not done:
-                    raise
+                if isinstance(why, RefusedError | errors.BusyError):
+                    why_partial = str(why)
+                    break
                 kind, text = type(why), str(why)
                 if isinstance(why, OSError):
-                    kind, text = FailedError, f"{path}: {why.strerror or type(why).__name__}"
+                    kind, text = errors.FailedError, f"{path}: {why.strerror or type(why).__name__}"
                 raise kind(f"{counted(changed, 'row')} changed, then: {text}") from why
             done += part.edits
             changed += len(step)
@@ -536,7 +526,6 @@ class _RowsAttempt:
         self._stored += extracted.stored
 
     def _original(self, text: bytes) -> Payload | None:
-        """Return the columns in which the agent itself kept a text, if they are known."""
         columns = self._store.rows.columns(digest(text))
         return columns and Payload(text if columns[0] is None else None, *columns)
 
@@ -565,7 +554,6 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
 
 
 def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[int, int], bytes]:
-    """Return a function that reads bytes by offset from the rows in the state `before`."""
     texts = [(row.span.offset, before[row.span.seq].event()) for row in step]
 
     def read(start: int, end: int) -> bytes:
@@ -612,7 +600,6 @@ class Batch:
         )
 
     def leaves_room(self, file: SessionFile) -> bool:
-        """Check whether the waiting sessions may wait longer, while this one is examined."""
         return not self._waiting or file.fingerprint.size < _MOST_BYTES
 
     def add(self, planned: Planned) -> None:
@@ -683,15 +670,15 @@ def examine_to_change(
             yield examined
     except BlockingIOError as why:
         raise NotIdleError(LEASED) from why
-    except BusyError as why:
+    except errors.BusyError as why:
         raise NotIdleError(str(why)) from why
     except RefusedError as why:
         if moved_to_database(file):
             text = f"{title}: {why}; `brainsurgeon show` still prints the value"
-            raise MovedError(text) from why
-        raise FailedError(f"{title}: {why}; its file was left as it is") from why
+            raise errors.MovedError(text) from why
+        raise errors.FailedError(f"{title}: {why}; its file was left as it is") from why
     except FileNotFoundError as why:
-        raise GoneError(
+        raise errors.GoneError(
             f"{title}: its file went away; `brainsurgeon show` still prints what was extracted"
         ) from why
     except OSError as why:
@@ -718,7 +705,7 @@ def carry_out(
                 records = replace(examined.records, extractions=extractions)
                 plan = Planner(examined, records, extract=False).plan()
                 return plan, apply_quiet(store, Change(examined, plan), clock)
-        except DamagedError as why:  # the undamaged values are still restored
+        except errors.DamagedError as why:  # the undamaged values are still restored
             if why.extraction_id is None or why.extraction_id in damaged:
                 raise
             damaged.add(why.extraction_id)

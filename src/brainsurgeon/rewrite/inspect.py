@@ -30,23 +30,14 @@ from brainsurgeon.sessions.discovery import (
     open_session,
     open_to_show,
 )
-from brainsurgeon.sessions.reading import (
-    ObstacleError,
-    OpenSession,
-    RefusedError,
-    carry_on,
-    refuse_if,
-)
+from brainsurgeon.sessions.reading import ObstacleError, OpenSession, RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import OpenRows
 from brainsurgeon.store import Store
 from brainsurgeon.store.journal import LEAST_WAIT
 
 
 def settings_for(settings: Settings, file: SessionFile) -> Settings:
-    """Return the settings of a session, with its profile applied if it has one.
-
-    A profile is selected by the names `agent/id` of the session, or by its keys in `sessions.json`.
-    """
+    """Return the settings of a session, with its profile applied if it has one."""
     if not settings.has_profiles:
         return settings
     titles = [f"{agent}/{file.session}" for agent in openclaw.agent_names(file.agent)]
@@ -76,10 +67,7 @@ def is_in_memory(settings: Settings, file: SessionFile, now: float) -> bool:
 
 
 def check_mount(session: AnyOpen) -> None:
-    """Raise ObstacleError if a container mounts just this file, not its directory.
-
-    This examines every process, so a run checks it only if something is to be changed.
-    """
+    """Raise ObstacleError if a container mounts just this file. Slow: examines every process."""
     if isinstance(session, OpenSession) and (mounted := session.mounted):
         raise ObstacleError(mounted)
 
@@ -88,8 +76,8 @@ def check_touchable(session: AnyOpen, settings: Settings) -> None:
     """Raise RefusedError if there is an obstacle that can be found without examining processes."""
     if moved_to_database(session.file) and not is_archive(session.file):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
-    if isinstance(session, OpenRows) and settings.databases == "auto":
-        refuse_if(session.engine)
+    if isinstance(session, OpenRows) and settings.databases == "auto" and (why := session.engine):
+        raise RefusedError(why)
     if obstacle := session.obstacle:
         raise ObstacleError(obstacle)
 
@@ -98,10 +86,7 @@ LEASED = "another process is replacing the file"  # opening a leased file would 
 
 
 class Examination(Struct, frozen=True, dict=True):
-    """An open session, unchanged for `silent` seconds, with its survey and the store's records.
-
-    `record` is the session's record. `asked` are requests that are made now.
-    """
+    """An open session, unchanged for `silent` seconds. `asked` are requests that are made now."""
 
     settings: Settings
     store: Store
@@ -150,10 +135,8 @@ class Examination(Struct, frozen=True, dict=True):
         return Habits(drops_blocks=is_pi, remembers=remembers)
 
     def kept_in_memory(self) -> str | None:
-        """Return a reason if a process has the session in memory: extracting would save nothing.
-
-        After a long silence, the session is probably read again before it is continued.
-        """
+        """Return a reason if a process has the session in memory: extracting would save nothing."""
+        # After a long silence, the session is probably read again before it is continued.
         place, abandoned = self.session.place, self.settings.abandoned_after
         if place is None or self.silent >= abandoned:
             return None
@@ -164,7 +147,7 @@ class Examination(Struct, frozen=True, dict=True):
 
     @cached_property
     def records(self) -> Records:
-        """The store's records, with the pending and the `asked` requests; read when first used."""
+        """The store's records, with the pending and the `asked` requests."""
         store, record = self.store, self.record
         records = self.records_of_lines()
         if record is None:
@@ -234,7 +217,6 @@ class Planner(Struct, frozen=True):
 
 
 def plan_of_everything(examined: Examination, records: Records | None = None) -> Plan:
-    """Return the plan of a restore of all values and fields."""
     records = replace(records or examined.records, requests=(EVERYTHING,))
     return Planner(examined, records, extract=False).plan()
 
@@ -243,7 +225,7 @@ def examine_open(
     settings: Settings, store: Store, session: AnyOpen, now: float,
     record: SessionRecord | None = None, kept_messages: int | None = None,
 ) -> Examination:  # fmt: skip
-    """Survey an open session with this record. Raise RefusedError if its format is unknown."""
+    """Survey an open session. Raise RefusedError if its format is unknown."""
     settings = settings_for(settings, session.file)
     if kept_messages is None:
         kept_messages = settings.decision_rules().kept_messages

@@ -57,7 +57,7 @@ def refuse_if(reason: str | None) -> None:
 
 
 class Opened(ABC):
-    """A session that is open for reading, in either medium: a file, or rows of a database.
+    """A session that is open for reading: a file, or rows of a database.
 
     `check_stop` is called at every read and may raise StoppedError. `in_layout` is true if OpenClaw
     keeps the session in its own directories or database.
@@ -122,11 +122,9 @@ class OpenSession(Opened):
     def continue_at(self, point: Resume) -> bool:
         """Skip the lines before a resume point. Return False if the point is not valid any more."""
         form, size = formats.FORMATS.get(point.format), point.fingerprint.size
-        if (
-            form is None
-            or not point.may_apply_to(self.fingerprint)
-            or mark_of(self.descriptor, point.offset, size) != point.mark
-        ):
+        if form is None or not point.may_apply_to(self.fingerprint):
+            return False
+        if mark_of(self.descriptor, point.offset, size) != point.mark:
             return False
         self.lines = self.lines_from(point.offset, point.number)
         self.format, self.identity = form, point.identity
@@ -206,10 +204,9 @@ def open_below(root: str, directory: str) -> int:
 
 @contextmanager
 def plain_file(name: str, directory: int) -> Iterator[int]:
-    """Open a file for reading, if allowed without changing its access time."""
     try:
         descriptor = os.open(name, _OPEN | getattr(os, "O_NOATIME", 0), dir_fd=directory)
-    except PermissionError:
+    except PermissionError:  # only the owner may leave the access time unchanged
         descriptor = os.open(name, _OPEN, dir_fd=directory)
     try:
         yield descriptor
