@@ -126,9 +126,9 @@ def record(store, root, number, values, now, chance):
         for value in values:
             blob, digest, _ = store.blobs.put(value)
             removal = removal_of(f"{chance.getrandbits(32):08x}", value, chance)
+            name = store.placeholders.name(removal.name, removal.path, (blob, digest))
             store.extractions.add(
-                removal.named(store.placeholders.name(removal.name, removal.path, (blob, digest))),
-                session_id=row.id, journal_id=entry, extracted_at=now,
+                removal.with_name(name), session_id=row.id, journal_id=entry, extracted_at=now,
                 blob_id=blob, digest=digest, size=len(value),
             )  # fmt: skip
         store.journal.confirm(entry, row.id, confirmation)
@@ -148,10 +148,11 @@ def write_header(path, moment):
 def removal_of(entry, value, chance):
     """Return the removal of a tool result, as it is planned."""
     return Removal(
-        0, len(value), b"", entry, entry, ("message", "content", 0, "text"),
-        "tool_result", chance.choice(("exec", "read", "web_fetch", "process")), len(value),
-        block=False, forced=False, reason=f"tool_result of {len(value):,} characters",
-        anchor=f"call_{chance.getrandbits(96):024x}",
+        entry, entry, ("message", "content", 0, "text"), "tool_result",
+        chance.choice(("exec", "read", "web_fetch", "process")), len(value), block=False,
+        anchor=f"call_{chance.getrandbits(96):024x}", rest=None, tokens=0,
+        start=0, end=len(value), new=b"", forced=False,
+        reason=f"tool_result of {len(value):,} characters",
     )  # fmt: skip
 
 

@@ -55,8 +55,10 @@ def store_session(store, **where):
 
 def removal(entry="e1", path=("message", "content", 0, "text")):
     token = placeholder_token(placeholder_named(entry), block=False)
-    return Removal(0, 9, token, entry, entry, path, "tool_result", "exec", 7,
-               block=False, forced=False, reason="old")  # fmt: skip
+    return Removal(
+        entry, entry, path, "tool_result", "exec", 7, block=False, anchor=None, rest=None,
+        tokens=0, start=0, end=9, new=token, forced=False, reason="old",
+    )  # fmt: skip
 
 
 def store_extraction(store, row, entry, cut, value, **columns):

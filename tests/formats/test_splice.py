@@ -314,8 +314,9 @@ ENTRY = json.loads(RAW)
 
 def edit_of(start, end, *path):
     return Removal(
-        start, end, PLACEHOLDER, "a", "[[extracted-a]]", path, "user", None, 4, False, False, ""
-    )
+        "a", "[[extracted-a]]", path, "user", None, 4, block=False, anchor=None, rest=None,
+        tokens=0, start=start, end=end, new=PLACEHOLDER, forced=False, reason="",
+    )  # fmt: skip
 
 
 def test_verify_accepts_an_edit_at_its_own_path():

@@ -30,8 +30,8 @@ def test_rewrite_pays_from_its_min_reclaim_on(rules, gain, size, pays):
 def removal(size, tokens):
     """Return the removal of a value of `size` bytes and `tokens` tokens."""
     return Removal(
-        0, size, b"", "e", "e", ("x",), "tool_result", None, size, block=False, forced=False,
-        reason="", tokens=tokens,
+        "e", "e", ("x",), "tool_result", None, size, block=False, anchor=None, rest=None,
+        tokens=tokens, start=0, end=size, new=b"", forced=False, reason="",
     )  # fmt: skip
 
 

@@ -69,15 +69,15 @@ def test_configured_globs_add_and_exclude_models(models, globs, bound):
 
 def edit(start, **fields):
     return Removal(
-        start, start + 50, b'"x"', f"e{start}", "x", ("v",), "tool_result", None, 50,
-        block=False, forced=False, reason="old", **fields,
+        f"e{start}", "x", ("v",), "tool_result", None, 50, block=False, anchor=None, rest=None,
+        tokens=0, start=start, end=start + 50, new=b'"x"', forced=False, reason="old", **fields,
     )  # fmt: skip
 
 
 def signature(start, *, live=True, stays=None):
     removal = Removal(
-        start, start + 90, b"{}", f"e{start}", "", ("v",), "thinking", None, 80,
-        block=True, forced=False, reason=BROKEN, how="empty",
+        f"e{start}", "", ("v",), "thinking", None, 80, block=True, anchor=None, rest=None, tokens=0,
+        start=start, end=start + 90, new=b"{}", forced=False, reason=BROKEN, how="empty",
     )  # fmt: skip
     return Signature(removal, live, stays)
 

@@ -5,7 +5,8 @@ import time
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.model.entries import parse
+from brainsurgeon.model.entries import parse, placeholder_named
+from brainsurgeon.model.plans import gain
 from brainsurgeon.model.records import Records
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
@@ -38,10 +39,10 @@ def measured(path):
     finally:
         os.close(descriptor)
     live = [removal for removal in result.extracted if (removal.entry_id, removal.path) not in dead]
-    spared = sum(removal.chars - len(removal.placeholder) for removal in live)
+    spared = sum(removal.chars - len(placeholder_named(removal.name)) for removal in live)
     return (
         size,
-        size - sum(removal.gain for removal in live),
+        size - gain(live),
         size - result.gain,
         sent,
         sent - spared,

@@ -251,7 +251,10 @@ class TestPlanning:
         edits = []
         for seq in range(10):
             at = index[seq].offset
-            removal = Removal(at, at + 9, b"x", "e", "", (), "thinking", None, 9, False, False, "")
+            removal = Removal(
+                "e", "", (), "thinking", None, 9, block=False, anchor=None, rest=None, tokens=0,
+                start=at, end=at + 9, new=b"x", forced=False, reason="",
+            )  # fmt: skip
             restoration = Restoration(at + 20, at + 29, 1, "e", (), 9)
             edits += [[removal], [restoration], [removal, restoration]][seq % 3]
 

@@ -4,62 +4,34 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.model.entries import KeyPath, Kind, placeholder_named, placeholder_token
+from brainsurgeon.model.entries import KeyPath, RemovedValue, placeholder_named, placeholder_token
 from brainsurgeon.model.turns import LINK, Fullness, PlannedArchive, Savings, Verdict, archived_text
-
-
-class _Replacement(Struct, frozen=True):
-    start: int
-    end: int
-    new: bytes
-    entry_id: str
-
-    @property
-    def gain(self) -> int:
-        return self.end - self.start - len(self.new)
-
-    def bytes_after(self, _value_of: Callable[[int], bytes]) -> bytes:
-        return self.new
-
 
 How = Literal["extract", "redact", "empty", "archive"]
 
 
-class Removal(_Replacement, frozen=True):
-    """A value that is removed from its line, and its replacement `new` (JSON).
+class Removal(RemovedValue, frozen=True, kw_only=True):
+    """A value that a plan removes from its line, and its replacement `new` (JSON).
 
     By `how`, `new` is a placeholder with the id `name` (`extract`), a short text (`redact`), an
-    empty block that is never sent (`empty`), or the text or link of an archive (`archive`). With
-    `block`, a text block replaces a whole object. A `forced` removal is made even if it gains
-    nothing. `anchor` is the id of the value's tool call, `rest` a digest of the rest of the line,
-    None if entry ids are random. `takes_over` is the id of the earlier extraction of this value:
-    its stored value stays the original. `tokens` is the number that the next request saves.
+    empty block that is never sent (`empty`), or the text or link of an archive (`archive`). A
+    `forced` removal is made even if it gains nothing. `takes_over` is the id of the earlier
+    extraction of this value: its stored value stays the original.
     """
 
-    name: str
-    path: KeyPath
-    kind: Kind
-    tool: str | None
-    chars: int
-    block: bool
+    start: int
+    end: int
+    new: bytes
     forced: bool
     reason: str
     how: How = "extract"
-    anchor: str | None = None
-    rest: bytes | None = None
     takes_over: int | None = None
-    tokens: int = 0
-
-    @property
-    def placeholder(self) -> str:
-        """The placeholder's text, empty if another text replaces the value."""
-        return "" if self.replacement is not None else placeholder_named(self.name)
 
     @property
     def contains_name(self) -> bool:
@@ -91,25 +63,22 @@ class Restoration(Struct, frozen=True):
     size: int
     tokens: int = 0
 
-    @property
-    def gain(self) -> int:
-        return self.end - self.start - self.size
-
-    def bytes_after(self, value_of: Callable[[int], bytes]) -> bytes:
-        return value_of(self.extraction_id)
-
 
 # `FieldEdit.undoes` if the store has no record of the field.
 UNRECORDED = 0
 
 
-class FieldEdit(_Replacement, frozen=True):
+class FieldEdit(Struct, frozen=True):
     """Sets or undoes one of our top-level fields. `before` is its old JSON, None if it was absent.
 
     `undoes` is None if the edit sets the field, else the id of the field's record, or UNRECORDED.
-    `rest` is as in `Removal`.
+    `rest` is as in `RemovedValue`.
     """
 
+    start: int
+    end: int
+    new: bytes
+    entry_id: str
     name: str
     before: bytes | None
     undoes: int | None = None
@@ -117,6 +86,18 @@ class FieldEdit(_Replacement, frozen=True):
 
 
 Edit = Removal | Restoration | FieldEdit
+
+
+def gain(edits: Iterable[Edit]) -> int:
+    """Return the number of bytes by which edits shorten a session."""
+    return sum(
+        edit.end - edit.start - (edit.size if isinstance(edit, Restoration) else len(edit.new))
+        for edit in edits
+    )
+
+
+def bytes_after(edit: Edit, value_of: Callable[[int], bytes]) -> bytes:
+    return value_of(edit.extraction_id) if isinstance(edit, Restoration) else edit.new
 
 
 class Amount(Struct, frozen=True):
@@ -204,7 +185,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def gain(self) -> int:
-        return sum(edit.gain for edit in self.edits)
+        return gain(self.edits)
 
     @property
     def removals(self) -> tuple[Removal, ...]:

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from brainsurgeon.model.entries import KeyPath, Part
-from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.plans import Plan, gain
 from brainsurgeon.model.turns import ModelCall, Tier
 
 Dropped = Literal["", "broken", "all"]
@@ -81,12 +81,12 @@ class Rules(Struct, frozen=True):
         """
         if isinstance(self.min_reclaim, int):
             return plan.gain > 0 and plan.gain >= self.min_reclaim
-        gain = plan.gain
+        freed = plan.gain
         if plan.load and plan.tokens > 0:
             if plan.tokens / plan.load >= self.min_reclaim:
-                return gain > 0
-            gain = sum(removal.gain for removal in plan.removals if not removal.tokens)
-        return gain > 0 and gain / size >= self.min_reclaim
+                return freed > 0
+            freed = gain(removal for removal in plan.removals if not removal.tokens)
+        return freed > 0 and freed / size >= self.min_reclaim
 
     @property
     def shortest(self) -> int:

@@ -9,6 +9,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.lookup import entries
 from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.entries import dotted
+from brainsurgeon.model.plans import bytes_after
 from brainsurgeon.model.reports import ShownValues
 from brainsurgeon.sessions.discovery import open_to_show
 from brainsurgeon.sessions.reading import RefusedError
@@ -71,6 +72,6 @@ def cat(settings: Settings, store: Store, name: str | Session, now: float) -> It
             )
             for edit in inspect.plan_of_everything(examined).restorations:
                 yield from session.stream(done, edit.start)
-                yield edit.bytes_after(store.extractions.value)
+                yield bytes_after(edit, store.extractions.value)
                 done = edit.end
         yield from session.stream(done, session.fingerprint.size)

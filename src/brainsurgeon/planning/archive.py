@@ -350,11 +350,12 @@ class Archival(Struct, frozen=True):
             gone = self.middle if linked and not links else NOTHING
             anchor = self.closing.step.parent if links else None
             yield Removal(
-                *places[path], json.dumps(new).encode(), ident, placeholder_id(ident), path,
-                "assistant", None, (taken.chars if taken else chars) + gone.chars,
-                block=False, forced=True, reason="archived turn",
-                anchor=taken.anchor if taken else anchor, rest=rest, how="archive",
-                takes_over=taken.id if taken else None, tokens=gone.tokens(rate),
+                ident, placeholder_id(ident), path, "assistant", None,
+                (taken.chars if taken else chars) + gone.chars, block=False,
+                anchor=taken.anchor if taken else anchor, rest=rest, tokens=gone.tokens(rate),
+                start=places[path][0], end=places[path][1], new=json.dumps(new).encode(),
+                forced=True, reason="archived turn", how="archive",
+                takes_over=taken.id if taken else None,
             )  # fmt: skip
 
 

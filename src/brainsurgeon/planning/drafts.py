@@ -184,9 +184,10 @@ class Judge:
             path, tool = once(part.path, part.path), once(part.tool, part.tool)
             reason = once(decision.reason, decision.reason)
             yield Removal(
-                start + parsed.offset, end + parsed.offset, token, ident, name, path,
-                part.kind, tool, part.chars, part.block, decision.forced, reason,
-                anchor=form.anchor(parsed.entry, part.path), rest=rest,
+                ident, name, path, part.kind, tool, part.chars, part.block,
+                form.anchor(parsed.entry, part.path), rest, tokens=0,
+                start=start + parsed.offset, end=end + parsed.offset, new=token,
+                forced=decision.forced, reason=reason,
                 how="extract" if part.instead is None else "empty",
             )  # fmt: skip
 

@@ -336,9 +336,10 @@ class OwnCalls(Struct, frozen=True):
         places = splice.offsets_of(parsed, shorter)
         for path, (kind, token, chars) in shorter.items():
             yield Removal(
-                *places[path], token, ident, placeholder_id(ident), path, kind, None, chars,
-                block=False, forced=True, reason="the agent's own restore call", how="redact",
-                rest=rest,
+                ident, placeholder_id(ident), path, kind, None, chars,
+                block=False, anchor=None, rest=rest, tokens=0,
+                start=places[path][0], end=places[path][1], new=token,
+                forced=True, reason="the agent's own restore call", how="redact",
             )  # fmt: skip
         yield from splice.set_field(parsed, REDACTED, b"true")
 

@@ -284,6 +284,7 @@ def _removal(
 ) -> Removal:  # fmt: skip
     ident = parsed.ident or ""
     return Removal(
-        *span, instead, ident, placeholder_id(ident), path, "thinking", None, chars, block=True,
-        forced=False, reason=BROKEN, rest=rest, how="empty",
+        ident, placeholder_id(ident), path, "thinking", None, chars,
+        block=True, anchor=None, rest=rest, tokens=0,
+        start=span[0], end=span[1], new=instead, forced=False, reason=BROKEN, how="empty",
     )  # fmt: skip

@@ -23,7 +23,7 @@ from brainsurgeon.hosts import openclaw_database
 from brainsurgeon.hosts.openclaw_database import Payload, digest
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.lookup.sessions import note_within
-from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal
+from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal, bytes_after, gain
 from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord
 from brainsurgeon.model.sessions import NotIdleError, Resume, SessionFile
 from brainsurgeon.model.text import counted
@@ -209,7 +209,7 @@ class Attempt:
         self.directory = os.dup(self.session.directory)
         self.held.callback(os.close, self.directory)
         splices = (
-            (edit.start, edit.end, edit.bytes_after(self.store.extractions.value))
+            (edit.start, edit.end, bytes_after(edit, self.store.extractions.value))
             for edit in self.extracted.with_names(self.change.plan.edits)
         )
         ledger = recover.JournalLedger(self.store, self.journal_id)
@@ -473,7 +473,7 @@ class _RowsAttempt:
                 raise kind(f"{counted(changed, 'row')} changed, then: {text}") from why
             done += part.edits
             changed += len(step)
-        size = self._session.fingerprint.size - sum(edit.gain for edit in done)
+        size = self._session.fingerprint.size - gain(done)
         mark = fingerprint(path, self._window, size, self._own)
         return Rewrite(self._session.file.name, mark, self._stored, tuple(done), why_partial)
 

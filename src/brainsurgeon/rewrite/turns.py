@@ -11,7 +11,7 @@ from brainsurgeon.hosts.processes import CommandFailedError, CommandHungError, o
 from brainsurgeon.lookup.entries import EntryValues, archive_in, owned
 from brainsurgeon.lookup.sessions import file_of, note_record
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.plans import Plan, bytes_after
 from brainsurgeon.model.reports import ArchivedTurn
 from brainsurgeon.model.turns import Archive
 from brainsurgeon.planning.evidence import Filled, gather
@@ -57,7 +57,7 @@ def _lines_of(planner: Planner, store: Store, archive: Archive) -> Iterator[byte
         while edits and edits[0].start < offset + size:
             edit = edits.popleft()
             if edit.start >= offset:
-                line += session.read(done, edit.start) + edit.bytes_after(store.extractions.value)
+                line += session.read(done, edit.start) + bytes_after(edit, store.extractions.value)
                 done = edit.end
         yield line + session.read(done, offset + size)
 

@@ -23,7 +23,7 @@ from brainsurgeon.hosts import openclaw_database, sqlite
 from brainsurgeon.hosts.openclaw_database import Payload, plain
 from brainsurgeon.hosts.processes import boot_clock
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
-from brainsurgeon.model.plans import Edit, Removal, Restoration
+from brainsurgeon.model.plans import Edit, Removal, Restoration, bytes_after, gain
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_database, split
 
@@ -162,13 +162,13 @@ class RowPlan(Struct, frozen=True):
 
     @property
     def weight(self) -> int:
-        return 2 * self.span.size - sum(edit.gain for edit in self.edits)
+        return 2 * self.span.size - gain(self.edits)
 
     def text_after(self, text: bytes, value_of: Callable[[int], bytes]) -> bytes:
         pieces, done = [], 0
         for edit in self.edits:
             begin, stop = edit.start - self.span.offset, edit.end - self.span.offset
-            new = edit.bytes_after(value_of)
+            new = bytes_after(edit, value_of)
             if not done <= begin <= stop <= len(text) or b"\n" in new:
                 raise ValueError("edits out of order, or beyond their line")
             pieces += [text[done:begin], new]
