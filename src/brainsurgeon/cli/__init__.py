@@ -5,8 +5,7 @@ import os
 import signal
 import sys
 
-from brainsurgeon.cli.options import OutputError, discard_output, flush_output, replace_streams
-from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.cli.options import OutputError, discard_output, replace_streams
 
 
 def main() -> None:
@@ -15,13 +14,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminated)
     gc.disable()  # imports leave no garbage; the command enables it again
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # else it would search every installed package
-    code = _run()
+    code = 0
     try:
-        flush_output()
+        code = _run()
+        sys.stdout.flush()
     except BrokenPipeError:
-        pass
-    except BrainsurgeonError as error:
-        code = _output_lost(error)
+        discard_output()
+    except OutputError as error:
+        discard_output()
+        print(f"brainsurgeon: {error}", file=sys.stderr)
+        code = error.exit_code
     gc.freeze()  # else the interpreter would examine every object when it exits
     raise SystemExit(code)
 
@@ -32,21 +34,9 @@ def _terminated(*_: object) -> None:
 
 
 def _run() -> int:
-    """Run the command and return its exit code, even if its output cannot be written."""
     try:
         from brainsurgeon.cli.commands import run
 
         return run()
-    except OutputError as error:
-        return _output_lost(error)
-    except BrokenPipeError:
-        discard_output()
-        return 0
     except KeyboardInterrupt:
         return 130
-
-
-def _output_lost(error: BrainsurgeonError) -> int:
-    discard_output()
-    print(f"brainsurgeon: {error}", file=sys.stderr)
-    return error.exit_code

@@ -127,10 +127,15 @@ def _restore_all(
         if options.is_watched():
             complain(render.sessions.waiting(pending))
 
+    def sizes() -> list[int]:
+        from brainsurgeon.lookup.sessions import all_sessions
+
+        every = all_sessions(settings, store, with_former_roots=True)
+        return [one.file.fingerprint.size for one in every if one.file]
+
     overfull = operations.restore.overfull_after(settings, store, time.time(), session=session)
     if overfull:
         complain(render.sessions.overfull(overfull))
-    sizes = partial(options.sizes_to_restore, settings, store)
     quiet = options.given.json or session is not None
     with options.progress_bar("restoring", sizes, quiet=quiet) as progress:
         done = operations.restore.restore_all(

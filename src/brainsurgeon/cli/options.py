@@ -220,13 +220,6 @@ def progress_bar(
         yield step
 
 
-def sizes_to_restore(settings: Settings, store: Store) -> list[int]:
-    from brainsurgeon.lookup.sessions import all_sessions
-
-    sessions = all_sessions(settings, store, with_former_roots=True)
-    return [session.file.fingerprint.size for session in sessions if session.file]
-
-
 class OutputError(BrainsurgeonError):
     """Standard output cannot be written."""
 
@@ -287,15 +280,6 @@ def replace_streams() -> None:
         setattr(sys, name, taken)
 
 
-def flush_output() -> None:
-    """Flush standard output; if that fails, raise OutputError and discard later output."""
-    try:
-        sys.stdout.flush()
-    except BaseException:
-        discard_output()
-        raise
-
-
 def discard_output() -> None:
     """Discard all further output, so that the interpreter reports no error at its end."""
     with suppress(OSError, ValueError):
@@ -319,5 +303,4 @@ def print_bytes(chunks: Iterable[bytes]) -> None:
     for chunk in chunks:
         with _output():
             sys.stdout.buffer.write(chunk)
-    with _output():
-        sys.stdout.buffer.flush()
+    sys.stdout.flush()

@@ -20,10 +20,10 @@ from brainsurgeon.cli import options
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.reports import RetentionReport, ScanReport, Watch
+from brainsurgeon.model.text import readable
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
-    from brainsurgeon.lookup.scope import Scope
     from brainsurgeon.store import Store
 
 _TOGETHER = 1000  # texts that are compressed together
@@ -174,11 +174,10 @@ def mcp(
 
     if find_spec("mcp") is None:
         raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
-    scope: Scope | None = None
+    scope = None
     with options.store_to_read(settings) as store:  # also fails at once if the store is unusable
         if agent is not None or session is not None:
             from brainsurgeon.lookup.scope import Scope, bound
-            from brainsurgeon.model.text import readable
 
             scope, warning = bound(settings, store, Scope(agent, session))
             if warning:

@@ -74,8 +74,8 @@ def init(
     Example:
       brainsurgeon init --systemd --mcp claude --yes
     """  # noqa: D301
-    json, config = given.json, given.config
-    asks = not (yes or dry_run or json) and sys.stdin.isatty() and sys.stdout.isatty()
+    config = given.config
+    asks = not (yes or dry_run or given.json) and sys.stdin.isatty() and sys.stdout.isatty()
     if system:
         _print_system_unit(config, systemd=systemd)
         return
@@ -91,24 +91,28 @@ def init(
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
     report, estimated = _dry_run(setup)
-    if not json:
-        why_none = operations.init.why_none_found(setup)
-        say(render.init.found(setup.homes, setup.foreign, setup.unused, why_none))
-        say(render.init.totals(report, verbose=verbose))
-        say(estimated)
-    done = [] if json and not (yes or dry_run) else _carry_out(setup, dry_run, yes, asks)
-    if json:
+    why_none = operations.init.why_none_found(setup)
+    _tell(render.init.found(setup.homes, setup.foreign, setup.unused, why_none))
+    _tell(render.init.totals(report, verbose=verbose))
+    _tell(estimated)
+    done = _carry_out(setup, dry_run, yes, asks)
+    if given.json:
         print_json(render.init.init_json(setup.homes, setup.offers, report, done))
     elif done and not any(one.left for one in done):
         keep = operations.init.keeps_running(setup)
         say(NEXT + (f"\nto keep it running: {keep}" if keep else ""))
     waits = any(one.waiting for one in setup.offers)
-    if dry_run and waits and not json:
-        say("\nnothing was done: this was a dry run; brainsurgeon init --yes does it")
+    if dry_run and waits:
+        _tell("\nnothing was done: this was a dry run; brainsurgeon init --yes does it")
     if waits and not (yes or dry_run or asks):
         raise UsageError(NO_ANSWER)
     impossible = any(offer.asked and not offer.steps for offer in setup.offers)
     raise typer.Exit(1 if impossible or any(one.left for one in done) else 0)
+
+
+def _tell(text: str) -> None:
+    if not given.json:
+        say(text)
 
 
 def _print_system_unit(config: str | None, *, systemd: bool) -> None:
@@ -174,14 +178,12 @@ def _dry_run(setup: Setup) -> tuple[ScanReport, str]:
 def _carry_out(setup: Setup, dry_run: bool, yes: bool, asks: bool) -> list[Done]:
     done = []
     for offer in setup.offers:
-        if not given.json:
-            say("\n" + render.init.offer(offer))
+        _tell("\n" + render.init.offer(offer))
         if dry_run or not offer.waiting:
             continue
         if yes or (asks and typer.confirm("do this?", default=offer.asked)):
             carried_out = operations.init.carry_out(offer.waiting, setup.record)
-            if not given.json:
-                say(render.init.done(carried_out))
+            _tell(render.init.done(carried_out))
             done += carried_out
     return done
 
@@ -195,33 +197,31 @@ def _undo(config: str | None, *, yes: bool, dry_run: bool, asks: bool) -> None:
     record = operations.init.read_record(settings.state_dir)
     store_is_left = os.path.lexists(os.path.join(record.directory, "store.db"))
     done: list[Done] = []
-    if not given.json:
-        steps = record.entries[1:]
-        say(render.init.undoing(steps) if record.entries else "there is nothing to undo")
-        if store_is_left:
-            say(f"the values in {record.directory} stay, and so do placeholders in sessions;")
-            say("to restore everything first: brainsurgeon restore --all --pristine")
+    steps = record.entries[1:]
+    _tell(render.init.undoing(steps) if record.entries else "there is nothing to undo")
+    if store_is_left:
+        _tell(f"the values in {record.directory} stay, and so do placeholders in sessions;")
+        _tell("to restore everything first: brainsurgeon restore --all --pristine")
     if record.entries and not dry_run:
         if not (yes or asks):
             raise UsageError(NO_ANSWER)
         if yes or typer.confirm("do this?", default=False):
             done = operations.init.take_back(record)
-            if not given.json:
-                say(render.init.done(done))
-                if store_is_left:
-                    _say_how_to_purge(record.directory)
+            _tell(render.init.done(done))
+            if store_is_left:
+                _tell_how_to_purge(record.directory)
     if given.json:
         print_json(render.init.init_json((), (), None, done))
     raise typer.Exit(1 if any(one.left for one in done) else 0)
 
 
-def _say_how_to_purge(directory: str) -> None:
+def _tell_how_to_purge(directory: str) -> None:
     """Print how to remove the store; the configuration that named its directory may be gone."""
     from brainsurgeon.config import default_state_dir
 
     usual = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
     where = f"BRAINSURGEON_STATE_DIR={shlex.quote(directory)} " if usual != directory else ""
-    say(f"to remove the values once no placeholder is left: {where}brainsurgeon store purge")
+    _tell(f"to remove the values once no placeholder is left: {where}brainsurgeon store purge")
 
 
 def config(

@@ -142,12 +142,11 @@ def show(
         raise UsageError("show wants an ENTRY, a SESSION or --search TEXT")
     with options.reading() as (settings, store):
         try:
-            turn = None
             if not key:
                 turn = operations.show.show_turn(settings, store, name, session, time.time())
-            if turn is not None:
-                _print_turn(turn, index=index)
-                return
+                if turn is not None:
+                    _print_turn(turn, index=index)
+                    return
             if index:
                 raise UsageError(f"{name!r} is no archived turn; --index needs one")
             shown = operations.show.show(settings, store, name, session, key or [])
