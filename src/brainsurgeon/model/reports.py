@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
@@ -11,7 +10,6 @@ from msgspec import Struct, field
 from brainsurgeon.model.plans import Amount, Amounts, Outcome, Plan
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.sessions import SessionFile, Unreadable
-from brainsurgeon.model.text import counted
 from brainsurgeon.model.turns import ArchiveRecord, Compaction, Fullness, Loads, ModelCall, Verdict
 
 DISABLED = "nothing is extracted: enabled = false in the configuration"
@@ -613,12 +611,6 @@ class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
 class Leaving(Struct, frozen=True):
     values: int
     expires_at: float
-
-    @property
-    def message(self) -> str:
-        day = datetime.fromtimestamp(self.expires_at, UTC).date()
-        values = counted(self.values, "value")
-        return f"{values} of missing sessions expire from {day} (UTC) on"
 
 
 class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):

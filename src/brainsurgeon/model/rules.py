@@ -9,7 +9,6 @@ from brainsurgeon.model.entries import KeyPath, Part
 from brainsurgeon.model.plans import Plan, gain
 from brainsurgeon.model.turns import ModelCall, Tier
 
-Dropped = Literal["", "broken", "all"]
 Spared = frozenset[tuple[str | None, KeyPath]]  # values by the ids of their entries and paths
 
 
@@ -59,7 +58,7 @@ class Rules(Struct, frozen=True):
     min_reclaim: float | int = 0.01
     giant: int = 0
     max_messages: int = 0
-    drop_signatures: Dropped = ""
+    drop_signatures: Literal["", "broken", "all"] = ""
     keep_recent_tokens: int = 0
     superseded: bool = False
     when: str = "pays"

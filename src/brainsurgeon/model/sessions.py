@@ -10,9 +10,6 @@ from msgspec import Struct, field
 
 from brainsurgeon.model.entries import OLD
 
-# Device and inode of a file; they may change if the agent rewrites it.
-FileId = tuple[int, int]
-
 
 class Fingerprint(Struct, frozen=True):
     device: int
@@ -28,7 +25,7 @@ class Fingerprint(Struct, frozen=True):
         )
 
     @property
-    def file_id(self) -> FileId:
+    def file_id(self) -> tuple[int, int]:
         return self.device, self.inode
 
 

@@ -200,7 +200,7 @@ class Spent(Struct, frozen=True):
         )  # fmt: skip
 
 
-class Compaction(Struct, frozen=True):
+class Compaction(Struct, frozen=True, rename={"tokens": "tokens_before"}):
     """A compaction: later requests contain nothing from before.
 
     `tokens` counts the prompt and answer of the last call before it, 0 if that was not read.
@@ -231,7 +231,6 @@ class Savings(Struct, frozen=True):
 
 # The reasons for refusing a prompt that a relief can remedy.
 TOO_LONG, SIGNATURE = "too long", "signature"
-Method = Literal["session", "agent", "default"]
 Tier = Literal["frontier", "mid", "small"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 # The highest step of relief.
@@ -248,7 +247,7 @@ class Calibration(Struct, frozen=True):
     rate: float
     fixed: float
     calls: int
-    method: Method
+    method: Literal["session", "agent", "default"]
     error: float | None = None
 
     def tokens(self, sent: Sent) -> int:

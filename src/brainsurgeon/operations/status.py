@@ -13,7 +13,7 @@ from brainsurgeon.hosts import openclaw_database as openclaw
 from brainsurgeon.lookup.sessions import Walk, walk
 from brainsurgeon.model.reports import DatabaseStatus, Leaving, Metric, RootStatus, Status
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
-from brainsurgeon.model.text import counted, lasting
+from brainsurgeon.model.text import counted, iso, lasting
 from brainsurgeon.operations.init import unused_homes
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.planning.calls import costs_of
@@ -195,7 +195,8 @@ def check(state: Status, now: float, *, max_age: float | None = None) -> list[st
     if state.values_damaged:
         troubles.append(f"{counted(state.values_damaged, 'stored value')} damaged: see `doctor`")
     if state.leaving:
-        troubles.append(state.leaving.message)
+        values, day = counted(state.leaving.values, "value"), iso(state.leaving.expires_at)[:10]
+        troubles.append(f"{values} of missing sessions expire from {day} (UTC) on")
     left = database.free(state.store_path)
     if left is not None and left < database.SCARCE:
         troubles.append(f"{left:,} bytes of disk are left for the store")

@@ -105,7 +105,7 @@ def models_json(models: Sequence[ModelCost]) -> dict[str, Any]:
     whole = total(models)
     return {
         "cost_dollars": whole.dollars, "calls": whole.calls,
-        "calls_unpriced": whole.calls_unpriced, "models": to_builtins(models),
+        "calls_unpriced": whole.calls_unpriced, "models": models,
     }  # fmt: skip
 
 
@@ -149,10 +149,7 @@ def costs_json(costs: SessionCosts) -> dict[str, Any]:
         "costs": models_json(costs.models) | {
             "subagents_read": costs.subagents, "stated_dollars": costs.stated,
         },
-        "compactions": [
-            {"at": one.at, "tokens_before": one.tokens}
-            for one in costs.compactions
-        ],
+        "compactions": costs.compactions,
         "cache_warm_until": costs.warm_until,
     }  # fmt: skip
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from traceback import walk_tb
 from typing import Any
 
 from msgspec import to_builtins
@@ -20,7 +21,6 @@ SCHEMA = 1
 WIDTH = 80
 _NARROWEST = 8
 _MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z")
-
 
 # Keys whose values are not converted: texts of sessions, and tables by key path or by reason.
 _VERBATIM = ("content", "lines", "reasons", "sizes_bytes")
@@ -53,10 +53,8 @@ def _in_json(value: Any, key: str = "") -> Any:
 
 def unexpected(error: Exception) -> str:
     """Return the place of a bug, without the message, which may quote content."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    where = f"{os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno}" if at else "?"
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    where = f"{os.path.basename(frame.f_code.co_filename)}:{line}"
     reason = error.strerror if isinstance(error, OSError) else type(error).__name__
     return f"unexpected: {reason} at {where}; nothing more was done"
 
@@ -85,11 +83,11 @@ def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, spare: int = 0,
     fixed: int = 0,
 ) -> str:  # fmt: skip
-    """Lay out a table: the first `left` columns are aligned to the left, the others to the right.
+    """Return a table whose first `left` columns are aligned to the left, the others to the right.
 
-    On a terminal, left columns are shortened in the middle until the table fits, widest first. The
-    first `fixed` columns are never shortened. `spare` characters of each line stay free. Without a
-    terminal nothing is shortened: programs need whole names.
+    On a terminal, left columns are shortened in the middle until the table fits, but not the first
+    `fixed` ones. `spare` characters of each line stay free. Without a terminal nothing is
+    shortened: programs need whole names.
     """
     from rich.cells import cell_len
 

@@ -1,5 +1,6 @@
 """Runs, retention runs, rollbacks, events, findings and the status as text and JSON; metrics."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -242,12 +243,11 @@ def rollback(done: reports.RollbackReport) -> str:
     for session in done.sessions:
         lines += session_restored(session, session.turns)
         lines += [f"  {counted(n, 'value')}: {safe(why)}" for why, n in session.since.items()]
-    pending = sum(session.state == "pending" for session in done.sessions)
-    changed = sum(session.state == "rolled back" for session in done.sessions)
+    states = Counter(session.state for session in done.sessions)
+    waits = f", {states['pending']} waiting for an idle moment" if states["pending"] else ""
     lines.append(
         f"{counted(len(done.sessions), 'session')} of run {done.undone.id} ({done.undone.command}, "
-        f"{local(done.undone.at)}), {changed} rolled back"
-        f"{f', {pending} waiting for an idle moment' if pending else ''}"
+        f"{local(done.undone.at)}), {states['rolled back']} rolled back{waits}"
     )
     return "\n".join(lines)
 
@@ -352,9 +352,7 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
     ]
     lines += [f"failed     {ago(one.at, now)}: {event_text(one)}" for one in state.failures]
     if state.requests_open:
-        lines.append(
-            f"waiting    {counted(state.requests_open, 'request', 'requests')} for an idle session"
-        )
+        lines.append(f"waiting    {counted(state.requests_open, 'request')} for an idle session")
     lines += _some(f"trouble    {safe(trouble)}" for trouble in troubles)
     reasons = sorted(state.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines += _some(f"  {number} x {safe(in_local_time(reason))}" for reason, number in reasons)
