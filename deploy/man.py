@@ -13,7 +13,7 @@ import typer
 
 from brainsurgeon.cli.commands import application
 from brainsurgeon.config import Settings
-from brainsurgeon.config.origins import flat, toml
+from brainsurgeon.config.loading import flat, toml
 
 TOP = Path(__file__).parent.parent
 PAGE = TOP / "deploy" / "brainsurgeon.1"

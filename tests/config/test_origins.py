@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.config import Settings, load
-from brainsurgeon.config.origins import settings_shown
+from brainsurgeon.config.loading import settings_shown
 from brainsurgeon.render.init import settings as rendered
 from building.world import TOP
 

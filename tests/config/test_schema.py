@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from brainsurgeon.config import Settings, load
-from brainsurgeon.config.origins import schema
+from brainsurgeon.config.loading import schema
 from brainsurgeon.errors import ConfigError
 from building.world import TOP
 

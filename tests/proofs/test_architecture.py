@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "rewrite": (*PURE, *OUTER, "lookup.*", "config"),
     "operations": (*PURE, *OUTER, "", "lookup.*", "rewrite", "rewrite.*", "config", "schedule"),
     "log": (*MODEL, "config", "operations.*"),
-    "render": (*MODEL, "", "config.origins"),
+    "render": (*MODEL, ""),
     **dict.fromkeys(SURFACES, SURFACE_IMPORTS),
     # The commands `run` and `mcp` start the other surfaces.
     "cli": (

@@ -237,21 +237,17 @@ def config(
     Example:
       brainsurgeon config --schema > ~/.config/brainsurgeon/schema.json
     """  # noqa: D301
+    from brainsurgeon.config import loading
+
     if schema:
-        from brainsurgeon.config.origins import schema as made
-
-        typer.echo(render.formatting.as_json(made()))
+        typer.echo(render.formatting.as_json(loading.schema()))
         return
-    from brainsurgeon.config import config_path
-
     settings = options.load_settings()
-    source = config_path(given.config)
+    source = loading.config_path(given.config)
     if check and not given.json:
         say(f"{source}: no problems" if source else NO_FILE)
         return
-    from brainsurgeon.config.origins import settings_shown
-
-    listed = settings_shown(settings, given.config)
+    listed = loading.settings_shown(settings, given.config)
     if given.json:
         shown = [] if check else listed
         print_json({"configuration": source, "settings": shown, "warnings": given.warnings})

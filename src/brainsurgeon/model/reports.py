@@ -653,6 +653,14 @@ class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
     blocked: dict[str, str] = field(default_factory=dict)
 
 
+class Setting(Struct, frozen=True):
+    """One setting: its key, its value as TOML (None: not set), and its source."""
+
+    key: str
+    value: str | None
+    source: str
+
+
 class Metric(Struct, frozen=True):
     name: str
     help_text: str

@@ -30,10 +30,7 @@ class Fingerprint(Struct, frozen=True):
 
 
 class Judged(NamedTuple):
-    """The outcome of a scan of a file, and the `rules` of that scan.
-
-    `skipped_under` is the same rules, or None if later runs must not skip the file.
-    """
+    """The outcome of a scan; `skipped_under` is its `rules`, None if later runs must not skip."""
 
     skipped_under: str | None
     rules: str
@@ -91,10 +88,7 @@ class End(Struct, frozen=True):
 
 
 class SessionFile(Struct, frozen=True):
-    """A session file, found by a walk through descriptors that does not leave its root.
-
-    `agent` is the name of the agent that owns the session, `agent_directory` the agent's directory.
-    `hint` and `exclusive` are `format` and `exclusive` of the root.
+    """A session file below a root. `hint` and `exclusive` are `format` and `exclusive` of the root.
 
     A session in a database of its agent has the database's path as `directory`, the session's id as
     `name`, the agent's name for the session as `key` (None for a file), and a fingerprint made of
@@ -215,17 +209,13 @@ class Survey(Struct, frozen=True):
         return OLD if offset is None else self.positions.get(offset, OLD)
 
     def dead(self, offset: int | None) -> str | None:
-        """Return why the next request does not contain the entry at an offset, or None.
-
-        An entry off the active branch comes alive again if its user steps back to it.
-        """
+        """Return why the next request does not contain the entry at an offset, or None."""
         if offset is None:
             return None
         before = 0 < offset < self.dead_before
         return self.dead_why if before else self.dead_entries.get(offset)
 
     def before_last_user(self, offset: int | None) -> bool:
-        """Check whether an entry is before the last user message; no offset counts as before."""
         return self.last_user is not None and (offset is None or offset < self.last_user)
 
 

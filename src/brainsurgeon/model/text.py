@@ -28,7 +28,7 @@ def _escaped(half: re.Match[str]) -> str:
 
 
 def counted(number: int, singular: str, many: str | None = None) -> str:
-    """Return a count with its noun: 1 session, 2,000 sessions. `many` is an irregular plural."""
+    """Return a count with its noun: 1 session, 2,000 sessions."""
     return f"{number:,} {singular if number == 1 else many or singular + 's'}"
 
 

@@ -105,7 +105,7 @@ def models_json(models: Sequence[ModelCost]) -> dict[str, Any]:
     whole = total(models)
     return {
         "cost_dollars": whole.dollars, "calls": whole.calls,
-        "calls_unpriced": whole.calls_unpriced, "models": models,
+        "calls_unpriced": whole.calls_unpriced, "models": to_builtins(models),
     }  # fmt: skip
 
 

@@ -1,19 +1,23 @@
 """The homes, offers and results of `init`, and the settings in force, as text and JSON."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from brainsurgeon.model.reports import Done, FileStep, Home, Offer, ScanReport, Step, UnusedHome
+from brainsurgeon.model.reports import (
+    Done,
+    FileStep,
+    Home,
+    Offer,
+    ScanReport,
+    Setting,
+    Step,
+    UnusedHome,
+)
 from brainsurgeon.model.text import bytes_, counted
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.render import runs
 from brainsurgeon.render.formatting import table
-
-if TYPE_CHECKING:
-    from brainsurgeon.config.origins import Setting
 
 _MOST = 12  # sessions that are listed
 
