@@ -1,7 +1,4 @@
-"""Recognise the format of a file by its first lines, not by its directory.
-
-A file that no adapter recognises is left alone, with a reason.
-"""
+"""Recognise the format of a file by its first lines, not by its directory."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -37,7 +34,6 @@ class Beginning(NamedTuple):
 def recognise(
     head: Iterable[bytes], hint: str = "auto", adapters: Mapping[str, Format] = FORMATS
 ) -> Beginning:
-    """Recognise a file by its first lines, with or without a BOM before them."""
     lines = [line for line in head if line.strip()]
     if not lines:
         return Beginning(None, "empty: no lines yet")

@@ -69,17 +69,11 @@ class Format(Protocol):
         """Return the id of the conversation. It depends only on values that never change."""
 
     def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
-        """Return a digest that distinguishes entries with equal ids; None if ids are random.
-
-        The digest covers the rest of the entry: the values that our edits never change.
-        """
+        """Return a digest of the values that our edits never change; None if ids are random."""
         return None
 
     def survey(self, lines: Lines, kept_messages: int) -> Survey:
-        """Find the newest messages (up to `kept_messages`), the open turn and the dead entries.
-
-        Dead entries are those that the next request will not contain.
-        """
+        """Find the newest messages (up to `kept_messages`), the open turn and the dead entries."""
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:
         """Return the id of the entry within its session, or None if it has no usable one."""
@@ -88,10 +82,7 @@ class Format(Protocol):
         """Check whether the entry is a prompt, an answer or a tool result."""
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        """Yield the values of the entry that could be extracted.
-
-        If no rule may extract a value, `locked` is the reason.
-        """
+        """Yield the values of the entry that could be extracted, and those that are locked."""
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
         """Return the id of the tool call that the value at `path` belongs to, if any."""
@@ -106,16 +97,8 @@ class Format(Protocol):
     def calls(self, entry: Entry) -> Iterator[ToolCall]:
         """Yield the tool calls in the entry."""
 
-    def results(self, entry: Entry) -> Iterator[tuple[str | None, KeyPath, Any]]:  # noqa: ARG002
-        """Yield the tool results in the entry: id of the call, path and value of the content."""
-        return iter(())
-
     def result_texts(self, entry: Entry) -> Iterator[ResultText]:
-        for call_id, path, content in self.results(entry):
-            for part in content_parts(content, path, "tool_result", None):
-                text = value_at(entry, part.path)
-                if isinstance(text, str):
-                    yield ResultText(part.path, text, call_id)
+        """Yield the texts of the tool results in the entry."""
 
     def sent(self, entry: Entry) -> Sent:
         """Return the size of the entry in requests."""
@@ -247,6 +230,13 @@ def blocks_in(content: object, *types: str) -> Iterator[tuple[int, Entry]]:
     for index, block in enumerate(content if isinstance(content, list) else []):
         if isinstance(block, dict) and (not types or block.get("type") in types):
             yield index, block
+
+
+def results_in(entry: Entry, parts: Iterable[Part], call_id: object) -> Iterator[ResultText]:
+    for part in parts:
+        text = value_at(entry, part.path)
+        if isinstance(text, str):
+            yield ResultText(part.path, text, str_or_none(call_id))
 
 
 def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[ToolCall]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import (
     Format,
+    ResultText,
     Thoughts,
     block_parts,
     blocks_in,
@@ -27,6 +28,7 @@ from brainsurgeon.formats.base import (
     number_in,
     references,
     reply_step,
+    results_in,
     str_or_empty,
     str_or_none,
     texts_in,
@@ -144,7 +146,6 @@ class Chain:
             live |= {self._places[uuid] for uuid in kept if uuid in self._places}
             live |= self._segment(metadata.get("preservedSegment"))
         live |= self._parallel(live)
-        live |= self._progress(live)
         self._live = sorted(live)
 
     def _climb(self, at: int | None, live: set[int]) -> None:
@@ -191,22 +192,13 @@ class Chain:
             index for index, node in enumerate(nodes) if node.results and node.parent in uuids
         }
 
-    def _progress(self, live: set[int]) -> set[int]:
-        """Return the progress lines below live lines; the chain itself skips them."""
-        above = {self._nodes[index].uuid for index in live}
-        lines: set[int] = set()
-        for index, node in enumerate(self._nodes):
-            if node.kind == "progress" and node.parent in above:
-                lines.add(index)
-                above.add(node.uuid)
-        return lines
-
     def dead(self) -> dict[int, str]:
         live = set(self._live)
         return {
             node.offset: BEFORE_COMPACTION if index < self._boundary else OFF_BRANCH
             for index, node in enumerate(self._nodes)
-            if index not in live
+            # The chain skips lines of progress, which are on no branch.
+            if index not in live and (index < self._boundary or node.kind != "progress")
         }
 
     def positions(self, kept_messages: int) -> dict[int, int]:
@@ -234,13 +226,10 @@ class Chain:
         return positions
 
     def last_prompt(self) -> int | None:
-        newest = (self._nodes[index] for index in reversed(self._live))
-        prompts = (
-            node.offset
-            for node in newest
-            if node.is_message and node.message is None and not node.results
-        )
-        return next(prompts, None)
+        for node in (self._nodes[index] for index in reversed(self._live)):
+            if node.is_message and node.message is None and not node.results:
+                return node.offset
+        return None
 
 
 def _strings(holder: object, *keys: str) -> list[str]:
@@ -272,10 +261,7 @@ def is_prompt(entry: Entry) -> bool:
 
 
 def _open_turn(lines: Lines, *, in_subagent_file: bool) -> tuple[str | None, float]:
-    """Return why the last turn is open, or None; and the seconds of silence that finish it.
-
-    Attachments, progress, and notes that Claude Code adds itself are ignored (2.0.64 to 2.1.330).
-    """
+    """Return why the last turn is open, or None; and the seconds of silence that finish it."""
     for line in lines.backward():
         entry = parse(line.raw) if line.raw else None
         if entry is None:
@@ -540,15 +526,13 @@ def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
 
 def _is_rendered(messages: object) -> bool:
     """Check whether 2.1.330 can send these messages: at least one, all with non-empty texts."""
+    listed = messages if isinstance(messages, list) else []
     texts = [
-        [content] if isinstance(content, str) else [
-            block.get("text") for _, block in blocks_in(content)
-        ] for content in (
-            dict_or_empty(message).get("content")
-            for message in (messages if isinstance(messages, list) else ())
-        )
+        [content] if isinstance(content, str)
+        else [block.get("text") for _, block in blocks_in(content)]
+        for content in (dict_or_empty(message).get("content") for message in listed)
     ]  # fmt: skip
-    return bool(texts) and all(listed and all(listed) for listed in texts)
+    return bool(texts) and all(text and all(text) for text in texts)
 
 
 def _within(
@@ -620,11 +604,7 @@ class ClaudeCode(Format):
         )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        """Return the uuid; for a record of an API request, an id made of line number and hash.
-
-        The same record is written again after each compaction.
-        """
-        digest = self.rest(entry)
+        digest = self.rest(entry)  # with a line number: compactions repeat recorded requests
         return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
 
     def rest(self, entry: Entry) -> bytes | None:
@@ -717,10 +697,11 @@ class ClaudeCode(Format):
         if entry.get("type") == "assistant":
             yield from calls_in(message_of(entry).get("content"), _CONTENT, "tool_use", "input")
 
-    def results(self, entry: Entry) -> Iterator[tuple[str | None, KeyPath, Any]]:
+    def result_texts(self, entry: Entry) -> Iterator[ResultText]:
         for index, block in blocks_of(entry, "tool_result") if entry.get("type") == "user" else ():
             path = (*_CONTENT, index, "content")
-            yield str_or_none(block.get("tool_use_id")), path, block.get("content")
+            parts = content_parts(block.get("content"), path, "tool_result", None)
+            yield from results_in(entry, parts, block.get("tool_use_id"))
 
     def sent(self, entry: Entry) -> Sent:
         if entry_id(entry) is None or entry.get("isVisibleInTranscriptOnly") is True:

@@ -15,7 +15,6 @@ from brainsurgeon.model.entries import (
     Lines,
     Part,
     parse,
-    value_at,
 )
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
 from brainsurgeon.model.turns import GAVE_UP, ModelCall, Sent, ToolCall, ToolResult, TurnStep
@@ -104,10 +103,6 @@ class Generic(base.Format):
         return _kind(entry) is not None
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:  # noqa: ARG002
-        """Yield the strings below the value keys, at the top level and inside `message`.
-
-        An entry that maps to no kind has parts of kind `custom`, if its `_extractable` is true.
-        """
         kind = _kind(entry) or ("custom" if entry.get(EXTRACTABLE) is True else None)
         if kind is None:
             return
@@ -145,17 +140,11 @@ class Generic(base.Format):
 
     def result_texts(self, entry: Entry) -> Iterator[base.ResultText]:
         if _kind(entry) == "tool_result":
-            parts = [(_call_id(entry), part) for part in self.parts(entry, NO_SURVEY, None)]
-        else:
-            parts = [
-                (_call_id(block), part)
-                for path, block in _tool_blocks(entry, "tool_result")
-                for part in _content(block.get("content"), (*path, "content"), "tool_result", None)
-            ]
-        for call_id, part in parts:
-            text = value_at(entry, part.path)
-            if isinstance(text, str):
-                yield base.ResultText(part.path, text, call_id)
+            yield from base.results_in(entry, self.parts(entry, NO_SURVEY, None), _call_id(entry))
+            return
+        for path, block in _tool_blocks(entry, "tool_result"):
+            parts = _content(block.get("content"), (*path, "content"), "tool_result", None)
+            yield from base.results_in(entry, parts, _call_id(block))
 
     def sent(self, entry: Entry) -> Sent:
         parts = list(self.parts(entry, NO_SURVEY, None))

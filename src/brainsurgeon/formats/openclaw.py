@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import (
     Format,
+    ResultText,
     Thoughts,
     blocks_in,
     calls_in,
@@ -27,6 +28,7 @@ from brainsurgeon.formats.base import (
     number_in,
     references,
     reply_step,
+    results_in,
     str_or_empty,
     str_or_none,
     texts_in,
@@ -257,17 +259,15 @@ def _thoughts(message: Entry) -> Thoughts | None:
     if message.get("stopReason") in NOT_REPLAYED or api.startswith(_UNVERIFIED):
         return None
     names = tuple(str_or_empty(message.get(key)) for key in ("model", "responseModel"))
-    signed = tuple(
-        (
-            path,
-            len(str_or_empty(block.get("thinking")) or str_or_empty(block.get("thinkingSignature")))
-            or 1,
-        )
-        for path, block in _blocks(message)
-        if block.get("redacted") or _is_signed(block, message)
-    )
+    signed = []
+    for path, block in _blocks(message):
+        if block.get("redacted") or _is_signed(block, message):
+            text, signature = block.get("thinking"), block.get("thinkingSignature")
+            signed.append((path, len(str_or_empty(text) or str_or_empty(signature)) or 1))
     asked = api == "anthropic-messages" and bool(str_or_empty(message.get("providerThinkingLevel")))
-    return Thoughts(tuple(filter(None, names)), signed, EMPTIED, _only_signed(message), asked)
+    return Thoughts(
+        tuple(filter(None, names)), tuple(signed), EMPTIED, _only_signed(message), asked
+    )
 
 
 def is_only_signature(block: object) -> bool:
@@ -341,12 +341,9 @@ class OpenClaw(Format):
         return usable_id(head[0].get("id"))
 
     def survey(self, lines: Lines, kept_messages: int) -> Survey:
-        """Walk from the leaf to the root, and find the entries that the next request contains.
-
-        A leaf that leads nowhere is ignored, as in openclaw: then all lines are the branch.
-        """
         branch = Branch()
         survey = self._survey(lines, kept_messages, branch)
+        # A leaf that leads nowhere is ignored, as in openclaw: then all lines are the branch.
         lost = branch.parent_missing and not survey.positions
         return self._survey(lines, kept_messages, Branch(linear=True)) if lost else survey
 
@@ -396,9 +393,8 @@ class OpenClaw(Format):
         return _role(entry) in _ROLES or entry.get("type") == "custom_message"
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        """Yield the parts of messages and custom messages, and of other `_extractable` entries."""
         kind, message = entry.get("type"), dict_or_empty(entry.get("message"))
-        role = message.get("role") if _has_message(entry) else None
+        role: Any = _role(entry)
         if kind == "custom_message":
             yield from content_parts(entry.get("content"), ("content",), "custom", None)
         elif not (kind == "session" or _has_message(entry)) and entry.get(EXTRACTABLE) is True:
@@ -448,10 +444,11 @@ class OpenClaw(Format):
             content = entry["message"].get("content")
             yield from calls_in(content, _CONTENT, "toolCall", "arguments")
 
-    def results(self, entry: Entry) -> Iterator[tuple[str | None, KeyPath, Any]]:
+    def result_texts(self, entry: Entry) -> Iterator[ResultText]:
         if _role(entry) == "toolResult":
             message = entry["message"]
-            yield str_or_none(message.get("toolCallId")), _CONTENT, message.get("content")
+            parts = content_parts(message.get("content"), _CONTENT, "tool_result", None)
+            yield from results_in(entry, parts, message.get("toolCallId"))
 
     def sent(self, entry: Entry) -> Sent:
         kind, message = entry.get("type"), entry.get("message")
@@ -521,11 +518,7 @@ def _has_message(entry: Entry) -> bool:
 
 
 def _role(entry: Entry) -> str | None:
-    message = entry.get("message")
-    if entry.get("type") != "message" or not isinstance(message, dict):
-        return None
-    role = message.get("role")
-    return role if isinstance(role, str) else None
+    return str_or_none(entry["message"].get("role")) if _has_message(entry) else None
 
 
 def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:

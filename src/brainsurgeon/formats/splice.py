@@ -67,10 +67,7 @@ def members(line: bytes) -> list[tuple[str, int, int, int]]:
 
 
 def splice(line: bytes, cuts: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Return the line after some cuts: each replaces the bytes from `start` to `end` by `new`.
-
-    The cuts must not overlap. Insertions at the same offset keep their order.
-    """
+    """Replace bytes by cuts (start, end, new). Insertions at the same offset keep their order."""
     pieces: list[bytes] = []
     done = 0
     for start, end, new in sorted(cuts, key=lambda cut: cut[:2]):
