@@ -146,11 +146,8 @@ def test_salvage_repairs_references_to_lost_rows(store, directory, tmp_path):
     assert rows["placements"] == []
     assert (result.values, result.values_lost, result.sessions_made) == (0, 6, 1)
     assert result.unread == {"requests", "placements"}
-    assert (result.rows["requests"], result.rows["placements"], result.rows["extractions"]) == (
-        1,
-        0,
-        6,
-    )
+    copied = rows.keys() - {"sessions", "sqlite_sequence"}
+    assert result.rows == sum(len(rows[table]) for table in copied)
     with closing(sqlite3.connect(fresh)) as database:
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []
         assert database.execute(
@@ -180,5 +177,4 @@ def test_salvage_places_values_in_their_own_session_if_unreadable(store, directo
     result = salvage(directory, fresh, 9.0)
 
     assert result.unread == {"placements"}
-    assert result.rows["placements"] < len(placements)
     assert table_rows(fresh)["placements"] == placements

@@ -339,7 +339,8 @@ class _Scan:
             raise NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
-        self._memory.resume_at(planned.file.path, resume_after_edit(self._store, planned, result))
+        resume = resume_after_edit(self._store, planned, result)
+        self._memory.resumes[planned.file.path] = resume
         examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
         why_partial = result.why_partial
         made = replace(planned.plan, edits=result.done) if why_partial else planned.plan

@@ -183,10 +183,10 @@ def result_of(
     resume = resume_of(examined, planner.frontier or Frontier(), plan, memory.rules)
     scanned = Scanned(outcome, session.fingerprint, examined.format.name, plan.due_at)
     if outcome.outcome == "changed":
-        memory.resume_at(session.file.path, None)
+        memory.resumes[session.file.path] = None
         scanned.planned = Planned(examined, plan, outcome, held.pop_all(), resume)
     else:
-        memory.resume_at(session.file.path, resume)
+        memory.resumes[session.file.path] = resume
         record_placeholders(store, session, examined.record, plan, examined.now)
     return scanned
 

@@ -139,5 +139,6 @@ def open_store(directory: str) -> Store:
 
 def open_to_read(directory: str) -> Store:
     """Open the store for reading; if there is none, return an empty one in memory."""
-    connection = database.read_database(directory) or database.empty_database()
+    exists = os.path.exists(database.database_path(directory))
+    connection = database.open_database(directory) if exists else database.empty_database()
     return Store(connection, directory, None)

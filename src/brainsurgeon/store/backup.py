@@ -2,11 +2,11 @@
 
 import os
 import secrets
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import count
+from tempfile import TemporaryDirectory
 
 from brainsurgeon.errors import StoreFullError, StoreUnusableError, UsageError
 from brainsurgeon.model.reports import StoreCopy
@@ -27,17 +27,17 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     Raises BusyError if rewrites of sessions do not end within a minute.
     """
     _refuse_target(directory, target, force=force)
-    opened = database.read_database(directory)
-    if opened is None:
+    path = database.database_path(directory)
+    if not os.path.exists(path):
         raise UsageError(
             f"{directory}: there is no store yet to copy; `brainsurgeon scan` makes one"
         )
-    opened.close()
+    database.open_database(directory).close()
     fresh = f"{target}.{secrets.token_hex(8)}.new"
     try:
         no_rewrites = database.hold_sessions(directory, _PATIENCE)
         with database.translated(directory):
-            _copy_database(database.database_path(directory), fresh, no_rewrites)
+            _copy_database(path, fresh, no_rewrites)
             values = check_copy(fresh)
         _refuse_target(directory, target, force=force)  # again: copying takes time
         os.rename(fresh, target)
@@ -162,14 +162,8 @@ def refuse_without_room(directory: str, needed: int) -> None:
         )
 
 
-@contextmanager
-def staging(directory: str) -> Iterator[str]:
-    place = os.path.join(directory, f"new-{secrets.token_hex(8)}")
-    os.mkdir(place, 0o700)
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+def staging(directory: str) -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="new-", dir=directory, ignore_cleanup_errors=True)
 
 
 def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -31,7 +32,6 @@ NONE_LEFT = 1 << 20
 # Seconds to wait for another brainsurgeon process.
 PATIENCE = 10.0
 
-# The base class of SQLite's errors.
 DatabaseError = sqlite3.Error
 # Bytes. With 8192, a store of 40 KB values was 7 % larger, a store of 8 KB values 12 %.
 PAGE = 4096
@@ -42,12 +42,14 @@ ADVICE = (
 )
 
 APPLICATION_ID = 0x62737267
-_PLAIN = frozenset(b"/-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _PRAGMAS = (
     "journal_mode = DELETE", "synchronous = EXTRA", "secure_delete = ON", "foreign_keys = ON",
     "trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0",
 )  # fmt: skip
 _LOCK = "hhqqi4x"  # struct flock of fcntl(2)
+# Inodes on btrfs and other filesystems use all 64 bits; SQLite's integers are signed.
+_WRAP = 1 << 64
+_Record = TypeVar("_Record", bound=Struct)
 
 
 def _may(path: str, how: int) -> bool:
@@ -91,7 +93,6 @@ def identity(directory: str) -> tuple[int, int] | None:
 
 
 def make_directory(directory: str) -> None:
-    """Create the state directory with mode 0700; refuse a directory of another user."""
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         status = os.lstat(directory)
@@ -133,10 +134,6 @@ def open_database(directory: str, locks: int | None = None) -> sqlite3.Connectio
         if before is None or identity(directory) == before:
             return connection
         connection.close()
-
-
-def read_database(directory: str) -> sqlite3.Connection | None:
-    return open_database(directory) if os.path.exists(database_path(directory)) else None
 
 
 def empty_database() -> sqlite3.Connection:
@@ -188,20 +185,14 @@ def sync_directory(directory: str) -> None:
 
 
 def address(path: str, mode: str) -> str:
-    """Return a path as a URI for SQLite. Importing `urllib` takes longer than opening the store."""
-    quoted = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in os.fsencode(path))
-    return f"file:{quoted}?mode={mode}"
+    return f"file:{quote(os.fsencode(path))}?mode={mode}"
 
 
 def connect(path: str, mode: str) -> sqlite3.Connection:
-    """Connect with the settings that durability and deletion depend on."""
     connection = sqlite3.connect(
-        address(path, mode),
-        uri=True,
-        timeout=PATIENCE,
-        isolation_level=None,
+        address(path, mode), timeout=PATIENCE, isolation_level=None, uri=True,
         check_same_thread=False,
-    )
+    )  # fmt: skip
     try:
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
@@ -236,11 +227,10 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
 def _refuse_foreign(path: str) -> None:
     """Refuse a database that is not a store, without changing it.
 
-    A normal connection would merge another program's write-ahead log into its database. If the file
-    cannot be read here, the normal connection reports why. Opening it without SQLite would release
-    the locks of all connections of this process when it is closed.
+    A normal connection would merge another program's write-ahead log into its database; it reports
+    errors of reading. Closing a file opened without SQLite would release this process's locks.
     """
-    uri = f"{address(path, 'ro')}&immutable=1"
+    uri = address(path, "ro&immutable=1")
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as connection:
         refuse_unknown(connection, path)
 
@@ -326,10 +316,6 @@ def _pid_in(descriptor: int) -> int | None:
 @contextmanager
 def hold_store(directory: str) -> Iterator[None]:
     """Hold the locks of the daemon and of all sessions; raise BusyError if one is taken."""
-    if pid := daemon_holder(directory):
-        raise BusyError(
-            f"the daemon (pid {pid}) is at work on this store: stop it, then run this again"
-        )
     with hold_daemon_lock(directory), hold_sessions(directory):
         yield
 
@@ -378,12 +364,6 @@ def _lock_bytes(descriptor: int, start: int, length: int, kind: int) -> bool:
     return True
 
 
-_WRAP = 1 << 64
-
-
-_Record = TypeVar("_Record", bound=Struct)
-
-
 class Table:
     """Reads and writes one or a few tables; every write is part of the caller's transaction."""
 
@@ -409,16 +389,15 @@ class Table:
             with suppress(msgspec.DecodeError):
                 yield msgspec.msgpack.decode(text, type=kind)
 
-    def _insert(self, table: str, row: Mapping[str, object], on_conflict: str = "") -> int:
+    def _insert(self, table: str, row: Mapping[str, object], verb: str = "INSERT") -> int:
         places = ", ".join("?" * len(row))
         cursor = self._execute(
-            f"INSERT {on_conflict} INTO {table} ({', '.join(row)}) VALUES ({places})",  # noqa: S608
+            f"{verb} INTO {table} ({', '.join(row)}) VALUES ({places})",
             (*row.values(),),
         )
         return int(cursor.lastrowid or 0)
 
 
-# Inodes on btrfs and other filesystems use all 64 bits; SQLite's integers are signed.
 def signed(number: int) -> int:
     return number - _WRAP if number >= _WRAP // 2 else number
 

@@ -263,7 +263,7 @@ class Fields(Table):
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
         """Return the fields set in a session, and all ever set on `entries` in any session.
 
-        Forks and copies contain fields, too. The session's own record of a field takes precedence.
+        Forks and copies contain fields, too. The session's own records take precedence.
         """
         own = self.of_session(session_id) if session_id is not None else []
         known = {(one.entry_id, one.name) for one in own}
@@ -462,7 +462,7 @@ class Archives(Table):
 
     def keep_summary(self, digest: bytes, text: str) -> None:
         blob, _, _ = Blobs(self._connection).put(text.encode())
-        self._insert("summaries", {"digest": digest, "blob_id": blob}, "OR REPLACE")
+        self._insert("summaries", {"digest": digest, "blob_id": blob}, "REPLACE")
 
     def of_rewrite(self, journal_id: int) -> list[int]:
         return self._column(

@@ -46,7 +46,7 @@ class Events(Table):
         self, at: float, kind: EventKind, session_id: int | None, facts: Mapping[str, Any],
         run_id: int | None,
     ) -> None:  # fmt: skip
-        """Record an event; `facts` are ids, counts, sizes and reasons, never content."""
+        """Record an event. Its `facts` contain no content of sessions."""
         row = {"at": at, "run_id": run_id, "session_id": session_id, "kind": kind}
         ident = self._insert("events", row | {"facts": json.dumps(facts)})
         if kind == "signal":
@@ -115,7 +115,6 @@ class Runs(Table):
 
     @contextmanager
     def run(self, command: str, at: float, **facts: Any) -> Iterator[None]:
-        """Record all changes in a block as one run, with these `facts`."""
         before = self._run, self._number, self.command_hung
         self._run, self._number, self.command_hung = (command, at, facts), None, False
         try:
@@ -254,7 +253,7 @@ class Facts(Table):
         self._last_run = os.path.join(directory, "last_run")
 
     def put(self, key: str, value: Any) -> None:
-        self._insert("meta", {"key": key, "value": json.dumps(value)}, "OR REPLACE")
+        self._insert("meta", {"key": key, "value": json.dumps(value)}, "REPLACE")
 
     def get(self, key: str) -> Any:
         text = self._first("SELECT value FROM meta WHERE key = ?", key)

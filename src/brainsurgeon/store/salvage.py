@@ -105,12 +105,9 @@ def sequences(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 class Salvaged(Struct):
-    """Counts of a salvage: copied rows by table, and stored values.
+    """Counts of a salvage. `unread` are the tables with missing rows."""
 
-    `unread` are the tables with missing rows. `sessions_made` counts the re-created sessions.
-    """
-
-    rows: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
     unread: set[str] = field(default_factory=set)
     values: int = 0
     values_lost: int = 0
@@ -207,14 +204,13 @@ def _copy_rows(path: str, fresh: str, now: float) -> Salvaged:
 def _insert(
     new: sqlite3.Connection, table: str, rows: Iterable[_Row | None], saved: Salvaged
 ) -> None:  # fmt: skip
-    saved.rows[table] = 0
     for row in rows:
         try:
             if row is None:
                 saved.unread.add(table)
                 continue
             put = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})"  # noqa: S608
-            saved.rows[table] += new.execute(put, row).rowcount
+            saved.rows += new.execute(put, row).rowcount
         except sqlite3.Error:  # damage that looked like a row
             saved.unread.add(table)
 
@@ -272,7 +268,7 @@ def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
         dangling = f"WHERE {_dangling(column, parent)}"
         if needed or column == "rolls_back":
             gone = new.execute(f"DELETE FROM {table} {dangling}").rowcount  # noqa: S608
-            saved.rows[table] -= gone
+            saved.rows -= gone
             saved.unread |= {table} if gone else set()
         else:
             new.execute(f"UPDATE {table} SET {column} = NULL {dangling}")  # noqa: S608

@@ -52,7 +52,7 @@ class FileMemory:
         self._asked_in = {os.path.dirname(path) for path in self._asked_at}
         self._fresh: list[tuple[str, FileState]] = []
         self._databases: list[tuple[str, FileState]] = []
-        self._resumes: dict[str, Resume | None] = {}
+        self.resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
         self._changed: set[str] = set()  # databases
         self._met = defaultdict[str, set[str]](set)  # names by directory
@@ -134,9 +134,6 @@ class FileMemory:
         if savings := self.savings.get(path):
             self.savings[path] = plan.saving(savings, now)
 
-    def resume_at(self, path: str, resume: Resume | None) -> None:
-        self._resumes[path] = resume
-
     def unchanged_in(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
         """Return the paths of the sessions in a database if none has to be read, else None."""
         directory, _, name = path.rpartition("/")
@@ -183,14 +180,14 @@ class FileMemory:
         return len(self._states) >= _MOST
 
     def clear(self) -> None:
-        self._states, self._fresh, self._resumes, self.savings = {}, [], {}, {}
+        self._states, self._fresh, self.resumes, self.savings = {}, [], {}, {}
 
     def write_down(self, store: Store) -> None:
         if self.full:  # so many states would take too much memory
             store.files.drop()
         for path, state in self._fresh:
             store.files.remember(path, state)
-        for path, resume in self._resumes.items():
+        for path, resume in self.resumes.items():
             if resume is not None:
                 store.resumes.remember(path, resume)
         for path, savings in self.savings.items():
@@ -198,7 +195,7 @@ class FileMemory:
             if record and store.savings.of(record.id) != savings:
                 store.savings.remember(record.id, savings)
         store.spending.flush()
-        store.resumes.forget(path for path, one in self._resumes.items() if not one)
+        store.resumes.forget(path for path, one in self.resumes.items() if not one)
         if self.listed:
             store.files.listings = self.listed
 

@@ -109,14 +109,11 @@ class Calibrations(Table):
     """The loads of sessions when they were last read. Losing them costs only time."""
 
     def remember(self, session_id: int, full: Fullness) -> None:
-        row = {"session_id": session_id, "fullness": encode(full)}
-        self._insert("calibration", row, "OR REPLACE")
+        self._insert("calibration", {"session_id": session_id, "fullness": encode(full)}, "REPLACE")
 
     def of(self, session_id: int) -> Fullness | None:
-        found = self._decoded(
-            Fullness, "fullness FROM calibration WHERE session_id = ?", session_id
-        )
-        return next(found, None)
+        of_session = "fullness FROM calibration WHERE session_id = ?"
+        return next(self._decoded(Fullness, of_session, session_id), None)
 
     def of_agent(self, agent_directory: bytes, excluded: int | None) -> list[Calibration]:
         known = self._decoded(
@@ -145,18 +142,15 @@ class SavingsSoFar(Table):
         return next(found, None)
 
     def remember(self, session_id: int, savings: Savings) -> None:
-        row = {"session_id": session_id, "savings": encode(savings)}
-        self._insert("savings", row, "OR REPLACE")
+        self._insert("savings", {"session_id": session_id, "savings": encode(savings)}, "REPLACE")
 
     def total(self) -> Bill:
         """Return the sums over all sessions; the dollars only of models whose price is known."""
         known = list(self._decoded(Savings, "savings FROM savings"))
         dollars = [savings.dollars for savings in known if savings.dollars is not None]
-        tokens, paid = (
-            sum(savings.tokens for savings in known),
-            sum(savings.paid for savings in known),
-        )
-        return Bill(tokens, 0, round(paid), sum(dollars) if dollars else None)
+        tokens = sum(savings.tokens for savings in known)
+        paid = round(sum(savings.paid for savings in known))
+        return Bill(tokens, 0, paid, sum(dollars) if dollars else None)
 
 
 class Spending(Table):
@@ -227,7 +221,7 @@ class Rows(Table):
     def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
         row = {"session_id": session_id, "entry_id": entry_id, "digest": digest}
         named = dict(zip(("packed", "size", "navigation"), columns, strict=True))
-        self._insert("row_columns", row | named, "OR IGNORE")
+        self._insert("row_columns", row | named, "INSERT OR IGNORE")
 
     def columns(self, digest: bytes) -> Columns | None:
         row: Columns | None = self._execute(
@@ -236,8 +230,7 @@ class Rows(Table):
         return row
 
     def wrote(self, session_id: int, noted_ms: int) -> None:
-        row = {"session_id": session_id, "noted_ms": noted_ms}
-        self._insert("row_writes", row, "OR REPLACE")
+        self._insert("row_writes", {"session_id": session_id, "noted_ms": noted_ms}, "REPLACE")
 
     def own_times(self) -> dict[str, int]:
         """Return, by path, the time (milliseconds) that our last write set for each session."""
@@ -336,7 +329,7 @@ class FileStates(Table):
         row = asdict(state)
         mark = asdict(row.pop("fingerprint"))
         mark |= {"device": signed(mark["device"]), "inode": signed(mark["inode"])}
-        self._insert("files", {"path": os.fsencode(path), **mark, **row}, "OR REPLACE")
+        self._insert("files", {"path": os.fsencode(path), **mark, **row}, "REPLACE")
         if self._version is not None:
             seen = astuple(state.fingerprint)
             self._keep(path, seen, state.due_at, state.rules, state.outcome)
@@ -373,8 +366,7 @@ class Resumes(Table):
         return next(found, None)
 
     def remember(self, path: str, resume: Resume) -> None:
-        row = {"path": os.fsencode(path), "resume": encode(resume)}
-        self._insert("resumes", row, "OR REPLACE")
+        self._insert("resumes", {"path": os.fsencode(path), "resume": encode(resume)}, "REPLACE")
 
     def forget(self, paths: Iterable[str]) -> None:
         rows = ((os.fsencode(path),) for path in paths)
