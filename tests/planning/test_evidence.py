@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brainsurgeon.formats import FORMATS
@@ -89,6 +89,7 @@ def test_evidence_fills_its_budget_to_the_byte():
 @given(
     st.lists(st.tuples(TEXTS, st.booleans()), max_size=12), st.integers(0, 40_000),
 )  # fmt: skip
+@example([*[("", False)] * 10, ("\x80\x80\U00010000" * 200, True)], 668)
 def test_evidence_never_exceeds_its_budget(results, budget):
     """Evidence stays within its budget, and the same results always give the same text."""
     texts = {str(number): text.encode() for number, (text, _) in enumerate(results)}

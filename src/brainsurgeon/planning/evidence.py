@@ -144,8 +144,9 @@ def shortened(data: bytes, room: int) -> bytes:
     if spare <= 0:
         return b""
     head = boundary(data, min(HEAD, spare * 3 // 4))
-    tail = size - (spare - head)
-    tail -= len(_marker(0, size)) - len(_marker(head, tail))  # the real marker may be shorter
+    longest = len(_marker(0, size)) + len(str(head)) - 1
+    tail = boundary(data, size - (room - longest - head), upwards=True)
+    tail -= longest - len(_marker(head, tail))  # the real marker may be shorter
     tail = boundary(data, tail, upwards=True)
     return data[:head] + _marker(head, tail) + data[tail:]
 
