@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.model.rules import ArchiveRules
 from brainsurgeon.model.turns import Sent, TurnStep
-from brainsurgeon.planning.archive import Stays, Turn, TurnEntry, decide
+from brainsurgeon.planning.archive import Turn, TurnEntry, decide
 
 ON, OFF = ArchiveRules(enabled=True), ArchiveRules()
 LARGE = Turn(
@@ -17,9 +17,7 @@ SMALL = replace(LARGE, tokens=8000, calls=4)
 
 def verdict_on(turn, rules=ON, *, cut_short=False, **changed):
     closing = turn.closing._replace(step=replace(turn.closing.step, cut_short=cut_short))
-    stays = {key: changed.pop(key) for key in list(changed) if hasattr(Stays(), key)}
-    values = {"closing": closing, "stays": Stays(**stays)}
-    return decide(replace(turn, **values | changed), rules)
+    return decide(replace(turn, **{"closing": closing} | changed), rules)
 
 
 def test_disabled_archive_archives_only_requested_turns():

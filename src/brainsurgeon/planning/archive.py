@@ -72,7 +72,6 @@ def outcomes_of(outcomes: Sequence[str]) -> str:
 
 
 def outcome_in(text: str) -> str:
-    """Return the outcome in an archive's text; any other text is returned unchanged."""
     if not text.startswith(MARK):
         return text
     summary = text.partition("\n\n")[2]
@@ -188,23 +187,6 @@ class Calls(Struct):
         return Summary(text, outcome, failed.total(), digest)
 
 
-class Stays(Struct):
-    """Reasons why a turn is not archived, each None if it does not apply.
-
-    `malformed`: its ids or entries do not allow it. `open`: it is not finished. `dead`: no request
-    contains it. `held`: an entry is pinned or was restored; by time alone, this ends at `until`.
-    `referrer`: the entry outside it that refers to it. `barred`: no archive may end with this turn.
-    """
-
-    malformed: str | None = None
-    open: str | None = None
-    dead: str | None = None
-    held: str | None = None
-    until: float | None = None
-    referrer: str | None = None
-    barred: str | None = None
-
-
 class Turn(Struct, eq=False):
     """A turn of a session, and everything that decides whether it is archived.
 
@@ -215,6 +197,11 @@ class Turn(Struct, eq=False):
     `middle` is the number of entries between prompt and last reply, with their `tokens`. `answer`
     is the length of the last reply. An archive removes `removed` characters and makes the reply
     `added` characters longer.
+
+    The other fields are reasons why the turn is not archived. `malformed`: its ids or entries do
+    not allow it. `open`: it is not finished. `dead`: no request contains it. `held`: an entry is
+    pinned or was restored; by time alone, this ends at `until`. `referrer`: the entry outside it
+    that refers to it. `barred`: no archive may end with this turn.
     """
 
     number: int
@@ -231,8 +218,14 @@ class Turn(Struct, eq=False):
     answer: int = 0
     removed: int = 0
     added: int = 0
-    stays: Stays = field(default_factory=Stays)
     summary: Summary = Summary()
+    malformed: str | None = None
+    open: str | None = None
+    dead: str | None = None
+    held: str | None = None
+    until: float | None = None
+    referrer: str | None = None
+    barred: str | None = None
 
     @property
     def prompt_id(self) -> str:
@@ -269,32 +262,30 @@ def without_thresholds(rules: ArchiveRules) -> ArchiveRules:
 def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
     kept = _kept(turn, rules)
     why = None if kept else "requested" if turn.requested else worth_archiving(turn, rules)
-    if why and turn.stays.barred:
-        why, kept = None, turn.stays.barred
+    if why and turn.barred:
+        why, kept = None, turn.barred
     return Verdict(
         turn.number, turn.prompt_id, turn.closing_id, why is not None, why or kept or "small",
-        turn.stays.until, turn.middle, turn.tokens, turn.calls, turn.depth, turn.requested,
-        turn.stays.dead,
+        turn.until, turn.middle, turn.tokens, turn.calls, turn.depth, turn.requested, turn.dead,
     )  # fmt: skip
 
 
 def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
-    stays = turn.stays
     if not rules.enabled and not turn.requested:
         return "off"
-    if stays.malformed:
-        return f"format: {stays.malformed}"
+    if turn.malformed:
+        return f"format: {turn.malformed}"
     recent = turn.after < rules.keep_turns or turn.position < rules.keep_recent
     if recent and not turn.requested:
         return "recent"
-    if stays.open or turn.closing_id is None:
-        return f"open turn: {stays.open or 'it has no last answer'}"
-    if stays.dead:
-        return f"never sent: {stays.dead}"
-    if stays.held:
-        return stays.held
-    if stays.referrer:
-        return f"referred to by {stays.referrer}"
+    if turn.open or turn.closing_id is None:
+        return f"open turn: {turn.open or 'it has no last answer'}"
+    if turn.dead:
+        return f"never sent: {turn.dead}"
+    if turn.held:
+        return turn.held
+    if turn.referrer:
+        return f"referred to by {turn.referrer}"
     if not turn.middle or turn.added > turn.removed * _WORTH:
         return "no gain"
     if turn.depth >= DEPTH_CAP:
@@ -388,11 +379,9 @@ def archive_turns(session: Snapshot, rules: Rules, archiving: Archiving) -> Arch
 
 class _Archiver:
     def __init__(self, session: Snapshot, rules: Rules, archiving: Archiving) -> None:
-        self._session, self._archiving, self._rules = session, archiving, archiving.rules
+        self._session, self._archiving, self._rules = session, archiving, rules
         self._form, self._linked = session.form, session.form.archives == "linked"
-        self._rate, self._protected_for = session.records.rate, rules.keep_after_restore
-        self._spared = rules.spared
-        extractions = session.records.extractions
+        self._rate, extractions = session.records.rate, session.records.extractions
         self._archived = {value.entry_id: value for value in extractions
                           if value.archive_id is not None and not value.is_link}  # fmt: skip
         known = {record.id: record for record in session.records.archives}
@@ -411,7 +400,7 @@ class _Archiver:
         self._total = Weight()  # of all entries so far, without those off the branch
         self._gather()
         self._check_turns()
-        self._live = [turn for turn in self._turns if turn.stays.dead is None]
+        self._live = [turn for turn in self._turns if turn.dead is None]
 
     def _gather(self) -> None:
         number, ids, last, aside = 0, Ids(), None, None
@@ -435,7 +424,7 @@ class _Archiver:
             self._note_references(parsed, step, None if step.role == "prompt" else last)
             self._note_flaws(parsed, entry, last)
             if step.role == "prompt":
-                self._turns.append(Turn(number, entry, stays=Stays(dead=dead)))
+                self._turns.append(Turn(number, entry, dead=dead))
             if self._turns:
                 self._add(self._turns[-1], entry, parsed, dead)
             self._ids.append(hash(parsed.ident))
@@ -459,12 +448,12 @@ class _Archiver:
     def _check_turns(self) -> None:
         for turn in self._turns:
             if turn.closing:
-                turn.stays.malformed = turn.stays.malformed or self._flaw(turn.prompt, turn.closing)
-                turn.stays.referrer = self._referrer(turn.prompt, turn.closing, branches=True)
-                if (turn.closing.ident, turn.closing.step.text_path) in self._spared:
-                    turn.stays.barred = FITS
+                turn.malformed = turn.malformed or self._flaw(turn.prompt, turn.closing)
+                turn.referrer = self._referrer(turn.prompt, turn.closing, branches=True)
+                if (turn.closing.ident, turn.closing.step.text_path) in self._rules.spared:
+                    turn.barred = FITS
                 if turn.closing.ident in self._archiving.refused:
-                    turn.stays.barred = "format: its line cannot be edited"
+                    turn.barred = "format: its line cannot be edited"
 
     def _flaw(self, prompt: TurnEntry, closing: TurnEntry) -> str | None:
         if {hash(prompt.ident), hash(closing.ident)} & self._unsure:
@@ -500,8 +489,8 @@ class _Archiver:
         turn.entries += 1
         self._calls.add(entry.step)
         if dead and dead != EDITED_AWAY:
-            turn.stays.dead = dead
-        self._hold(turn.stays, self._judge.state(parsed))
+            turn.dead = dead
+        self._hold(turn, self._judge.state(parsed))
         if entry.step.role == "reply":
             turn.closing = entry
             value = self._archived.get(parsed.ident or "")
@@ -510,29 +499,29 @@ class _Archiver:
             record = self._archives.get(parsed.ident or "")
             turn.depth = (record.depth if record else 1) if archived else 0
 
-    def _hold(self, stays: Stays, state: EntryState) -> None:
+    def _hold(self, turn: Turn, state: EntryState) -> None:
         """Record why an entry keeps its turn from being archived; what lasts longest counts."""
-        if stays.held and stays.until is None:
+        if turn.held and turn.until is None:
             return
         ident, now = state.entry_id or "an entry", self._session.now
         if state.extractable is False:
-            stays.held, stays.until = f"pinned: {ident}", None
+            turn.held, turn.until = f"pinned: {ident}", None
         elif type(state.extractable) is int and state.position < state.extractable:
-            stays.held, stays.until = f"pinned: recent by the _extractable of {ident}", None
+            turn.held, turn.until = f"pinned: recent by the _extractable of {ident}", None
         elif any(request.concerns(ident) for request in self._restores):
-            stays.held, stays.until = f"a restore of {ident} is requested", None
+            turn.held, turn.until = f"a restore of {ident} is requested", None
         elif state.restored_at is not None:
-            until = state.restored_at + self._protected_for
-            if now < until and until > (stays.until or 0.0):
+            until = state.restored_at + self._rules.keep_after_restore
+            if now < until and until > (turn.until or 0.0):
                 ago = max(0, round(now - state.restored_at))
-                stays.held, stays.until = f"restored {ago} s ago: {ident}", until
+                turn.held, turn.until = f"restored {ago} s ago: {ident}", until
 
     def _end_turn(self) -> None:
         """Complete the last turn. Drop its texts, and its summary if no archive can need it."""
         if not self._turns:
             return
         turn, calls = self._turns[-1], self._calls
-        prompt, closing, stays = turn.prompt, turn.closing, turn.stays
+        prompt, closing = turn.prompt, turn.closing
         step = closing.step if closing else TurnStep("reply")
         weight = (closing.weight if closing else self._total).less(prompt.weight)
         middle = (closing.number - prompt.number if closing else turn.entries) - 1
@@ -545,27 +534,27 @@ class _Archiver:
         known = repr((turn.prompt_id, turn.closing_id, turn.entries, step.text, note))
         digest = blake2b(known.encode(), digest_size=16).digest()
         turn.summary, self._calls = calls.summary(step.text, note, digest), Calls()
-        stays.open = calls.why_open(step)
+        turn.open = calls.why_open(step)
         if closing:
             turn.position = self._session.survey.position(closing.offset)
             turn.added = len(self._text([turn])) - turn.answer if middle else 0
             if prompt.ident is None or closing.ident is None:
-                stays.malformed = "its prompt or last answer has no usable id"
+                turn.malformed = "its prompt or last answer has no usable id"
             elif placeholder_in(step.text):
-                stays.malformed = "its last answer is extracted"
+                turn.malformed = "its last answer is extracted"
         turn.prompt, turn.closing = prompt.shortened(), closing and closing.shortened()
-        if stays.dead:
+        if turn.dead:
             turn.position = turn.after = OLD
         if not (
             turn.depth or turn.requested or self._archiving.most
-            or (middle and worth_archiving(turn, self._rules))
+            or (middle and worth_archiving(turn, self._archiving.rules))
         ):  # fmt: skip
             turn.summary = Summary()
 
     def archivals(self) -> Archivals:
         for count, turn in enumerate(reversed(self._live)):
             turn.after = count
-        verdicts = [decide(turn, self._rules) for turn in self._turns]
+        verdicts = [decide(turn, self._archiving.rules) for turn in self._turns]
         chosen = list(compress(self._turns, (verdict.archived for verdict in verdicts)))
         joined, excess = self._joined(chosen) if self._linked else ([], 1)
         inside = {turn: len(group) for group in joined for turn in group}
@@ -638,7 +627,7 @@ class _Archiver:
         ]  # fmt: skip
         long = (turns for turns in self._adjacent(archived) if len(turns) > FOLD_AFTER)
         groups += [turns[: max(2, len(turns) // 2)] for turns in long]
-        return [group for group in groups if not group[-1].stays.barred], excess
+        return [group for group in groups if not group[-1].barred], excess
 
     def _adjacent(self, turns: Iterable[Turn]) -> list[list[Turn]]:
         groups: list[list[Turn]] = []
@@ -656,7 +645,7 @@ class _Archiver:
             return False
         if last is not turn and last.prompt.number != prompt.number + turn.entries:
             return False
-        if turn.stays.held or last.stays.held or self._flaw(prompt, closing):
+        if turn.held or last.held or self._flaw(prompt, closing):
             return False
         return self._referrer(prompt, closing, branches=False) is None
 

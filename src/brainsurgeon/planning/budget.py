@@ -130,7 +130,6 @@ class _Meter:
 
 
 def fit(samples: Sequence[Sample]) -> Calibration | None:
-    """Fit a line to calls by least squares; return None if they are too few or not linear."""
     if len(samples) < FEWEST:
         return None
     across = [sample.sent.chars for sample in samples]

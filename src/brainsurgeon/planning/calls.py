@@ -212,8 +212,7 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
 
 
 def _stable_id(parsed: ParsedLine) -> str:
-    """Return the entry's id, but a generated id without its line number."""
-    # The line number is unknown when lines are read backward.
+    """Return the entry's id, without the line number that is unknown in lines read backward."""
     ident = parsed.ident or ""
     return ident.rpartition("-")[2] if is_generated(ident) else ident
 

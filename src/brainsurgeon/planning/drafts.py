@@ -15,7 +15,6 @@ from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
-    OLD,
     REDACTED,
     RESTORED,
     Entry,
@@ -48,10 +47,7 @@ Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extra
 
 
 class SurveyTooShortError(Exception):
-    """An entry asks to be kept for more messages than the survey covers."""
-
-    def __init__(self, kept_messages: int) -> None:
-        self.kept_messages = kept_messages
+    """An entry asks to be kept for more messages, the argument, than the survey covers."""
 
 
 class Judge:
@@ -86,9 +82,8 @@ class Judge:
         )
 
     def judge(
-        self, parsed: ParsedLine, standing: Iterable[Extraction],
-        signatures: Container[KeyPath] = (), taken: Container[KeyPath] = (), *,
-        emptied: bool = False, farthest: int = OLD,
+        self, parsed: ParsedLine, standing: Iterable[Extraction], signatures: Container[KeyPath],
+        taken: Container[KeyPath], *, emptied: bool, farthest: int,
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 

@@ -63,14 +63,12 @@ class Filled(Struct, frozen=True):
 
 
 def as_bytes(text: str) -> bytes:
-    """Return UTF-8; halves of a surrogate pair become question marks."""
     return text.encode(errors="replace")
 
 
 def filled(
     entry: Entry, standing: Iterable[Extraction], token_of: Callable[[Extraction], bytes | None]
 ) -> Filled:
-    """Replace the entry's placeholders by their values; `token_of` returns None if lost."""
     gone = []
     for value in standing:
         if value.replacement is not None:

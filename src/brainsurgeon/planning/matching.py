@@ -259,19 +259,15 @@ class Restores:
         if ident in self._continued:
             self._seen.add(ident)
 
-    def back(
-        self, standing: list[Extraction], unfit_of: Callable[[list[Extraction]], list[Extraction]]
-    ) -> list[Extraction]:
-        back = [value for value in standing if self._wants(value)]
-        unfit = unfit_of(back)
+    def without_unfit(self, wanted: list[Extraction], unfit: list[Extraction]) -> list[Extraction]:
         if self.pristine:
-            return back
+            return wanted
         self._missed += [
             (value.entry_id, UNFIT) for value in unfit if value.entry_id in self._named
         ]
-        return [value for value in back if value not in unfit]
+        return [value for value in wanted if value not in unfit]
 
-    def _wants(self, value: Extraction) -> bool:
+    def wants(self, value: Extraction) -> bool:
         asked = any(self._means(request, value) for request in self._requests)
         # A fork has only the active branch. The original parent of an archive's last answer may be
         # missing there: then the link stays.
@@ -321,7 +317,6 @@ class OwnCalls(Struct, frozen=True):
         return parsed.ident in self.answers or any(call in self.calls for call in calls)
 
     def edits(self, parsed: ParsedLine, form: Format) -> Iterator[Edit]:
-        """Yield the edits that shorten calls and answers of our tool, but no signed arguments."""
         ident, rest = parsed.ident or "", form.rest(parsed.entry)
         shorter: dict[KeyPath, tuple[Kind, bytes, int]] = {
             path: ("tool_result", *text) for path, text in self.answers.get(ident, {}).items()

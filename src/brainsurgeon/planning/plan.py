@@ -60,7 +60,7 @@ def plan(
             planner = _Planner(session, rules, own, archivals, frontier, extract=extract)
             return planner.run(0 if explain else rules.shortest)
         except SurveyTooShortError as short:
-            kept_messages = max(short.kept_messages, 2 * session.survey.kept_messages)
+            kept_messages = max(short.args[0], 2 * session.survey.kept_messages)
             session = replace(session, survey=session.form.survey(session.lines, kept_messages))
         except ArchiveRefusedError as refusal:
             archiving = replace(archiving, refused=archiving.refused | {str(refusal)})
@@ -74,9 +74,8 @@ class _Planner:
         self._session, self._form, self._records = session, session.form, session.records
         self._rules, self._own, self._extract = rules, own, extract
         self._archivals, self._frontier = archivals, frontier
-        self._edits: list[Edit] = []
-        # By the start of an edit: the id of its entry in the file, if the edit has another one.
-        self._named: dict[int, str] = {}
+        # Each edit with the id of its entry in the file: the edit may have another one.
+        self._edits: list[tuple[Edit, str]] = []
         # Ids of extractions found in the file, and whether `Matcher.moved` has them and their entry
         # has another id than the recorded one.
         self._sighted: list[tuple[int, bool]] = []
@@ -124,7 +123,7 @@ class _Planner:
 
     def _plan(self) -> Plan:
         twice, judged = self._ids.twice(), self._judge
-        sure = [edit for edit in self._edits if self._is_sure(edit, twice)]
+        sure = [edit for edit, ident in self._edits if self._is_sure(edit, ident, twice)]
         verdict = self._judge_signatures(sure, twice)
         edits: tuple[Edit, ...] = ()
         if not verdict.blocked:
@@ -167,8 +166,7 @@ class _Planner:
             handled, tuple(judged.warnings), verdict.blocked, archives, self._archivals.verdicts,
         )  # fmt: skip
 
-    def _is_sure(self, edit: Edit, twice: frozenset[int]) -> bool:
-        ident = self._named.get(edit.start, edit.entry_id)
+    def _is_sure(self, edit: Edit, ident: str, twice: frozenset[int]) -> bool:
         if isinstance(edit, Restoration):
             owner = self._matcher.moved.get(edit.extraction_id)
             return owner is None or owner not in self._ids or ident == owner
@@ -235,9 +233,9 @@ class _Planner:
     def _entry(self, parsed: ParsedLine, signatures: frozenset[KeyPath]) -> None:
         entry, ident = parsed.entry, parsed.ident
         standing = self._standing(parsed)
-        back = self._restores.back(
-            standing, lambda back: self._signatures.unfit(parsed, back, standing)
-        )
+        wanted = [value for value in standing if self._restores.wants(value)]
+        unfit = self._signatures.unfit(parsed, wanted, standing)
+        back = self._restores.without_unfit(wanted, unfit)
         ours = self._own.concern(parsed, self._form)
         archival = self._archivals.made.get(parsed.offset)
         if archival and (back or ours):
@@ -275,9 +273,7 @@ class _Planner:
                 raise ArchiveRefusedError(ident or "") from error
             self._leave(ident, back, going, str(error))
             edits, left = [], standing
-        named_otherwise = (edit.start for edit in edits if edit.entry_id != (ident or ""))
-        self._named.update(dict.fromkeys(named_otherwise, ident or ""))
-        self._edits += sorted(edits, key=lambda edit: (edit.start, edit.end))
+        self._edits += ((edit, ident or "") for edit in edits)
         self._signatures.note_edits(parsed.offset, unsent, edits, left)
 
     def _leave(self, ident: str | None, back: list[Extraction], going: Going, why: str) -> None:
@@ -310,9 +306,9 @@ class _Planner:
             )
             for value in back
         ]
-        if going and ident is not None:
+        if going:
             edits += self._judge.removals(parsed, going)
-        if archival and ident is not None:
+        if archival:
             edits += archival.removals(parsed, form, left, self._records.rate)
         edits += self._fields.edits(parsed, form.rest(entry), back, left, now)
         edits = list(self._signatures.weighed(parsed, edits))

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate, islice
+from operator import attrgetter
 from statistics import linear_regression
 
 from msgspec import Struct
@@ -90,10 +91,12 @@ def history(
                 events.append(Fixed(max(0, call.tokens - sent)))
             met.add(call.ident)
             if last is not None and call.tokens > last.tokens:
-                growths.append(_Growth(call.tokens - last.tokens, sent, [
+                values = [
                     (number, event) for number, event in enumerate(events[since:], since)
                     if isinstance(event, Value) and not _was_gone(event, call)
-                ]))  # fmt: skip
+                ]  # fmt: skip
+                sent += sum(value.tokens for _, value in values if value.taken_at is not None)
+                growths.append(_Growth(call.tokens - last.tokens, sent, values))
             events.append(call)
             last, sent, since = call, 0, len(events)
         sent += form.sent(entry).tokens(records.rate)
@@ -120,7 +123,7 @@ def _superseded(lines: Lines, form: Format, survey: Survey) -> Mapping[Values, i
     return {values: numbers[ident] for values, ident in superseded(lines, form, survey).items()}
 
 
-class _Growth(Struct):
+class _Growth(Struct, frozen=True):
     """The growth of a prompt: recorded (`tokens`) and estimated by lengths (`sent`), in tokens.
 
     `values` are the new values, with their numbers among the events.
@@ -136,8 +139,6 @@ def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
 
     The growth that no entry explains is about the same for each call, and is subtracted first.
     """
-    for growth in growths:
-        growth.sent += sum(value.tokens for _, value in growth.values if value.taken_at is not None)
     sent = [growth.sent for growth in growths]
     beside = 0.0
     if len(sent) >= _CALLS and min(sent) < max(sent):
@@ -167,6 +168,9 @@ def _values(
                     soon = max(by - number, min(keep, LAST))
                     keep = min(keep, soon) if rule else soon
                 yield Value(number, keep, tokens, fresh=part.kind == "thinking")
+
+
+_place = attrgetter("before")
 
 
 class _Ordered:
@@ -200,10 +204,6 @@ class _Ordered:
         return self._sums[bisect_left(
             numbers, tokens, key=lambda number: self.values[number].before - self._sums[number]
         )]  # fmt: skip
-
-
-def _place(value: Value) -> int:
-    return value.before
 
 
 def unpruned(events: Iterable[Event]) -> Iterator[Event]:

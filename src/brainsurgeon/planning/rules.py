@@ -84,9 +84,9 @@ def _by_override(part: Part, entry: EntryState, rules: Rules, now: float) -> Ext
         return Keep("pinned")
     if override is True:
         return Extract(f"{_describe(part, entry)}, forced by _extractable", forced=True)
-    until = None if entry.restored_at is None else entry.restored_at + rules.keep_after_restore
-    if entry.restored_at is not None and until is not None and now < until:
-        return Keep(f"restored {max(0, round(now - entry.restored_at))} s ago", until)
+    restored_at = entry.restored_at
+    if restored_at is not None and now < (until := restored_at + rules.keep_after_restore):
+        return Keep(f"restored {max(0, round(now - restored_at))} s ago", until)
     if entry.emptied and part.kind in ("thinking", "tool_result"):
         return Extract(f"{part.kind} of {part.chars:,} characters, of an archived turn")
     return _by_rule(part, entry, rules, override)

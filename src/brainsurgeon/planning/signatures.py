@@ -97,8 +97,6 @@ def judge(
     `pristine` restores everything, even if signatures become invalid. If the agent `remembers` (see
     `Habits`), signatures after extracted values are doubtful.
     """
-    if not signatures.standing:
-        return SignatureVerdict(unfit=tuple(dict.fromkeys(signatures.unfit)))
     made = [(edit, *signatures.sent[edit.start]) for edit in edits if edit.start in signatures.sent]
     taken = {edit.start for edit in edits}
     here = [one for one in signatures.standing if one.removal.start not in taken]
