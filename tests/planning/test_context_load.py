@@ -187,7 +187,7 @@ def test_lines_of_one_claude_code_reply_are_one_call():
         for n in (1, 2)
     ]  # fmt: skip
 
-    assert measured(b"".join(map(dump, lines))).calls == (Sample(Sent(20), 50),)
+    assert measured(b"".join(map(dump, lines))).calls == [Sample(Sent(20), 50)]
 
 
 def test_call_before_an_extraction_includes_the_value():
@@ -236,5 +236,5 @@ def test_measure_codex_uses_its_token_counts():
     with open_lines(b"".join(map(dump, lines))) as file_lines:
         load = measure_codex(file_lines)
 
-    assert load.calls == (Sample(Sent(57), 55), Sample(Sent(88), 90))
+    assert load.calls == [Sample(Sent(57), 55), Sample(Sent(88), 90)]
     assert (load.sent.chars, load.model, load.window) == (88, "gpt-5.3-codex", 258_400)

@@ -6,7 +6,7 @@ tokens per character of the entries, and the fixed tokens of system prompt and t
 
 import math
 import sys
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import StatisticsError, correlation, linear_regression, median
 
@@ -45,57 +45,27 @@ class Sample(Struct, frozen=True):
     tokens: int
 
 
-class Measure(Struct, frozen=True):
+class Measure:
     """The size of a session's next request, and samples of its newest calls.
 
     `last_sent` is the size of the prompt of the `last` call. The session records the `window`.
     """
 
-    sent: Sent = NOTHING
-    messages: int = 0
-    calls: tuple[Sample, ...] = ()
-    model: str | None = None
-    last: ModelCall | None = None
-    last_sent: Sent = NOTHING
-    window: int | None = None
-
-
-def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Measure:
-    walk, matcher = _Meter(form), Matcher(form, survey, records)
-    live = (line for line in lines if survey.dead(line.offset) is None)
-    for parsed in parsed_lines(live, form):
-        walk.look(parsed.entry, matcher.standing(parsed), counts=form.is_message(parsed.entry))
-    return walk.measure()
-
-
-def measure_codex(lines: Lines) -> Measure:
-    """Measure a Codex session. Entries before the last `compacted` entry are not sent any more."""
-    form, window = Codex(), None
-    walk = _Meter(form)
-    for line in lines:
-        if line.raw and (entry := parse(line.raw)) is not None:
-            if form.starts_context(entry):
-                walk.begin_anew()
-            walk.look(entry, (), counts=False)
-            window = form.window(entry) or window
-    return replace(walk.measure(), window=window)
-
-
-class _Meter:
     def __init__(self, form: Format | Codex) -> None:
-        self._form = form
-        self._calls: deque[Sample] = deque(maxlen=NEWEST)
-        self._seen: set[str | None] = set()
-        self._messages = 0
-        self._model: str | None = None
-        self._last: tuple[ModelCall | None, Sent] = None, NOTHING
+        self.calls: list[Sample] = []
+        self.messages = 0
+        self.model: str | None = None
+        self.last: ModelCall | None = None
+        self.last_sent = NOTHING
+        self.window: int | None = None
+        self._form, self._seen = form, set[str | None]()
         # Maps times of extractions to the size that they removed from later requests.
         self._extracted: dict[float, Sent] = defaultdict(Sent)
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        self._sent = self._summary = NOTHING
-        self._calls.clear()
+        self.sent = self._summary = NOTHING
+        self.calls.clear()
 
     def look(self, entry: Entry, standing: Iterable[Extraction], *, counts: bool) -> None:
         call = self._form.call(entry)
@@ -103,11 +73,11 @@ class _Meter:
             self._call(call)
         sent = self._form.sent(entry)
         if self._form.starts_context(entry):
-            self._calls.clear()
-            self._sent -= Sent(self._summary.chars)  # only the last summary is sent
+            self.calls.clear()
+            self.sent -= Sent(self._summary.chars)  # only the last summary is sent
             self._summary = sent
-        self._sent += sent
-        self._messages += counts
+        self.sent += sent
+        self.messages += counts
         for value in standing:
             if value.tokens:
                 picture = value.block and value.kind != "thinking"
@@ -115,18 +85,36 @@ class _Meter:
                 self._extracted[value.extracted_at] += Sent(chars - len(value.sent), int(picture))
 
     def _call(self, call: ModelCall) -> None:
-        self._model = call.model or self._model
-        had = self._sent
+        self.model = call.model or self.model
+        self.last, self.last_sent = call, self.sent
         for at, size in self._extracted.items():
             if call.at is not None and at > call.at:  # the value was still in its prompt
-                had += size
-        self._last = call, had
+                self.last_sent += size
         if call.tokens and (call.ident is None or call.ident not in self._seen):
             self._seen.add(call.ident)
-            self._calls.append(Sample(had, call.tokens))
+            self.calls.append(Sample(self.last_sent, call.tokens))
+            del self.calls[:-NEWEST]
 
-    def measure(self) -> Measure:
-        return Measure(self._sent, self._messages, tuple(self._calls), self._model, *self._last)
+
+def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Measure:
+    measured, matcher = Measure(form), Matcher(form, survey, records)
+    live = (line for line in lines if survey.dead(line.offset) is None)
+    for parsed in parsed_lines(live, form):
+        measured.look(parsed.entry, matcher.standing(parsed), counts=form.is_message(parsed.entry))
+    return measured
+
+
+def measure_codex(lines: Lines) -> Measure:
+    """Measure a Codex session. Entries before the last `compacted` entry are not sent any more."""
+    form = Codex()
+    measured = Measure(form)
+    for line in lines:
+        if line.raw and (entry := parse(line.raw)) is not None:
+            if form.starts_context(entry):
+                measured.begin_anew()
+            measured.look(entry, (), counts=False)
+            measured.window = form.window(entry) or measured.window
+    return measured
 
 
 def fit(samples: Sequence[Sample]) -> Calibration | None:

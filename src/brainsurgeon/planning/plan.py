@@ -262,12 +262,7 @@ class _Planner:
             return
         left = [value for value in standing if value not in back]
         try:
-            edits = self._line_edits(parsed, back, going, archival, left)
-            if ours and ident and not back and not self._fields.undoes_some(ident):
-                own = self._own.edits(parsed, self._form)
-                shortened = list(self._signatures.weighed(parsed, own))
-                splice.verify(parsed.raw, parsed.offset, entry, shortened)
-                edits += shortened
+            edits = self._line_edits(parsed, back, going, archival, left, ours=ours)
         except (splice.UntouchableError, RecursionError) as error:
             if archival:
                 raise ArchiveRefusedError(ident or "") from error
@@ -296,7 +291,7 @@ class _Planner:
 
     def _line_edits(
         self, parsed: ParsedLine, back: list[Extraction], going: Going,
-        archival: Archival | None, left: list[Extraction],
+        archival: Archival | None, left: list[Extraction], *, ours: bool,
     ) -> list[Edit]:  # fmt: skip
         entry, ident, form, now = parsed.entry, parsed.ident, self._form, self._session.now
         places = splice.offsets_of(parsed, [value.path for value in back]) if back else {}
@@ -311,6 +306,8 @@ class _Planner:
         if archival:
             edits += archival.removals(parsed, form, left, self._records.rate)
         edits += self._fields.edits(parsed, form.rest(entry), back, left, now)
+        if ours and not back and not self._fields.undoes_some(ident or ""):
+            edits += self._own.edits(parsed, form)
         edits = list(self._signatures.weighed(parsed, edits))
         splice.verify(parsed.raw, parsed.offset, entry, edits)
         if back:
