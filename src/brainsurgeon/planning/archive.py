@@ -111,10 +111,7 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """An entry of a turn: its number on the active branch, and the weight of all entries before it.
-
-    The weight of a prompt includes the prompt.
-    """
+    """An entry: its number on the branch, and the weight before it, or up to it for a prompt."""
 
     offset: int
     ident: str | None

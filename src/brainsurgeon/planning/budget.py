@@ -186,11 +186,7 @@ def only_requested(rules: Rules) -> Rules:
 
 
 def rules_at(taken: Rung, rules: Rules, giant: int, kept_messages: int) -> Rules:
-    """Return the rules once these steps are taken.
-
-    `giant` is the length (characters) from which a result is too large at any position. The last
-    step leaves the newest `kept_messages` alone.
-    """
+    """Return the rules once these steps are taken. A longer result than `giant` is a giant one."""
     for step in taken:
         match step:
             case 1:

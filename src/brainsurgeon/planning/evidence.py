@@ -24,10 +24,7 @@ SHORTEST = 256
 
 
 class Evidence(Struct, frozen=True):
-    """One tool call and its result.
-
-    The result's entry is at `offset`. The result has `size` bytes, and is `known` unless expired.
-    """
+    """A tool call and its result: `size` bytes in the entry at `offset`, `known` unless expired."""
 
     number: int
     tool: str

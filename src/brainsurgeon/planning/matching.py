@@ -210,11 +210,8 @@ class Matcher:
         return True
 
     def _located(self, value: Extraction, entry: Entry, parts: Callable[[], _Parts]) -> Extraction:
-        """Return the extraction with its path in this entry.
-
-        When Claude Code forks a session, it joins the results of several calls into one message. So
-        a result may have another index in its list.
-        """
+        """Return the extraction with its path in this entry."""
+        # A fork of Claude Code may join several results in one message, with other indexes.
         if value.anchor is None or value.block or value.is_in(entry):
             return value
         names = [isinstance(step, int) or step for step in value.path]

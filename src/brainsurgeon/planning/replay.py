@@ -124,10 +124,7 @@ def _superseded(lines: Lines, form: Format, survey: Survey) -> Mapping[Values, i
 
 
 class _Growth(Struct, frozen=True):
-    """The growth of a prompt: recorded (`tokens`) and estimated by lengths (`sent`), in tokens.
-
-    `values` are the new values, with their numbers among the events.
-    """
+    """The recorded and estimated (`sent`) growth of a prompt, and its values among the events."""
 
     tokens: int
     sent: int

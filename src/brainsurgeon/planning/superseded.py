@@ -39,7 +39,8 @@ def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[V
         if parsed.ident is None:
             continue
         calls |= _calls(parsed, form)
-        failed = _failed(parsed, form)
+        step = form.turn_step(parsed.entry)
+        failed = {result.call_id for result in (step.results if step else ()) if result.failed}
         for call_id in failed & calls.keys():
             newer[calls[call_id].entry_id, "tool_call", call_id] = parsed.ident
         for values, text in _texts(parsed, form, survey, failed).items():
@@ -68,11 +69,6 @@ def _calls(parsed: ParsedLine, form: Format) -> dict[str | None, _Call]:
         )
         for call in form.calls(parsed.entry)
     }  # fmt: skip
-
-
-def _failed(parsed: ParsedLine, form: Format) -> set[str | None]:
-    step = form.turn_step(parsed.entry)
-    return {result.call_id for result in step.results if result.failed} if step else set()
 
 
 def _texts(
