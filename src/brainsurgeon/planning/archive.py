@@ -412,15 +412,16 @@ class _Archiver:
                 self._note_references(parsed, step, aside)
                 aside = parsed.ident
                 continue
-            if step.role == "prompt":
+            begins = step.role == "prompt"
+            if begins:
                 self._end_turn()
                 number += dead is None
             before, self._total = self._total, self._total.plus(self._weight(parsed, dead))
-            weight = self._total if step.role == "prompt" else before
+            weight = self._total if begins else before
             entry = TurnEntry(parsed.offset, parsed.ident, step, len(self._ids), weight)
-            self._note_references(parsed, step, None if step.role == "prompt" else last)
+            self._note_references(parsed, step, None if begins else last)
             self._note_flaws(parsed, entry, last)
-            if step.role == "prompt":
+            if begins:
                 self._turns.append(Turn(number, entry, dead=dead))
             if self._turns:
                 self._add(self._turns[-1], entry, parsed, dead)

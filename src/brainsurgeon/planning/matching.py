@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
@@ -295,7 +294,7 @@ class Restores:
 _ACTIONS = frozenset({"restore", "restore_remote"})
 
 
-class OwnCalls(Struct, frozen=True):
+class OwnCalls:
     """Our answers in a session, and the calls that they answer.
 
     `answers` maps ids of entries to the paths of our answers, with a shorter text as JSON and the
@@ -303,22 +302,52 @@ class OwnCalls(Struct, frozen=True):
     ids of requests whose answer was found.
     """
 
-    answers: dict[str, dict[KeyPath, tuple[bytes, int]]] = field(default_factory=dict)
-    calls: dict[str, str] = field(default_factory=dict)
-    requests: set[int | None] = field(default_factory=set)
+    def __init__(self, session: Snapshot) -> None:
+        self.answers: dict[str, dict[KeyPath, tuple[bytes, int]]] = {}
+        self.calls: dict[str, str] = {}
+        self.requests: set[int | None] = set()
+        self._form = form = session.form
+        asked = {
+            request.answer: request
+            for request in session.records.requests
+            if request.action == "redact" and request.answer
+        }
+        last_call = None
+        for parsed in parsed_lines(session.lines if asked else (), form):
+            for call in form.calls(parsed.entry):
+                last_call = call.call_id or parsed.ident
+            here = [printed for printed in asked if printed.ident.encode() in parsed.raw]
+            answers = list(form.result_texts(parsed.entry)) if here and parsed.ident else []
+            if parsed.ident is None or not answers:
+                continue
+            paths = {answer.path for answer in answers}
+            paths |= {part.path for part in form.parts(parsed.entry, NO_SURVEY, None)}
+            listed, whole = _shortened(
+                parsed, paths, {printed: asked[printed].entry_id or "" for printed in here}
+            )
+            if listed:
+                self.answers[parsed.ident] = listed
+            for printed in whole:
+                request = asked.pop(printed)
+                self.requests.add(request.id)
+                for answer in answers:
+                    # An answer without a call id belongs to the last call before it.
+                    call_id = answer.call_id or last_call
+                    if call_id and printed.ident in answer.text:
+                        self.calls[call_id] = request.entry_id or ""
 
-    def concern(self, parsed: ParsedLine, form: Format) -> bool:
+    def concern(self, parsed: ParsedLine) -> bool:
         if not (self.answers or self.calls) or parsed.ident is None:
             return False
-        calls = (call.call_id or parsed.ident for call in form.calls(parsed.entry))
+        calls = (call.call_id or parsed.ident for call in self._form.calls(parsed.entry))
         return parsed.ident in self.answers or any(call in self.calls for call in calls)
 
-    def edits(self, parsed: ParsedLine, form: Format) -> Iterator[Edit]:
-        ident, rest = parsed.ident or "", form.rest(parsed.entry)
+    def edits(self, parsed: ParsedLine) -> Iterator[Edit]:
+        ident, rest = parsed.ident or "", self._form.rest(parsed.entry)
         shorter: dict[KeyPath, tuple[Kind, bytes, int]] = {
             path: ("tool_result", *text) for path, text in self.answers.get(ident, {}).items()
         }
-        for call in form.calls(parsed.entry):
+        for call in self._form.calls(parsed.entry):
             short = {"action": "restore", "entry": self.calls.get(call.call_id or ident)}
             redactable = dict_or_empty(call.arguments).get("action") in _ACTIONS and not call.signed
             if short["entry"] is not None and redactable and call.arguments != short:
@@ -334,41 +363,6 @@ class OwnCalls(Struct, frozen=True):
                 forced=True, reason="the agent's own restore call", how="redact",
             )  # fmt: skip
         yield from splice.set_field(parsed, REDACTED, b"true")
-
-
-def find_own_calls(session: Snapshot) -> OwnCalls:
-    form, own = session.form, OwnCalls()
-    asked = {
-        request.answer: request
-        for request in session.records.requests
-        if request.action == "redact" and request.answer
-    }
-    if not asked:
-        return own
-    last_call = None
-    for parsed in parsed_lines(session.lines, form):
-        for call in form.calls(parsed.entry):
-            last_call = call.call_id or parsed.ident
-        here = [printed for printed in asked if printed.ident.encode() in parsed.raw]
-        answers = list(form.result_texts(parsed.entry)) if here and parsed.ident else []
-        if parsed.ident is None or not answers:
-            continue
-        paths = {answer.path for answer in answers}
-        paths |= {part.path for part in form.parts(parsed.entry, NO_SURVEY, None)}
-        listed, whole = _shortened(
-            parsed, paths, {printed: asked[printed].entry_id or "" for printed in here}
-        )
-        if listed:
-            own.answers[parsed.ident] = listed
-        for printed in whole:
-            request = asked.pop(printed)
-            own.requests.add(request.id)
-            for answer in answers:
-                # An answer without a call id belongs to the last call before it.
-                call_id = answer.call_id or last_call
-                if call_id and printed.ident in answer.text:
-                    own.calls[call_id] = request.entry_id or ""
-    return own
 
 
 def _shortened(

@@ -36,7 +36,7 @@ from brainsurgeon.planning.archive import (
 )
 from brainsurgeon.planning.calls import keyed_call
 from brainsurgeon.planning.drafts import FieldRequests, Going, Ids, Judge, SurveyTooShortError
-from brainsurgeon.planning.matching import Matcher, OwnCalls, Restores, find_own_calls
+from brainsurgeon.planning.matching import Matcher, OwnCalls, Restores
 from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
 
@@ -53,7 +53,7 @@ def plan(
 
     With `explain`, `Plan.kept` includes the values in lines too short for an extractable value.
     """
-    own, frontier = find_own_calls(session), frontier or Frontier()
+    own, frontier = OwnCalls(session), frontier or Frontier()
     while True:
         try:
             archivals = archive_turns(session, rules, archiving if extract else NO_ARCHIVING)
@@ -236,7 +236,7 @@ class _Planner:
         wanted = [value for value in standing if self._restores.wants(value)]
         unfit = self._signatures.unfit(parsed, wanted, standing)
         back = self._restores.without_unfit(wanted, unfit)
-        ours = self._own.concern(parsed, self._form)
+        ours = self._own.concern(parsed)
         archival = self._archivals.made.get(parsed.offset)
         if archival and (back or ours):
             raise ArchiveRefusedError(ident or "")
@@ -307,7 +307,7 @@ class _Planner:
             edits += archival.removals(parsed, form, left, self._records.rate)
         edits += self._fields.edits(parsed, form.rest(entry), back, left, now)
         if ours and not back and not self._fields.undoes_some(ident or ""):
-            edits += self._own.edits(parsed, form)
+            edits += self._own.edits(parsed)
         edits = list(self._signatures.weighed(parsed, edits))
         splice.verify(parsed.raw, parsed.offset, entry, edits)
         if back:
