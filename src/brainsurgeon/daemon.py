@@ -72,8 +72,7 @@ def notify(state: str) -> None:
 def run(load: Callable[[], Settings]) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP loads the settings again.
 
-    Raise BusyError if another daemon holds the state directory, StoreUnusableError if the store
-    cannot be opened.
+    Raises BusyError if another daemon holds the state directory.
     """
     settings = load()
     log.set_up(settings)
@@ -103,7 +102,6 @@ class _Daemon:
         )
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT; current work then ends within two seconds."""
         logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
         signal.pthread_sigmask(signal.SIG_BLOCK, OS_SIGNALS)
         self._schedule()
@@ -155,7 +153,6 @@ class _Daemon:
         self._beat()
 
     def _beat(self) -> None:
-        """Send a message to systemd's watchdog, unless one was sent just now."""
         if self._beat_interval and time.monotonic() - self._last_beat >= self._beat_interval / 2:
             self._last_beat = time.monotonic()
             notify("WATCHDOG=1")
@@ -250,7 +247,6 @@ class _Daemon:
         self._log.info("reloaded", module="daemon")
 
     def _watch(self) -> None:
-        """Schedule a scan of each path that changes, until the daemon stops."""
         while not self._stop.is_set():
             roots = existing_roots(self._settings) if self._settings.watch else {}
             if not roots:
@@ -308,7 +304,6 @@ class _Daemon:
         )
 
     def _find_signals_soon(self, path: str) -> None:
-        """Schedule a search for signals at a path, some seconds after the last one."""
         last = self._searched_at.get(path)
         wait = 0.0 if last is None else max(0.0, last + SIGNALS_INTERVAL - time.monotonic())
         self._scheduler.add_job(

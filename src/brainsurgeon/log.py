@@ -56,10 +56,7 @@ def _escaped(value: Any) -> Any:
 
 
 def scan_finished(report: ScanReport, reported: set[str] | None = None) -> None:
-    """Log the end of a run: its problems and its counts.
-
-    Problems in `reported` were logged before and are now logged at debug. The set is updated.
-    """
+    """Log a run. Problems that are already in `reported`, which is updated, are only debug."""
     log = structlog.get_logger()
     problems = {problem.path: problem.why for problem in report.problems}
     if not report.enabled:
@@ -87,7 +84,6 @@ def scan_finished(report: ScanReport, reported: set[str] | None = None) -> None:
 
 
 def session(outcome: Outcome, *, dry_run: bool = False) -> None:
-    """Log one session of a run: a change or failure with its reason, and each entry at debug."""
     log = structlog.get_logger()
     facts = {"module": "scan", "session": outcome.session, "reason": outcome.reason}
     if outcome.outcome == "failed":

@@ -52,7 +52,6 @@ def answer(
 
 
 def _in_words_of_the_tool(message: str) -> str:
-    """Return a message with the names of commands and options replaced by those of the tool."""
     names = {"sessions": "get_context", "pin": "set_extractable"}
     message = re.sub(
         r"`brainsurgeon (sessions|restore|pin|show)[^`]*`",

@@ -28,9 +28,8 @@ def archive(
     """Archive turns of a session, whatever their size: all, or from the first to the second number.
 
     `note` is the outcome of the last of these turns, for its summary. If the session is not idle, a
-    request is recorded and a later scan carries it out. Raises NotFoundError or AmbiguousError for
-    the session, and UsageError for wrong numbers. Raises FailedError if `enabled` is false, if the
-    session is excluded or in a database, or if its file cannot be changed.
+    later scan archives them. Raises UsageError for wrong numbers, FailedError if `enabled` is
+    false, if the session is excluded or in a database, or if its file cannot be changed.
     """
     chosen, now = session_named(settings, store, session), clock()
     title = chosen.title
@@ -83,12 +82,7 @@ def _live_turns(
     settings: Settings, store: Store, session: Session, now: float,
     numbers: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Examination, list[Verdict]]]:  # fmt: skip
-    """Yield the examined session, and the verdict that each turn would get if it were requested.
-
-    Turns that are not sent any more are left out. With `numbers`, only the turns from the first to
-    the second are judged. Raises UsageError for wrong numbers, and FailedError if `enabled` is
-    false or if the session is excluded, in a database or unreadable.
-    """
+    """Yield the examined session, and the verdicts on its turns (still sent) if requested."""
     title, file = session.title, file_of(session)
     if not settings.enabled:
         raise FailedError(f"{title}: nothing is archived while enabled = false; set it to true")
@@ -128,10 +122,7 @@ def _note(store: Store, examined: Examination, asked: dict[str, str | None], now
 def done(
     settings: Settings, store: Store, session: Session, text: str, clock: Callable[[], float]
 ) -> str:
-    """Record that the task of a session's last turn is done; return the id of the turn's prompt.
-
-    The turn is archived as soon as possible, with the text as its outcome.
-    """
+    """Request to archive the last turn, with `text` as its outcome; return its prompt's id."""
     now = clock()
     with _live_turns(settings, store, session, now) as (examined, listed):
         if not listed or not listed[-1].prompt_id:

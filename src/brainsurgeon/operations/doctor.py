@@ -49,11 +49,11 @@ NO_ROOT = "its database is below no root: configure the directory of OpenClaw's 
 
 
 class SessionPlaceholders(Struct, frozen=True):
-    """The placeholders of one session; `session_id` is its id in the store, if any.
+    """The placeholders of one session.
 
-    `standing` has the ids of their extractions; `expired` counts those of which only a tombstone is
-    left. `orphans` has the ids of entries with placeholders that no record can restore. `unknown`
-    counts texts that only look like placeholders.
+    `standing` are the ids of their extractions, `expired` of which are only a tombstone. `orphans`
+    are entries with placeholders that no record can restore. `unknown` counts texts that only look
+    like placeholders.
     """
 
     standing: tuple[int, ...]
@@ -167,7 +167,6 @@ def _roots(settings: Settings) -> Iterator[Finding]:
 
 
 def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Finding]:
-    """Look for placeholders without a value, leftover temporary files and migrated agents."""
     recorded = {rewrite.temporary for rewrite in store.journal.open_rewrites()}
     standing = expired = unknown = 0
     migrated: set[str] = set()

@@ -34,9 +34,8 @@ def evidence(
 ) -> EvidenceReport:  # fmt: skip
     """Return the results of a session's tool calls, extracted or not, in at most `budget` bytes.
 
-    `turn` limits them to the turn with this entry, or to the LAST one; an archive counts as one
-    turn. Raises NotFoundError, AmbiguousError or GoneError for the session, NotFoundError for
-    the entry.
+    `turn` limits them to the turn with this entry, or to the LAST one. Raises NotFoundError if
+    there is no such entry.
     """
     chosen = session_named(settings, store, session)
     file = file_of(chosen)
@@ -56,10 +55,9 @@ def evidence(
 def mount(
     settings: Settings, store: Store, data: bytes, scope: Scope, budget: int = BUDGET
 ) -> bytes:
-    """Return a request (JSON) or lines of a session with their placeholders filled.
+    """Return a request (JSON) or lines of a session with the placeholders of `scope` filled.
 
-    The values get at most `budget` bytes together, shared out as in `evidence`. Only strings that
-    are placeholders of sessions in `scope` change: all other bytes stay. Raises NotFoundError if no
+    The values get at most `budget` bytes together. All other bytes stay. Raises NotFoundError if no
     session is in scope.
     """
     listed = sessions_in(settings, store, scope)
@@ -102,7 +100,6 @@ def _documents(data: bytes) -> list[bytes]:
 
 
 def _texts_of(store: Store, session: Session, session_ids: set[int], text: str) -> list[Extraction]:
-    """Return the values of a placeholder: only texts, and only from sessions in scope."""
     values = owned(store, session, store.extractions.of_entry(text))
     return [
         value for value in as_the_model_had_them(values)
@@ -131,7 +128,7 @@ class _EntryReader:
             yield replace(parsed, entry=entry)
 
     def turn(self, entry_id: str | None) -> range:
-        """Return the offsets of the turn with an entry, or of the last turn."""
+        """Return the offsets of the turn with an entry, or of the last turn without `entry_id`."""
         wanted = None if entry_id is None else id_named(entry_id)
         places: dict[str, int] = {}
         starts = []

@@ -29,7 +29,7 @@ def events(
 ) -> list[Event]:  # fmt: skip
     """Return the events after an id or time, else the LISTED newest or `everything`, newest last.
 
-    Raises UsageError for an invalid kind or time, NotFoundError or AmbiguousError for a session.
+    Raises UsageError for an invalid kind or time.
     """
     reader = _Reader(settings, session, kinds)
     listed = reader.after(store, 0 if since is None else _id_before(store, since))
@@ -40,11 +40,10 @@ def follow(
     settings: Settings, *, since: str | None = None, session: str | None = None,
     kinds: Collection[str] = (), wait: Callable[[], bool],
 ) -> Iterator[list[Event]]:  # fmt: skip
-    """Yield new events from now on, or from an id or a time on, each event once and in order.
+    """Yield events after an id or time, or new ones only, until `wait` returns False.
 
-    The store is read again whenever `wait` returns True; False ends the iteration. If the
-    store is locked or missing, a later read yields the events. Raises BusyError if the store was
-    replaced: the new one may use the same ids for other events.
+    If the store is locked or missing, a later read yields the events. Raises BusyError if the store
+    was replaced: the new one may use the same ids for other events.
     """
     reader, followed, failed = _Reader(settings, session, kinds), None, 0
     seen = None

@@ -18,10 +18,10 @@ from brainsurgeon.store import Store
 def advice(
     settings: Settings, store: Store, path: str, now: float, *, resumed: bool = False
 ) -> str | None:
-    """Return how full a session's context is, and how full it would be after a scan and a resume.
+    """Return how full a context is, and would be after a scan; None if a scan would not help.
 
-    None if it is not too full, or if a scan would not help. A process that just `resumed` it sends
-    what is in the file. Any other also sends the values that were extracted since its last call.
+    A process that just `resumed` the session sends what is in the file. Any other also sends the
+    values that were extracted since its last call.
     """
     file = discover_at(settings.root_directories(), os.path.realpath(path))
     if not isinstance(file, SessionFile):
@@ -48,10 +48,7 @@ def advice(
 
 
 def _too_full(settings: Settings, session: OpenSession) -> ModelCall | None:
-    """Return the last call if the session was too full then, else None.
-
-    For such a call, cut `session.lines`: they then begin at the last compaction, if there is one.
-    """
+    """Return the last call if the context was full then; `session.lines` lose older contexts."""
     last, form = None, session.format
     for line in parsed_lines(session.lines.backward(), form):
         call = form.call(line.entry)

@@ -95,10 +95,7 @@ class Record(Struct):
 
 
 class Setup(Struct, frozen=True):
-    """The agent homes of this machine and the offers.
-
-    `settings` are the settings after all offers are accepted, `foreign` the homes of other users.
-    """
+    """The found homes (`foreign`: of other users), the offers, and the settings if accepted."""
 
     homes: tuple[Home, ...]
     foreign: tuple[Home, ...]
@@ -113,10 +110,10 @@ def set_up(
     program: Command, config: str | None, *, systemd: bool, cron: bool, mcp: Collection[str],
     offer_more: bool,
 ) -> Setup:  # fmt: skip
-    """Plan the requested steps. With `offer_more`, offer further steps that may be useful.
+    """Plan the requested steps and, with `offer_more`, others that may be useful.
 
-    `program` is the command that starts this program from any directory. A requested service that
-    is impossible on this machine is an offer without steps; an impossible tool raises UsageError.
+    A requested service that is impossible is an offer without steps; an impossible tool raises
+    UsageError.
     """
     # A named agent will have sessions later, even if it has none yet.
     every_home = homes([servers.TITLES["claude" if name == PLUGIN else name] for name in mcp])
@@ -155,7 +152,6 @@ def _systemd(
     program: Command, options: Command, settings: Settings, record: Record, *, asked: bool,
     offer_more: bool,
 ) -> Iterator[Offer]:  # fmt: skip
-    """Offer to install and start the user unit. Without systemd the offer has no steps."""
     if not (asked or offer_more):
         return
     if not _systemd_runs():
@@ -168,8 +164,9 @@ def _systemd(
     unit = _file_step("user unit", path, text, record, ((*_SYSTEMCTL, "daemon-reload"),))
     state = unit.state
     if state == "there":
-        is_on = _systemctl("is-enabled") == "enabled" and _systemctl("is-active") == "active"
-        state = "there" if is_on else "new"
+        is_enabled = _systemctl("is-enabled", "brainsurgeon") == "enabled"
+        is_active = _systemctl("is-active", "brainsurgeon") == "active"
+        state = "there" if is_enabled and is_active else "new"
     start = CommandStep(
         "user service", (*_SYSTEMCTL, "enable", "--now", "brainsurgeon"),
         (*_SYSTEMCTL, "disable", "--now", "brainsurgeon"), state, path=path,
@@ -189,7 +186,6 @@ def system_unit(program: Command, config: str | None) -> str:
 
 
 def _unit(name: str, command: Iterable[str], settings: Settings, user: str = "") -> str:
-    """Return a packaged unit with this command, and the directories of these settings."""
     text = _packaged_text(name)
     # OpenClaw also writes beside its directory `agents`, in its state directory.
     roots = [root.path.removesuffix("/agents") or "/" for root in settings.root_directories()]
@@ -207,7 +203,6 @@ def _unit(name: str, command: Iterable[str], settings: Settings, user: str = "")
 
 
 def _cron(program: Command, options: Command, *, asked: bool, offer_more: bool) -> Iterator[Offer]:
-    """Offer a line in the user's crontab. Without a crontab command the offer has no steps."""
     if shutil.which("crontab") is None:
         if asked:
             why = "run `brainsurgeon run` under this machine's process supervisor"
@@ -242,11 +237,9 @@ def _systemd_runs() -> bool:
     return shutil.which("systemctl") is not None and _systemctl("is-system-running") != "offline"
 
 
-def _systemctl(question: str) -> str:
-    """Return the answer of `systemctl --user`, or `offline` if it fails or prints nothing."""
-    unit = ("brainsurgeon",) if question != "is-system-running" else ()
+def _systemctl(*question: str) -> str:
     with suppress(OSError, subprocess.TimeoutExpired):
-        return _call((*_SYSTEMCTL, question, *unit), 20).stdout.strip() or "offline"
+        return _call((*_SYSTEMCTL, *question), 20).stdout.strip() or "offline"
     return "offline"
 
 
@@ -281,7 +274,6 @@ def _plugin(options: Command, *, asked: bool) -> Iterator[Offer]:
 def _tools(
     program: Command, options: Command, record: Record, *, asked: Collection[str], offer_more: bool
 ) -> Iterator[Offer]:
-    """Offer the MCP server for the agents that were named or, with `offer_more`, are installed."""
     plugin = PLUGIN in asked
     asked = [agent for agent in asked if agent != PLUGIN]
     for agent in asked:
@@ -326,10 +318,7 @@ def why_none_found(setup: Setup) -> str | None:
 
 
 def _configuration(homes: Iterable[Home]) -> str:
-    """Return a configuration for the given homes, with the defaults as comments.
-
-    A value in the file would override a default that a later version changes.
-    """
+    # Defaults become comments: a value would override a default that a later version changes.
     example = _packaged_text("config.toml.example")
     # A service does not see an environment that sets the state directory.
     state_dir = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
@@ -357,11 +346,8 @@ def _unit_word(text: str) -> str:
 
 
 def unused_homes(settings: Settings) -> list[UnusedHome]:
-    """Return the homes that no root covers (so they are not read), and lines to configure them.
-
-    Without configured roots, OpenClaw's directory is the default root. The lines then include it,
-    because any configured root replaces the default.
-    """
+    """Return the homes below no root, which are not read, and lines that make them roots."""
+    # Without configured roots, OpenClaw's directory is the only root. Any other would replace it.
     default = home_paths.openclaw_agents()
     kept = (default,) if not settings.roots and os.path.isdir(default) else ()
     return [
@@ -404,7 +390,6 @@ def _file_step(
 
 
 def digest_of(path: str) -> str | None:
-    """Return the digest of a regular file; None if it is a link, missing or unreadable."""
     with suppress(OSError):
         if not os.path.islink(path):
             with open(path, "rb") as handle:
@@ -552,7 +537,6 @@ def _replace_file(path: str, content: str) -> None:
 
 
 def _packaged_text(name: str) -> str:
-    """Return the text of a file by its path in a clone, such as `config.toml.example`."""
     with open(_packaged(name), encoding="utf-8") as handle:
         return handle.read()
 

@@ -34,7 +34,7 @@ def relieve(
     """Extract values until the session fits, or record the request if the session is not idle.
 
     Raises MovedError if the agent has moved its sessions elsewhere, FailedError if the session is
-    excluded or its file cannot be read or replaced, and the errors of `session_named`.
+    excluded or its file cannot be read or replaced.
     """
     chosen = sessions.session_named(settings, store, session)
     file = sessions.file_of(chosen)
@@ -90,7 +90,6 @@ def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -
 
 
 def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = "") -> Relief:
-    """Return the report: the amounts of extracted values, and of others that are still sent."""
     planned, size = fitting.plan, examined.session.fingerprint.size
     removed = {(removal.entry_id, removal.path) for removal in planned.removals}
     went, stays = Amounts(), Amounts()
@@ -113,7 +112,7 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
 
 
 def _sent(examined: inspect.Examination) -> Iterator[tuple[object, Part]]:
-    """Yield the values that are sent to the model, each with its entry id and path."""
+    """Yield the values that are sent to the model, each after its entry id and path."""
     form, survey = examined.format, examined.survey
     live = (line for line in examined.session.lines if not survey.dead(line.offset))
     for parsed in parsed_lines(live, form):

@@ -2,8 +2,8 @@
 
 A session that is not idle gets a pending request. Each session that keeps a placeholder is reported
 with the reason, even if the store does not know it: the user may be about to uninstall
-brainsurgeon. A rollback is a run itself. It also removes the fields that the undone run set. Values
-that the undone run restored stay restored. A second rollback of a run changes nothing.
+brainsurgeon. A rollback also removes the fields that the run set. Values that the run restored stay
+restored.
 """
 
 import json
@@ -30,16 +30,7 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.hosts.claude_code import calling_session
-from brainsurgeon.lookup.entries import (
-    EntryValues,
-    as_sent,
-    as_the_model_had_them,
-    choose,
-    contents,
-    decode,
-    entry_named,
-    json_texts,
-)
+from brainsurgeon.lookup import entries
 from brainsurgeon.lookup.sessions import (
     Session,
     all_sessions,
@@ -75,7 +66,6 @@ ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original
 EXPIRED = "expired"
 RESTORED_SINCE = "restored since"
 CHANGED_SINCE = "changed since: the placeholder is gone"
-Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 Restored = TypeVar("Restored", bound=reports.SessionRestore)
 
@@ -83,10 +73,8 @@ Restored = TypeVar("Restored", bound=reports.SessionRestore)
 class How(Struct, frozen=True):
     """How an entry is restored: all of its values, or the values with some `keys`.
 
-    With `pristine`, our fields are removed. With `wait`, wait until the session is idle. An
-    archived turn gets back its last answer and its link to the preceding entry; `whole` also
-    restores the values that were extracted from the turn. `give` returns the content of the
-    answer, from all of it. If it raises an error, nothing is requested.
+    `pristine` also removes our fields. `whole` also restores the values that were extracted from an
+    archived turn. `give` selects the content of the answer; if it raises an error, nothing changes.
     """
 
     keys: Iterable[str] = ()
@@ -108,11 +96,11 @@ def restore(
     """
     how = how or How()
     wanted = list(how.keys)
-    named = entry_named(settings, store, entry, session)
-    values = as_the_model_had_them(choose(named, wanted))
+    named = entries.entry_named(settings, store, entry, session)
+    values = entries.as_the_model_had_them(entries.choose(named, wanted))
     file = file_of(named.session)
-    texts = json_texts(store, values)
-    shown, same_as = contents(as_sent(values, wanted), texts)
+    texts = entries.json_texts(store, values)
+    shown, same_as = entries.contents(entries.as_sent(values, wanted), texts)
     content = how.give(shown)  # before the request: it may raise an error
     record, now = recorded(with_record(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)
@@ -175,7 +163,6 @@ def restore(
 def _when_idle(
     attempt: Callable[[], Result], deadline: float, clock: Callable[[], float]
 ) -> Result:
-    """Repeat an attempt until the session is idle; after `deadline`, raise its NotIdleError."""
     while True:
         try:
             return attempt()
@@ -207,12 +194,9 @@ def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAn
 
 
 def _others_of_turn(
-    settings: Settings, store: Store, named: EntryValues, now: float
+    settings: Settings, store: Store, named: entries.EntryValues, now: float
 ) -> tuple[str, ...]:
-    """Return the ids of the other entries of an archived turn that have extracted values.
-
-    The turn may have been restored already, without these values.
-    """
+    """Return the other entries with values of an archived turn, which may be restored already."""
     from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  few entries are turns
 
     turn = archived_turn(settings, store, named, now, with_undone=True)
@@ -220,8 +204,8 @@ def _others_of_turn(
     ids = {str(entry.get("id")) for line in lines if (entry := parse(line)) is not None}
     record = named.session.record
     held = store.extractions.contained_in(record.id) if record else []
-    entries = dict.fromkeys(value.entry_id for value in held if value.entry_id in ids)
-    return tuple(entry for entry in entries if entry != named.entry_id)
+    others = dict.fromkeys(value.entry_id for value in held if value.entry_id in ids)
+    return tuple(entry_id for entry_id in others if entry_id != named.entry_id)
 
 
 def recorded(session: Session) -> SessionRecord:
@@ -231,15 +215,12 @@ def recorded(session: Session) -> SessionRecord:
 
 
 def _why_not_idle(settings: Settings, store: Store, file: SessionFile, now: float) -> str:
-    """Return why a session is not idle, or "" if it is."""
-    try:
-        current = current_state(file)
-        with inspect.examine_quiet(settings, store, current, now) as examined:
-            examined.check_turn()
-    except NotIdleError as why:
-        return str(why)
-    except (OSError, RefusedError):
-        pass
+    with suppress(OSError, RefusedError):
+        try:
+            with inspect.examine_quiet(settings, store, current_state(file), now) as examined:
+                examined.check_turn()
+        except NotIdleError as why:
+            return str(why)
     return ""
 
 
@@ -250,10 +231,9 @@ def _patience(settings: Settings) -> float:  # seconds that a restore stays pend
 def _has_originals(
     file: SessionFile, *, entry_id: str, values: Iterable[Extraction], texts: dict[int, bytes]
 ) -> bool:
-    """Check whether the file contains the values of an entry; `texts` are their JSON texts."""
     with suppress(OSError, RefusedError), open_session(file) as opened:
         originals = (
-            all(value_at(parsed.entry, one.path) == decode(texts[one.id]) for one in values)
+            all(value_at(parsed.entry, one.path) == entries.decode(texts[one.id]) for one in values)
             for parsed in parsed_lines(opened.lines, opened.format) if parsed.ident == entry_id
         )  # fmt: skip
         return next(originals, False)
@@ -274,10 +254,7 @@ def restore_all(
     settings: Settings, store: Store, *, clock: Callable[[], float], session: str | None = None,
     pristine: bool = False, watch: reports.Watch | None = None,
 ) -> list[reports.SessionRestore]:  # fmt: skip
-    """Restore all values, in one session or in all; return the results.
-
-    Archives that agents keep as files are restored like sessions.
-    """
+    """Restore all values, in one session or in all, archive files of agents included."""
     watch = watch or reports.Watch()
 
     def restore_session(item: Session) -> tuple[reports.SessionRestore, Rewrite | None]:
@@ -356,7 +333,6 @@ def _retry_pending(
 def overfull_after(
     settings: Settings, store: Store, now: float, *, session: str | None = None
 ) -> list[reports.OverfullSession]:
-    """Return the sessions that will be larger than their context window after `restore_all`."""
     from brainsurgeon.rewrite.budget import weigh  # noqa: PLC0415  slow
 
     overfull = []
@@ -377,13 +353,10 @@ def overfull_after(
 
 
 def change_each(
-    sessions: Iterable[Session], change: Callable[[Session], tuple[Answer, Rewrite | None]]
-) -> list[tuple[Answer, Rewrite | None]]:
-    """Change each session, and finish the rewrites of earlier ones meanwhile.
-
-    Return the answers, each with its rewrite if that is still unfinished, else with None.
-    """
-    results: list[tuple[Answer, Rewrite | None]] = []
+    sessions: Iterable[Session], change: Callable[[Session], tuple[Result, Rewrite | None]]
+) -> list[tuple[Result, Rewrite | None]]:
+    """Change each session; return the results, each with its rewrite only if that is unfinished."""
+    results: list[tuple[Result, Rewrite | None]] = []
     unfinished, late, stopped = Unfinished(), list[Rewrite](), True
     try:
         for session in sessions:
@@ -401,9 +374,7 @@ def _restore_session(
     clock: Callable[[], float],
 ) -> tuple[reports.SessionRestore, Rewrite | None]:  # fmt: skip
     now, title = clock(), session.title
-    if session.file is None:
-        return _gone(store, session, reports.SessionRestore), None
-    if session.record is None:
+    if session.file and session.record is None:
         answer = _unknown(settings, store, title, session.file, now)
         if answer is not None:
             return answer, None
@@ -415,9 +386,9 @@ def _restore_session(
     nothing = "nothing restored" if plan.handled.missed else "nothing to undo"
     note = ""
     if plan.handled.unfit:  # it was signed when placeholders preceded it
-        entries = counted(len(plan.handled.unfit), "entry", "entries")
+        number = counted(len(plan.handled.unfit), "entry", "entries")
         outcome = "it is restored nevertheless" if pristine else "it stays extracted"
-        note = f"signed thinking of {entries} no longer fits the preceding content: {outcome}"
+        note = f"signed thinking of {number} no longer fits the preceding content: {outcome}"
     return reports.SessionRestore(
         title, "restored" if plan.edits else nothing, len(plan.restorations),
         plan.insertions_removed, plan.not_done, note=note, left=_left(plan),
@@ -428,17 +399,21 @@ def _change(
     settings: Settings, store: Store, session: Session, request: Request,
     clock: Callable[[], float], kind: type[Restored],
 ) -> tuple[Plan | Restored, Rewrite | None]:  # fmt: skip
-    """Carry out a request; return its plan, or a report of type `kind` if pending or failed."""
-    file = file_of(session)
+    """Carry out a request; return its plan, or a report of type `kind` if that is impossible."""
+    title, file = session.title, session.file
+    if file is None:
+        if hidden := why_hidden(store, session):
+            reason = f"{hidden}: it may still contain placeholders"
+            return kind(title, "failed", reason=reason, left=(session.path,)), None
+        return kind(title, "gone", reason="its file is gone"), None
     try:
         return carry_out(settings, store, file, recorded(session), (request,), clock)
     except NotIdleError as why:
         if not is_archive(file):  # no scan looks at archives
             _note(store, request, str(why))
-        return kind(session.title, "pending", reason=str(why)), None
+        return kind(title, "pending", reason=str(why)), None
     except (DamagedError, FailedError, MovedError, NotFoundError, StoreFullError) as why:
-        reason = str(why).removeprefix(f"{session.title}: ")
-        return kind(session.title, "failed", reason=reason), None
+        return kind(title, "failed", reason=str(why).removeprefix(f"{title}: ")), None
 
 
 def _note(store: Store, request: Request, reason: str) -> None:
@@ -478,14 +453,6 @@ def _unknown(
     return reports.SessionRestore(title, state, reason=LOST if lost else "", left=_left(plan))
 
 
-def _gone(store: Store, session: Session, kind: type[Restored]) -> Restored:
-    why = why_hidden(store, session)
-    if not why:
-        return kind(session.title, "gone", reason="its file is gone")
-    reason = f"{why}: it may still contain placeholders"
-    return kind(session.title, "failed", reason=reason, left=(session.path,))
-
-
 def rollback(
     settings: Settings, store: Store, number: int, *, clock: Callable[[], float],
     sessions: Collection[str] = (),
@@ -503,8 +470,6 @@ def rollback(
     extracted = _extracted(store, number)
 
     def undo(session: Session) -> tuple[reports.SessionRollback, Rewrite | None]:
-        if session.file is None:
-            return _gone(store, session, reports.SessionRollback), None
         ident = recorded(session).id
         request = Request(ident, "restore", clock(), pristine=True, rolls_back=number)
         plan, rewrite = _change(settings, store, session, request, clock, reports.SessionRollback)
@@ -524,11 +489,10 @@ def rollback(
 
 
 def _extracted(store: Store, number: int) -> dict[int, list[Extraction]]:
-    """Return the values that a run extracted, by the id of each session with their placeholders."""
-    values: dict[int, Extraction] = {}
+    """Return the values that a run extracted, by the ids of the sessions with placeholders."""
+    values = {value.id: value for value in store.extractions.of_run(number)}
     by_session: dict[int, list[Extraction]] = defaultdict(list)
-    for value in store.extractions.of_run(number):
-        values[value.id] = value
+    for value in values.values():
         by_session[value.session_id].append(value)
     # Forks and copies have the placeholders, too.
     for session, ident in store.placements.of_run(number):

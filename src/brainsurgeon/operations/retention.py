@@ -1,7 +1,6 @@
-"""The retention run: delete expired values and keep a tombstone of each.
+"""The retention run: delete expired values in pages, and keep a tombstone of each.
 
-Values that cannot have expired yet are not read. All others are read and deleted in pages. Between
-two pages, other processes can use the store.
+Between two pages, other processes can use the store.
 """
 
 import os
@@ -67,10 +66,7 @@ def _is_behind_link(record: SessionRecord) -> bool:
 
 
 def _identity(root: str) -> list[int] | None:
-    """Return the file system id and inode of a directory, None if it cannot be read.
-
-    They change if another file system is mounted there.
-    """
+    """Return the file system id and inode, which change if another file system is mounted there."""
     try:
         return [os.statvfs(root).f_fsid, os.stat(root).st_ino]
     except OSError:
@@ -132,7 +128,7 @@ class _Run:
             give_way()
 
     def _changes(self) -> dict[int, float]:
-        """Return when each found session last changed (seconds since 1970), by its store id."""
+        """Return when each found session last changed, by its store id."""
         live: dict[int, float] = {}
         errors: dict[str, str] = {}
         items = chain(discover(self._roots, format_of=any_format), list_rows(self._roots))
@@ -163,10 +159,9 @@ class _Run:
     def _trust(
         self, roots: set[str], recorded: set[str], seen: set[str], errors: dict[str, str]
     ) -> None:  # fmt: skip
-        """Decide which roots are trusted.
+        """Trust a root only if it has a known session, or is the same directory as before.
 
-        A root may be the empty mount point of a disk that is not mounted. So a root is trusted only
-        if a known session is found below it, or if it is the same directory as before.
+        It may be the empty mount point of a disk that is not mounted.
         """
         before = dict(self._identities)
         for root in roots | recorded:
@@ -258,10 +253,9 @@ class _Run:
         self._sessions |= sessions
 
     def _spare_placed(self) -> None:
-        """Spare values whose placeholder is in a recently changed file or database.
+        """Spare values with placeholders in recently changed files or databases.
 
-        If a file below a root cannot be read, no value of that root is deleted: the file may
-        contain placeholders.
+        Below a root with a file that cannot be read, spare all values.
         """
         limit = self._settings.retention_standing
         since = float("-inf") if limit is None else self.now - limit
@@ -299,5 +293,4 @@ class _Run:
 
 
 def give_way() -> None:
-    """Pause so that other processes can use the store."""
     time.sleep(PAUSE)

@@ -61,10 +61,10 @@ def _error_result(error: Exception) -> tuple[Result, str] | None:
 
 
 class Chosen(Struct, frozen=True):
-    """The paths of the sessions to scan; without any, all sessions are scanned.
+    """The paths of the sessions to scan; without any, all sessions.
 
-    With `named`, a user requested these sessions: then a process that has them in memory does not
-    defer them. `command` is the name of the run in the history.
+    Sessions that a user `named` are not deferred because a process has them in memory. `command`
+    is the name of the run in the history.
     """
 
     paths: Collection[str] = ()
@@ -73,7 +73,6 @@ class Chosen(Struct, frozen=True):
 
 
 def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) -> list[int]:
-    """Return the sizes of the sessions that a scan will read."""
     roots, now = settings.root_directories(), time.time()
     memory = FileMemory(store, settings.rules_fingerprint(), now, only)
 
@@ -164,7 +163,6 @@ class _Scan:
         self._report.interrupted += [rewrite.name for rewrite in rewrites]
 
     def _sessions(self) -> Iterator[SessionFile | Unreadable]:
-        """Yield the chosen sessions, else all sessions that may have changed."""
         roots, memory = self._settings.root_directories(), self._memory
         own = self._store.rows.own_times()
         for path in sorted(self._only):
@@ -184,7 +182,7 @@ class _Scan:
         self._report.files_unchanged += self._skipped
 
     def _is_unchanged(self, path: str, state: DatabaseState) -> bool:
-        """Check whether a database need not be opened; if so, count its sessions."""
+        """Check whether a database need not be opened; its sessions are then counted here."""
         sessions = self._memory.unchanged_in(path, mark_of(state), self._memory.now)
         self._skipped += len(sessions or ())
         return sessions is not None
@@ -196,7 +194,6 @@ class _Scan:
             self._locked(file, error)
 
     def _locked(self, file: SessionFile, error: DatabaseError) -> None:
-        """Defer one session while another process locks our store; raise all other errors."""
         why = explain(error, self._store.directory)
         if not isinstance(why, errors.BusyError):
             raise error
@@ -274,7 +271,6 @@ class _Scan:
         return self._plan_all(file, now)
 
     def _plan_all(self, file: SessionFile, now: float) -> Scanned:
-        """Plan a session from all of its lines; an excluded one only for pending requests."""
         dry_run, named = self._report.dry_run, self._memory.named
         store = None if dry_run else self._store
         with ExitStack() as held:

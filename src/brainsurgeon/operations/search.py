@@ -27,8 +27,7 @@ def search(
 ) -> list[Hit]:  # fmt: skip
     """Return the first matches of a text, ignoring case, in one session or in all.
 
-    With `regex` the text is a regular expression. Raises UsageError for an invalid expression,
-    NotFoundError or AmbiguousError for a session.
+    Raises UsageError for an empty text or an invalid expression.
     """
     try:
         wanted = re.compile(text if regex else re.escape(text), re.IGNORECASE)

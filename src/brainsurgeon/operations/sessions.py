@@ -62,7 +62,6 @@ _ORDERS: dict[str, Callable[[SessionSummary], tuple[float, str]]] = {
 def summaries(
     settings: Settings, store: Store, known: Iterable[Session], now: float
 ) -> list[SessionSummary]:
-    """Return summaries of sessions, largest first."""
     totals, states = store.extractions.totals(), store.files.all()
     listed = []
     for session in known:
@@ -88,7 +87,7 @@ def summaries(
 def _state(
     settings: Settings, store: Store, file: SessionFile, seen: FileState | None, now: float
 ) -> tuple[str | None, str, str]:
-    """Return the format, the state and its reason, as the next scan would see a file."""
+    """Return the format, the state and its reason, as the next scan would see them."""
     form = None
     try:
         if reason := excluded(file, settings):

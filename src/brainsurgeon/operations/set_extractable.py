@@ -26,9 +26,9 @@ def set_extractable(
 ) -> FieldAnswer:  # fmt: skip
     """Record the request, which all plans respect from now on, and set the field if possible.
 
-    None as the value removes the field. Raises UsageError for a number above LARGEST_RECENT,
-    NotFoundError or AmbiguousError if no entry or several match, ChangedError if the entry cannot
-    be edited, MovedError if the agent has moved its sessions elsewhere.
+    None as the value removes the field. Raises NotFoundError or AmbiguousError if no entry or
+    several match, ChangedError if the entry cannot be edited, MovedError if its agent
+    uses a database now.
     """
     if value is not None and value > LARGEST_RECENT:
         raise errors.UsageError(
@@ -94,5 +94,5 @@ def contains_entry(store: Store, session: Session, entry: str) -> bool:
 
 
 def _ids_of(store: Store, wanted: str) -> set[str]:
-    """Return an id, and the ids of the entries whose placeholders have it."""
+    """Return an id, and the ids of entries whose placeholders have it."""
     return {wanted} | {value.entry_id for value in store.extractions.of_entry(wanted)}

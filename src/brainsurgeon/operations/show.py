@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 def show_turn(
     settings: Settings, store: Store, entry: str, session: str | Session | None, now: float
 ) -> ArchivedTurn | None:
-    """Return the turn that is archived in an entry, as its agent wrote it, or None.
-
-    Raises the errors of `show`, and GoneError if the session is gone.
-    """
+    """Return the turn that is archived in an entry, or None; raise the errors of `show`."""
     named = entries.entry_named(settings, store, entry, session, to_show=True)
     if entries.archive_in(named) is None:
         return None
@@ -52,10 +49,7 @@ def show(
 
 
 def cat(settings: Settings, store: Store, name: str | Session, now: float) -> Iterator[bytes]:
-    """Yield the bytes of a session with its placeholders replaced by their values.
-
-    Fields of brainsurgeon are kept. A session of an unknown format is yielded unchanged.
-    """
+    """Yield a session with its placeholders filled; unchanged if its format is unknown."""
     from brainsurgeon.rewrite import inspect  # noqa: PLC0415  not needed to show an entry
 
     chosen = session_named(settings, store, name)

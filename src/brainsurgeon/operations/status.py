@@ -40,7 +40,6 @@ def describe_databases(settings: Settings) -> list[DatabaseStatus]:
 
 
 def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> DatabaseStatus | None:
-    """Return the status of a database, None for one without tables for sessions."""
     if isinstance(item, Unreadable):
         agent = os.path.basename(os.path.dirname(os.path.dirname(item.path)))
         return DatabaseStatus(agent, item.path, None, None, item.why)

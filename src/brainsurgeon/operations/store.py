@@ -74,10 +74,7 @@ _RECREATED = frozenset({"sessions", "placements", "calibration"})
 
 
 def rescue(settings: Settings, now: float) -> list[Finding]:
-    """Copy the readable records of a damaged store into a new one and replace it.
-
-    Return findings about copied and lost records. If the store is not damaged, do nothing.
-    """
+    """If the store is damaged, replace it by a new one with the readable records."""
     directory = settings.state_dir
     try:
         with open_to_read(directory) as store:
