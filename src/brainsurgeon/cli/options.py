@@ -51,7 +51,6 @@ def _name_plainly(param: Any) -> None:
 
 
 def session_titles(incomplete: str) -> list[str]:
-    """Return the titles of recorded sessions with this beginning, for the shell's completion."""
     try:
         from brainsurgeon.config import load
 
@@ -123,7 +122,6 @@ def load_settings() -> Settings:
 
 
 def seconds_given(option: str, text: str) -> float:
-    """Return the seconds of a duration that an option has; infinity for `never`."""
     from brainsurgeon.config.values import InvalidValueError, seconds_of
 
     try:
@@ -186,10 +184,7 @@ def is_watched() -> bool:
 def progress_bar(
     verb: str, list_sizes: Callable[[], list[int]], *, quiet: bool
 ) -> Iterator[Callable[[SessionFile], None]]:
-    """Show how many of all sessions and bytes are done, and how long the rest may take.
-
-    `list_sizes` returns the size of each session. It walks the roots, so only a shown bar calls it.
-    """
+    """Show progress on a terminal. `list_sizes` walks the roots, so only a shown bar calls it."""
     if quiet or not is_watched():
         yield lambda _: None
         return
@@ -288,7 +283,6 @@ def discard_output() -> None:
 
 
 def values_text(values: dict[str, Any], same_as: dict[str, str]) -> str:
-    """Return one value as it is, or several, each below its paths."""
     texts = []
     for path, value in values.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

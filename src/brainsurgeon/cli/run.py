@@ -189,7 +189,6 @@ def mcp(
 
 
 def _run_retention(settings: Settings, *, dry_run: bool) -> None:
-    """Delete expired values. Without a terminal, print the report only if anything happened."""
     with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         done = RetentionReport(dry_run)
         if store.exists:

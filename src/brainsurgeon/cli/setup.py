@@ -161,7 +161,6 @@ def _program() -> tuple[str, ...]:
 
 
 def _dry_run(setup: Setup) -> tuple[ScanReport, str]:
-    """Return the report of a dry run with the settings that will be in force, and an estimate."""
     settings = setup.settings
     with options.store_to_read(settings) as store:
         sizes = partial(operations.scan.sizes_to_scan, settings, store)

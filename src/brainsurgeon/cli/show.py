@@ -163,7 +163,6 @@ def show(
 
 
 def _print_session(settings: Settings, store: Store, name: str, no_entry: NotFoundError) -> None:
-    """Print a whole session; raise `no_entry` if there is no such session."""
     from brainsurgeon.lookup.sessions import session_named
 
     try:

@@ -100,7 +100,6 @@ def purge(
 
 
 def _ask(question: str) -> None:
-    """Raise UsageError unless there is a terminal and its user answers yes."""
     if not (sys.stdin and sys.stdin.isatty()):
         raise UsageError("nothing was done: no terminal to ask for confirmation; pass --yes")
     if not typer.confirm(question, err=True):
@@ -108,7 +107,6 @@ def _ask(question: str) -> None:
 
 
 def write_page(settings: Settings, output: str | None, *, previews: bool, show: bool) -> None:
-    """Write the report page, and print its path; with `show` open it in the browser."""
     from brainsurgeon.log import PRIVATE, write_whole
     from brainsurgeon.store.database import make_directory
 

@@ -83,7 +83,6 @@ def _wanted(error: Any) -> tuple[str, str | None]:
 
 
 def _hint(word: str, known: Iterable[str], aliases: Iterable[str] = ()) -> str:
-    """Return the known word that was probably meant, or all of them."""
     meant = closest(word, [*known, *aliases])
     return f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
 
@@ -109,7 +108,6 @@ def contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
 
 
 def _misplaced(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
-    """Yield each root that is given twice, and each root that overlaps the state directory."""
     places = [os.path.realpath(root.path) for root in settings.root_directories()]
     for number, place in enumerate(places):
         first = places.index(place)
@@ -128,7 +126,6 @@ def _misplaced(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
 
 
 def _unusable(settings: Settings) -> Iterator[str]:
-    """Yield each unknown profile, and each `[[use]]` that can never match."""
     known = list(dict.fromkeys((*BUILT_IN_PROFILES, *settings.profiles)))
     chosen = [(f"use[{number}].", use.profile) for number, use in enumerate(settings.use)]
     for place, profile in [*chosen, *([("", settings.profile)] if settings.profile else [])]:
@@ -170,7 +167,6 @@ FORMER_KEYS = ("last_run_at", "last_retention_run_at")
 
 
 def config_path(given: str | None) -> str | None:
-    """Return the given path, else BRAINSURGEON_CONFIG, else the first usual path that exists."""
     if path := given or os.environ.get("BRAINSURGEON_CONFIG"):
         return path
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
@@ -206,7 +202,6 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
 
 
 def _invalid(source: str | None, problems: list[str], lines: dict[str, int]) -> ConfigError:
-    """Return the error. Each problem gets the line of its key, if the line is known."""
     if source is None or all(problem.startswith(PREFIX) for problem in problems):
         return ConfigError("environment", problems)
     numbered = []
@@ -324,7 +319,6 @@ def flat(table: SettingsTable, above: str = "") -> Iterator[tuple[str, Any, str]
 
 
 def toml(value: Any) -> str | None:
-    """Return a value as TOML, in one line unless it is a list of tables; None for None."""
     if value is None:
         return None
     if isinstance(value, dict):
@@ -341,7 +335,6 @@ def toml(value: Any) -> str | None:
 
 
 def _source(key: str, given: dict[str, Any], lines: dict[str, int], file: str | None) -> str:
-    """Return the source of a setting: a variable, else a line of the file, else `default`."""
     first, *inner = key.split(".")
     names = [first, *(alias for alias, meant in ALIASES.items() if meant == first)]
     for name in names:

@@ -329,7 +329,6 @@ class Settings(Profiled):
         return any(glob.startswith(KEY) for one in self.use for glob in one.sessions)
 
     def profile_of(self, titles: Iterable[str], keys: Iterable[str]) -> str | None:
-        """Return the profile of the first `[[use]]` that matches a title or a key, or `profile`."""
         names = {False: list(titles), True: [KEY + key for key in keys]}
         for use in self.use:
             pairs = ((glob, name) for glob in use.sessions for name in names[glob.startswith(KEY)])

@@ -94,7 +94,6 @@ class SettingsTable(BaseModel):
 
 
 def key(default: Any, description: str) -> Any:
-    """Return a field with a description. `default` may be a function that makes the default."""
     name = "default_factory" if callable(default) else "default"
     return Field(**{name: default}, description=description)
 
@@ -129,7 +128,6 @@ def seconds_of(value: Any) -> int | None:
 
 
 def _wait(value: Any) -> int:
-    """Return the seconds of `30s` and the like; a number alone is seconds, too."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= CENTURY:
         return value
     try:

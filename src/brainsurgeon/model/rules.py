@@ -135,7 +135,6 @@ class Budget(Struct, frozen=True):
     tiers: tuple[tuple[str, Tier], ...] = ()
 
     def tier(self, model: str | None) -> Tier | None:
-        """Return the tier of the longest glob that matches; the user's globs are tried first."""
         known = _longest_first(self.tiers) + _longest_first(_NAMES)
         ident = f"/{model}".lower()
         return next((tier for name, tier in known if fnmatchcase(ident, f"*{name}*")), None)
@@ -150,7 +149,6 @@ class Budget(Struct, frozen=True):
         return dict(self.by_tier).get(tier, lower)
 
     def window(self, model: str | None, recorded: int | None) -> int:
-        """Return the window that the agent `recorded`, else the configured or default window."""
         name = (model or "").lower()
         sizes = (size for glob, size in self.windows if fnmatchcase(name, glob.lower()))
         return recorded or next(sizes, WINDOW)
@@ -184,7 +182,6 @@ class Price(Struct, frozen=True):
         return plain + self.read * call.cached + self.of_write(hour=call.hour) * call.written
 
     def dollars(self, call: ModelCall) -> float | None:
-        """Return what a call costs with its answer, None if the price is not known."""
         if self.input is None:
             return None
         return (self.paid(call) + self.output * call.output) * self.input / 1e6

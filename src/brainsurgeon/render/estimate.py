@@ -28,7 +28,6 @@ def estimate_json(found: Estimate) -> dict[str, Any]:
 
 
 def estimate(found: Estimate) -> str:
-    """Return the totals of each policy. If there are several sessions, add a line for each."""
     if not found.sessions:
         return NO_USAGE
     head, *rows = bills(found)
@@ -54,7 +53,6 @@ def estimate(found: Estimate) -> str:
 
 
 def bills(found: Estimate) -> list[tuple[str, ...]]:
-    """Return a table of the policies, with its head; dollars only if they are known."""
     raw = found.policies["raw"]
     rows = [("policy", "tokens sent", "from cache", "tokens paid", "of raw", "dollars")]
     rows += [
@@ -67,7 +65,6 @@ def bills(found: Estimate) -> list[tuple[str, ...]]:
 
 
 def in_one_line(found: Estimate) -> str:
-    """Return what the configuration would have saved on the recorded calls, or ""."""
     raw, configured = found.policies["raw"], found.policies["configured"]
     if not raw.tokens_paid:
         return ""
@@ -81,7 +78,6 @@ def in_one_line(found: Estimate) -> str:
 
 
 def saved_so_far(bill: Bill) -> str:
-    """Return the savings so far as text, "" before the first."""
     if not (bill.tokens_sent or bill.tokens_paid):
         return ""
     # Dollars cover only calls with a known price: their sign may differ from that of the tokens.
@@ -119,14 +115,12 @@ def total(models: Sequence[ModelCost]) -> ModelCost:
 
 
 def total_cost(models: Sequence[ModelCost]) -> str:
-    """Return the cost of the recorded calls as text, "" without any."""
     whole = total(models)
     why = " (no price is recorded or configured)" if whole.dollars is None else ""
     return f"{cost(whole)}{why}; {counted(whole.calls, 'recorded call')}" if models else ""
 
 
 def cost(one: ModelCost, *, short: bool = False) -> str:
-    """Return the dollars of a model and its number of calls without a price (`short`: a `?`)."""
     if one.dollars is None:
         return "unknown"
     unknown = " + ?" if short else f", unknown for {counted(one.calls_unpriced, 'call')}"

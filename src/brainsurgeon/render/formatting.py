@@ -64,10 +64,7 @@ def local(moment: float) -> str:
 
 
 def in_local_time(text: str) -> str:
-    """Convert the ISO 8601 times in a text to local time.
-
-    A time of today that has no seconds becomes `14:05`, without its date.
-    """
+    """Convert ISO 8601 times to local time; a minute of today becomes `14:05`, without its date."""
 
     def convert(found: re.Match[str]) -> str:
         moment = parse_time(found[0]) or 0.0
@@ -107,7 +104,6 @@ def table(
 
 
 def first(lines: Sequence[str], most: int, others: str) -> list[str]:
-    """Return the first lines, and if there are more, the text `others` with their number."""
     more = len(lines) - most
     return [*lines[:most], others.format(more)] if more > 0 else [*lines]
 
@@ -117,16 +113,12 @@ Columned = tuple[list[str], list[list[str]]]
 
 
 def columned(listed: Iterable[Column], room: float, rows: Iterable[Any], *given: Any) -> Columned:
-    """Return the names and the cells of the columns that a table of this width shows.
-
-    Each column has a name, the least `room` in which it is shown, and a function for its cells.
-    """
+    """Return the columns that fit: each has a name, its least width, and a function for cells."""
     wanted = [(name, cell) for name, width, cell in listed if width <= room]
     return [name for name, _ in wanted], [[cell(row, *given) for _, cell in wanted] for row in rows]
 
 
 def columns() -> float:
-    """Return the width of the terminal; very large without one."""
     if not sys.stdout.isatty():
         return math.inf
     return shutil.get_terminal_size((WIDTH, 24)).columns

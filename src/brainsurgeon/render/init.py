@@ -41,7 +41,6 @@ def found(
 
 
 def totals(report: ScanReport, *, verbose: bool) -> str:
-    """Return what a first run would do: the sessions, largest gain first, and the sum."""
     if verbose:
         return "\n".join(runs.report(report, verbose=True))
     changed = sorted(

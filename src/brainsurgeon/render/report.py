@@ -69,7 +69,6 @@ def over_time(days: Sequence[tuple[int, int, int]], today: int) -> str:
 
 
 def bars(sums: Sequence[Sum], what: str, written: Callable[[int], str] = bytes_) -> str:
-    """Draw a bar for each of the first sums: the size, then the savings."""
     if not sums:
         return '<p class="quiet">Nothing yet.</p>'
     top = max(group.size + group.saved for group in sums) or 1
@@ -190,11 +189,7 @@ loaded from anywhere and nothing is sent. {content}</footer>
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells in HTML.
-
-    Numbers are aligned to the right. On a narrow screen the head is hidden; there, the name of the
-    column stands before each number and time.
-    """
+    """Return an HTML table. Narrow screens hide its head; cells then show their columns' names."""
     head = "".join(
         f'<th scope="col"{" class=number" if name in _NUMBERS else ""}>{name}</th>'
         for name in names

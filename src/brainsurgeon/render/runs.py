@@ -60,10 +60,10 @@ def outcome_json(outcome: Outcome, dry_run: bool) -> Any:
 def report(
     done: reports.ScanReport, *, verbose: bool = False, sessions: Iterable[str] = ()
 ) -> Iterator[str]:
-    """Yield the report of a run in parts: sessions that changed or failed, then the figures.
+    """Yield the lines of a report: sessions that changed or failed, then the figures.
 
-    For a dry run, include the first values of each session, or all with `verbose`. `sessions` are
-    the lines of sessions that the report lacks.
+    `sessions` are lines of sessions that the report lacks. With `verbose`, a dry run lists every
+    value.
     """
     lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
     lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]

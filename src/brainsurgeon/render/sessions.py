@@ -173,7 +173,6 @@ def set_(answer: reports.FieldAnswer) -> str:
 def sessions(
     listed: Sequence[reports.SessionSummary], now: float, *, filtered: bool = False
 ) -> str:
-    """Return a table with totals, and the reasons of sessions that are not idle."""
     if not listed:
         if filtered:
             return "no session matches; without --agent and --state all are listed"
