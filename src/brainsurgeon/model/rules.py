@@ -122,17 +122,12 @@ _NAMES: tuple[tuple[str, Tier], ...] = (
 
 
 class Budget(Struct, frozen=True):
-    """The windows of models, and the thresholds: the shares above which a session is too full.
-
-    `of_profile` is the threshold of the session's profile. `by_tier` are the thresholds that the
-    user set; None is for models without a tier. `windows` are globs of models with their windows
-    in tokens, `tiers` globs of parts of model ids with their tiers, tried before the built-in ones.
-    """
+    """The windows of models, and the thresholds: the shares above which a session is too full."""
 
     of_profile: float | None = None
-    by_tier: tuple[tuple[Tier | None, float], ...] = ()
-    windows: tuple[tuple[str, int], ...] = ()
-    tiers: tuple[tuple[str, Tier], ...] = ()
+    by_tier: tuple[tuple[Tier | None, float], ...] = ()  # set by the user; None: without a tier
+    windows: tuple[tuple[str, int], ...] = ()  # in tokens, by globs of models
+    tiers: tuple[tuple[str, Tier], ...] = ()  # by globs of parts of model ids, tried first
 
     def tier(self, model: str | None) -> Tier | None:
         known = _longest_first(self.tiers) + _longest_first(_NAMES)
@@ -160,17 +155,12 @@ def _longest_first(names: tuple[tuple[str, Tier], ...]) -> list[tuple[str, Tier]
 
 
 class Price(Struct, frozen=True):
-    """The prices of one token, as multiples of the price of an uncached input token.
-
-    `read` is for the cache, `write` for the cache of 5 minutes, `write_hour` for that of an hour,
-    `output` for an answer. `input` is in dollars: the price of a million uncached input tokens,
-    None if it is not known.
-    """
+    """The prices of one token, as multiples of the price of an uncached input token."""
 
     read: float = 0.1
-    write: float = 1.25
+    write: float = 1.25  # to the cache of 5 minutes
     write_hour: float = 2.0
-    input: float | None = None
+    input: float | None = None  # dollars for a million uncached input tokens, if known
     output: float = 0.0
 
     def of_write(self, *, hour: bool) -> float:

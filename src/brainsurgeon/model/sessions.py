@@ -50,15 +50,12 @@ class Listing(NamedTuple):
 
 
 class Memory(Protocol):
-    """The known files of a tree. A walk skips files that are unchanged and have nothing due.
-
-    `listings` are the directories as the last run listed them, `listed` as this run did.
-    """
+    """The known files of a tree. A walk skips files that are unchanged and have nothing due."""
 
     rules: str
     now: float
-    listings: Mapping[str, Listing]
-    listed: dict[str, Listing]
+    listings: Mapping[str, Listing]  # of directories, by the last run
+    listed: dict[str, Listing]  # by this run
 
     def known_in(self, directory: str) -> Mapping[str, KnownFile]:
         """Return the known files of a directory without pending requests, by name."""
@@ -67,17 +64,13 @@ class Memory(Protocol):
 
 
 class Root(Struct, frozen=True):
-    """A directory to walk. A missing root is reported if it is `required`.
-
-    With `exclusive`, the user promises that no other program writes below it. With `databases`,
-    sessions in agents' databases below it count as well.
-    """
+    """A directory to walk."""
 
     path: str
     format: str = "auto"
-    required: bool = True
-    exclusive: bool = False
-    databases: bool = True
+    required: bool = True  # report it if it is missing
+    exclusive: bool = False  # the user promises that no other program writes below it
+    databases: bool = True  # include the sessions in agents' databases below it
 
 
 class End(Struct, frozen=True):
@@ -180,13 +173,11 @@ class Survey(Struct, frozen=True):
     """The facts about the entries of a session that are known only after reading all of it.
 
     `positions` maps the offset of a line to the number of messages after its entry, if that is less
-    than `kept_messages`; all others are OLD. `open_turn` is why the last turn is open, or None.
-    `last_user` is the offset of the last turn's prompt. If the turn before that ended with tool
-    results that got no answer, it is the offset of that turn's prompt. `dead_entries` maps the
-    offsets of entries that the next request will not contain to the reason (such as OFF_BRANCH).
-    All lines before the offset `dead_before` except a header at 0 are dead, too, for the reason
-    `dead_why`. After `quiet` seconds without a change, the file's end can be trusted. With
-    `appends_anew`, the agent may write an entry again under another id and keep the first copy.
+    than `kept_messages`; all others are OLD. `last_user` is the offset of the last turn's prompt.
+    If the turn before that ended with tool results that got no answer, it is the offset of that
+    turn's prompt. `dead_entries` maps the offsets of entries that the next request will not contain
+    to the reason (such as OFF_BRANCH). All lines before the offset `dead_before` except a header at
+    0 are dead, too, for the reason `dead_why`.
 
     `since` is the offset of the line that shows whether the last turn is finished. While `cursor`
     is the same, the branch and the dead entries before that line are the same. Both are None if the
@@ -195,13 +186,13 @@ class Survey(Struct, frozen=True):
 
     kept_messages: int
     positions: Mapping[int, int]
-    open_turn: str | None
+    open_turn: str | None  # why the last turn is open
     last_user: int | None = None
     dead_entries: Mapping[int, str] = field(default_factory=dict)
     dead_before: int = 0
     dead_why: str = ""
-    quiet: float = 0.0
-    appends_anew: bool = False
+    quiet: float = 0.0  # seconds without a change after which the file's end can be trusted
+    appends_anew: bool = False  # the agent may write an entry again under another id and keep both
     since: int | None = None
     cursor: str | None = None
 
@@ -228,13 +219,10 @@ class Resume(Struct, frozen=True):
 
     Line `number` begins at `offset`. Decisions about earlier lines stay valid, whatever is appended
     and however much time passes, while a survey of the other lines has the same `cursor`.
-    `fingerprint` is the state of the file, and `mark` a digest of some of its bytes, to recognise a
-    file that only grew. `rules` are the rules of the scan, `session_id` is the id of the session's
-    record, if it had one. `placeholders` means that our placeholders may occur before the line.
     """
 
     fingerprint: Fingerprint
-    mark: bytes
+    mark: bytes  # a digest of some bytes, to recognise a file that only grew
     rules: str
     format: str
     identity: str | None
@@ -242,7 +230,7 @@ class Resume(Struct, frozen=True):
     offset: int
     number: int
     cursor: str
-    placeholders: bool
+    placeholders: bool  # our placeholders may occur before the line
 
     def may_apply_to(self, now: Fingerprint) -> bool:
         then = self.fingerprint

@@ -47,70 +47,57 @@ def files_in(arguments: Any) -> tuple[str, ...]:
 
 
 class ToolResult(Struct, frozen=True):
-    """A tool's result. `finding` is the first line of a failure. Facts not recorded are None."""
+    """A tool's result. Facts not recorded are None."""
 
     call_id: str | None
     failed: bool = False
-    finding: str = ""
+    finding: str = ""  # the first line of a failure
     exit_code: int | None = None
     took_ms: int | None = None
 
 
 class TurnStep(Struct, frozen=True):
-    """One entry as a part of its turn. `parent` and `names` are the ids to which it refers.
-
-    `text` is the last block of text of a reply. A reply `closes` its turn if it has stopped, calls
-    no tool and has a text. It was `cut_short` if the model stopped before it was done.
-    """
+    """One entry as a part of its turn. `parent` and `names` are the ids to which it refers."""
 
     role: Role
     parent: str | None = None
     names: tuple[str, ...] = ()
-    text: str = ""
+    text: str = ""  # the last block of text of a reply
     text_path: KeyPath | None = None
-    closes: bool = False
-    cut_short: bool = False
+    closes: bool = False  # its turn: it has stopped, calls no tool and has a text
+    cut_short: bool = False  # the model stopped before it was done
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
 
 
 class Verdict(Struct, frozen=True):
-    """Whether a turn is archived, and why; at `until`, time alone may change that.
+    """Whether a turn is archived, and why; at `until`, time alone may change that."""
 
-    `number` counts live turns from 1. `closing_id` is the id of the last answer, `middle` the
-    number of entries between it and the prompt, with their `tokens` and `calls`. `depth` is 0 if
-    the turn is no archive. `dead` is why requests no longer contain the turn, or None.
-    """
-
-    number: int
+    number: int  # of live turns, from 1
     prompt_id: str
-    closing_id: str | None
+    closing_id: str | None  # the last answer
     archived: bool
     reason: str
     until: float | None = None
-    middle: int = 0
-    tokens: int = 0
+    middle: int = 0  # number of entries between prompt and last answer
+    tokens: int = 0  # of these entries
     calls: int = 0
-    depth: int = 0
+    depth: int = 0  # 0 if the turn is no archive
     requested: bool = False
-    dead: str | None = None
+    dead: str | None = None  # why requests no longer contain the turn
 
 
 class Archive(Struct, frozen=True):
-    """An archive: one or more turns, from the prompt `prompt_id` to the last answer `entry_id`.
-
-    `entries` counts the entries between these two. `turns`, `calls` and `failed` (calls) include
-    those of the archives in it.
-    """
+    """An archive: one or more turns, from the prompt `prompt_id` to the last answer `entry_id`."""
 
     entry_id: str
     prompt_id: str
-    entries: int
+    entries: int  # between these two
     tokens_before: int
     tokens_after: int
     depth: int
     note: str | None
-    turns: int
+    turns: int  # these three include those of the archives in it
     calls: int
     failed: int
 
@@ -157,27 +144,20 @@ NOTHING = Sent()
 
 
 class ModelCall(Struct, frozen=True):
-    """A call of a model, as its answer records it.
+    """A call of a model, as its answer records it."""
 
-    `ident` is the id of the API message, which may be written as several entries. `tokens` counts
-    the whole prompt, cached or not; 0 means not recorded, as for most failed calls. `at` is when
-    the call was answered. `complaint` is TOO_LONG or SIGNATURE if the provider refused the prompt,
-    `limit` the maximum tokens in its error message. `cost` is the recorded price of the prompt in
-    dollars, `dollars` that of prompt and answer.
-    """
-
-    ident: str | None
+    ident: str | None  # of the API message, which may be written as several entries
     model: str | None
-    tokens: int = 0
-    at: float | None = None
-    complaint: str | None = None
-    limit: int | None = None
+    tokens: int = 0  # of the whole prompt, cached or not; 0: not recorded, as for most failed calls
+    at: float | None = None  # when it was answered
+    complaint: str | None = None  # TOO_LONG or SIGNATURE if the provider refused the prompt
+    limit: int | None = None  # the maximum of tokens in its error message
     cached: int = 0
     written: int = 0
-    hour: bool = False
+    hour: bool = False  # written to the cache of an hour
     output: int = 0
-    cost: float | None = None
-    dollars: float | None = None
+    cost: float | None = None  # recorded dollars of the prompt
+    dollars: float | None = None  # of prompt and answer
 
 
 class Spent(Struct, frozen=True):
@@ -201,32 +181,22 @@ class Spent(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True, rename={"tokens": "tokens_before"}):
-    """A compaction: later requests contain nothing from before.
-
-    `tokens` counts the prompt and answer of the last call before it, 0 if that was not read.
-    """
+    """A compaction: later requests contain nothing from before."""
 
     at: float | None = None
-    tokens: int = 0
+    tokens: int = 0  # of prompt and answer of the last call before it, 0 if that was not read
 
 
 class Savings(Struct, frozen=True):
-    """Savings in a session so far, estimated from the calls that it recorded.
+    """Savings in a session so far, estimated from the calls that it recorded."""
 
-    The prompts of these calls were `tokens` smaller. They cost `paid` uncached input tokens less,
-    or `dollars` if the price is known. `until` is the time of the last call or a later compaction.
-    `prompt` is the size of the last prompt (tokens) had nothing been extracted. Each next request
-    is `off` tokens smaller. `broken_at` is when an extraction last broke the cache, None after the
-    next call.
-    """
-
-    until: float = 0.0
-    prompt: int = 0
-    off: int = 0
-    broken_at: float | None = None
-    tokens: int = 0
-    paid: float = 0.0
-    dollars: float | None = None
+    until: float = 0.0  # the time of the last call or a later compaction
+    prompt: int = 0  # the tokens of the last prompt had nothing been extracted
+    off: int = 0  # tokens that each next request saves
+    broken_at: float | None = None  # when an extraction broke the cache, None after the next call
+    tokens: int = 0  # that the prompts of these calls saved
+    paid: float = 0.0  # their saved cost in uncached input tokens
+    dollars: float | None = None  # their saved cost, if the price is known
 
 
 # The reasons for refusing a prompt that a relief can remedy.
@@ -241,34 +211,30 @@ class Calibration(Struct, frozen=True):
     """An estimate of a request's tokens: `fixed`, plus `rate` for each character.
 
     `method` is the source: the recorded usage of the session's own calls, the median of its agent's
-    other sessions, or a default. `error` is the mean relative error over its own `calls`.
+    other sessions, or a default.
     """
 
     rate: float
     fixed: float
     calls: int
     method: Literal["session", "agent", "default"]
-    error: float | None = None
+    error: float | None = None  # the mean relative error over its own calls
 
     def tokens(self, sent: Sent) -> int:
         return max(0, round(self.fixed) + sent.tokens(self.rate))
 
 
 class Fullness(Struct, frozen=True):
-    """The load of a session's next request and the window of its model, both in tokens.
-
-    Above `threshold` (a share of the window), the session is too full. `recorded` means that the
-    agent itself recorded the window. `step` is the highest step of relief taken.
-    """
+    """The load of a session's next request and the window of its model, both in tokens."""
 
     load: int
     window: int
-    threshold: float
+    threshold: float  # the share of the window above which the session is too full
     calibration: Calibration
     model: str | None = None
     tier: Tier | None = None
-    recorded: bool = False
-    step: int = 0
+    recorded: bool = False  # the agent itself recorded the window
+    step: int = 0  # the highest step of relief taken
 
     @property
     def pressure(self) -> float:
