@@ -129,59 +129,44 @@ class Amounts(defaultdict[tuple[Any, ...], list[int]]):
 
 
 class Sightings(Struct, frozen=True):
-    """Ids of extractions: those in the file (`here`), and those that have disappeared from it.
-
-    `gone` ones disappeared from entries that still exist, `missing` ones with their entries.
-    `foreign` are placeholders without a record. Those `here` make each request `tokens` smaller.
-    """
+    """Ids of extractions: those in the file (`here`), and those that have disappeared from it."""
 
     here: tuple[int, ...] = ()
-    gone: tuple[int, ...] = ()
-    missing: tuple[int, ...] = ()
-    foreign: tuple[str, ...] = ()
-    tokens: int = 0
+    gone: tuple[int, ...] = ()  # from entries that still exist
+    missing: tuple[int, ...] = ()  # with their entries
+    foreign: tuple[str, ...] = ()  # placeholders without a record
+    tokens: int = 0  # that those `here` save in each request
 
 
 class Handled(Struct, frozen=True):
-    """The `requests` that a plan fulfils, and those that it cannot fulfil.
-
-    `asked_until` is the id of the newest request that the plan takes into account. `unanswered` are
-    requests to redact an answer that was not found in time. `restored` are entries to record as
-    restored. `missed` has the entry of each request that cannot be carried out, and the reason.
-    `left` has the entry of each placeholder that stays though all values were to be restored, and
-    the reason. `unfit` are entries whose signed thinking cannot be restored or removed.
-    """
+    """The `requests` that a plan fulfils, and those that it cannot fulfil."""
 
     requests: tuple[int, ...] = ()
-    asked_until: int = 0
-    unanswered: tuple[int, ...] = ()
-    restored: tuple[str, ...] = ()
-    missed: tuple[tuple[str, str], ...] = ()
-    unfit: tuple[str, ...] = ()
+    asked_until: int = 0  # the id of the newest request that the plan takes into account
+    unanswered: tuple[int, ...] = ()  # requests to redact an answer that was not found in time
+    restored: tuple[str, ...] = ()  # entries to record as restored
+    missed: tuple[tuple[str, str], ...] = ()  # entries of impossible requests, and the reasons
+    unfit: tuple[str, ...] = ()  # entries whose signed thinking cannot be restored or removed
+    # Entries of placeholders that stay though all values were to be restored, and the reasons.
     left: tuple[tuple[str, str], ...] = ()
 
 
 class Plan(Struct, frozen=True):
-    """All changes to one session, in file order.
-
-    `kept` are the values that stay, `unsent` those that no request contains. `due_at` is when a
-    decision next changes by time alone. `protected` maps the ids of restored entries to the time
-    until which they keep their values. `deferred` is why nothing may be changed now. `load` is the
-    number of tokens of the session's last prompt and its answer, 0 if unknown.
-    """
+    """All changes to one session, in file order."""
 
     edits: tuple[Edit, ...] = ()
     kept: tuple[KeptPart, ...] = ()
-    unsent: tuple[Amount, ...] = ()
-    due_at: float | None = None
+    unsent: tuple[Amount, ...] = ()  # values that no request contains
+    due_at: float | None = None  # when a decision next changes by time alone
+    # Ids of restored entries, and the times until which they keep their values.
     protected: Mapping[str, float] = field(default_factory=dict)
     sightings: Sightings = Sightings()
     handled: Handled = Handled()
     warnings: tuple[str, ...] = ()
-    deferred: str | None = None
+    deferred: str | None = None  # why nothing may be changed now
     archives: tuple[PlannedArchive, ...] = ()
     turns: tuple[Verdict, ...] = ()
-    load: int = 0
+    load: int = 0  # tokens of the session's last prompt and its answer, 0 if unknown
 
     @property
     def gain(self) -> int:
@@ -268,7 +253,7 @@ Result = Literal["changed", "unchanged", "deferred", "skipped", "failed"]
 
 
 class Outcome(Struct, frozen=True):
-    """The result of a run for one session. `full` is its fullness afterwards, if that is known."""
+    """The result of a run for one session."""
 
     session: str
     path: str
@@ -279,7 +264,7 @@ class Outcome(Struct, frozen=True):
     bytes_after: int
     bytes_stored: int = 0
     plan: Plan | None = None
-    full: Fullness | None = None
+    full: Fullness | None = None  # afterwards
 
     @property
     def executed(self) -> Plan:

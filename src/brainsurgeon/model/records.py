@@ -13,11 +13,7 @@ from brainsurgeon.model.turns import LINK, RATE, ArchiveRecord
 
 
 class SessionRecord(Struct, frozen=True):
-    """A session in the store. `identity` is the id in its file, if any.
-
-    `displaced` means that another session has its path now. `missed_at` is when a retention run
-    first found no file there.
-    """
+    """A session in the store."""
 
     id: int
     agent: str
@@ -26,9 +22,9 @@ class SessionRecord(Struct, frozen=True):
     path: str
     root: str
     format: str
-    identity: str | None = None
-    displaced: bool = False
-    missed_at: float | None = None
+    identity: str | None = None  # the id in its file
+    displaced: bool = False  # another session has its path now
+    missed_at: float | None = None  # when a retention run first found no file there
 
     @property
     def title(self) -> str:
@@ -101,31 +97,24 @@ class Extraction(Struct, frozen=True):
 
 
 class FieldRecord(Struct, frozen=True):
-    """One of our fields that was set in a session.
-
-    `before` is the original value as JSON, None if the field was absent. `value` is the new value
-    as JSON, `after` the bytes that were written for it. `rest` is as in `Extraction`.
-    """
+    """One of our fields that was set in a session."""
 
     id: int
     session_id: int
     entry_id: str
     name: str
-    before: bytes | None
-    after: bytes
-    value: str
+    before: bytes | None  # the original value as JSON, None if the field was absent
+    after: bytes  # as written
+    value: str  # the new value as JSON
     run_id: int | None = None
-    rest: bytes | None = None
+    rest: bytes | None = None  # as in `RemovedValue`
 
 
 class PrintedAnswer(Struct, frozen=True):
-    """Finds the printed answer of a restore in the result of the agent's tool call.
+    """Finds the printed answer of a restore in the result of the agent's tool call."""
 
-    `ident` is the random id in the answer, `before` the number of characters before the id.
-    """
-
-    ident: str
-    before: int
+    ident: str  # the random id in the answer
+    before: int  # number of characters before the id
     length: int
     digest: str
 
@@ -193,24 +182,21 @@ EVERYTHING = Request(0, "restore", 0.0, pristine=True)
 class Records(Struct, frozen=True):
     """The store's records of one session and of the values in its file.
 
-    `own` is the `id` of the session's record, `same_identity` the ids of all records with its
-    `identity`. `extractions` are the candidates for the placeholders and other replacements in the
-    file, from any session. `last_sighted` are the ids of the extractions that this session
-    contained when it was last read. `fields` are our fields in the session, and on entries with the
-    same ids in other sessions. `restores` are the times at which entries were last restored.
-    `asked_until` is the id of the newest request, or 0. `rate` is in tokens per character.
+    `extractions` are the candidates for the placeholders and other replacements in the file, from
+    any session. `fields` are our fields in the session, and on entries with the same ids in other
+    sessions.
     """
 
     extractions: tuple[Extraction, ...] = ()
-    last_sighted: frozenset[int] = frozenset()
-    same_identity: frozenset[int] = frozenset()
+    last_sighted: frozenset[int] = frozenset()  # extractions in the file when it was last read
+    same_identity: frozenset[int] = frozenset()  # ids of all records with the session's `identity`
     fields: tuple[FieldRecord, ...] = ()
-    restores: dict[str, float] = field(default_factory=dict)
+    restores: dict[str, float] = field(default_factory=dict)  # the last one of each entry
     requests: tuple[Request, ...] = ()
-    asked_until: int = 0
-    own: int | None = None
+    asked_until: int = 0  # the id of the newest request, or 0
+    own: int | None = None  # the id of the session's record
     archives: tuple[ArchiveRecord, ...] = ()
-    rate: float = RATE
+    rate: float = RATE  # tokens per character
 
     @property
     def to_archive(self) -> dict[str, str | None]:
@@ -231,36 +217,27 @@ class Records(Struct, frozen=True):
 
 
 class FileState(Struct, frozen=True):
-    """The result of the last scan of a file, with the fingerprint and the rules at that time.
-
-    From `due_at` on, the result may differ by time alone. `first_seen` is when a run first saw this
-    fingerprint, `looked_at` when a scan last opened the file.
-    """
+    """The result of the last scan of a file, with the fingerprint and the rules at that time."""
 
     fingerprint: Fingerprint
     rules: str
     format: str | None
     outcome: str
     reason: str
-    first_seen: float
-    due_at: float | None
-    looked_at: float
+    first_seen: float  # when a run first saw this fingerprint
+    due_at: float | None  # from then on, the result may differ by time alone
+    looked_at: float  # when a scan last opened the file
 
 
 class Confirmation(Struct, frozen=True):
-    """The facts to record once a rewrite is complete.
+    """The facts to record once a rewrite is complete."""
 
-    `restored_ids` are the ids of restored extractions, `restored` those of their entries,
-    `fields_gone` those of undone field records. `requests` are the ids of fulfilled requests.
-    `rows` has the number of each changed row of a database, and its digests (hexadecimal) before
-    and after.
-    """
-
-    restored_ids: list[int] = field(default_factory=list)
-    fields_gone: list[int] = field(default_factory=list)
-    requests: list[int] = field(default_factory=list)
-    restored: list[str] = field(default_factory=list)
+    restored_ids: list[int] = field(default_factory=list)  # of extractions
+    fields_gone: list[int] = field(default_factory=list)  # records of undone fields
+    requests: list[int] = field(default_factory=list)  # that are fulfilled
+    restored: list[str] = field(default_factory=list)  # entries
     at: float = 0.0
+    # Changed rows of a database: number, and digests (hexadecimal) before and after.
     rows: list[tuple[int, str, str]] = field(default_factory=list)
     run_id: int | None = None
 
@@ -310,8 +287,7 @@ class Held(Struct, frozen=True):
 
     `activity` is the last change of a session that contains the placeholder. `missed_at` is when a
     run first missed such a session, or the entry in it. Both are None if no session contains the
-    placeholder any more: then `unplaced_at` is when a scan first saw that. `unseen` means that the
-    run could not see whether the sessions still exist.
+    placeholder any more: then `unplaced_at` is when a scan first saw that.
     """
 
     id: int
@@ -322,4 +298,4 @@ class Held(Struct, frozen=True):
     unplaced_at: float | None = None
     activity: float | None = None
     missed_at: float | None = None
-    unseen: bool = False
+    unseen: bool = False  # the run could not see whether the sessions still exist

@@ -86,19 +86,16 @@ class UnusedHome(Home, frozen=True):
 
 
 class RetentionReport(Struct):
-    """What a retention run did; in a dry run, what it would do. Sizes are of the originals.
-
-    `reasons` counts the expired values by reason, `held_back` is why nothing was deleted, by root.
-    """
+    """What a retention run did; in a dry run, what it would do."""
 
     dry_run: bool
     values_held: int = 0
     values_deleted: int = 0
-    bytes_deleted: int = 0
+    bytes_deleted: int = 0  # of the original values
     blobs_deleted: int = 0
     values_damaged: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
-    held_back: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)  # numbers of expired values
+    held_back: dict[str, str] = field(default_factory=dict)  # why nothing was deleted, by root
     stopped: bool = False
 
 
@@ -170,21 +167,19 @@ class Watch(Struct, frozen=True):
 
 
 class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
-    """The result of `--all` for one session; `note` is about its signatures.
+    """The result of `--all` for one session.
 
-    `state` is restored, pending, nothing restored, nothing to undo, gone, failed or
-    IN_ARCHIVE. `missed` are changes that could not be undone, `left` are entries that still
-    have a placeholder.
+    `state` is restored, pending, nothing restored, nothing to undo, gone, failed or IN_ARCHIVE.
     """
 
     session: str
     state: str
     values: int = 0
     insertions_removed: tuple[str, ...] = ()
-    missed: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()  # changes that could not be undone
     reason: str = ""
-    note: str = ""
-    left: tuple[str, ...] = ()
+    note: str = ""  # about its signatures
+    left: tuple[str, ...] = ()  # entries that still have a placeholder
 
     @property
     def unfinished(self) -> bool:
@@ -202,13 +197,10 @@ class OverfullSession(
 class SessionRollback(
     SessionRestore, frozen=True, rename={"turns": "turns_unarchived", "since": "reasons"}
 ):
-    """What a rollback did with one session; `state` may also be `rolled back`.
-
-    `since` counts the values whose placeholders disappeared since the run, by reason.
-    """
+    """What a rollback did with one session; `state` may also be `rolled back`."""
 
     turns: int = 0
-    since: dict[str, int] = field(default_factory=dict)
+    since: dict[str, int] = field(default_factory=dict)  # values that disappeared, by reason
 
     @property
     def unfinished(self) -> bool:
@@ -258,15 +250,12 @@ class Relief(
 
 
 class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
-    """The prompts of some calls. They cost as much as `tokens_paid` uncached input tokens.
-
-    `dollars` is None if a price is unknown.
-    """
+    """The prompts of some calls. They cost as much as `tokens_paid` uncached input tokens."""
 
     tokens_sent: int = 0
     tokens_cached: int = 0
     tokens_paid: int = 0
-    dollars: float | None = 0.0
+    dollars: float | None = 0.0  # None if a price is unknown
 
     def plus(self, other: Bill) -> Bill:
         known = self.dollars is not None and other.dollars is not None
@@ -278,18 +267,15 @@ class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
 
 
 class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars": "cost_dollars"}):
-    """The calls of one model; `turns` is None if they were not counted.
-
-    `dollars` is the cost of the calls with a known price, None if there are none.
-    """
+    """The calls of one model."""
 
     model: str | None
-    turns: int | None = None
+    turns: int | None = None  # None if not counted
     calls: int = 0
     tokens_sent: int = 0
     tokens_cached: int = 0
     tokens_answered: int = 0
-    dollars: float | None = None
+    dollars: float | None = None  # of the calls with a known price, None if there are none
     calls_unpriced: int = 0
 
     def plus(self, calls: int, usage: ModelCall, dollars: float | None) -> ModelCost:
@@ -302,17 +288,13 @@ class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars
 
 
 class SessionCosts(Struct, frozen=True):
-    """What a session and its sub-agents have cost so far, by model.
-
-    `warm_until` is when the provider's cache expires, None if no call used one. `subagents` is
-    their number. `stated` is the cost that the agent itself recorded, in dollars.
-    """
+    """What a session and its sub-agents have cost so far, by model."""
 
     models: tuple[ModelCost, ...]
     compactions: tuple[Compaction, ...] = ()
-    warm_until: float | None = None
+    warm_until: float | None = None  # when the provider's cache expires, None if none was used
     subagents: int = 0
-    stated: float | None = None
+    stated: float | None = None  # dollars that the agent itself recorded
 
 
 class SessionEstimate(Struct, frozen=True):
@@ -327,29 +309,24 @@ POLICIES = ("raw", "configured", "lean", "cold", "always")
 
 
 class Estimate(Struct, frozen=True, rename={"left_out": "sessions_left_out"}):
-    """The estimates of sessions and their sums; `left_out` counts sessions without an estimate."""
-
     sessions: tuple[SessionEstimate, ...]
     calls: int
     policies: dict[str, Bill]
-    left_out: int = 0
+    left_out: int = 0  # sessions without an estimate
 
 
 class FieldAnswer(
     Struct, frozen=True, omit_defaults=True,
     rename={"value": "extractable", "extracted": "still_extracted"},
 ):  # fmt: skip
-    """The answer to a request to set `_extractable` to `value`; None removes the field.
-
-    `extracted` counts values of the entry that stay extracted.
-    """
+    """The answer to a request to set `_extractable` to `value`; None removes the field."""
 
     entry_id: str
     session: str
     value: bool | int | None
     pending: bool
     reason: str = ""
-    extracted: int = 0
+    extracted: int = 0  # values of the entry that stay extracted
 
 
 EventKind = Literal[
@@ -445,15 +422,12 @@ class Hit(Struct, frozen=True, rename={"text": "preview"}):
 
 
 class ShownValues(Struct, frozen=True, omit_defaults=True):
-    """The values of one entry by path, as the agent would read them.
-
-    `same_as` maps the paths of equal values to the path in `content`. `missed` are expired values.
-    """
+    """The values of one entry by path, as the agent would read them."""
 
     entry_id: str
     session: str
-    same_as: dict[str, str] = field(default_factory=dict)
-    missed: tuple[str, ...] = ()
+    same_as: dict[str, str] = field(default_factory=dict)  # paths of equal values: one in `content`
+    missed: tuple[str, ...] = ()  # expired values
     content: dict[str, Any] = field(default_factory=dict)  # the last, since it may be very long
 
 
@@ -479,25 +453,20 @@ class Filling(Amount, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """The content of one session and the plan of its next scan.
-
-    `pays` means that the plan frees enough for a rewrite. `state` is "idle" or why the session
-    would be deferred. `changed_at` is None if the session's file is gone, `missed_at` is when a
-    retention run first missed the file.
-    """
+    """The content of one session and the plan of its next scan."""
 
     session: str
     path: str
     format: str
     size: int
-    state: str
+    state: str  # "idle" or why the session would be deferred
     extracted: tuple[Extraction, ...] = ()
     plan: Plan = Plan()
-    pays: bool = False
-    changed_at: float | None = None
+    pays: bool = False  # the plan frees enough for a rewrite
+    changed_at: float | None = None  # None if the session's file is gone
     full: Fullness | None = None
     archives: tuple[ArchiveRecord, ...] = ()
-    missed_at: float | None = None
+    missed_at: float | None = None  # when a retention run first missed the file
 
     @property
     def filling(self) -> list[Filling]:
@@ -515,22 +484,17 @@ class Context(Struct, frozen=True):
 
 
 class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):
-    """A backup that replaces the store, or is about to. `kept` is the path of the old store.
+    """A backup that replaces the store, or is about to."""
 
-    `newer` sessions have placeholders without a record in the backup.
-    """
-
-    newer: tuple[PlaceholdersLeft, ...]
-    kept: str | None = None
+    newer: tuple[PlaceholdersLeft, ...]  # placeholders without a record in the backup
+    kept: str | None = None  # the path of the old store
 
 
 class Purge(Struct, frozen=True, rename={"directory": "store_path", "placeholders": "in_the_way"}):
-    """The result of removing the store: `placeholders` prevented that, `left` are foreign files."""
-
     directory: str
-    placeholders: tuple[PlaceholdersLeft, ...]
+    placeholders: tuple[PlaceholdersLeft, ...]  # that prevented the removal
     removed: bool = False
-    left: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()  # foreign files
 
 
 class Sum(Struct, frozen=True):
@@ -541,40 +505,30 @@ class Sum(Struct, frozen=True):
 
 
 class SessionPage(Struct, frozen=True):
-    """One session, and its largest extracted values with previews; `more` counts the omitted ones.
-
-    `next_bytes` is None if the session was not read. `not_read` is the reason, or empty.
-    """
-
     about: SessionSummary
     models: tuple[ModelCost, ...] = ()
-    values: tuple[tuple[Extraction, str | None], ...] = ()
-    more: int = 0
+    values: tuple[tuple[Extraction, str | None], ...] = ()  # the largest, with previews
+    more: int = 0  # omitted values
     filling: tuple[Sum, ...] = ()
     next_values: int = 0
-    next_bytes: int | None = None
-    not_read: str = ""
+    next_bytes: int | None = None  # None if the session was not read
+    not_read: str = ""  # the reason
 
 
 class Report(Struct, frozen=True):
-    """The content of the HTML report.
-
-    `days` has the number of each day since 1970, the number of its values and their size.
-    `unreached` files contain copies of values, but nothing is extracted from these files.
-    `sessions` are the largest sessions, those of the `estimate` the largest of them.
-    """
+    """The content of the HTML report."""
 
     made_at: float
     status: Status
-    days: tuple[tuple[int, int, int], ...]
+    days: tuple[tuple[int, int, int], ...]  # day (counted from 1970), number of values, their size
     agents: tuple[Sum, ...]
     kinds: tuple[Sum, ...]
     tools: tuple[Sum, ...]
-    sessions: tuple[SessionPage, ...]
+    sessions: tuple[SessionPage, ...]  # the largest
     waiting: tuple[SessionSummary, ...]
-    unreached: tuple[Sum, ...]
+    unreached: tuple[Sum, ...]  # files with copies of values, from which nothing is extracted
     previews: bool
-    estimate: Estimate
+    estimate: Estimate  # of the largest of these sessions
 
 
 Level = Literal["ok", "note", "warning", "error"]
@@ -587,18 +541,12 @@ class Finding(Struct, frozen=True):
 
 
 class PlaceholdersLeft(Struct, frozen=True, rename={"note": "reason", "entries": "left"}):
-    """The number of placeholders in one session; `orphans` of them have no record.
-
-    If the session could not be read, `sure` is False, and `note` the reason. `entries` are the ids
-    of the entries with placeholders in an archive of the agent.
-    """
-
     session: str
     placeholders: int
-    orphans: int
+    orphans: int  # placeholders without a record
     note: str = ""
-    sure: bool = True
-    entries: tuple[str, ...] = ()
+    sure: bool = True  # False if the session could not be read: `note` is the reason
+    entries: tuple[str, ...] = ()  # with placeholders, in an archive of the agent
 
 
 class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
@@ -683,29 +631,24 @@ class FileStep(Struct, frozen=True):
 
 
 class CommandStep(Struct, frozen=True):
-    """Run a command of another program.
-
-    With `path`, it needs this file. `server` is the command line in the configuration of `agent`.
-    """
-
     what: str
     command: Command
     undo: Command
     state: State
     agent: str = ""
-    server: Command = ()
-    path: str = ""
+    server: Command = ()  # the command line in the configuration of `agent`
+    path: str = ""  # of a file that the command needs
 
 
 Step = FileStep | CommandStep
 
 
 class Offer(Struct, frozen=True):
-    """Steps that a person accepts or rejects together; `asked` if an option requested them."""
+    """Steps that a person accepts or rejects together."""
 
     title: str
     steps: tuple[Step, ...]
-    asked: bool
+    asked: bool  # an option requested them
     note: str = ""
 
     @property
