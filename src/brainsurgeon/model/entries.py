@@ -56,14 +56,11 @@ EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redac
 
 
 class Line(Struct, frozen=True, gc=False):
-    """One line of a session file, without the newline that follows it if it is `terminated`.
-
-    `raw` is None for a line too long for memory: it is copied without being parsed.
-    """
+    """One line of a session file, without the newline that follows it if it is `terminated`."""
 
     number: int
     offset: int
-    raw: bytes | None
+    raw: bytes | None  # None if it is too long for memory: it is copied without being parsed
     terminated: bool = True
 
 
@@ -78,9 +75,8 @@ class Part(Struct, frozen=True):
     """One value inside an entry that could be extracted.
 
     With `block`, a text block replaces the whole object at `path` (an image or signed thinking):
-    the provider would refuse a placeholder inside it. `locked` is why no rule may extract the
-    value, or None. A `dead` part is never sent to a model: only the agent's own screen shows it.
-    `instead` is JSON that replaces signed thinking: a model would imitate a placeholder there.
+    the provider would refuse a placeholder inside it. `instead` is JSON that replaces signed
+    thinking: a model would imitate a placeholder there.
     """
 
     path: KeyPath
@@ -88,8 +84,8 @@ class Part(Struct, frozen=True):
     chars: int
     tool: str | None = None
     block: bool = False
-    locked: str | None = None
-    dead: bool = False
+    locked: str | None = None  # why no rule may extract the value
+    dead: bool = False  # never sent to a model: only the agent's own screen shows it
     instead: bytes | None = None
 
 
@@ -124,14 +120,13 @@ def value_at(entry: Entry, path: KeyPath) -> Any:
     return value
 
 
-_REAL_ID = re.compile("[A-Za-z0-9._-]{1,128}")
 PLACEHOLDER_PREFIX = PREFIX.encode()
 PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}{ID}{re.escape(SUFFIX)}".encode())
 LONGEST_PLACEHOLDER = len(PREFIX + "~" + SUFFIX) + 128 + len("~999999999")
 
 
 def is_safe(entry_id: str) -> bool:
-    return _REAL_ID.fullmatch(entry_id) is not None
+    return re.fullmatch("[A-Za-z0-9._-]{1,128}", entry_id) is not None
 
 
 def placeholder_id(entry_id: str) -> str:

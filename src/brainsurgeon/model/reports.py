@@ -80,9 +80,9 @@ class Home(Struct, frozen=True):
 
 
 class UnusedHome(Home, frozen=True):
-    """A directory with sessions below no root; `config` are the lines that make it a root."""
+    """A directory with sessions below no root."""
 
-    config: str = ""
+    config: str = ""  # the lines that make it a root
 
 
 class RetentionReport(Struct):
@@ -100,7 +100,7 @@ class RetentionReport(Struct):
 
 
 class StoreCopy(Struct, frozen=True, rename={"size": "size_bytes", "values": "values_held"}):
-    """A copy of a store that was read again and checked; `size` is in bytes."""
+    """A copy of a store that was read again and checked."""
 
     path: str
     size: int
@@ -153,14 +153,13 @@ IN_ARCHIVE = "archived by its agent"
 class Watch(Struct, frozen=True):
     """The functions through which a caller follows a command.
 
-    `check_stop` may raise StoppedError. `ended` is called with each outcome of a scan, except of
-    sessions that are simply unchanged; without `ended`, the report keeps the outcomes. A restore of
-    all values waits up to `patience` seconds for sessions that are not idle, and calls `waiting`
-    with their results whenever these change.
+    `ended` is called with each outcome of a scan, except of sessions that are simply unchanged;
+    without `ended`, the report keeps the outcomes. A restore of all values waits up to `patience`
+    seconds for sessions that are not idle, and calls `waiting` whenever their results change.
     """
 
     progress: Callable[[SessionFile], None] = lambda _: None
-    check_stop: Callable[[], None] = lambda: None
+    check_stop: Callable[[], None] = lambda: None  # may raise StoppedError
     ended: Callable[[Outcome], None] | None = None
     waiting: Callable[[list[SessionRestore]], None] = lambda _: None
     patience: float = 0.0
@@ -338,15 +337,13 @@ KINDS: tuple[EventKind, ...] = get_args(EventKind)
 
 
 class Event(Struct, frozen=True):
-    """An event in the history of a session; `facts` contain no content of the session."""
-
     id: int
     at: float
     run_id: int | None
     session_id: int | None
     session: str | None
     kind: EventKind
-    facts: dict[str, Any]
+    facts: dict[str, Any]  # without content of the session
 
 
 class Run(Struct, frozen=True):
@@ -411,14 +408,12 @@ class StandingArchive(Struct, frozen=True):
 
 
 class Hit(Struct, frozen=True, rename={"text": "preview"}):
-    """A match at a byte `offset` of a value. A `held` value is in the store, not in the session."""
-
     session: str
     entry_id: str
     path: str
-    offset: int
+    offset: int  # of the match, in bytes
     text: str
-    held: bool
+    held: bool  # in the store, not in the session
 
 
 class ShownValues(Struct, frozen=True, omit_defaults=True):

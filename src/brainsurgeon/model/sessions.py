@@ -155,12 +155,10 @@ class NotIdleError(Exception):
 
 
 class Unreadable(Struct, frozen=True, rename={"why": "reason"}):
-    """A path below a root that could not be read. `failed` is False for a missing optional root."""
-
     root: str
     path: str
     why: str
-    failed: bool = True
+    failed: bool = True  # False for a missing optional root
 
 
 OFF_BRANCH = "off the active branch"
