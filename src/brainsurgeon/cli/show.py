@@ -33,8 +33,7 @@ def sessions(
     ),
     agent: str | None = Option(None, help="Only the sessions of this agent."),
     state: str | None = Option(
-        None,
-        help="Only sessions in this state: idle, busy, skipped, failed, unreadable or gone.",
+        None, help="Only sessions in this state: idle, busy, skipped, failed, unreadable or gone."
     ),
     sort: Sort = Option(
         Sort.size, help="Sort key: size or saved (largest first), age (oldest first), name."
@@ -80,9 +79,7 @@ def _print_context(session: str, *, preview: bool) -> None:
     options.print_answer(in_json, render.turns.context, context, extracted, lines)
 
 
-def estimate(
-    session: list[str] | None = Argument(None, help="Only these sessions."),
-) -> None:
+def estimate(session: list[str] | None = Argument(None, help="Only these sessions.")) -> None:
     """Compare the cost of recorded calls under five policies.
 
     Writes nothing.
@@ -191,8 +188,7 @@ def evidence(
     budget: int = Option(32_000, min=0, help="Largest number of bytes of results to print."),
     last: bool = Option(False, help="Only the last turn."),
     turn: str | None = Option(
-        None,
-        help="Only one turn: the id of an archived turn, or of any entry of the turn.",
+        None, help="Only one turn: the id of an archived turn, or of any entry of the turn."
     ),
 ) -> None:
     """Print a session's tool calls and results, failed ones first.

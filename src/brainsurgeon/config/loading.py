@@ -14,30 +14,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from brainsurgeon.config import settings as models
-from brainsurgeon.config.settings import (
-    ALIASES,
-    BUILT_IN_PROFILES,
-    ArchiveTable,
-    BudgetTable,
-    PriceTable,
-    ProfileTable,
-    RootTable,
-    RuleTable,
-    Settings,
-    SignalTable,
-    UseTable,
-)
+from brainsurgeon.config.settings import ALIASES, BUILT_IN_PROFILES, Settings
 from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, closest
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.model.reports import Setting
 
-MOST = 120
-"""Characters of a value that a problem quotes at most."""
+MOST = 120  # characters of a value that a problem quotes
 _TABLES: dict[str | int, type[SettingsTable]] = {
-    "roots": RootTable, "rules": RuleTable, "use": UseTable, "profiles": ProfileTable,
-    "budget": BudgetTable, "archive": ArchiveTable, "signals": SignalTable,
-    "prices": PriceTable,
+    "roots": models.RootTable, "rules": models.RuleTable, "use": models.UseTable,
+    "profiles": models.ProfileTable, "budget": models.BudgetTable, "archive": models.ArchiveTable,
+    "signals": models.SignalTable, "prices": models.PriceTable,
 }  # fmt: skip
+# The expected values, by pydantic's names of errors.
 _WANTED = {
     "bool_type": "true or false",
     "tuple_type": "a list",
@@ -46,7 +34,6 @@ _WANTED = {
     "model_type": "a table",
     "model_attributes_type": "a table",
 }
-"""The expected values, by pydantic's names of errors."""
 
 
 def problem_text(error: Any, names: dict[str, str]) -> str:
@@ -160,10 +147,9 @@ def _covers(earlier: str, later: str) -> bool:
 
 _KEY = re.compile(r"\s*([A-Za-z0-9_]+)\s*=")
 _TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
-PREFIX = "BRAINSURGEON_"
-"""Prefix of the environment variables that override keys."""
+PREFIX = "BRAINSURGEON_"  # of environment variables that override keys
+# Accepted with a warning: the store keeps their values now.
 FORMER_KEYS = ("last_run_at", "last_retention_run_at")
-"""Former keys, accepted with a warning: the store keeps their values now."""
 
 
 def config_path(given: str | None) -> str | None:

@@ -64,8 +64,7 @@ class RootTable(SettingsTable):
         "format of its files; `auto` detects it by their first lines, `codex` files are only read",
     )
     exclusive: Switch = key(
-        False,
-        "you promise that no other program writes there; for file systems without leases",
+        False, "you promise that no other program writes there; for file systems without leases"
     )
 
 
@@ -145,8 +144,7 @@ class ExtractionTable(SettingsTable):
         "also extract nothing from the newest messages that together have this many tokens; 0: off",
     )
     superseded: Switch = key(
-        False,
-        "also extract values that a later entry supersedes, and arguments of failed calls",
+        False, "also extract values that a later entry supersedes, and arguments of failed calls"
     )
     min_value_length: Count = key(500, "extract only values of more characters than this")
     trigger_types: tuple[Kind, ...] = key(
@@ -218,6 +216,7 @@ class UseTable(SettingsTable):
     profile: str = Field(description="name of a profile, yours or built in")
 
 
+# Other names of keys, and their usual names.
 ALIASES = {
     "abandoned_after_seconds": "abandoned_after",
     "keep_after_restore_seconds": "keep_after_restore",
@@ -227,7 +226,6 @@ ALIASES = {
     "sealed": "signed_thinking",
     "sealed_models": "signed_models",
 }
-"""Other names of keys, and their usual names."""
 BUILT_IN_PROFILES: dict[str, dict[str, Any]] = {
     "debug": {"budget": {"threshold": 0.65}},
     "implement": {"budget": {"threshold": 0.70}},
@@ -252,8 +250,7 @@ class Settings(Profiled):
     )
     quiet: Wait = key(30, "how long a session must be unchanged before it is rewritten")
     abandoned_after: Wait = key(
-        3600,
-        "how long an open turn must be unchanged to count as finished",
+        3600, "how long an open turn must be unchanged to count as finished"
     )
     keep_after_restore: Wait = key(
         600, "how long a restored value is kept before it can be extracted again"
@@ -282,8 +279,7 @@ class Settings(Profiled):
         "is a plugin",
     )
     roots: tuple[RootTable, ...] = key(
-        (),
-        "where sessions are: `[[roots]]` with `path`, `format`, `exclusive`",
+        (), "where sessions are: `[[roots]]` with `path`, `format`, `exclusive`"
     )
     profiles: dict[str, ProfileTable] = key(dict, "`[profiles.NAME]`: settings for some sessions")
     profile: str | None = key(None, "the profile of all sessions that no `[[use]]` selects")

@@ -21,8 +21,8 @@ from brainsurgeon.model.turns import TIERS, Tier
 
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+# The five fields of cron: lowest number, highest number, and names from the lowest on.
 _CRON = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, DAYS))
-"""The five fields of cron: lowest number, highest number, and names from the lowest on."""
 _FIVE_FIELDS = 'the five fields of cron ("*/2 * * * *")'
 _CRON_ITEM = re.compile(r"(\*|[0-9]+(?:-[0-9]+)?)(?:/([0-9]+))?")
 
@@ -59,13 +59,10 @@ def _cron_field(word: str, low: int, high: int, names: tuple[str, ...]) -> list[
     return sorted(result)
 
 
-LARGEST = 2**53
-"""Larger integers are not exact in every JSON parser."""
-CENTURY = 3_155_760_000
-"""Seconds in 100 years; dates further away cannot be computed."""
+LARGEST = 2**53  # larger integers are not exact in every JSON parser
+CENTURY = 3_155_760_000  # seconds in 100 years; dates further away cannot be computed
 YEAR = 31_536_000
-KEY = "key:"
-"""Prefix of a glob of session keys: the names that an agent gives its sessions."""
+KEY = "key:"  # prefix of a glob of session keys: the names that an agent gives its sessions
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SIZES = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3}
 _DURATION = re.compile(r"([1-9][0-9]{0,11})([smhdw])")

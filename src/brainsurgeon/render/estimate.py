@@ -7,7 +7,7 @@ from msgspec import to_builtins
 
 from brainsurgeon.model.reports import Bill, Estimate, ModelCost, SessionCosts
 from brainsurgeon.model.text import about, counted
-from brainsurgeon.render.formatting import Column, columned, columns, local, table
+from brainsurgeon.render.formatting import Column, columned, local, table
 
 NO_USAGE = "no session here records usage and time of its model calls"
 ASSUMPTIONS = (
@@ -155,7 +155,7 @@ def costs(costs: SessionCosts, now: float) -> list[str]:
         stated = f"; its agent recorded ${costs.stated:,.2f}" if costs.stated else ""
         lines += [
             f"cost       {total_cost(costs.models)}{others}{stated}",
-            *table(*columned(MODELS, columns(), costs.models)).splitlines(),
+            *table(*columned(MODELS, costs.models)).splitlines(),
         ]
     if (until := costs.warm_until) is not None:
         state = f"warm until {local(until)}" if until > now else f"cold since {local(until)}"

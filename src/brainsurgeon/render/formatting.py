@@ -112,8 +112,14 @@ Column = tuple[str, float, Callable[..., str]]
 Columned = tuple[list[str], list[list[str]]]
 
 
-def columned(listed: Iterable[Column], room: float, rows: Iterable[Any], *given: Any) -> Columned:
-    """Return the columns that fit: each has a name, its least width, and a function for cells."""
+def columned(
+    listed: Iterable[Column], rows: Iterable[Any], *given: Any, room: float | None = None
+) -> Columned:
+    """Return the names and cells of the columns that fit into `room`, else into the terminal.
+
+    Each column has a name, the least room in which it is shown, and a function for its cells.
+    """
+    room = columns() if room is None else room
     wanted = [(name, cell) for name, width, cell in listed if width <= room]
     return [name for name, _ in wanted], [[cell(row, *given) for _, cell in wanted] for row in rows]
 

@@ -4,16 +4,7 @@ import shlex
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from brainsurgeon.model.reports import (
-    Done,
-    FileStep,
-    Home,
-    Offer,
-    ScanReport,
-    Setting,
-    Step,
-    UnusedHome,
-)
+from brainsurgeon.model import reports
 from brainsurgeon.model.text import bytes_, counted
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.render import runs
@@ -23,8 +14,8 @@ _MOST = 12  # sessions that are listed
 
 
 def found(
-    homes: Iterable[Home], foreign: Collection[Home], unused: Sequence[UnusedHome],
-    why_none: str | None,
+    homes: Iterable[reports.Home], foreign: Collection[reports.Home],
+    unused: Sequence[reports.UnusedHome], why_none: str | None,
 ) -> str:  # fmt: skip
     lines = [
         f"found {home.agent}: {safe(home.path)}" + (f" ({home.note})" if home.note else "")
@@ -40,7 +31,7 @@ def found(
     return "\n".join(lines + runs.homes(unused))
 
 
-def totals(report: ScanReport, *, verbose: bool) -> str:
+def totals(report: reports.ScanReport, *, verbose: bool) -> str:
     if verbose:
         return "\n".join(runs.report(report, verbose=True))
     changed = sorted(
@@ -68,18 +59,18 @@ def totals(report: ScanReport, *, verbose: bool) -> str:
     return "\n".join([*lines, runs.summary(report)])
 
 
-def offer(offer: Offer) -> str:
+def offer(offer: reports.Offer) -> str:
     note = [f"  note: {safe(offer.note)}"] if offer.note else []
     return "\n".join([f"{offer.title}:", *(f"  {_step(step)}" for step in offer.steps), *note])
 
 
-def _step(step: Step) -> str:
+def _step(step: reports.Step) -> str:
     notes = {
         "there": " (is there already)",
         "other": " (exists and is not brainsurgeon's: left unchanged)",
     }
     note = notes.get(step.state, "")
-    if not isinstance(step, FileStep):
+    if not isinstance(step, reports.FileStep):
         return f"{'' if note else 'run '}{safe(shlex.join(step.command))}{note}"
     if note:
         return f"{safe(step.path)}{note}"
@@ -99,15 +90,15 @@ def undoing(entries: Iterable[dict[str, Any]]) -> str:
     return "\n".join(["undo:", *reversed(lines)])
 
 
-def done(results: Iterable[Done]) -> str:
+def done(results: Iterable[reports.Done]) -> str:
     return "\n".join(
         f"{'! ' if step.left else ''}{step.what}: {safe(step.result)}" for step in results
     )
 
 
 def init_json(
-    homes: Sequence[Home], offers: Iterable[Offer], report: ScanReport | None,
-    results: Iterable[Done],
+    homes: Sequence[reports.Home], offers: Iterable[reports.Offer],
+    report: reports.ScanReport | None, results: Iterable[reports.Done],
 ) -> dict[str, Any]:  # fmt: skip
     answer: dict[str, Any] = {}
     if report:
@@ -120,17 +111,17 @@ def init_json(
     return answer
 
 
-def _offer_json(offer: Offer) -> dict[str, Any]:
+def _offer_json(offer: reports.Offer) -> dict[str, Any]:
     steps = [
         {"what": step.what, "state": step.state, "path": step.path}
-        if isinstance(step, FileStep)
+        if isinstance(step, reports.FileStep)
         else {"what": step.what, "state": step.state, "command": shlex.join(step.command)}
         for step in offer.steps
     ]
     return {"title": offer.title, "asked": offer.asked, "note": offer.note, "steps": steps}
 
 
-def settings(listed: Iterable[Setting], source: str | None) -> str:
+def settings(listed: Iterable[reports.Setting], source: str | None) -> str:
     """Return the settings in force as a configuration file, non-defaults first."""
     lines: dict[bool, list[str]] = {True: [], False: []}
     for setting in listed:

@@ -212,7 +212,7 @@ def _money(report: Report) -> str:
     parts = [f"<p>Cost so far, as scans read it: {html(spent)}.</p>"]
     if now.models:
         columns = [column for column in estimate.MODELS if column[0] != "turns"]
-        names, rows = columned(columns, math.inf, now.models)
+        names, rows = columned(columns, now.models, room=math.inf)
         parts.append(_table(names, [list(map(html, row)) for row in rows]))
     parts += [f"<p>Saved so far: {html(so_far)}.</p>"] if so_far else []
     if found.sessions:

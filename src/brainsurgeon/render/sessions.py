@@ -9,15 +9,7 @@ from msgspec import to_builtins
 from brainsurgeon.model import reports
 from brainsurgeon.model.text import bytes_, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.render.formatting import (
-    Column,
-    columned,
-    columns,
-    first,
-    in_local_time,
-    local,
-    table,
-)
+from brainsurgeon.render.formatting import Column, columned, first, in_local_time, local, table
 
 SUGGESTION = (
     "This entry was restored before. To keep it in context, consider setting _extractable: false "
@@ -182,7 +174,7 @@ def sessions(
     states = Counter(session.state for session in listed).most_common()
     counts = ", ".join(f"{number:,} {state}" for state, number in states)
     lines = [
-        table(*columned(_COLUMNS, columns(), listed, now)),
+        table(*columned(_COLUMNS, listed, now)),
         "",
         f"{counted(len(listed), 'session')}, {bytes_(size)}, {bytes_(saved)} saved; {counts}",
     ]

@@ -109,7 +109,7 @@ def archives(listed: Sequence[reports.StandingArchive], now: float) -> str:
     if not listed:
         return "nothing is archived"
     room = columns() - max(len(one.archive.entry_id) for one in listed) - _NAME
-    return table(*columned(_COLUMNS, room, listed, now), left=2, fixed=1)
+    return table(*columned(_COLUMNS, listed, now, room=room), left=2, fixed=1)
 
 
 # A column is shown if the columns besides id and session have at least this width together.
@@ -295,9 +295,7 @@ def _filling(listed: Sequence[reports.Filling]) -> list[str]:
     wide = columns()
     room = _USUAL if wide == math.inf else max(_SHORTEST, min(_LONGEST, int(wide) // 4))
     largest = max((one.live_chars for one in listed), default=0) or 1
-    lines = table(
-        *columned(_FILLING_COLUMNS, wide, listed, whole), left=2, spare=room + 2
-    ).splitlines()
+    lines = table(*columned(_FILLING_COLUMNS, listed, whole), left=2, spare=room + 2).splitlines()
     bars = [bar(one.live_chars / largest, room) for one in listed]
     return [f"{line}  {shown}".rstrip() for line, shown in zip(lines, ["", *bars], strict=True)]
 
