@@ -132,10 +132,10 @@ class Sightings(Struct, frozen=True):
     """Ids of extractions: those in the file (`here`), and those that have disappeared from it."""
 
     here: tuple[int, ...] = ()
-    gone: tuple[int, ...] = ()  # from entries that still exist
-    missing: tuple[int, ...] = ()  # with their entries
+    gone: tuple[int, ...] = ()  # disappeared from entries that still exist
+    missing: tuple[int, ...] = ()  # disappeared with their entries
     foreign: tuple[str, ...] = ()  # placeholders without a record
-    tokens: int = 0  # that those `here` save in each request
+    tokens: int = 0  # saved in each request by those `here`
 
 
 class Handled(Struct, frozen=True):

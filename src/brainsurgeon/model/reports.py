@@ -421,7 +421,9 @@ class ShownValues(Struct, frozen=True, omit_defaults=True):
 
     entry_id: str
     session: str
-    same_as: dict[str, str] = field(default_factory=dict)  # paths of equal values: one in `content`
+    same_as: dict[str, str] = field(
+        default_factory=dict
+    )  # paths of equal values, and the path in `content`
     missed: tuple[str, ...] = ()  # expired values
     content: dict[str, Any] = field(default_factory=dict)  # the last, since it may be very long
 

@@ -30,7 +30,7 @@ class Fingerprint(Struct, frozen=True):
 
 
 class Judged(NamedTuple):
-    """The outcome of a scan; `skipped_under` is its `rules`, None if later runs must not skip."""
+    """The outcome of a scan under `rules`. Runs under the rules `skipped_under` skip the file."""
 
     skipped_under: str | None
     rules: str
@@ -54,8 +54,8 @@ class Memory(Protocol):
 
     rules: str
     now: float
-    listings: Mapping[str, Listing]  # of directories, by the last run
-    listed: dict[str, Listing]  # by this run
+    listings: Mapping[str, Listing]  # of directories, as the last run saw them
+    listed: dict[str, Listing]  # as this run saw them
 
     def known_in(self, directory: str) -> Mapping[str, KnownFile]:
         """Return the known files of a directory without pending requests, by name."""

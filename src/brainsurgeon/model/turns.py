@@ -64,7 +64,7 @@ class TurnStep(Struct, frozen=True):
     names: tuple[str, ...] = ()
     text: str = ""  # the last block of text of a reply
     text_path: KeyPath | None = None
-    closes: bool = False  # its turn: it has stopped, calls no tool and has a text
+    closes: bool = False  # the reply has stopped, calls no tool and has a text
     cut_short: bool = False  # the model stopped before it was done
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
@@ -97,7 +97,7 @@ class Archive(Struct, frozen=True):
     tokens_after: int
     depth: int
     note: str | None
-    turns: int  # these three include those of the archives in it
+    turns: int  # this and the next two include the archives in it
     calls: int
     failed: int
 
@@ -192,9 +192,9 @@ class Savings(Struct, frozen=True):
 
     until: float = 0.0  # the time of the last call or a later compaction
     prompt: int = 0  # the tokens of the last prompt had nothing been extracted
-    off: int = 0  # tokens that each next request saves
+    off: int = 0  # tokens saved in each next request
     broken_at: float | None = None  # when an extraction broke the cache, None after the next call
-    tokens: int = 0  # that the prompts of these calls saved
+    tokens: int = 0  # saved in the prompts of these calls
     paid: float = 0.0  # their saved cost in uncached input tokens
     dollars: float | None = None  # their saved cost, if the price is known
 

@@ -109,12 +109,11 @@ def first(lines: Sequence[str], most: int, others: str) -> list[str]:
 
 
 Column = tuple[str, float, Callable[..., str]]
-Columned = tuple[list[str], list[list[str]]]
 
 
 def columned(
     listed: Iterable[Column], rows: Iterable[Any], *given: Any, room: float | None = None
-) -> Columned:
+) -> tuple[list[str], list[list[str]]]:
     """Return the names and cells of the columns that fit into `room`, else into the terminal.
 
     Each column has a name, the least room in which it is shown, and a function for its cells.

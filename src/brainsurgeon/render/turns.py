@@ -312,6 +312,7 @@ _FILLING_COLUMNS: tuple[Column, ...] = (
 def context(
     context: reports.Context, extracted: list[dict[str, Any]], costs: Sequence[str] = ()
 ) -> str:
+    size = bytes_(sum(value.size for value in context.extracted))
     lines = [
         f"{safe(context.session)}  {context.format}, {bytes_(context.size)}, {context.state}",
         *([fullness(context.full)] if context.full else []),
@@ -319,10 +320,7 @@ def context(
         "",
         *_filling(context.filling),
         "",
-        (
-            f"extracted: {counted(len(context.extracted), 'value')}, "
-            f"{bytes_(sum(value.size for value in context.extracted))}"
-        ),
+        f"extracted: {counted(len(context.extracted), 'value')}, {size}",
     ]
     largest = sorted(extracted, key=lambda value: -value["size_bytes"])
     lines += first([*map(_extracted, largest)], MOST_ROWS, "  … and {} more, with --json")
