@@ -194,13 +194,11 @@ class Survey(Struct, frozen=True):
     since: int | None = None
     cursor: str | None = None
 
-    def position(self, offset: int | None) -> int:
-        return OLD if offset is None else self.positions.get(offset, OLD)
+    def position(self, offset: int) -> int:
+        return self.positions.get(offset, OLD)
 
-    def dead(self, offset: int | None) -> str | None:
+    def dead(self, offset: int) -> str | None:
         """Return why the next request does not contain the entry at an offset, or None."""
-        if offset is None:
-            return None
         before = 0 < offset < self.dead_before
         return self.dead_why if before else self.dead_entries.get(offset)
 
