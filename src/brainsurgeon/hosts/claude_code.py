@@ -63,13 +63,9 @@ class ProcessRecord(Struct, frozen=True):
     namespace: str | None = None
 
     def lives(self, now: float, abandoned_after: float) -> bool:
-        if self.namespace is not None:
-            try:
-                own = os.readlink("/proc/self/ns/pid")
-            except OSError:
-                own = None
-            if self.namespace != own:  # the process is in a container and cannot be checked here
-                return now - self.written < abandoned_after
+        own = os.path.basename(os.path.realpath("/proc/self/ns/pid"))
+        if self.namespace not in (None, own):  # a process in a container cannot be checked here
+            return now - self.written < abandoned_after
         if not exists(self.pid):
             return False
         ticks = start_of(self.pid)
@@ -147,13 +143,9 @@ def location(path: str) -> Location | None:
 
 
 def is_no_session(path: str, known_home: str) -> bool:
-    """Return True for a file in a home of Claude Code that is no session.
-
-    The home is `known_home`, or another one that shows in the path.
-    """
-    if location(path) is not None:
-        return False
-    return path.startswith(known_home + os.sep) or _IN_A_PROJECT.search(path) is not None
+    """Check whether a file in a home of Claude Code (`known_home` or another) is no session."""
+    in_a_home = path.startswith(known_home + os.sep) or _IN_A_PROJECT.search(path) is not None
+    return in_a_home and location(path) is None
 
 
 class SessionPresence(Struct, frozen=True):

@@ -121,17 +121,17 @@ def lock_held(directory: int, name: str, now: float) -> str | None:
     return f"locked by process {pid}" if lives(pid, payload.get("starttime")) else None
 
 
-def _opened(name: str, directory: int) -> BinaryIO:
+def _opened(name: str, directory: int | None) -> BinaryIO:
     return open(name, "rb", opener=lambda path, _: os.open(path, _READ, dir_fd=directory))
 
 
-def registry(directory: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the session keys and entries of `sessions.json`; nothing without the file.
+def _registry(directory: int | None, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the session keys and entries of a `sessions.json`; nothing without the file.
 
     Raises OSError if it cannot be read, is torn or has an unknown format.
     """
     try:
-        with _opened(REGISTRY, directory) as handle:
+        with _opened(path, directory) as handle:
             if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
             raw = handle.read(LARGEST_REGISTRY + 1)
@@ -154,7 +154,7 @@ def names_session(entry: dict[str, Any], name: str) -> bool:
 
 def _marked_running(directory: int, name: str, now: float, abandoned_after: float) -> str | None:
     try:
-        for _, entry in registry(directory):
+        for _, entry in _registry(directory, REGISTRY):
             if _may_run(entry, name):
                 updated = entry.get("updatedAt")  # in milliseconds; without one: just now
                 if not isinstance(updated, int | float) or isinstance(updated, bool):
@@ -193,10 +193,6 @@ def context_tokens(directory: str, name: str) -> int | None:
 def entries(directory: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the keys and entries of a `sessions.json`; [] if it is unreadable or malformed."""
     try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            return list(registry(descriptor))
-        finally:
-            os.close(descriptor)
+        return list(_registry(None, os.path.join(directory, REGISTRY)))
     except OSError:
         return []
