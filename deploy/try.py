@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from brainsurgeon.hosts.homes import homes
+from brainsurgeon.operations.init import homes
 
 SAMPLES = Path(__file__).parent.parent / "tests" / "samples"
 PROGRAM = Path(sys.executable).parent / "brainsurgeon"

@@ -19,11 +19,11 @@ from importlib.util import find_spec
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from brainsurgeon.config import RootTable, Settings, config_path, default_state_dir, load
 from brainsurgeon.errors import FailedError, UsageError
-from brainsurgeon.hosts import home_paths, servers
-from brainsurgeon.hosts.homes import homes, uncovered
+from brainsurgeon.hosts import claude_code, home_paths, servers
 from brainsurgeon.model.reports import (
     Command,
     CommandStep,
@@ -343,6 +343,30 @@ def _unit_word(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
     quoted = escaped.replace('"', '\\"')
     return f'"{quoted}"' if re.search(r"[\s\"';]", text) else escaped
+
+
+def homes(even_missing: Collection[str] = ()) -> list[Home]:
+    codex = os.path.join(home_paths.codex(), "sessions")
+    candidates = (
+        Home("OpenClaw", home_paths.openclaw_agents()),
+        Home("Claude Code", os.path.join(home_paths.claude_code(), claude_code.PROJECTS)),
+        Home("pi", os.path.join(home_paths.pi(), "sessions")),
+        Home("Codex", codex, "its sessions are shown, never changed"),
+    )
+    existing = {home.agent for home in candidates if os.path.isdir(home.path)}
+    return [
+        home if home.agent in existing else replace(home, note="no sessions yet")
+        for home in candidates if home.agent in existing or home.agent in even_missing
+    ]  # fmt: skip
+
+
+def uncovered(roots: Iterable[str]) -> list[Home]:
+    known = [os.path.realpath(root) for root in roots]
+    paths = ((home, os.path.realpath(home.path)) for home in homes())
+    return [
+        home for home, path in paths
+        if not any(os.path.commonpath([path, root]) in (path, root) for root in known)
+    ]  # fmt: skip
 
 
 def unused_homes(settings: Settings) -> list[UnusedHome]:

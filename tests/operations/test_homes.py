@@ -6,8 +6,7 @@ import time
 import pytest
 
 from brainsurgeon.config import load
-from brainsurgeon.hosts.homes import homes, uncovered
-from brainsurgeon.operations.init import unused_homes
+from brainsurgeon.operations.init import homes, uncovered, unused_homes
 from brainsurgeon.operations.report import report
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import sessions
