@@ -18,7 +18,6 @@ from brainsurgeon.formats.base import (
     Format,
     ResultText,
     Thoughts,
-    block_parts,
     blocks_in,
     calls_in,
     content_parts,
@@ -35,7 +34,6 @@ from brainsurgeon.formats.base import (
     usable_id,
 )
 from brainsurgeon.model.entries import (
-    BOM,
     Entry,
     KeyPath,
     Kind,
@@ -314,9 +312,7 @@ def _waiting(entry: Entry, before: int) -> int:
 
 
 def _first_text(entry: Entry) -> str:
-    texts = (block.get("text") for _, block in blocks_of(entry, "text"))
-    listed = (message_of(entry).get("content"), *texts)
-    return next((text for text in listed if isinstance(text, str)), "")
+    return next((text for _, text in texts_in(message_of(entry).get("content"))), "")
 
 
 # Number of files that Claude Code 2.0.76 puts into its read cache when it resumes a session.
@@ -466,12 +462,9 @@ def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
             yield replace(part, locked="the agent would call the task unfinished")
         return
     kind: Kind = "system" if entry.get("isMeta") is True else "user"
-    yield from leaves(str_or_none(message_of(entry).get("content")), _CONTENT, kind, None)
-    for index, block in blocks_of(entry):
-        if block.get("type") == "tool_result":
-            yield from _result(block, (*_CONTENT, index, "content"), survey)
-        else:
-            yield from block_parts(block, (*_CONTENT, index), kind, None)
+    yield from content_parts(message_of(entry).get("content"), _CONTENT, kind, None)
+    for index, block in blocks_of(entry, "tool_result"):
+        yield from _result(block, (*_CONTENT, index, "content"), survey)
 
 
 def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]:
@@ -575,9 +568,7 @@ class ClaudeCode(Format):
         metadata: Entry = {}
         waiting, calls = 0, _Calls()
         for line in lines:
-            entry = (
-                parse(line.raw if line.offset else line.raw.removeprefix(BOM)) if line.raw else None
-            )
+            entry = parse(line.raw) if line.raw else None
             if entry is None:
                 continue
             if entry.get("type") == "last-prompt" and isinstance(entry.get("leafUuid"), str):
@@ -718,8 +709,8 @@ class ClaudeCode(Format):
             return None
         message = message_of(entry)
         if entry.get("isApiErrorMessage") is True:
-            texts = [str_or_empty(block.get("text")) for _, block in blocks_of(entry)]
-            texts += [str_or_empty(message.get("content")), str_or_empty(entry.get("errorDetails"))]
+            texts = [text for _, text in texts_in(message.get("content"))]
+            texts.append(str_or_empty(entry.get("errorDetails")))
             return weight.refused(entry, " ".join(texts), None)
         model, ident = message.get("model"), str_or_empty(message.get("id"))
         if model == "<synthetic>":

@@ -178,14 +178,9 @@ class Asking:
         self.at: int | None = None
         self._seen_answer = False
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether no earlier entry can be the message."""
-        return self._seen_answer and self.at is not None
-
     def look(self, offset: int, entry: Entry) -> None:
-        if self.is_certain:
-            return
+        if self._seen_answer and self.at is not None:
+            return  # no earlier entry can be the message
         message = dict_or_empty(entry.get("message"))
         role = message.get("role") if entry.get("type") == "message" else None
         if role == "user":
@@ -206,13 +201,11 @@ def _is_node(entry: Entry) -> bool:
     return entry.get("type") in TREE_TYPES or "parentId" in entry
 
 
-# Read in @mariozechner/pi-ai 0.73.1 (`dist/providers/*.js`), @earendil-works/pi-ai 1.5.2
-# (`dist/api/*.js`) and openclaw 2026.7.35 (`dist/provider-stream-*.js`): a block with neither text
-# nor signature is left out of every request. A redacted block is sent even if it is empty. Since
-# 1.5.2, a signature without text is sent, too.
-
-
-# Replaces signed thinking; it is never sent.
+# Replaces signed thinking. Read in @mariozechner/pi-ai 0.73.1 (`dist/providers/*.js`),
+# @earendil-works/pi-ai 1.5.2 (`dist/api/*.js`) and openclaw 2026.7.35
+# (`dist/provider-stream-*.js`): a block with neither text nor signature is left out of every
+# request. A redacted block is sent even if it is empty. Since 1.5.2, a signature without text is
+# sent, too.
 EMPTIED = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
 
 _FIELD_NAME = re.compile(r"[a-z][a-z_]{0,63}")
@@ -535,17 +528,15 @@ def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
                 yield replace(part, locked=signed)
 
 
-# The events are the same as in files. Values in the database's indexes stay: the indexes are filled
-# from the text of user and assistant messages (openclaw 2026.9.6,
+# The events in a database are the same as in files. Values in its indexes stay: the indexes are
+# filled from the text of user and assistant messages (openclaw 2026.9.6,
 # `dist/session-transcript-index-*.mjs`) and would not notice a change.
-
-
 INDEXED = "an index of the agent's database contains it"
 
 
 class OpenClawRows(OpenClaw):
     versions = (2, 3, 4)
-    archives: ArchiveForm | None = None  # the indexes contain user and assistant text
+    archives: ArchiveForm | None = None  # an archive would change indexed text
 
     def survey(self, lines: Lines, kept_messages: int) -> Survey:
         return replace(super().survey(lines, kept_messages), appends_anew=True)

@@ -199,11 +199,8 @@ def compact_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[Ke
     return spans if raw[end:] == texts[-1] else None
 
 
-# Fields go at the top level of the entry, never inside a message or a block: providers answer 400
-# to an unknown key in a block. A line with a duplicate of such a field is left unchanged.
-
-
-# The values that we write into these fields.
+# Our fields go at the top level of the entry, never inside a message or a block: providers answer
+# 400 to an unknown key in a block. These are the values that we write into them.
 _TOKENS = {
     REDACTED: re.compile(rb"true"),
     RESTORED: re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"'),
