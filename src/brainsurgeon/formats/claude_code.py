@@ -7,7 +7,7 @@ that versions 2.0.64 to 2.1.330 wrote, and read in @anthropic-ai/claude-code 2.0
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -78,8 +78,8 @@ def _node(entry: Entry, offset: int) -> Node | None:
         offset, uuid, BOUNDARY if entry.get("subtype") == BOUNDARY else kind,
         str_or_none(entry.get("parentUuid")),
         (ident if isinstance(ident, str) else uuid) if kind == "assistant" else None,
-        _ids_in(entry, "tool_use", "id") if kind == "assistant" else (),
-        _ids_in(entry, "tool_result", "tool_use_id") if kind == "user" else (),
+        _ids_in(blocks_of(entry, "tool_use"), "id") if kind == "assistant" else (),
+        _ids_in(blocks_of(entry, "tool_result"), "tool_use_id") if kind == "user" else (),
         entry.get("isSidechain") is True,
         is_message(entry),
     )  # fmt: skip
@@ -106,8 +106,8 @@ def is_message(entry: Entry) -> bool:
     )
 
 
-def _ids_in(entry: Entry, kind: str, key: str) -> tuple[str, ...]:
-    ids = (block.get(key) for _, block in blocks_of(entry, kind))
+def _ids_in(blocks: Iterable[tuple[int, Entry]], key: str) -> tuple[str, ...]:
+    ids = (block.get(key) for _, block in blocks)
     return tuple(ident for ident in ids if isinstance(ident, str))
 
 
@@ -140,8 +140,10 @@ class Chain:
         # Index of the last compaction on the chain, -1 without one.
         self._boundary = max((at for at in live if nodes[at].kind == BOUNDARY), default=-1)
         if self._boundary >= 0:
-            kept = _strings(metadata.get("preservedMessages"), "uuids", "allUuids")
-            live |= {self._places[uuid] for uuid in kept if uuid in self._places}
+            preserved = dict_or_empty(metadata.get("preservedMessages"))
+            for uuids in (preserved.get("uuids"), preserved.get("allUuids")):
+                named = map(str, uuids if isinstance(uuids, list) else ())
+                live.update(self._places[uuid] for uuid in named if uuid in self._places)
             live |= self._segment(metadata.get("preservedSegment"))
         live |= self._parallel(live)
         self._live = sorted(live)
@@ -171,9 +173,9 @@ class Chain:
 
         Versions before 2.1.112 name only these ends; the loader walks from the tail to the head.
         """
-        head, tail = (next(iter(_strings(segment, key)), "") for key in ("headUuid", "tailUuid"))
+        ends = dict_or_empty(segment)
+        head, at = ends.get("headUuid"), self._places.get(str_or_empty(ends.get("tailUuid")))
         walked: set[int] = set()
-        at = self._places.get(tail)
         while at is not None and at not in walked:
             walked.add(at)
             if self._nodes[at].uuid == head:
@@ -228,12 +230,6 @@ class Chain:
             if node.is_message and node.message is None and not node.results:
                 return node.offset
         return None
-
-
-def _strings(holder: object, *keys: str) -> list[str]:
-    values = (dict_or_empty(holder).get(key) for key in keys)
-    listed = (value if isinstance(value, list) else [value] for value in values)
-    return [text for texts in listed for text in texts if isinstance(text, str)]
 
 
 CLOSING_STOPS = frozenset({
@@ -347,10 +343,7 @@ class _Calls:
 
     def look(self, entry: Entry) -> None:
         if entry.get("type") == "content-replacement":
-            replacements = (
-                block.get("toolUseId") for _, block in blocks_in(entry.get("replacements"))
-            )
-            self.replaced.update(ident for ident in replacements if isinstance(ident, str))
+            self.replaced.update(_ids_in(blocks_in(entry.get("replacements")), "toolUseId"))
         if entry_id(entry) is None:
             return
         self._version = _version(entry) or self._version

@@ -66,8 +66,9 @@ class Generic(base.Format):
         keys = ("session_id", "sessionId", "conversation_id", "thread_id")
         return next(filter(None, (base.usable_id(head[0].get(key)) for key in keys)), None)
 
-    def rest(self, entry: Entry) -> bytes | None:
-        return _digest_of_unedited(entry)
+    def rest(self, entry: Entry) -> bytes:
+        rest = repr(_unedited(entry)).encode("utf-8", "replace")
+        return hashlib.sha1(rest, usedforsecurity=False).digest()
 
     def survey(self, lines: Lines, kept_messages: int) -> Survey:
         positions: dict[int, int] = {}
@@ -97,7 +98,7 @@ class Generic(base.Format):
         for key in ("__id", "id"):
             if entry.get(key) is not None:
                 return base.usable_id(entry[key])
-        return f"L{number}-{_digest_of_unedited(entry).hex()[:8]}"
+        return f"L{number}-{self.rest(entry).hex()[:8]}"
 
     def is_message(self, entry: Entry) -> bool:
         return _kind(entry) is not None
@@ -152,14 +153,11 @@ class Generic(base.Format):
         return Sent(chars, sum(part.block for part in parts))
 
     def call(self, entry: Entry) -> ModelCall | None:
-        holders = (entry, base.dict_or_empty(entry.get("message")))
-        usages = (holder.get("usage") for holder in holders)
-        usage = next((usage for usage in usages if isinstance(usage, dict)), None)
-        if usage is None:
+        stated = base.dict_or_empty(entry.get("message")) | entry
+        usage = stated.get("usage")
+        if not isinstance(usage, dict):
             return None
-        models = (holder.get("model") for holder in holders)
-        model = next((model for model in models if isinstance(model, str)), None)
-        return weight.recorded(entry, usage, model)
+        return weight.recorded(entry, usage, stated.get("model"))
 
 
 def _unedited(value: Any, depth: int = 4) -> Any:
@@ -174,11 +172,6 @@ def _unedited(value: Any, depth: int = 4) -> Any:
     if isinstance(value, list):
         return [_unedited(item, depth - 1) for item in value]
     return value
-
-
-def _digest_of_unedited(entry: Entry) -> bytes:
-    rest = repr(_unedited(entry)).encode("utf-8", "replace")
-    return hashlib.sha1(rest, usedforsecurity=False).digest()
 
 
 def _first_text(entry: Entry, *keys: str) -> str | None:

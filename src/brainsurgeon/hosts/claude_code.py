@@ -118,7 +118,6 @@ class Location(Struct, frozen=True):
 
     @property
     def agent(self) -> str:
-        """The name of the agent that owns the session: one for each project."""
         return f"{FORMAT}:{self.project}"
 
     @property
