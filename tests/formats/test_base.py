@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainsurgeon.formats.base import image, leaves, usable_id
+from brainsurgeon.formats.base import block_parts, leaves, usable_id
 from brainsurgeon.model.entries import parse, placeholder_id, placeholder_named, placeholder_token
 
 
@@ -94,7 +94,7 @@ def test_leaves_skips_empty_and_deeply_nested_strings():
 )
 def test_image_part_is_the_whole_block(block, chars):
     """An image with base64 data is a block part: providers reject a placeholder in base64."""
-    listed = list(image(block, ("content", 0), "user", None))
+    listed = list(block_parts(block, ("content", 0), "user", None))
 
     assert [(part.path, part.chars, part.block) for part in listed] == (
         [(("content", 0), chars, True)] if chars else []

@@ -165,18 +165,7 @@ def leaves(
             yield from leaves(item, (*path, index), kind, tool, depth - 1)
 
 
-def image(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
-    """Yield an image as a whole block: every provider refuses a placeholder inside `data`."""
-    data = block.get("data")
-    if not isinstance(data, str):
-        data = dict_or_empty(block.get("source")).get("data")
-    if isinstance(data, str) and data:
-        yield Part(path, kind, len(data), tool, block=True)
-
-
-def content_parts(
-    content: object, path: KeyPath, kind: Kind, tool: str | None
-) -> Iterator[Part]:  # fmt: skip
+def content_parts(content: Any, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
     if isinstance(content, str):
         yield from leaves(content, path, kind, tool)
     for index, block in blocks_in(content):
@@ -184,11 +173,16 @@ def content_parts(
 
 
 def block_parts(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
+    """Yield a text, or an image as a whole: providers refuse a placeholder in its data."""
     if block.get("type") == "text":
         if text := str_or_none(block.get("text")):
             yield Part((*path, "text"), kind, len(text), tool)
     elif block.get("type") in ("image", "document"):
-        yield from image(block, path, kind, tool)
+        data = block.get("data")
+        if not isinstance(data, str):
+            data = dict_or_empty(block.get("source")).get("data")
+        if isinstance(data, str) and data:
+            yield Part(path, kind, len(data), tool, block=True)
 
 
 def references(entry: Entry) -> tuple[str, ...]:

@@ -234,12 +234,10 @@ def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
             continue
         if block.get("redacted"):
             yield Part(path, "thinking", chars, locked="redacted thinking")
-        elif not _is_signed(block, message):
-            yield Part((*path, "thinking"), "thinking", chars)
-        elif locked:
-            yield Part(path, "thinking", chars, locked=locked)
+        elif _is_signed(block, message):
+            yield Part(path, "thinking", chars, block=True, locked=locked, instead=EMPTIED)
         else:
-            yield Part(path, "thinking", chars, block=True, instead=EMPTIED)
+            yield Part((*path, "thinking"), "thinking", chars)
 
 
 def _thoughts(message: Entry) -> Thoughts | None:
@@ -285,16 +283,13 @@ def _is_signed(block: Entry, message: Entry) -> bool:
 
 def _only_signed(message: Entry) -> bool:
     content = message.get("content")
-    return isinstance(content, list) and not any(
-        _is_other_content(block, message) for _, block in blocks_in(content)
-    )
-
-
-def _is_other_content(block: Entry, message: Entry) -> bool:
-    kind = block.get("type")
-    if kind == "thinking" and (block.get("redacted") or _is_signed(block, message)):
-        return False
-    return kind not in ("text", "thinking") or bool(str_or_empty(block.get(kind)).strip())
+    for _, block in blocks_in(content):
+        kind = block.get("type")
+        if kind == "thinking" and (block.get("redacted") or _is_signed(block, message)):
+            continue
+        if kind not in ("text", "thinking") or str_or_empty(block.get(kind)).strip():
+            return False
+    return isinstance(content, list)
 
 
 FINAL_STOPS = ("stop", "length", "error", "aborted")

@@ -285,11 +285,8 @@ def databases(root: str) -> Iterator[Database | Unreadable]:
     top = os.path.realpath(root)
     try:
         agents = sorted(os.listdir(top))
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except OSError:
         return  # the discovery of files reports the root
-    except OSError as error:
-        yield Unreadable(top, top, error.strerror or "cannot be listed")
-        return
     for agent in agents:
         directory = os.path.join(top, agent, "agent")
         database = Database(top, agent, os.path.join(directory, NAME))
