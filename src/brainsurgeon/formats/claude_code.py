@@ -128,18 +128,20 @@ class Chain:
     `leaf` is the uuid in the newest `last-prompt`, `metadata` the last `compactMetadata`.
     """
 
-    def __init__(self, nodes: list[Node], leaf: str | None, metadata: Entry) -> None:
+    def __init__(self, lines: list[Node], leaf: str | None, metadata: Entry) -> None:
+        self._lines = lines
+        self.in_subagent_file = all(node.is_subagent for node in lines)
+        nodes = [node for node in lines if node.is_subagent == self.in_subagent_file]
         self._nodes = nodes
         self._places = {node.uuid: index for index, node in enumerate(nodes)}
-        self.in_subagent_file = all(node.is_subagent for node in nodes)
         live: set[int] = set()
         # Start at the newest line, and at the leaf: they differ after the user went back in the
         # conversation, or if two processes wrote. The ancestors of both count as live.
-        self._climb(self._before(len(nodes), live, is_subagent=self.in_subagent_file), live)
-        self._climb(self._places.get(leaf or ""), live)
-        # Index of the last compaction on the chain, -1 without one.
-        self._boundary = max((at for at in live if nodes[at].kind == BOUNDARY), default=-1)
-        if self._boundary >= 0:
+        self._climb(len(nodes) - 1, live)
+        self._climb(self._places.get(leaf or "", -1), live)
+        boundaries = [nodes[at].offset for at in live if nodes[at].kind == BOUNDARY]
+        self._boundary = max(boundaries, default=-1)
+        if boundaries:
             preserved = dict_or_empty(metadata.get("preservedMessages"))
             for uuids in (preserved.get("uuids"), preserved.get("allUuids")):
                 named = map(str, uuids if isinstance(uuids, list) else ())
@@ -148,25 +150,16 @@ class Chain:
         live |= self._parallel(live)
         self._live = sorted(live)
 
-    def _climb(self, at: int | None, live: set[int]) -> None:
-        met: set[int] = set()
-        while at is not None and at not in live:
-            met.add(at)
+    def _climb(self, at: int, live: set[int]) -> None:
+        while at >= 0 and at not in live:
             live.add(at)
             parent = self._nodes[at].parent
             if parent is None:
                 return
             above = self._places.get(parent)
-            if above is None or above in met:
-                above = self._before(at, live, is_subagent=self._nodes[at].is_subagent)
+            if above is None:
+                above = next((near for near in reversed(range(at)) if near not in live), -1)
             at = above
-
-    def _before(self, index: int, live: set[int], *, is_subagent: bool) -> int | None:
-        earlier = range(index - 1, -1, -1)
-        return next(
-            (at for at in earlier if self._nodes[at].is_subagent == is_subagent and at not in live),
-            None,
-        )
 
     def _segment(self, segment: object) -> set[int]:
         """Return the lines that the last compaction preserved, from `headUuid` to `tailUuid`.
@@ -193,12 +186,12 @@ class Chain:
         }
 
     def dead(self) -> dict[int, str]:
-        live = set(self._live)
+        live = {self._nodes[index].offset for index in self._live}
         return {
-            node.offset: BEFORE_COMPACTION if index < self._boundary else OFF_BRANCH
-            for index, node in enumerate(self._nodes)
+            node.offset: BEFORE_COMPACTION if node.offset < self._boundary else OFF_BRANCH
+            for node in self._lines
             # The chain skips lines of progress, which are on no branch.
-            if index not in live and (index < self._boundary or node.kind != "progress")
+            if node.offset not in live and (node.offset < self._boundary or node.kind != "progress")
         }
 
     def positions(self, kept_messages: int) -> dict[int, int]:
