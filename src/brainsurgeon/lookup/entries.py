@@ -51,10 +51,10 @@ def entry_named(
     settings: Settings, store: Store, reference: str, session: str | Session | None,
     *, to_show: bool = False,
 ) -> EntryValues:  # fmt: skip
-    """Return the extracted values of an entry, named by its id or by a whole pasted placeholder.
+    """Return the extracted values of an entry, by a placeholder, an id or its unique beginning.
 
-    The beginning of an id is enough if no other id begins so. With `to_show`, several sessions may
-    contain the values if these are equal. Raises NotFoundError or AmbiguousError.
+    With `to_show`, several sessions may contain the values if these are equal. Raises NotFoundError
+    or AmbiguousError.
     """
     wanted = id_named(reference)
     if not store.exists:
@@ -62,24 +62,24 @@ def entry_named(
             f"nothing is extracted from entry {wanted!r}: the store is still empty; "
             "`brainsurgeon scan` fills it"
         )
+    here = session_named(settings, store, session, with_former_roots=True) if session else None
     if is_placeholder(reference):
-        return _of_exact_id(settings, store, reference, session, to_show=to_show)
+        return _of_exact_id(settings, store, reference, here, to_show=to_show)
     try:
-        return _of_exact_id(settings, store, wanted, session, to_show=to_show)
+        return _of_exact_id(settings, store, wanted, here, to_show=to_show)
     except NotFoundError:
         idents = store.extractions.entries_beginning(wanted)
-        if session:
-            session = session_named(settings, store, session, with_former_roots=True)
+        if here:
             of_entry = store.extractions.of_entry
             idents = [
                 ident for ident in idents
-                if _in_session(store, session, owned(store, session, of_entry(ident)))
+                if _in_session(store, here, owned(store, here, of_entry(ident)))
             ]  # fmt: skip
         if not idents:
             raise
         if len(idents) > 1:
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
-        named = _of_exact_id(settings, store, idents[0], session, to_show=to_show)
+        named = _of_exact_id(settings, store, idents[0], here, to_show=to_show)
         # Then `wanted` is no abbreviation, but the whole id of an entry without extracted values.
         if _has_entry(named.session, wanted):
             raise
@@ -87,12 +87,10 @@ def entry_named(
 
 
 def _of_exact_id(
-    settings: Settings, store: Store, reference: str, session: str | Session | None,
-    *, to_show: bool,
-) -> EntryValues:  # fmt: skip
-    if not session:
+    settings: Settings, store: Store, reference: str, session: Session | None, *, to_show: bool
+) -> EntryValues:
+    if session is None:
         return _of_any_session(settings, store, reference, to_show=to_show)
-    session = session_named(settings, store, session, with_former_roots=True)
     named = _of_session(store, session, reference)
     if not to_show:
         _check_all_owned(store, named)
@@ -100,7 +98,6 @@ def _of_exact_id(
 
 
 def owned(store: Store, session: Session, values: Iterable[Extraction]) -> list[Extraction]:
-    """Return the values that the caller may see: all, or those of the session's agent."""
     if not session.only_owned:
         return list(values)
     owner = cache(lambda session_id: store.sessions.by_id(session_id).agent_directory)
@@ -132,10 +129,7 @@ def _in_session(store: Store, session: Session, values: list[Extraction]) -> lis
 
 
 def _check_all_owned(store: Store, named: EntryValues) -> None:
-    """Raise NotFoundError if the entry also has values that the caller may not see.
-
-    A request to restore an entry covers all of its values.
-    """
+    """Raise NotFoundError if a request for the entry would cover values of other agents."""
     session = named.session
     values = store.extractions.of_entry(named.entry_id)
     own = {(value.name, value.path, value.digest) for value in owned(store, session, values)}
@@ -155,7 +149,6 @@ def _nothing_extracted(wanted: str, session: Session | None = None) -> NotFoundE
 def _of_any_session(
     settings: Settings, store: Store, reference: str, *, to_show: bool
 ) -> EntryValues:  # fmt: skip
-    """Return the values in the calling session, else in the only session that has them."""
     wanted, values = id_named(reference), store.extractions.of_entry(reference)
     if not values:
         raise _nothing_extracted(wanted)
@@ -191,7 +184,6 @@ def _of_any_session(
 
 
 def _has_entry(session: Session, ident: str) -> bool:
-    """Check whether a session's file contains an entry, and not only its id."""
     with suppress(BusyError):
         return ident in ids_in(session, ident, [ident])
     return False
@@ -223,7 +215,7 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Return the unexpired values of some keys; raise NoSuchKeyError or ExpiredError if none."""
+    """Return the unexpired values of some keys. Raises NoSuchKeyError or ExpiredError."""
     wanted = with_keys(named.values, keys)
     if not wanted:
         paths = ", ".join(dotted(value.path) for value in named.values)
@@ -274,7 +266,6 @@ def as_sent(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extrac
 
 
 def as_the_model_had_them(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
-    """Sort the agent's own copies after the values that the model got."""
     return tuple(sorted(values, key=lambda value: not ASIDE.isdisjoint(value.path)))
 
 

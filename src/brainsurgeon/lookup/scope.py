@@ -47,10 +47,7 @@ class Caller(Struct, frozen=True):
 
 
 def bound(settings: Settings, store: Store, scope: Scope) -> tuple[Scope, str | None]:
-    """Return a scope with its names resolved to paths, and a warning if one matches nothing.
-
-    Raises AmbiguousError if a name matches several agents or sessions.
-    """
+    """Resolve the names in a scope to paths; also return a warning if one matches nothing."""
     listed = _of_agent(all_sessions(settings, store), scope.agent)
     directories = sorted({session.agent_directory for session in listed})
     if scope.agent and len(directories) > 1:
@@ -84,10 +81,7 @@ def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]
 
 
 def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
-    """Return the sessions of an agent, by default of all agents.
-
-    If some directories of one agent have session files, its directories without any are left out.
-    """
+    """Leave out directories without session files if others of the same agent have some."""
     is_path = agent is not None and (sep in agent or agent == ".") and "\0" not in agent
     if agent is None:
         listed = sessions
@@ -111,8 +105,7 @@ def session_for(
 ) -> Session:  # fmt: skip
     """Return the session that is named, else the calling one, else the one that `holds` the entry.
 
-    Waits for calls that Claude Code has not written yet. Raises NotFoundError for a session that
-    does not exist or is out of scope, UnnamedError if several sessions are possible.
+    Waits for calls that Claude Code has not written yet. Raises UnnamedError for several sessions.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
     if name:
@@ -163,10 +156,7 @@ def other_holder(
 
 
 def own_session(settings: Settings, store: Store, caller: Caller, name: str | None) -> Session:
-    """Return the calling session or, if it is named, the session of one of its sub-agents.
-
-    Raises NotFoundError for any other session, UsageError if it is unknown which session calls.
-    """
+    """Return the calling session or, if it is named, the session of one of its sub-agents."""
     try:
         own = session_for(settings, store, caller, None)
     except UnnamedError as why:  # a name would not help: another session may not be read
@@ -213,7 +203,6 @@ def started_by(own: Session, others: list[Session]) -> list[Session]:
 
 
 def _only_one(sessions: list[Session], holds: Callable[[Session], bool] | None) -> Session:
-    """Return the only session that `holds` the entry; without `holds`, raise UnnamedError."""
     if holds is not None:
         sessions = list(filter(holds, sessions))
         if not sessions:
@@ -231,14 +220,12 @@ def _newest_first(sessions: list[Session]) -> list[Session]:
 
 
 def _is_active(settings: Settings, session: Session, now: float) -> bool:
-    """Check whether a session changed too recently for an open turn to count as abandoned."""
     if session.file is None:
         return False
     return silence(session.file.fingerprint, now, now) < settings.abandoned_after
 
 
 def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -> bool:
-    """Check whether a session's open turn waits for the answer to this call."""
     if session.file is None or not _is_active(settings, session, now):
         return False
     try:

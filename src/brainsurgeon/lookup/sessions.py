@@ -32,10 +32,9 @@ def find_record(store: Store, session: AnyOpen) -> SessionRecord | None:
 
 
 def record_of(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
-    """Return the store's record of a session file, or None. Writes nothing.
+    """Return the record with a file's path, unless it has another session id.
 
-    That is the record with this path, unless it has another session id. Otherwise, it is a record
-    with the file's session id whose session is no longer at the recorded path.
+    Otherwise, return a record with the file's session id whose session left the recorded path.
     """
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:
@@ -63,7 +62,6 @@ def _has_left(record: SessionRecord) -> bool:
 
 
 def note_record(store: Store, session: AnyOpen) -> SessionRecord:
-    """Return the record of an open session, updated if the session moved, new if it has none."""
     record = find_record(store, session)
     if record and is_current(record, session.file, session.identity):
         return record
@@ -137,7 +135,6 @@ class Session(Struct, frozen=True):
 
     @property
     def agent_directory(self) -> str:
-        """The agent's directory; agents below different roots may have the same name."""
         owner = self.file or self.record
         return owner.agent_directory if owner else ""
 
@@ -148,7 +145,7 @@ class Walk(Struct, frozen=True):
 
 
 def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -> Walk:
-    """Walk the roots once; return the sessions found there and those known only to the store.
+    """Return the sessions below the roots, and those known only to the store.
 
     If `with_former_roots`, also look for sessions that were last seen below a former root.
     """
@@ -233,7 +230,6 @@ def session_named(
 
 
 def of_calling_process(sessions: Iterable[Session]) -> list[Session]:
-    """Return the session among `sessions` whose Claude Code process started this process."""
     here = claude_code.calling_session()
     path = os.path.realpath(here) if here else None
     return [session for session in sessions if session.path == path]
@@ -277,14 +273,14 @@ def _living(sessions: list[Session]) -> list[Session]:
 
     An agent that moves to a database keeps the names of its sessions.
     """
-    ranks = [0 if (file := session.file) is None else 1 + file.in_database for session in sessions]
+
+    def rank(session: Session) -> int:
+        return 0 if session.file is None else 1 + session.file.in_database
+
     best: dict[str, int] = {}
-    for session, rank in zip(sessions, ranks, strict=True):
-        best[session.title] = max(rank, best.get(session.title, 0))
-    return [
-        session for session, rank in zip(sessions, ranks, strict=True)
-        if rank == best[session.title]
-    ]  # fmt: skip
+    for session in sessions:
+        best[session.title] = max(rank(session), best.get(session.title, 0))
+    return [session for session in sessions if rank(session) == best[session.title]]
 
 
 def is_called(session: Session, name: str) -> bool:
@@ -313,7 +309,6 @@ def _ids_in(name: str) -> list[str]:
 
 
 def _names(session: Session, ids: list[str]) -> set[str]:
-    """Return ids, alone and with `agent/` before them, both as stored and as printed."""
     agents = openclaw.agent_names(session.agent)
     names = {*ids, *(f"{agent}/{ident}" for agent in agents for ident in ids)}
     return names | {readable(name) for name in names}

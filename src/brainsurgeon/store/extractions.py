@@ -261,10 +261,7 @@ class Fields(Table):
         self._insert("fields", row)
 
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
-        """Return the fields set in a session, and all ever set on `entries` in any session.
-
-        Forks and copies contain fields, too. The session's own records take precedence.
-        """
+        """Return a session's fields, and others ever set on `entries`: forks contain them, too."""
         own = self.of_session(session_id) if session_id is not None else []
         known = {(one.entry_id, one.name) for one in own}
         others = self._records(
@@ -299,10 +296,16 @@ class Placeholders(Table):
             if placeholder_named(name) not in taken:
                 return name
         least = (reused and Facts(self._connection).get(_LEAST_NUMBER)) or 1
-        number = self._free(ident, place, least)
-        while placeholder_named(_numbered(ident, number)) in taken:
-            number = self._free(ident, place, number + 1)
-        return _numbered(ident, number)
+
+        def is_free(number: int) -> bool:
+            name = _numbered(ident, number)
+            return placeholder_named(name) not in taken and self._digest_of(name, place) is None
+
+        beyond = least
+        while not is_free(beyond):
+            beyond *= 2
+        # Finds a free number even if the used ones have gaps.
+        return _numbered(ident, least + bisect_left(range(least, beyond), True, key=is_free))
 
     def _known(self, ident: str, place: str, blob_id: int, digest: bytes) -> Iterator[str]:
         first = self._digest_of(ident, place)
@@ -316,17 +319,6 @@ class Placeholders(Table):
             f" AND {_NAMES} ORDER BY length(name), name"
         )
         yield from self._column(statement, blob_id, place, ident)
-
-    def _free(self, ident: str, place: str, least: int) -> int:
-        """Return an unused number, at least `least`. Bisects, since used ones have few gaps."""
-
-        def is_free(number: int) -> bool:
-            return self._digest_of(_numbered(ident, number), place) is None
-
-        beyond = least
-        while not is_free(beyond):
-            beyond *= 2
-        return least + bisect_left(range(least, beyond), True, key=is_free)
 
     def _digest_of(self, name: str, place: str) -> bytes | None:
         statement = f"SELECT digest FROM extractions WHERE name = ? AND path = ? AND {_NAMES}"  # noqa: S608
@@ -423,7 +415,6 @@ class Archives(Table):
         )  # fmt: skip
 
     def contained_in(self, session_id: int) -> list[ArchiveRecord]:
-        """Return the archives that a session contains, even if made in another session."""
         return self._archives(
             "id IN (SELECT e.archive_id FROM placements p JOIN extractions e"
             " ON e.id = p.extraction_id WHERE p.session_id = ? AND e.archive_id IS NOT NULL)",
@@ -472,7 +463,6 @@ class Archives(Table):
         )
 
     def undone_by(self, restored: Sequence[int]) -> list[int]:
-        """Return the archives whose texts are among these restored values."""
         return self._column(
             "SELECT DISTINCT archive_id FROM extractions WHERE archive_id IS NOT NULL"
             " AND path != ? AND id IN (SELECT value FROM json_each(?))",

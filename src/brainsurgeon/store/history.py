@@ -244,8 +244,7 @@ class Sums(Table):
 class Facts(Table):
     """Single facts, as JSON, and the time of the last run over all sessions.
 
-    The time is the mtime of a file, not synced, so that an idle daemon syncs nothing. After a power
-    cut, it may be that of an earlier run.
+    The time is the mtime of a file that is not synced: an idle daemon syncs nothing.
     """
 
     def __init__(self, connection: sqlite3.Connection, directory: str = "") -> None:

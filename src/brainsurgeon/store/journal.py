@@ -71,7 +71,6 @@ class Requests(Table):
         self.cancel(late, why, now, run_id)
 
     def lapse_missed(self, missed_before: float, now: float, run_id: int | None) -> None:
-        """Cancel restore requests of long missing sessions, so that the values can expire."""
         missed = self._column(
             "SELECT w.id FROM requests w JOIN sessions s ON s.id = w.session_id"
             " WHERE w.action = 'restore' AND s.missed_at <= ?",
@@ -210,7 +209,6 @@ class Journal(Table):
             add("unarchive", unarchived)
 
     def _facts(self, where: str, value: object) -> dict[str, Any]:
-        """Return the counts of extractions other than archives: in all, and by kind and tool."""
         rows = self._execute(
             "SELECT kind, tool, count(*), sum(chars), sum(size) FROM extractions"  # noqa: S608
             f" WHERE archive_id IS NULL AND {where} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2",

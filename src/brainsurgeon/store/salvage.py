@@ -227,7 +227,7 @@ def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
 
 
 def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
-    """Re-create lost sessions that other rows refer to; return how many.
+    """Re-create lost sessions that other rows refer to.
 
     Paths and identities are read from indexes, which are on other pages. The next scan corrects
     names, roots and agents.

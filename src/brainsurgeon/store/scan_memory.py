@@ -3,7 +3,7 @@
 import os
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 
 from msgspec.structs import astuple, replace
@@ -168,13 +168,6 @@ class FileMemory:
         state = None if asked_at is None else self.state_of(path)
         return asked_at is None or (state is not None and asked_at <= state.looked_at)
 
-    def _missing_files(self) -> Iterator[str]:
-        for directory, rows in self._rows.items():
-            rested = self._rested.get(directory, [])
-            if len(rested) != len(rows):
-                for name in rows.keys() - set(rested) - self._met[directory]:
-                    yield f"{directory}/{name}"
-
     @property
     def full(self) -> bool:
         return len(self._states) >= _MOST
@@ -201,7 +194,11 @@ class FileMemory:
 
     def forget_missing(self, store: Store) -> None:
         """After a run over all files, store the databases' states, and forget missing files."""
-        gone = list(self._missing_files())
+        gone = [
+            f"{directory}/{name}" for directory, rows in self._rows.items()
+            if len(rested := self._rested.get(directory, [])) != len(rows)
+            for name in rows.keys() - set(rested) - self._met[directory]
+        ]  # fmt: skip
         for path, state in self._databases:
             store.files.remember(path, state)
         store.files.forget(gone)

@@ -145,7 +145,6 @@ class SavingsSoFar(Table):
         self._insert("savings", {"session_id": session_id, "savings": encode(savings)}, "REPLACE")
 
     def total(self) -> Bill:
-        """Return the sums over all sessions; the dollars only of models whose price is known."""
         known = list(self._decoded(Savings, "savings FROM savings"))
         dollars = [savings.dollars for savings in known if savings.dollars is not None]
         tokens = sum(savings.tokens for savings in known)
