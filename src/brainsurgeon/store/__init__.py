@@ -86,9 +86,8 @@ class Store:
     def size(self) -> int:
         if not self.exists:
             return 0
-        counts = ("page_count", "page_size")
-        pages, page = (self._connection.execute(f"PRAGMA {of}").fetchone()[0] for of in counts)
-        return int(pages * page)
+        size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        return int(self._connection.execute(size).fetchone()[0])
 
     def close(self) -> None:
         self._connection.close()

@@ -152,7 +152,7 @@ class Runs(Table):
                 facts[name] = facts.get(name, 0) + count
         self._execute("UPDATE runs SET facts = ? WHERE id = ?", (json.dumps(facts), run_id))
 
-    def by_id(self, run_id: int) -> Run | None:
+    def by_id(self, run_id: int | None) -> Run | None:
         rows = self._execute(f"{_RUN} WHERE id = ?", (run_id,))
         return next((_with_facts(Run, row) for row in rows), None)
 

@@ -57,13 +57,13 @@ class Requests(Table):
         self._executemany("DELETE FROM requests WHERE id = ?", ((ident,) for ident in ids))
 
     def cancel(self, ids: Iterable[int], why: str, now: float, run_id: int | None) -> None:
-        for ident in ids:
-            rows = self._execute(
-                "DELETE FROM requests WHERE id = ? RETURNING session_id, entry_id, action", (ident,)
-            ).fetchall()
-            for session, entry, action in rows:
-                facts = {"action": action, "entry_id": entry, "reason": why}
-                Events(self._connection).add(now, "lapse", session, facts, run_id)
+        rows = self._execute(
+            "DELETE FROM requests WHERE id IN (SELECT value FROM json_each(?))"
+            " RETURNING session_id, entry_id, action", (json.dumps([*ids]),)
+        ).fetchall()  # fmt: skip
+        for session, entry, action in rows:
+            facts = {"action": action, "entry_id": entry, "reason": why}
+            Events(self._connection).add(now, "lapse", session, facts, run_id)
 
     def lapse(self, now: float, run_id: int | None = None) -> None:
         late = self._column("SELECT id FROM requests WHERE lapses_at <= ?", now)
@@ -147,7 +147,7 @@ class Journal(Table):
 
     def _record_events(self, journal_id: int, session_id: int, note: Confirmation) -> None:
         runs, archives = Runs(self._connection), Archives(self._connection)
-        run = None if note.run_id is None else runs.by_id(note.run_id)
+        run = runs.by_id(note.run_id)
         run_id = run.id if run else None  # its row may be lost with a damaged store
         requests = self._execute(
             "SELECT action, rolls_back FROM requests WHERE id IN (SELECT value FROM json_each(?))",
