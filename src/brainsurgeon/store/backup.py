@@ -124,19 +124,18 @@ def check_copy(path: str) -> int:
     """Read a whole copy; return the number of its values. Raises StoreUnusableError if unsound."""
     with closing(database.connect(path, "ro")) as connection:
         database.refuse_unknown(connection, path)
-        problem, values, damaged = None, 0, list[int]()
         if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
             problem = "the database is damaged"
         elif connection.execute("PRAGMA foreign_key_check").fetchone():
             problem = "rows refer to missing rows"
         else:
             values, damaged = Blobs(connection).check_all()
-        if problem or damaged:
-            raise StoreUnusableError(
-                f"{path}: {problem or f'{len(damaged)} of its values are damaged'}; it is not used."
-                " `brainsurgeon doctor` looks at the store itself"
-            )
-        return values
+            if not damaged:
+                return values
+            problem = f"{len(damaged)} of its values are damaged"
+    raise StoreUnusableError(
+        f"{path}: {problem}; it is not used. `brainsurgeon doctor` looks at the store itself"
+    )
 
 
 def _refuse_target(directory: str, target: str, *, force: bool) -> None:
