@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from brainsurgeon.sessions import retire
+from building import unsynced
 from building.claw import VERSIONS, Claw
 from building.processes import OtherProcess
 from building.world import NOBODY, SAMPLES, Conversation, World
@@ -110,6 +111,7 @@ def pytest_sessionfinish(session):
 
 
 sys.addaudithook(guard)
+unsynced.install()
 
 # Variables that move the homes of agents.
 HOMES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR")
@@ -131,6 +133,13 @@ def own_home(tmp_path, monkeypatch):
 def short_look_back(monkeypatch):
     """Check the old file for the last time after 20 ms: in-process tests make many rewrites."""
     monkeypatch.setattr(retire, "LOOK_BACK", 0.02)
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Sync files and databases as the program does."""
+    for place, value in unsynced.SYNCED.items():
+        monkeypatch.setattr(*place, value)
 
 
 @pytest.fixture

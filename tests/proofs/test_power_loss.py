@@ -309,8 +309,7 @@ def traced():
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    """Skip waits and syncs: the states are built, not passed through."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    """Skip waits: the states are built, not passed through."""
     monkeypatch.setattr(retire, "LOOK_BACK", 0.0)
     monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 0.0)
 

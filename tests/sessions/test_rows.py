@@ -448,7 +448,7 @@ class TestChanging:
         assert claw.path.stat().st_uid == NOBODY
 
     @pytest.mark.parametrize(("durable", "level"), [(False, 1), (True, 2)])
-    def test_only_a_durable_change_syncs_under_the_lock(self, claw, durable, level):
+    def test_only_a_durable_change_syncs_under_the_lock(self, synced, claw, durable, level):
         """An extraction commits with synchronous=NORMAL, a restoration with FULL."""
         session, edits = open_and_plan(claw)
         levels = []

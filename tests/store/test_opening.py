@@ -72,7 +72,7 @@ def test_store_opened_to_read_refuses_writes_and_locks(directory, store):
     assert os.listdir(directory) == ["store.db"]
 
 
-def test_store_has_the_required_pragmas(store):
+def test_store_has_the_required_pragmas(synced, store):
     """Every commit and its rollback journal are synced, and deleted data is overwritten."""
     required = {
         "synchronous": 3, "journal_mode": "delete", "secure_delete": 1, "foreign_keys": 1,

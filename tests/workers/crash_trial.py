@@ -44,6 +44,7 @@ from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.store import open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from building import unsynced
 from building.store_rows import is_restorable
 
 plugins.ensure_plugins_loaded()  # it reads what every installed package says of itself
@@ -401,7 +402,7 @@ class Shim:
     def _connection(self):
         shim = self
 
-        class Connection(_Unsynced):
+        class Connection(sqlite3.Connection):
             def execute(self, sql, *arguments):
                 self._before(sql)
                 return super().execute(sql, *arguments)
@@ -460,35 +461,13 @@ class LateOpener:
 
 
 def hurry():
-    """Shorten every wait, since only the late opener is waited for, and sync nothing.
-
-    A killed process loses nothing that the kernel has; power cuts are tested elsewhere.
-    """
-    os.fsync = lambda descriptor: None
-    sqlite3.connect = _unsynced(sqlite3.connect)
+    """Shorten every wait, since only the late opener is waited for, and sync nothing."""
+    unsynced.install()
     exchange.WAIT_FOR_OPENERS = 0.0005
     retire.LOOK_BACK = 0.0
     retire.LOOK_BACK_LONGEST = 0.3
     recover._WAIT = 0.3
     apply.BATCH = 1
-
-
-def _unsynced(connect):
-    def shim(*arguments, **keywords):
-        connection = connect(*arguments, **{"factory": _Unsynced, **keywords})
-        connection.execute("PRAGMA synchronous = OFF")
-        return connection
-
-    return shim
-
-
-class _Unsynced(sqlite3.Connection):
-    """A connection that never syncs."""
-
-    def execute(self, sql, *arguments):
-        if sql.startswith("PRAGMA synchronous"):
-            sql = "PRAGMA synchronous = OFF"
-        return super().execute(sql, *arguments)
 
 
 def run_forked(act, *arguments):

@@ -17,6 +17,7 @@ import pkgutil
 import signal
 import socket
 import sys
+from pathlib import Path
 
 import sqlite_utils.plugins
 import typer.main
@@ -24,11 +25,15 @@ import typer.main
 import brainsurgeon
 import brainsurgeon.cli.commands
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from building import unsynced
+
 LONGEST = 1 << 20
 
 
 def prepare():
     """Import the modules of commands; daemon and server are programs of their own."""
+    unsynced.install()
     for module in pkgutil.walk_packages(brainsurgeon.__path__, "brainsurgeon."):
         if not module.name.endswith(("__main__", "daemon", "mcp_server")):
             with contextlib.suppress(ImportError):
