@@ -196,11 +196,11 @@ def test_call_before_an_extraction_includes_the_value():
     result = {"role": "toolResult", "toolCallId": "c", "toolName": "exec",
               "content": [{"type": "text", "text": placeholder}]}  # fmt: skip
     extraction = Extraction(
-        1, 1, "00000001", "00000001", ("message", "content", 0, "text"), "tool_result", "exec",
-        block=False, replacement=None, anchor="c", rest=None, chars=5000, size=5000, digest=b"",
-        blob_id=1, run_id=None, archive_id=None, tokens=1643,
-        extracted_at=parse_time("2026-11-01T10:02:30Z"), restored_at=None, expired_at=None,
-        expired_why=None, state="standing",
+        "00000001", "00000001", ("message", "content", 0, "text"), "tool_result", "exec", 5000,
+        block=False, anchor="c", rest=None, tokens=1643, id=1, session_id=1, replacement=None,
+        size=5000, digest=b"", blob_id=1, run_id=None, archive_id=None,
+        extracted_at=parse_time("2026-11-01T10:02:30Z"), restored_at=None, tombstone=None,
+        state="standing",
     )  # fmt: skip
     load = measured(claw(result, reply(tokens=9), reply(tokens=9)), extraction)
 

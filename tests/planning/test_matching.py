@@ -4,7 +4,7 @@ import json
 
 from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.formats.openclaw import OpenClaw
-from brainsurgeon.model.records import Extraction, Records
+from brainsurgeon.model.records import Extraction, Records, Tombstone
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.planning.matching import Matcher
 
@@ -19,10 +19,10 @@ ENTRY = {
 def emptied(ident, session, digest, blob):
     """Return the record of an emptied thinking block: no placeholder names its value."""
     return Extraction(
-        ident, session, "0000000a", "0000000a", PATH, "thinking", None, block=False,
-        replacement='""', anchor=None, rest=None, chars=9, size=9, digest=digest, blob_id=blob,
-        run_id=None, archive_id=None, tokens=3, extracted_at=0.0, restored_at=None,
-        expired_at=None if blob else 1.0, expired_why=None if blob else "age", state="standing",
+        "0000000a", "0000000a", PATH, "thinking", None, 9, block=False, anchor=None, rest=None,
+        tokens=3, id=ident, session_id=session, replacement='""', size=9, digest=digest,
+        blob_id=blob, run_id=None, archive_id=None, extracted_at=0.0, restored_at=None,
+        tombstone=None if blob else Tombstone(1.0, "age"), state="standing",
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.entries import placeholder_id
+from brainsurgeon.model.records import Tombstone
 from building.store_rows import begin_rewrite, confirm_rewrite, removal, store_session
 
 
@@ -84,7 +85,7 @@ def test_expired_value_is_refused_and_leaves_a_tombstone(store, sessions):
     tombstone = store.extractions.of_entry("e1~2")[0]
 
     assert deleted == 1
-    assert (tombstone.state, tombstone.expired_at, tombstone.expired_why) == ("expired", 9.0, "old")
+    assert (tombstone.state, tombstone.tombstone) == ("expired", Tombstone(9.0, "old"))
     with pytest.raises(BusyError, match="expired"):
         store.extractions.value(2)
     assert store.extractions.value(1) == store.extractions.value(3) == b"first"

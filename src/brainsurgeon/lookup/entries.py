@@ -222,17 +222,17 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
         raise NoSuchKeyError(
             f"no extracted value of {named.entry_id!r} has that key; there are {paths}"
         )
-    if all(value.blob_id is None for value in wanted):
+    if all(value.tombstone for value in wanted):
         raise ExpiredError(named.entry_id, [
             {
                 "entry_id": value.entry_id,
                 "path": dotted(value.path),
                 "size_bytes": value.size,
                 "extracted_at": iso(value.extracted_at),
-                "expired_at": iso(value.expired_at or 0.0),
-                "reason": value.expired_why or "retention",
+                "expired_at": iso(value.tombstone.at),
+                "reason": value.tombstone.why,
             }
-            for value in wanted
+            for value in wanted if value.tombstone
         ])  # fmt: skip
     return tuple(value for value in wanted if value.blob_id is not None)
 

@@ -7,7 +7,14 @@ from typing import Any, Self
 
 from msgspec import Struct, field
 
-from brainsurgeon.model.entries import EXTRACTABLE, Entry, KeyPath, placeholder_named, value_at
+from brainsurgeon.model.entries import (
+    EXTRACTABLE,
+    Entry,
+    KeyPath,
+    RemovedValue,
+    placeholder_named,
+    value_at,
+)
 from brainsurgeon.model.sessions import End, Fingerprint
 from brainsurgeon.model.turns import LINK, RATE, ArchiveRecord
 
@@ -31,15 +38,16 @@ class SessionRecord(Struct, frozen=True):
         return f"{self.agent}/{self.name}"
 
 
-class Extraction(Struct, frozen=True):
-    """A value that was extracted from an entry: its replacement and its stored value.
+class Tombstone(Struct, frozen=True):
+    at: float
+    why: str
 
-    `name` is the id in its placeholder or its archive's text, otherwise the entry's id.
+
+class Extraction(RemovedValue, frozen=True):
+    """The record of a value that was extracted from an entry: its replacement and stored value.
+
     `replacement` is the new JSON if it is no placeholder: emptied thinking, a shortened restore
-    call, or an archive. `size` and `digest` are those of the value's bytes in the line. `anchor` is
-    the id of the value's tool call, or for an archive's link the original parent id. `rest` is a
-    digest of the rest of the line, None if entry ids are random. `tokens` is the number that the
-    next request saved. `damaged` means that reading the stored value failed.
+    call, or an archive. `size` and `digest` are those of the value's bytes in the line.
 
     `state` is `standing` if a session contains the placeholder, `restored` if no session does, as
     far as they were read, and `expired` if the record is a tombstone: then `blob_id` is None.
@@ -47,28 +55,16 @@ class Extraction(Struct, frozen=True):
 
     id: int
     session_id: int
-    entry_id: str
-    name: str
-    path: KeyPath
-    kind: str
-    tool: str | None
-    block: bool
     replacement: str | None
-    anchor: str | None
-    rest: bytes | None
-    chars: int
     size: int
     digest: bytes
     blob_id: int | None
     run_id: int | None
     archive_id: int | None
-    tokens: int
     extracted_at: float
     restored_at: float | None
-    expired_at: float | None
-    expired_why: str | None
+    tombstone: Tombstone | None
     state: str
-    damaged: bool = False
 
     def is_in(self, entry: Entry) -> bool:
         value = value_at(entry, self.path)
@@ -197,6 +193,7 @@ class Records(Struct, frozen=True):
     own: int | None = None  # the id of the session's record
     archives: tuple[ArchiveRecord, ...] = ()
     rate: float = RATE  # tokens per character
+    damaged: frozenset[int] = frozenset()  # extractions whose stored values cannot be read
 
     @property
     def to_archive(self) -> dict[str, str | None]:

@@ -79,7 +79,7 @@ def filled(
 
 
 def notice(value: Extraction) -> str:
-    when = f"expired {iso(value.expired_at)}" if value.expired_at else "damaged"
+    when = f"expired {iso(value.tombstone.at)}" if value.tombstone else "damaged"
     return f"[evidence no longer available: {value.name}, {value.size:,} B, {when}]"
 
 

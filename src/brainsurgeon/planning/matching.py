@@ -243,7 +243,7 @@ class Restores:
         ]  # fmt: skip
         self.everything, self.pristine = bool(of_all), any(of_all)
         self._named = {request.entry_id for request in self._requests}
-        self._missed = missed
+        self._missed, self._damaged = missed, records.damaged
         self._continued = {value.anchor for value in records.extractions if value.is_link}
         self._seen: set[str] = set()
         self._archives = {
@@ -271,7 +271,7 @@ class Restores:
             if value.entry_id in self._named:
                 self._missed.append((value.entry_id, _NO_TURN))
             return False
-        if asked and (value.blob_id is None or value.damaged):
+        if asked and (value.blob_id is None or value.id in self._damaged):
             lost = "damaged in the store" if value.blob_id is not None else "expired"
             self._missed.append((value.entry_id, lost))
             return False

@@ -698,11 +698,7 @@ def carry_out(
         try:
             with examine_to_change(settings, store, file, record.title, clock) as quiet:
                 examined = replace(quiet, record=record, asked=asked)
-                extractions = tuple(
-                    replace(value, damaged=value.id in damaged)
-                    for value in examined.records.extractions
-                )
-                records = replace(examined.records, extractions=extractions)
+                records = replace(examined.records, damaged=frozenset(damaged))
                 plan = Planner(examined, records, extract=False).plan()
                 return plan, apply_quiet(store, Change(examined, plan), clock)
         except errors.DamagedError as why:  # the undamaged values are still restored

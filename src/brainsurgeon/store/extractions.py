@@ -24,7 +24,7 @@ from brainsurgeon.model.entries import (
     unnumbered,
 )
 from brainsurgeon.model.plans import Removal
-from brainsurgeon.model.records import Extraction, FieldRecord
+from brainsurgeon.model.records import Extraction, FieldRecord, Tombstone
 from brainsurgeon.model.turns import LINK, ArchiveRecord, PlannedArchive
 from brainsurgeon.store.database import Table, key_path_read, key_path_text, storable
 from brainsurgeon.store.history import Facts
@@ -137,7 +137,10 @@ _STATE = (
     "CASE WHEN e.blob_id IS NULL THEN 'expired' WHEN EXISTS (SELECT 1 FROM placements p"
     " WHERE p.extraction_id = e.id) THEN 'standing' ELSE 'restored' END"
 )
-_COLUMNS = ", ".join([*(f"e.{name}" for name in Extraction.__struct_fields__[:-2]), _STATE])
+_COLUMNS = ", ".join([
+    *(f"e.{name}" for name in Extraction.__struct_fields__[:-2]),
+    _STATE, "e.expired_at", "e.expired_why",
+])  # fmt: skip
 # True if an extraction leaves its name in the session: in a placeholder or an archive's text.
 _NAMES = "(replacement IS NULL OR archive_id IS NOT NULL)"
 # Key of a fact: the least number for a new placeholder whose id is not random.
@@ -199,9 +202,12 @@ class Extractions(Table):
             (value,),
         )
         return [
-            Extraction(*[*row[:4], key_path_read(row[4]), *row[5:7], bool(row[7]), *row[8:]])
+            Extraction(*[
+                *row[:2], key_path_read(row[2]), *row[3:6], bool(row[6]), *row[7:-3],
+                Tombstone(*row[-2:]) if row[-2] else None, row[-3],
+            ])
             for row in rows
-        ]
+        ]  # fmt: skip
 
     def add(self, edit: Removal, **columns: object) -> None:
         """Record an extraction that a rewrite will make; `columns` are not attributes of `edit`."""
