@@ -239,32 +239,25 @@ class Confirmation(Struct, frozen=True):
     run_id: int | None = None
 
 
-class OpenRewrite(Struct, frozen=True):
-    """A rewrite under way, or interrupted, as recorded in the journal.
+class RewrittenFiles(Struct, frozen=True):
+    """The old and the new file of a rewrite.
 
     `new_inode` is None until the new file is complete. `ends` are the ends of the old and the new
-    file. Once the rewrite is `confirmed`, only the old file remains to be removed. While lines are
-    moved from one file to the other, `moving_to` is the inode of the receiving file. `stays` is why
-    the old file could not be removed, `ended_at` when it became certain that retries cannot help.
+    file. While lines are moved from one file to the other, `moving_to` is the inode of the
+    receiving file.
 
     A rewrite in a database has the database's path as `directory`, the session's id as `name`, and
     no `temporary` file.
     """
 
-    id: int
-    session_id: int
     root: str
     directory: str
     name: str
     temporary: str
     inode: int
-    confirmation: Confirmation
-    confirmed: bool = False
     new_inode: int | None = None
     ends: tuple[End, End] = (End(0, b""), End(0, b""))
     moving_to: int | None = None
-    stays: str | None = None
-    ended_at: float | None = None
 
     @property
     def beside(self) -> str:
@@ -277,6 +270,27 @@ class OpenRewrite(Struct, frozen=True):
     @property
     def in_database(self) -> bool:
         return not self.temporary
+
+    def which(self, inode: int | None) -> str:
+        """Return the file with an inode: "old", "new", "other" or "none"."""
+        # Device numbers are not compared: they may change whenever the system starts.
+        files = {self.inode: "old", self.new_inode: "new", None: "none"}
+        return files.get(inode, "other")
+
+
+class OpenRewrite(RewrittenFiles, frozen=True, kw_only=True):
+    """A rewrite under way, or interrupted, as recorded in the journal.
+
+    Once the rewrite is `confirmed`, only the old file remains to be removed. `stays` is why the old
+    file could not be removed, `ended_at` when it became certain that retries cannot help.
+    """
+
+    id: int
+    session_id: int
+    confirmation: Confirmation
+    confirmed: bool = False
+    stays: str | None = None
+    ended_at: float | None = None
 
 
 class Held(Struct, frozen=True):

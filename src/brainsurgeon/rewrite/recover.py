@@ -146,8 +146,8 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file:
     The records are committed before a file is removed: its inode number may be reused at once.
     """
     rewrite = _with_current_name(store, directory, rewrite)
-    name = _which(directory, rewrite.name, rewrite)
-    temporary = _which(directory, rewrite.temporary, rewrite)
+    name = rewrite.which(inode(directory, rewrite.name))
+    temporary = rewrite.which(inode(directory, rewrite.temporary))
     ledger = JournalLedger(store, rewrite.id, rewrite.moving_to)
     pair = FilePair(
         directory, rewrite.name, rewrite.temporary, rewrite.ends, rewrite.new_inode, ledger
@@ -185,7 +185,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file:
 
 
 def _with_current_name(store: Store, directory: int, rewrite: OpenRewrite) -> OpenRewrite:
-    if _which(directory, rewrite.name, rewrite) in ("none", "other"):
+    if rewrite.which(inode(directory, rewrite.name)) in ("none", "other"):
         for name in os.listdir(directory):
             ours = name.startswith(rewrite.temporary)
             if not ours and _is_the_session(store, directory, name, rewrite):
@@ -196,7 +196,7 @@ def _with_current_name(store: Store, directory: int, rewrite: OpenRewrite) -> Op
 def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrite) -> bool:
     """Check whether a name leads to the session of a rewrite, by inode and by content."""
     # After a deletion, another file may have got the inode number.
-    which = _which(directory, name, rewrite)
+    which = rewrite.which(inode(directory, name))
     if which not in ("old", "new"):
         return False
     record = store.sessions.by_id(rewrite.session_id)
@@ -205,13 +205,6 @@ def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrit
             return True
         identity = recognise_at(descriptor, record.format or "auto").identity
         return identity is not None and identity == record.identity
-
-
-def _which(directory: int, name: str, rewrite: OpenRewrite) -> str:
-    """Return the file that a name leads to: "old", "new", "other" or "none"."""
-    # Device numbers are not compared: they may change whenever the system starts.
-    files = {rewrite.inode: "old", rewrite.new_inode: "new", None: "none"}
-    return files.get(inode(directory, name), "other")
 
 
 def _settle_records(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -> None:

@@ -109,8 +109,8 @@ class Journal(Table):
         self, session_id: int, file: SessionFile, temporary: str, confirmation: Confirmation
     ) -> int:
         rewrite = OpenRewrite(
-            0, session_id, file.root, file.directory, file.name, temporary, file.fingerprint.inode,
-            confirmation,
+            file.root, file.directory, file.name, temporary, file.fingerprint.inode,
+            id=0, session_id=session_id, confirmation=confirmation,
         )  # fmt: skip
         return self._insert("journal", {"session_id": session_id, "rewrite": _as_json(rewrite)})
 
