@@ -46,8 +46,8 @@ def test_value_is_placed_in_every_session_with_its_placeholder(store, row, fork)
     record(store, fork, placed=[1])
 
     assert store.placements.of_session(fork.id) == {1}
-    assert store.placements.sessions_of([1]) == {row.id, fork.id}
-    assert store.placements.sessions_of([2]) == {row.id}
+    assert store.placements.sessions_of(1) == {row.id, fork.id}
+    assert store.placements.sessions_of(2) == {row.id}
 
 
 def test_totals_count_a_value_in_each_session_that_holds_it(store, row, fork):

@@ -162,7 +162,7 @@ def _of_any_session(
                 raise
     by_session: dict[int, list[Extraction]] = defaultdict(list)
     for value in values:
-        for ident in store.placements.sessions_of([value.id]) or {value.session_id}:
+        for ident in store.placements.sessions_of(value.id) or {value.session_id}:
             by_session[ident].append(value)
     known = [
         (session, by_session[session.record.id]) for session in listed

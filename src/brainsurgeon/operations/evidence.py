@@ -104,7 +104,7 @@ def _texts_of(store: Store, session: Session, session_ids: set[int], text: str) 
     return [
         value for value in as_the_model_had_them(values)
         if not value.block and value.replacement is None
-        and ({value.session_id, *store.placements.sessions_of([value.id])} & session_ids)
+        and ({value.session_id, *store.placements.sessions_of(value.id)} & session_ids)
     ]  # fmt: skip
 
 

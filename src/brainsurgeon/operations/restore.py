@@ -490,14 +490,11 @@ def rollback(
 
 def _extracted(store: Store, number: int) -> dict[int, list[Extraction]]:
     """Return the values that a run extracted, by the ids of the sessions with placeholders."""
-    values = {value.id: value for value in store.extractions.of_run(number)}
     by_session: dict[int, list[Extraction]] = defaultdict(list)
-    for value in values.values():
-        by_session[value.session_id].append(value)
-    # Forks and copies have the placeholders, too.
-    for session, ident in store.placements.of_run(number):
-        if values[ident].session_id != session:
-            by_session[session].append(values[ident])
+    for value in store.extractions.of_run(number):
+        # Forks and copies have the placeholders, too.
+        for session in {value.session_id, *store.placements.sessions_of(value.id)}:
+            by_session[session].append(value)
     return by_session
 
 

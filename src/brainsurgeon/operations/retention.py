@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from itertools import chain, islice
+from itertools import chain
 
 from msgspec.structs import asdict, replace
 
@@ -38,7 +38,6 @@ from brainsurgeon.store.expiry import Candidates, Sight
 PAUSE = 0.026
 # A pause follows a transaction of many rows. Deleting this many bytes takes as long as one row.
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
-_MANY_FILES = 1000  # files that are looked up together
 HIDDEN = "its agent keeps its sessions in a database that is below no root"
 _ANOTHER = "it is not the same directory as before, and has none of its known sessions"
 
@@ -130,25 +129,23 @@ class _Run:
     def _changes(self) -> dict[int, float]:
         """Return when each found session last changed, by its store id."""
         live: dict[int, float] = {}
+        changed: dict[str, float] = {}
         errors: dict[str, str] = {}
-        items = chain(discover(self._roots, format_of=any_format), list_rows(self._roots))
-        while listed := list(islice(items, _MANY_FILES)):
-            changed: dict[str, float] = {}
-            for item in listed:
-                self._check()
-                if isinstance(item, Unreadable):
-                    errors.setdefault(item.root, f"{item.path}: {item.why}")
-                else:
-                    changed[item.path] = item.fingerprint.mtime_ns / 1e9
-            ids = self._store.sessions.ids_at(changed)
-            live |= {ident: changed[path] for path, ident in ids.items()}
+        for item in chain(discover(self._roots, format_of=any_format), list_rows(self._roots)):
+            self._check()
+            if isinstance(item, Unreadable):
+                errors.setdefault(item.root, f"{item.path}: {item.why}")
+            else:
+                changed[item.path] = item.fingerprint.mtime_ns / 1e9
         roots = {os.path.realpath(root.path) for root in self._roots}
         recorded, seen = set[str](), set[str]()
         for record in self._store.sessions.all():
             recorded.add(record.root)
             if record.displaced or record.root not in roots:
-                live.pop(record.id, None)
-            elif record.id not in live and not _is_behind_link(record):
+                continue
+            if record.path in changed:
+                live[record.id] = changed[record.path]
+            elif not _is_behind_link(record):
                 with suppress(OSError):  # of several hard links, discovery yields only one path
                     live[record.id] = os.stat(record.path, follow_symlinks=False).st_mtime
             if record.id in live:

@@ -351,19 +351,9 @@ class Placements(Table):
             self._column("SELECT extraction_id FROM placements WHERE session_id = ?", session_id)
         )
 
-    def sessions_of(self, extraction_ids: Iterable[int]) -> frozenset[int]:
-        return frozenset(self._column(
-            "SELECT session_id FROM placements"
-            " WHERE extraction_id IN (SELECT value FROM json_each(?))",
-            json.dumps(list(extraction_ids)),
-        ))  # fmt: skip
-
-    def of_run(self, run_id: int) -> Iterator[tuple[int, int]]:
-        return self._execute(
-            "SELECT p.session_id, p.extraction_id FROM extractions e"
-            " CROSS JOIN placements p ON p.extraction_id = e.id WHERE e.run_id = ?",
-            (run_id,),
-        )
+    def sessions_of(self, extraction_id: int) -> frozenset[int]:
+        statement = "SELECT session_id FROM placements WHERE extraction_id = ?"
+        return frozenset(self._column(statement, extraction_id))
 
     def record(
         self, session_id: int, standing: Iterable[int], gone: Iterable[int],
