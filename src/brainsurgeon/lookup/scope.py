@@ -81,7 +81,7 @@ def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]
 
 
 def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
-    """Leave out directories without session files if others of the same agent have some."""
+    """Return an agent's sessions, without directories that have no files if others have some."""
     is_path = agent is not None and (sep in agent or agent == ".") and "\0" not in agent
     if agent is None:
         listed = sessions

@@ -3,20 +3,15 @@
 A run gets its row when its number is needed, so a run that changes nothing writes nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
+import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from brainsurgeon.model.reports import Event, EventKind, Run
 from brainsurgeon.store.database import Table
-
-if TYPE_CHECKING:
-    import sqlite3
-
 
 KEPT_SECONDS = 30 * 86_400.0
 KEPT_ROWS = 100_000

@@ -1,10 +1,9 @@
 """The catalogue of sessions, and cached facts about single sessions and their files."""
 
-from __future__ import annotations
-
 import os
+import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.msgpack import encode
 from msgspec.structs import asdict, astuple
@@ -14,10 +13,6 @@ from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.sessions import Fingerprint, Judged, KnownFile, Listing, Resume, SessionFile
 from brainsurgeon.model.turns import Calibration, Fullness, Loads, Savings, Spent
 from brainsurgeon.store.database import Table, path_text, signed, storable, unsigned
-
-if TYPE_CHECKING:
-    import sqlite3
-
 
 _SESSION = (
     "SELECT id, agent, agent_directory, name, last_path, root, format, identity, path IS NULL,"
