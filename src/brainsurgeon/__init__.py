@@ -8,6 +8,7 @@ command), and `cli`, `daemon`, `mcp_server` and `api`, which call them.
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 __version__ = "0.2.0"
@@ -17,11 +18,8 @@ def import_at_first_use(package: str) -> Callable[[str], Any]:
     """Return a `__getattr__` for a package: each command imports only the modules it needs."""
 
     def module(name: str) -> Any:
-        try:
-            return import_module(f"{package}.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"{package}.{name}":  # a package that the module needs
-                raise
-            raise AttributeError(f"{package} has no module {name}") from error
+        if find_spec(f"{package}.{name}") is None:
+            raise AttributeError(f"{package} has no module {name}")
+        return import_module(f"{package}.{name}")
 
     return module

@@ -45,10 +45,9 @@ from brainsurgeon.operations.relieve import relieve, would_relieve
 from brainsurgeon.operations.restore import How, restore, restore_all, rollback
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import Chosen, scan
-from brainsurgeon.operations.search import search
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
-from brainsurgeon.operations.show import cat, show, show_turn
+from brainsurgeon.operations.show import cat, search, show, show_turn
 from brainsurgeon.operations.status import status
 from brainsurgeon.rewrite.budget import Wanted
 from brainsurgeon.rewrite.recover import recover

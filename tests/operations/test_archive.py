@@ -12,9 +12,8 @@ from brainsurgeon.operations.archive import ALREADY, archive, archives, would_ar
 from brainsurgeon.operations.report import report
 from brainsurgeon.operations.restore import How, restore
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.search import MOST, search
 from brainsurgeon.operations.sessions import context
-from brainsurgeon.operations.show import cat, show_turn
+from brainsurgeon.operations.show import MOST_HITS, cat, search, show_turn
 from brainsurgeon.operations.status import metrics, status
 from brainsurgeon.render.runs import changes, event_text
 from building.turns import (
@@ -463,14 +462,14 @@ def test_archive_requests_ignore_min_session_bytes(world):
 def test_search_returns_the_first_fifty_matches(world):
     """Each match has its entry, path, offset and a short text; a bad expression is an error."""
     talk = Conversation()
-    for number in range(MOST + 5):
+    for number in range(MOST_HITS + 5):
         talk.user(f"{'ü' * 200} Needle {number}")
     talk.assistant()
     world.put("s.jsonl", talk.bytes())
     find = lambda text, **keys: search(world.settings(), world.store, text, **keys)  # noqa: E731
 
     matches = find("needle")
-    assert len(matches) == MOST
+    assert len(matches) == MOST_HITS
     assert (matches[0].path, matches[0].offset) == ("message.content", 401)
     assert "Needle 0" in matches[0].text
     assert len(matches[0].text) <= 120

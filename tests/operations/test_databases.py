@@ -19,9 +19,8 @@ from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.operations.restore import restore_all, rollback
 from brainsurgeon.operations.retention import HIDDEN, retention
 from brainsurgeon.operations.scan import scan, sizes_to_scan
-from brainsurgeon.operations.search import search
 from brainsurgeon.operations.sessions import context, sessions
-from brainsurgeon.operations.show import cat, show
+from brainsurgeon.operations.show import cat, search, show
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs as render
 from brainsurgeon.rewrite import recover

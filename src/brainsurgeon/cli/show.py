@@ -132,7 +132,7 @@ def show(
     """  # noqa: D301
     if search is not None:
         with options.reading() as (settings, store):
-            hits = operations.search.search(settings, store, search, name or session, regex=regex)
+            hits = operations.show.search(settings, store, search, name or session, regex=regex)
         options.print_answer({"hits": hits}, render.turns.hits, hits)
         return
     if name is None or regex:

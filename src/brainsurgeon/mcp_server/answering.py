@@ -17,10 +17,9 @@ from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 from brainsurgeon.operations.archive import done
 from brainsurgeon.operations.evidence import evidence
 from brainsurgeon.operations.restore import How, note_answer, restore
-from brainsurgeon.operations.search import search
 from brainsurgeon.operations.sessions import context, described
 from brainsurgeon.operations.set_extractable import contains_entry, set_extractable
-from brainsurgeon.operations.show import show, show_turn
+from brainsurgeon.operations.show import search, show, show_turn
 from brainsurgeon.render import formatting, sessions, turns
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read

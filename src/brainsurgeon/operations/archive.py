@@ -53,9 +53,8 @@ def archive(
         return ArchiveAnswer(title, (), kept, pending=True, reason=outcome.reason)
     # Only for requested turns: the run judged all others by the limits in `[archive]`.
     of_run = {
-        verdict.prompt_id: verdict
-        for verdict in outcome.plan.turns if verdict.prompt_id in asked
-    }  # fmt: skip
+        verdict.prompt_id: verdict for verdict in outcome.plan.turns if verdict.prompt_id in asked
+    }
     done = [of_run.get(verdict.prompt_id, verdict) for verdict in meant]
     return _answer(title, done, is_done=outcome.outcome == "changed")
 

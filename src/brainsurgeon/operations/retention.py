@@ -21,12 +21,8 @@ from brainsurgeon.model.reports import RetentionReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.planning import retention as decide
 from brainsurgeon.rewrite import recover
+from brainsurgeon.sessions import placeholders
 from brainsurgeon.sessions.discovery import any_format, discover
-from brainsurgeon.sessions.placeholders import (
-    archived_placeholders,
-    placeholders_in,
-    sessions_and_archives,
-)
 from brainsurgeon.sessions.reading import carry_on
 from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of_sight
 from brainsurgeon.store import Store
@@ -257,28 +253,25 @@ class _Run:
         limit = self._settings.retention_standing
         since = float("-inf") if limit is None else self.now - limit
         rows = (row for row in list_rows(self._roots) if not isinstance(row, Unreadable))
-        for file in (*sessions_and_archives(self._roots), *rows):
+        for file in (*placeholders.sessions_and_archives(self._roots), *rows):
             if file.fingerprint.mtime_ns / 1e9 <= since:
                 continue
-            try:
-                placeholders = placeholders_in(file, self._check)
-            except OSError as error:
-                self._hold_back(file.root, file.path, error)
-            else:
-                self._candidates.spare(map(id_named, placeholders))
+            with self._held_back_if_unreadable(file.root, file.path):
+                found = placeholders.placeholders_in(file, self._check)
+                self._candidates.spare(map(id_named, found))
         for database in databases_below(self._roots):
-            try:
-                found = archived_placeholders(database, self._check)
-                self._candidates.spare(
-                    id_named(placeholder) for placeholder, at in found if at > since
-                )
-            except OSError as error:
-                self._hold_back(database.root, database.path, error)
+            with self._held_back_if_unreadable(database.root, database.path):
+                archived = placeholders.archived_placeholders(database, self._check)
+                self._candidates.spare(id_named(text) for text, at in archived if at > since)
 
-    def _hold_back(self, root: str, path: str, error: OSError) -> None:
-        self._candidates.hold_back(path_text(root))
-        why = f"{path}: {error.strerror or type(error).__name__}"
-        self._report.held_back.setdefault(path_text(root), why)
+    @contextmanager
+    def _held_back_if_unreadable(self, root: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._candidates.hold_back(path_text(root))
+            why = f"{path}: {error.strerror or type(error).__name__}"
+            self._report.held_back.setdefault(path_text(root), why)
 
     @contextmanager
     def _transaction(self, rows: int) -> Iterator[None]:

@@ -19,18 +19,11 @@ from brainsurgeon.model.reports import ScanReport, Watch
 from brainsurgeon.model.sessions import NotIdleError, SessionFile, Unreadable
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.plan import outcome_of
-from brainsurgeon.rewrite import inspect, recover
+from brainsurgeon.rewrite import inspect, recover, tail
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.budget import asked_relief, count_calls, count_savings, plan_due, remember
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import notice, notice_pressure
-from brainsurgeon.rewrite.tail import (
-    Scanned,
-    frontier_of,
-    result_of,
-    resume_after_edit,
-    scan_tail,
-)
 from brainsurgeon.sessions.discovery import discover, discover_at, has_agent_name, moved_to_database
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
@@ -214,7 +207,7 @@ class _Scan:
             self._carry_out()
         self._record(file, now, partial(self._change, file, now))
 
-    def _record(self, file: SessionFile, now: float, change: Callable[[], Scanned]) -> None:
+    def _record(self, file: SessionFile, now: float, change: Callable[[], tail.Scanned]) -> None:
         try:
             scanned = change()
         except DatabaseError as error:
@@ -246,10 +239,10 @@ class _Scan:
 
     def _unchanged_by(
         self, error: Exception, file: SessionFile, result: Result, reason: str
-    ) -> Scanned:
+    ) -> tail.Scanned:
         state = self._memory.state_of(file.path)
         form = state.format if state else None
-        scanned = Scanned(_unchanged(file, form, result, reason), file.fingerprint, form)
+        scanned = tail.Scanned(_unchanged(file, form, result, reason), file.fingerprint, form)
         if isinstance(error, NotIdleError) and error.in_database:
             return replace(scanned, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
@@ -258,19 +251,19 @@ class _Scan:
             scanned = replace(scanned, due_at=0.0)  # every run tries it; rows wait for a change
         return replace(scanned, again=AGAIN if result == "deferred" else None)
 
-    def _change(self, file: SessionFile, now: float) -> Scanned:
+    def _change(self, file: SessionFile, now: float) -> tail.Scanned:
         left_alone, waits = inspect.excluded(file, self._settings), self._memory.has_requests(file)
         if left_alone and not waits:
             raise RefusedError(left_alone)
         if not (waits or self._report.dry_run):
-            grown = scan_tail(
+            grown = tail.scan_tail(
                 self._settings, self._store, file, self._memory, now, self._check
             )  # fmt: skip
             if grown:
                 return grown
         return self._plan_all(file, now)
 
-    def _plan_all(self, file: SessionFile, now: float) -> Scanned:
+    def _plan_all(self, file: SessionFile, now: float) -> tail.Scanned:
         dry_run, named = self._report.dry_run, self._memory.named
         store = None if dry_run else self._store
         with ExitStack() as held:
@@ -288,7 +281,7 @@ class _Scan:
             extract = not (
                 put_off or inspect.excluded(file, self._settings, asked=relief or archiving)
             )
-            frontier = frontier_of(examined, records, extract=extract and not dry_run)
+            frontier = tail.frontier_of(examined, records, extract=extract and not dry_run)
             if store and not store.spending.has_session(file.path):
                 frontier.calls = {}
             planner = inspect.Planner(examined, records, extract, dry_run, frontier, hurries=named)
@@ -308,11 +301,11 @@ class _Scan:
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store is None:
-                return Scanned(outcome, examined.session.fingerprint)
+                return tail.Scanned(outcome, examined.session.fingerprint)
             count_calls(store, examined.session, frontier.calls)
             if savings := count_savings(store, examined, planned):
                 self._memory.savings[file.path] = savings
-            scanned = result_of(self._memory, store, planner, planned, outcome, held)
+            scanned = tail.result_of(self._memory, store, planner, planned, outcome, held)
             scanned.again = IN_MEMORY if put_off and planned.deferred == put_off else None
             return scanned
 
@@ -330,12 +323,12 @@ class _Scan:
             if stopped:
                 raise stopped[0]
 
-    def _result(self, planned: Planned, result: Rewrite | Exception) -> Scanned:
+    def _result(self, planned: Planned, result: Rewrite | Exception) -> tail.Scanned:
         if isinstance(result, RefusedError):  # the session itself was valid when it was planned
             raise NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
-        resume = resume_after_edit(self._store, planned, result)
+        resume = tail.resume_after_edit(self._store, planned, result)
         self._memory.resumes[planned.file.path] = resume
         examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
         why_partial = result.why_partial
@@ -350,7 +343,7 @@ class _Scan:
         fingerprint = result.fingerprint
         outcome = replace(outcome, bytes_stored=result.stored, bytes_after=fingerprint.size)
         again = AGAIN if why_partial else None
-        return Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
+        return tail.Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
 
     def _write_down(self, *, at_end: bool = False, all_scanned: bool = False) -> None:
         """Record the results so far. If all sessions were scanned, also forget missing files."""

@@ -24,14 +24,8 @@ from brainsurgeon.planning import cache
 from brainsurgeon.planning.budget import calibrate, measure_codex
 from brainsurgeon.planning.calls import RecordedCalls
 from brainsurgeon.planning.retention import expires_at
+from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.budget import fit_in, fullness, weigh
-from brainsurgeon.rewrite.inspect import (
-    Examination,
-    Planner,
-    examine_open,
-    examine_to_show,
-    excluded,
-)
 from brainsurgeon.sessions.discovery import open_session, open_to_show
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
@@ -45,9 +39,8 @@ def sessions(
     """Return the sessions below the roots and those known only to the store."""
     listed = summaries(settings, store, all_sessions(settings, store), now)
     chosen = (
-        item for item in listed
-        if agent in (None, item.agent) and state in (None, item.state)
-    )  # fmt: skip
+        item for item in listed if agent in (None, item.agent) and state in (None, item.state)
+    )
     return sorted(chosen, key=_ORDERS[sort])
 
 
@@ -90,10 +83,10 @@ def _state(
     """Return the format, the state and its reason, as the next scan would see them."""
     form = None
     try:
-        if reason := excluded(file, settings):
+        if reason := inspect.excluded(file, settings):
             return None, "skipped", reason
         with open_session(file) as session:
-            examined = examine_open(settings, store, session, now, kept_messages=0)
+            examined = inspect.examine_open(settings, store, session, now, kept_messages=0)
             form = examined.format.name
             examined.check_idle()
             if held := examined.kept_in_memory():
@@ -129,9 +122,9 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
         )  # fmt: skip
     if codex_context := _of_codex(settings, chosen, chosen.file):
         return codex_context
-    with examine_to_show(settings, store, chosen.file, record, now) as examined:
+    with inspect.examine_to_show(settings, store, chosen.file, record, now) as examined:
         records = examined.records
-        planner = Planner(examined, records, explain=True)
+        planner = inspect.Planner(examined, records, explain=True)
         fitting, (_, full) = fit_in(planner), weigh(planner)
         planned = fitting.plan
         fingerprint = examined.session.fingerprint
@@ -170,7 +163,7 @@ def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context
         )  # fmt: skip
 
 
-def why_not_idle(examined: Examination) -> str:
+def why_not_idle(examined: inspect.Examination) -> str:
     """Return why a session is not idle, or "" if it is."""
     try:
         examined.check_idle()

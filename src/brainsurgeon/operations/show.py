@@ -1,22 +1,25 @@
-"""Show stored values, archived turns and whole sessions. Writes nothing."""
+"""Show stored values, archived turns and whole sessions, and search in them. Writes nothing."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
 from brainsurgeon.config import Settings
+from brainsurgeon.errors import BusyError, UsageError
+from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup import entries
-from brainsurgeon.lookup.sessions import Session, file_of, session_named
-from brainsurgeon.model.entries import dotted
+from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named
+from brainsurgeon.model.entries import KeyPath, dotted, value_at
 from brainsurgeon.model.plans import bytes_after
-from brainsurgeon.model.reports import ShownValues
-from brainsurgeon.sessions.discovery import open_to_show
+from brainsurgeon.model.reports import ArchivedTurn, Hit, ShownValues
+from brainsurgeon.model.sessions import NO_SURVEY
+from brainsurgeon.sessions.discovery import open_session, open_to_show
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
-if TYPE_CHECKING:
-    from brainsurgeon.model.reports import ArchivedTurn
+MOST_HITS = 50
+AROUND = 120  # characters of text returned with a hit
+_READ = ("text", "thinking")  # keys of readable text in a block; signatures are not searched
 
 
 def show_turn(
@@ -69,3 +72,75 @@ def cat(settings: Settings, store: Store, name: str | Session, now: float) -> It
                 yield bytes_after(edit, store.extractions.value)
                 done = edit.end
         yield from session.stream(done, session.fingerprint.size)
+
+
+def search(
+    settings: Settings, store: Store, text: str, session: str | Session | None = None,
+    *, regex: bool = False,
+) -> list[Hit]:  # fmt: skip
+    """Return the first matches of a text, ignoring case, in one session or in all.
+
+    Raises UsageError for an empty text or an invalid expression.
+    """
+    try:
+        wanted = re.compile(text if regex else re.escape(text), re.IGNORECASE)
+    except re.error as error:
+        raise UsageError(
+            f"{text!r} is not a regular expression ({error}); without --regex it is plain text"
+        ) from error
+    if not text:
+        raise UsageError("search wants a text: TEXT is empty")
+    listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
+    hits: list[Hit] = []
+    # Without a name, a session in a database that changes meanwhile is left out, like others that
+    # cannot be read.
+    unreadable = (OSError, RefusedError) if session else (OSError, RefusedError, BusyError)
+    for item in listed:
+        for entry_id, path, value, held in _texts(store, item, unreadable):
+            match = wanted.search(value)  # only the first: `show` prints the rest
+            if match is None:
+                continue
+            start = max(0, match.start() - (AROUND - (match.end() - match.start())) // 2)
+            offset = len(value[: match.start()].encode("utf-8", "surrogatepass"))
+            around = value[min(start, match.start()) :][:AROUND]
+            hits.append(Hit(item.title, entry_id, dotted(path), offset, around, held))
+            if len(hits) == MOST_HITS:
+                return hits
+    return hits
+
+
+# An entry id, a path in the entry, the text there, and whether it is in the store.
+_Text = tuple[str, KeyPath, str, bool]
+
+
+def _texts(
+    store: Store, session: Session, unreadable: tuple[type[Exception], ...]
+) -> Iterator[_Text]:  # fmt: skip
+    with suppress(*unreadable):
+        yield from _in_file(session)
+    if session.record is None:
+        return
+    held = store.extractions.contained_in(session.record.id)
+    for extraction in entries.owned(store, session, held):
+        stored = None if extraction.is_link else entries.json_text(store, extraction)
+        if stored is None:
+            continue
+        value = entries.decode(stored)
+        texts = {extraction.path: value}
+        if isinstance(value, dict):  # a whole block: thinking, or one with an image
+            texts = {(*extraction.path, key): value.get(key) for key in _READ}
+        for path, text in texts.items():
+            if isinstance(text, str):
+                yield extraction.entry_id, path, text, True
+
+
+def _in_file(session: Session) -> Iterator[_Text]:
+    if session.file is None:
+        return
+    with open_session(session.file) as opened:
+        form = opened.format
+        for parsed in parsed_lines(opened.lines, form):
+            for part in form.parts(parsed.entry, NO_SURVEY, None) if parsed.ident else ():
+                value = value_at(parsed.entry, part.path)
+                if isinstance(value, str) and not part.dead:
+                    yield parsed.ident or "", part.path, value, False
