@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from brainsurgeon.hosts import home_paths, openclaw_database
-from brainsurgeon.model.reports import Command, State
+from brainsurgeon.model.reports import CommandStep, State
 
 # The supported agents, by the names of their commands.
 TITLES = {"openclaw": "OpenClaw", "claude": "Claude Code", "codex": "Codex"}
@@ -78,8 +78,8 @@ def configured(agent: str) -> list[str] | None:
         return []
 
 
-def plugin_steps(directory: str) -> Iterator[tuple[str, Command, Command, State]]:
-    """Yield the steps that install the plugin: title, command, the command that undoes it, state.
+def plugin_steps(directory: str) -> Iterator[CommandStep]:
+    """Yield the steps that install the plugin.
 
     Tried with Claude Code 2.1.112 to 2.1.330. `directory` is a marketplace with only this plugin.
     """
@@ -91,8 +91,10 @@ def plugin_steps(directory: str) -> Iterator[tuple[str, Command, Command, State]
     words = ("claude", "plugin")
     market = (*words, "marketplace")
     added: State = "there" if enabled or not plugin_is_gone(NAME) else "new"
-    yield "marketplace", (*market, "add", directory), (*market, "remove", NAME), added
-    yield "plugin", (*words, "install", PLUGIN), (*words, "uninstall", PLUGIN), state
+    yield CommandStep("marketplace of Claude Code", (*market, "add", directory),
+                      (*market, "remove", NAME), added)  # fmt: skip
+    yield CommandStep("plugin of Claude Code", (*words, "install", PLUGIN),
+                      (*words, "uninstall", PLUGIN), state)  # fmt: skip
 
 
 def plugin_is_gone(name: str) -> bool:

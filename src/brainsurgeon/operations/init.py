@@ -255,10 +255,7 @@ def _plugin(options: Command, *, asked: bool) -> Iterator[Offer]:
         return
     if shutil.which("claude") is None:
         raise UsageError("--hooks claude: there is no command claude in PATH")
-    steps = [
-        CommandStep(f"{what} of Claude Code", command, undo, state)
-        for what, command, undo, state in servers.plugin_steps(_packaged("deploy/claude-code"))
-    ]
+    steps = tuple(servers.plugin_steps(_packaged("deploy/claude-code")))
     twice = servers.configured("claude") is not None
     places = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
     notes = (
@@ -268,7 +265,7 @@ def _plugin(options: Command, *, asked: bool) -> Iterator[Offer]:
         and "it finds the command brainsurgeon in PATH or ~/.local/bin only: put a link there",
     )
     note = "; ".join(text for text in notes if isinstance(text, str))
-    yield Offer("the plugin for Claude Code: tool, skill, hooks", tuple(steps), asked, note)
+    yield Offer("the plugin for Claude Code: tool, skill, hooks", steps, asked, note)
 
 
 def _tools(
