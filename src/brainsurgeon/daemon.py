@@ -44,17 +44,12 @@ Roots = dict[str, tuple[int, int]]
 # Blocked in all threads and received by sigwait(3). A handler could run late or never: Python calls
 # it in the main thread only, but the kernel may interrupt any thread.
 OS_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-# Seconds after which the watcher notices that a root was created or removed.
-ROOTS_INTERVAL = 5.0
-# Seconds between two wake-ups of the watcher, even if nothing happens. Stopping waits for the next
-# wake-up.
-WAKE_INTERVAL = 1.5
+ROOTS_INTERVAL = 5.0  # seconds after which the watcher notices a new or a removed root
+WAKE_INTERVAL = 1.5  # seconds between two wake-ups of the watcher; stopping waits for the next
 # Seconds between two checks of the wall clock, and the change in seconds that is ignored.
 CLOCK_INTERVAL, CLOCK_TOLERANCE = 10.0, 1.0
-# Seconds between two searches of one session for signals, such as a repeated tool call.
-SIGNALS_INTERVAL = 5.0
-# Prefix of the ids of jobs that scan one changed path.
-_DUE = "due:"
+SIGNALS_INTERVAL = 5.0  # seconds between two searches of one session for signals
+_DUE = "due:"  # prefix of the ids of jobs that scan one changed path
 
 
 def notify(state: str) -> None:

@@ -1,7 +1,6 @@
-"""Log to stderr with structlog: readable text on a terminal, JSON lines otherwise.
+"""Log to stderr: readable text on a terminal, JSON lines otherwise. Write the files of `status`.
 
-Events contain ids, key paths, counts and sizes, never the content of a value. `write_whole` writes
-the files of `status`: the report page and metrics.
+Events contain ids, key paths, counts and sizes, never the content of a value.
 """
 
 import logging
@@ -143,8 +142,7 @@ def restored(answer: RestoreAnswer) -> None:
 
 
 PRIVATE = 0o600
-# For metrics: another user collects them. They contain no names.
-READABLE = 0o644
+READABLE = 0o644  # for metrics, which another user collects: they contain no names
 
 
 def write_whole(path: str, text: str, mode: int) -> None:

@@ -22,8 +22,7 @@ from brainsurgeon.rewrite.recover import Rewrite
 from brainsurgeon.sessions.discovery import open_to_show
 from brainsurgeon.store import Store
 
-# Seconds after which a request lapses if no scan could carry it out.
-PATIENCE = 86_400.0
+PATIENCE = 86_400.0  # seconds after which a request lapses
 _SIGNATURES = (BROKEN, DOUBTFUL, HOLLOW, STALE)
 
 

@@ -16,8 +16,7 @@ from brainsurgeon.rewrite.recover import UNFINISHED
 from brainsurgeon.sessions.discovery import moved_to_database
 from brainsurgeon.store import Store
 
-# Largest number of messages that is exact in JavaScript, in which the agents are written.
-LARGEST_RECENT = 2**53
+LARGEST_RECENT = 2**53  # larger numbers are not exact in JavaScript, the language of the agents
 
 
 def set_extractable(

@@ -17,8 +17,7 @@ from brainsurgeon.store import Store
 
 # Limits of a command: seconds until it is killed, and bytes that it may print.
 TIMEOUT, MOST = 30.0, 1 << 20
-# Seconds. Sessions in a database are read only if they changed within this time.
-RECENT = 60.0
+RECENT = 60.0  # seconds: sessions in a database that changed before are not read
 
 
 def find_signals(settings: Settings, store: Store, path: str, now: float) -> None:

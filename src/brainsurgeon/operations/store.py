@@ -67,8 +67,7 @@ def _stamp(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-# Tables whose records are needed to restore a value.
-_NEEDED = frozenset({"extractions", "blobs"})
+_NEEDED = frozenset({"extractions", "blobs"})  # tables that are needed to restore a value
 # Tables whose lost records are re-created by the salvage or by the next scan.
 _RECREATED = frozenset({"sessions", "placements", "calibration"})
 
