@@ -109,8 +109,6 @@ def _texts_of(store: Store, session: Session, session_ids: set[int], text: str) 
 
 
 class _EntryReader:
-    """Reads the entries of an open session with their values filled in."""
-
     def __init__(self, store: Store, session: AnyOpen, records: Records) -> None:
         self._store, self._session, self._records = store, session, records
         self._form = session.format

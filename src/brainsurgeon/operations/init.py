@@ -67,7 +67,6 @@ class Record(Struct):
         return next((entry for entry in self.entries if fields.items() <= entry.items()), None)
 
     def add(self, entry: dict[str, Any], *, replaced: dict[str, Any] | None = None) -> None:
-        """Add an entry, or replace another one by it, and write the record."""
         if not self.entries:
             state = {"what": "state directory", "directories": _missing(self.directory)}
             make_directory(self.directory)
@@ -75,8 +74,7 @@ class Record(Struct):
         if replaced is None:
             self.entries.append(entry)
         else:
-            earlier = replaced.get("directories", ())
-            entry["directories"] = [*earlier, *entry.get("directories", ())]
+            entry["directories"] = replaced.get("directories", []) + entry.get("directories", [])
             self.entries[self.entries.index(replaced)] = entry
         self._write()
 

@@ -123,7 +123,6 @@ class _Run:
             give_way()
 
     def _changes(self) -> dict[int, float]:
-        """Return when each found session last changed, by its store id."""
         live: dict[int, float] = {}
         changed: dict[str, float] = {}
         errors: dict[str, str] = {}

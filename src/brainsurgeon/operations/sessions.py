@@ -164,7 +164,6 @@ def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context
 
 
 def why_not_idle(examined: inspect.Examination) -> str:
-    """Return why a session is not idle, or "" if it is."""
     try:
         examined.check_idle()
     except (NotIdleError, RefusedError) as why:

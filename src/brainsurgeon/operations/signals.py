@@ -38,7 +38,6 @@ def pass_on(
     settings: Settings, signals: list[tuple[Event, str]], check_stop: Callable[[], None],
     failed: Callable[[Event, str], None],
 ) -> None:  # fmt: skip
-    """Run the configured command for each signal in turn, with its JSON as the input."""
     for event, text in signals:
         try:
             output_of(
