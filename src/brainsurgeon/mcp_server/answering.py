@@ -98,15 +98,15 @@ class _Asked(NamedTuple):
         if not self.call.entry or self.call.session:
             return session
 
-        def has_entry_itself(session: Session) -> bool:  # the entry, and not only a mention of it
-            return has_entry(session) and contains_entry(store, session, self.entry)
-
         placed = store.placements.of_session(session.record.id) if session.record else frozenset()
         if any(value.id in placed for value in store.extractions.of_entry(self.entry)):
             return session  # even if the agent gave the entry a new id
         if contains_entry(store, session, self.entry):
             return session
-        return other_holder(self.settings, store, self.caller.scope, session, has_entry_itself)
+        return other_holder(
+            self.settings, store, self.caller.scope, session,
+            lambda other: has_entry(other) and contains_entry(store, other, self.entry),
+        )  # fmt: skip
 
     def within_limit(self, content: dict[str, Any]) -> dict[str, Any]:
         limit = self.call.limit or LIMIT
