@@ -127,8 +127,7 @@ def test_follow_ends_when_the_store_is_replaced(world, pruned, clock, tmp_path, 
     if removed:
         (world.state / "store.db").unlink()
     else:
-        with store.replacing_store(world.settings(), backup) as (_, carry_out):
-            carry_out(clock())
+        store.replace_store(world.settings(), backup, clock, lambda _: None)
 
     with pytest.raises(BusyError, match="the store was replaced"):
         next(pages)

@@ -38,8 +38,7 @@ def scan_second_session(world):
 
 def replace(world, source):
     world.close()
-    with store_care.replacing_store(world.settings(), source) as (_, carry_out):
-        return carry_out(LATER)
+    return store_care.replace_store(world.settings(), source, lambda: LATER, lambda _: None)
 
 
 # --- backup --------------------------------------------------------------------------------------
@@ -193,8 +192,12 @@ def test_store_restore_changes_nothing_before_confirmation(world, pruned, target
     store_care.back_up(world.settings(), target)
     world.close()
     before = (world.state / "store.db").read_bytes()
-    with store_care.replacing_store(world.settings(), target):
-        pass
+
+    def refuse(_):
+        raise UsageError("no")
+
+    with pytest.raises(UsageError, match="no"):
+        store_care.replace_store(world.settings(), target, time.time, refuse)
     assert (world.state / "store.db").read_bytes() == before
     assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
 
@@ -229,11 +232,8 @@ def test_store_restore_refuses_an_unusable_backup(world, pruned, target, damage)
     damage(target)
     world.close()
     before = (world.state / "store.db").read_bytes()
-    with (
-        pytest.raises((StoreUnusableError, UsageError), match=r"backup\.db"),
-        store_care.replacing_store(world.settings(), target),
-    ):
-        pass
+    with pytest.raises((StoreUnusableError, UsageError), match=r"backup\.db"):
+        store_care.replace_store(world.settings(), target, time.time, lambda _: None)
     assert (world.state / "store.db").read_bytes() == before
     assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
 

@@ -369,8 +369,7 @@ def test_restored_store_uses_new_placeholder_names(world):
     late, _ = write_old_session(world.directory / "1.jsonl", generic_log("late"))
     assert world.scan().values_extracted == 1
     world.close()
-    with store_care.replacing_store(world.settings(), str(backup)) as (_, carry_out):
-        carry_out(LATER)
+    store_care.replace_store(world.settings(), str(backup), lambda: LATER, lambda _: None)
     pruned = late.read_bytes()
     new, content = write_old_session(world.directory / "2.jsonl", generic_log("new"))
     assert world.scan().values_extracted == 1

@@ -16,6 +16,7 @@ from brainsurgeon.errors import UsageError
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
+    from brainsurgeon.model.reports import Replacement
 
 store = typer.Typer(
     name="store", no_args_is_help=True, add_completion=False, rich_markup_mode=None,
@@ -67,11 +68,13 @@ def restore(
       brainsurgeon store restore /media/backup/brainsurgeon.db
     """  # noqa: D301
     settings = options.load_settings()
-    with operations.store.replacing_store(settings, file) as (replacement, carry_out):
+
+    def confirm(replacement: Replacement) -> None:
         if not yes:
             options.say(render.sessions.before_replacing(replacement))
             _ask("Replace the store by this backup?")
-        done = carry_out(time.time())
+
+    done = operations.store.replace_store(settings, file, time.time, confirm)
     options.print_answer(done, render.sessions.replacement, done)
 
 

@@ -65,7 +65,11 @@ def mount(
         raise NotFoundError("no session is known in this scope; name another agent or session")
     session_ids = {session.record.id for session in listed if session.record}
     of_text = cache(lambda text: _texts_of(store, listed[0], session_ids, text))
-    documents, mounted = _documents(data), list[tuple[int, planned.Occurrence, bytes, bytes]]()
+    documents, mounted = [data], list[tuple[int, planned.Occurrence, bytes, bytes]]()
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        documents = data.splitlines(keepends=True)
     messages: dict[tuple[int, KeyPath], int] = {}
     for number, raw in enumerate(documents):
         with suppress(ValueError, RecursionError):
@@ -89,14 +93,6 @@ def mount(
                 whole = token and room == len(text)
                 cuts[number].append((*span, token if whole else cut))
     return b"".join(splice(raw, cuts[number]) for number, raw in enumerate(documents))
-
-
-def _documents(data: bytes) -> list[bytes]:
-    try:
-        json.loads(data)
-    except (ValueError, RecursionError):
-        return data.splitlines(keepends=True)
-    return [data]
 
 
 def _texts_of(store: Store, session: Session, session_ids: set[int], text: str) -> list[Extraction]:

@@ -1,8 +1,7 @@
 """Back up the store, replace it by a backup, remove it."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -21,11 +20,11 @@ def back_up(settings: Settings, target: str, *, force: bool = False) -> StoreCop
     return backup.write_copy(settings.state_dir, os.path.abspath(target), force=force)
 
 
-@contextmanager
-def replacing_store(
-    settings: Settings, source: str
-) -> Iterator[tuple[Replacement, Callable[[float], Replacement]]]:
-    """Yield a checked backup, compared with the sessions, and a function that installs it."""
+def replace_store(
+    settings: Settings, source: str, clock: Callable[[], float],
+    confirm: Callable[[Replacement], None],
+) -> Replacement:  # fmt: skip
+    """Check a backup, compare it with the sessions, and install it unless `confirm` raises."""
     directory = settings.state_dir
     make_directory(directory)
     with hold_store(directory), backup.staging(directory) as place:
@@ -37,12 +36,9 @@ def replacing_store(
                 if session.orphans or not session.sure
             )  # fmt: skip
         replacement = Replacement(source, os.stat(path).st_size, values, newer)
-
-        def carry_out(now: float) -> Replacement:
-            kept = backup.put_in_place(directory, path, f"replaced-{_stamp(now)}")
-            return replace(replacement, kept=kept)
-
-        yield replacement, carry_out
+        confirm(replacement)
+        kept = backup.put_in_place(directory, path, f"replaced-{_stamp(clock())}")
+        return replace(replacement, kept=kept)
 
 
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
