@@ -137,7 +137,7 @@ def restored(answer: RestoreAnswer) -> None:
     structlog.get_logger().debug(
         "restoration", module="restoration", entry_id=answer.entry_id, session=answer.session,
         keys_restored=list(answer.sizes), sizes_bytes=answer.sizes, pending=answer.pending,
-        redacted=answer.redacts,
+        redacted=answer.redaction is not None,
     )  # fmt: skip
 
 

@@ -159,10 +159,8 @@ def _show(asked: _Asked, store: Store, session: Session) -> str:
 def _restore(asked: _Asked, store: Store, session: Session) -> str:
     done = restore(
         asked.settings, store, asked.entry, clock=asked.caller.clock, session=session,
-        how=How(asked.call.keys or (), give=asked.within_limit),
+        how=How(asked.call.keys or (), give=asked.within_limit, by_tool=True),
     )  # fmt: skip
-    # A scan will shorten this call, even if it is not in the file yet.
-    done = replace(done, redacts=not asked.settings.keep_purge_control_calls)
     if asked.settings.log_level == "debug":
         from brainsurgeon import log  # noqa: PLC0415  no other level says anything here
 

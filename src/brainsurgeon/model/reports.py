@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct, field
 
 from brainsurgeon.model.plans import Amount, Amounts, Outcome, Plan
-from brainsurgeon.model.records import Extraction
+from brainsurgeon.model.records import Extraction, Request
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.turns import ArchiveRecord, Compaction, Fullness, Loads, ModelCall, Verdict
 
@@ -112,34 +112,32 @@ class Recovery(Struct, frozen=True):
     what: str
 
 
-class RestoreAnswer(Struct, frozen=True):
-    """The answer to a restore of one entry; `previous` is the time of an earlier restore.
-
-    `already` means that the values have been in the session since `at`, `redacts` that the agent's
-    tool call, whose result has the random `answer_id`, will be shortened later. `others` counts
-    restored values of other entries. `to_agent` means that the caller runs inside Claude Code,
-    which does not read its session again.
-    """
+class ShownValues(Struct, frozen=True, omit_defaults=True):
+    """The values of one entry by path, as the agent would read them."""
 
     entry_id: str
     session: str
-    session_id: int
+    # Paths of equal values, and the path in `content`.
+    same_as: dict[str, str] = field(default_factory=dict)
+    missed: tuple[str, ...] = ()  # values that are not there, and the reasons
+    content: dict[str, Any] = field(default_factory=dict)  # the last, since it may be very long
+
+
+class RestoreAnswer(ShownValues, frozen=True, kw_only=True):
+    """The answer to a restore of one entry."""
+
     pending: bool
     sizes: dict[str, int]
     at: float
-    previous: float | None
-    content: dict[str, Any]
-    answer_id: str
-    asked_at: float
-    same_as: dict[str, str] = field(default_factory=dict)
+    previous: float | None  # the time of an earlier restore
+    answer_id: str  # random; the result of the agent's tool call contains it
+    redaction: Request | None  # shortens this call later
     insertions_removed: tuple[str, ...] = ()
-    missed: tuple[str, ...] = ()
     why_pending: str = ""
     restored_by: Literal["daemon", "scan --once"] = "scan --once"
-    redacts: bool = False
-    already: bool = False
-    others: int = 0
-    to_agent: bool = False
+    already: bool = False  # the values have been in the session since `at`
+    others: int = 0  # restored values of other entries
+    to_agent: bool = False  # the caller runs in Claude Code, which does not read its session again
 
     @property
     def delivers(self) -> bool:
@@ -414,18 +412,6 @@ class Hit(Struct, frozen=True, rename={"text": "preview"}):
     offset: int  # of the match, in bytes
     text: str
     held: bool  # in the store, not in the session
-
-
-class ShownValues(Struct, frozen=True, omit_defaults=True):
-    """The values of one entry by path, as the agent would read them."""
-
-    entry_id: str
-    session: str
-    same_as: dict[str, str] = field(
-        default_factory=dict
-    )  # paths of equal values, and the path in `content`
-    missed: tuple[str, ...] = ()  # expired values
-    content: dict[str, Any] = field(default_factory=dict)  # the last, since it may be very long
 
 
 class SessionSummary(

@@ -75,6 +75,7 @@ class How(Struct, frozen=True):
 
     `pristine` also removes our fields. `whole` also restores the values that were extracted from an
     archived turn. `give` selects the content of the answer; if it raises an error, nothing changes.
+    A call `by_tool` is shortened later, even if the session is idle now.
     """
 
     keys: Iterable[str] = ()
@@ -82,6 +83,7 @@ class How(Struct, frozen=True):
     wait: bool = False
     whole: bool = False
     give: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    by_tool: bool = False
 
 
 def restore(
@@ -104,11 +106,13 @@ def restore(
     content = how.give(shown)  # before the request: it may raise an error
     record, now = recorded(with_record(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)
+    redaction = Request(record.id, "redact", now, named.entry_id)
+    later = None if settings.keep_purge_control_calls else redaction
     answer = reports.RestoreAnswer(
-        named.entry_id, record.title, record.id, pending=False,
-        sizes={dotted(value.path): value.size for value in values},
-        at=now, previous=previous, content=content, same_as=same_as,
-        answer_id=secrets.token_hex(8), asked_at=now, to_agent=calling_session() is not None,
+        named.entry_id, record.title, same_as, content=content, pending=False,
+        sizes={dotted(value.path): value.size for value in values}, at=now, previous=previous,
+        answer_id=secrets.token_hex(8), redaction=later if how.by_tool else None,
+        to_agent=calling_session() is not None,
     )  # fmt: skip
     already = replace(answer, already=True, at=now if previous is None else previous)
     is_there = partial(_has_originals, entry_id=named.entry_id, values=values, texts=texts)
@@ -118,8 +122,8 @@ def restore(
     if not (how.pristine or others or stands) and is_there(file):
         why_busy = _why_not_idle(settings, store, file, now)
         # The agent of a busy session may be the caller.
-        redacts = bool(why_busy) and not settings.keep_purge_control_calls
-        return replace(already, why_pending=why_busy, redacts=redacts)
+        may_call = how.by_tool or bool(why_busy)
+        return replace(already, why_pending=why_busy, redaction=later if may_call else None)
     of_session = _restore_request(settings, record, now, pristine=how.pristine)
     paths = tuple(value.path for value in values) if wanted else None
     requests = (
@@ -140,7 +144,7 @@ def restore(
         return replace(
             answer, pending=True, why_pending=str(why),
             restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
-            redacts=not settings.keep_purge_control_calls,
+            redaction=later,
         )  # fmt: skip
     not_done = plan.not_done
     if rewrite is not None and not rewrite.finish():
@@ -242,12 +246,10 @@ def _has_originals(
 
 def note_answer(store: Store, answer: reports.RestoreAnswer, printed: str) -> None:
     """Record the printed answer, by which a later scan finds and shortens the agent's call."""
-    if answer.redacts:
+    if answer.redaction:
         own = PrintedAnswer.of(printed, answer.answer_id)
         with store.transaction():
-            store.requests.add(
-                Request(answer.session_id, "redact", answer.asked_at, answer.entry_id, answer=own)
-            )
+            store.requests.add(replace(answer.redaction, answer=own))
 
 
 def restore_all(

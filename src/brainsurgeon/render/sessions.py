@@ -35,7 +35,7 @@ def restored_json(answer: reports.RestoreAnswer, *, with_content: bool = False) 
         "answer_id": answer.answer_id, "restored": True, "pending": answer.pending,
         "entry_id": answer.entry_id, "session": answer.session,
         "keys_restored": list(answer.sizes), "sizes_bytes": answer.sizes,
-        "restored_at": iso(answer.at), "redacted": answer.redacts,
+        "restored_at": iso(answer.at), "redacted": answer.redaction is not None,
     }  # fmt: skip
     optional = {
         "already": answer.already,
