@@ -8,8 +8,8 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import wraps
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial, wraps
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -229,28 +229,18 @@ def _output() -> Iterator[None]:
         raise OutputError(f"standard output cannot be written: {error.strerror}") from error
 
 
-class _Output(io.TextIOWrapper):
-    """Standard output. A failed write ends the command, without a message if the reader is gone."""
+class _Stream(io.TextIOWrapper):
+    """A standard stream. Failed writes of messages are ignored, those of output end the command."""
+
+    guard: Callable[[], AbstractContextManager[Any]]
 
     def write(self, text: str) -> int:
-        with _output():
-            return super().write(text)
-
-    def flush(self) -> None:
-        with _output():
-            super().flush()
-
-
-class _Messages(io.TextIOWrapper):
-    """Standard error. A failed write never stops a command."""
-
-    def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):
-            return super().write(text)
+        with self.guard():
+            super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError, ValueError):
+        with self.guard():
             super().flush()
 
 
@@ -265,13 +255,15 @@ def replace_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
-    for name, descriptor, kind in (("stdout", 1, _Output), ("stderr", 2, _Messages)):
+    ignoring = partial(suppress, OSError, ValueError)
+    for name, descriptor, guard in (("stdout", 1, _output), ("stderr", 2, ignoring)):
         stream = getattr(sys, name) or open(descriptor, "w", closefd=False)  # noqa: SIM115
-        taken = kind(
+        taken = _Stream(
             encoding=stream.encoding, errors="backslashreplace",  # some encodings lack characters
             line_buffering=stream.line_buffering, write_through=stream.write_through,
             buffer=stream.detach(),
         )  # fmt: skip
+        taken.guard = guard
         setattr(sys, name, taken)
 
 
