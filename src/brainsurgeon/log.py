@@ -55,7 +55,7 @@ def _escaped(value: Any) -> Any:
 
 
 def scan_finished(report: ScanReport, reported: set[str] | None = None) -> None:
-    """Log a run. Problems that are already in `reported`, which is updated, are only debug."""
+    """Log a run. Problems already in `reported` are logged at debug; the set is updated."""
     log = structlog.get_logger()
     problems = {problem.path: problem.why for problem in report.problems}
     if not report.enabled:

@@ -51,9 +51,9 @@ NO_ROOT = "its database is below no root: configure the directory of OpenClaw's 
 class SessionPlaceholders(Struct, frozen=True):
     """The placeholders of one session.
 
-    `standing` are the ids of their extractions, `expired` of which are only a tombstone. `orphans`
-    are entries with placeholders that no record can restore. `unknown` counts texts that only look
-    like placeholders.
+    `standing` are the ids of their extractions; `expired` counts those with only a tombstone.
+    `orphans` are entries with placeholders that no record can restore. `unknown` counts texts that
+    only look like placeholders.
     """
 
     standing: tuple[int, ...]

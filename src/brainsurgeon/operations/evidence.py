@@ -122,7 +122,7 @@ class _EntryReader:
             yield replace(parsed, entry=entry)
 
     def turn(self, entry_id: str | None) -> range:
-        """Return the offsets of the turn with an entry, or of the last turn without `entry_id`."""
+        """Return the offsets of the turn with an entry, or of the last turn if it is None."""
         wanted = None if entry_id is None else id_named(entry_id)
         places: dict[str, int] = {}
         starts = []

@@ -48,7 +48,7 @@ def advice(
 
 
 def _too_full(settings: Settings, session: OpenSession) -> ModelCall | None:
-    """Return the last call if the context was full then; `session.lines` lose older contexts."""
+    """Return the last call if the context was full then. Drop older ones from `session.lines`."""
     last, form = None, session.format
     for line in parsed_lines(session.lines.backward(), form):
         call = form.call(line.entry)

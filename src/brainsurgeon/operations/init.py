@@ -93,7 +93,7 @@ class Record(Struct):
 
 
 class Setup(Struct, frozen=True):
-    """The found homes (`foreign`: of other users), the offers, and the settings if accepted."""
+    """The homes (`foreign`: of other users), the offers, and the settings after these."""
 
     homes: tuple[Home, ...]
     foreign: tuple[Home, ...]

@@ -200,7 +200,7 @@ def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAn
 def _others_of_turn(
     settings: Settings, store: Store, named: entries.EntryValues, now: float
 ) -> tuple[str, ...]:
-    """Return the other entries with values of an archived turn, which may be restored already."""
+    """Return the other entries with values in an archived turn, even if it was restored."""
     from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  few entries are turns
 
     turn = archived_turn(settings, store, named, now, with_undone=True)
@@ -357,7 +357,7 @@ def overfull_after(
 def change_each(
     sessions: Iterable[Session], change: Callable[[Session], tuple[Result, Rewrite | None]]
 ) -> list[tuple[Result, Rewrite | None]]:
-    """Change each session; return the results, each with its rewrite only if that is unfinished."""
+    """Change each session; return the results, each with its rewrite if that is unfinished."""
     results: list[tuple[Result, Rewrite | None]] = []
     unfinished, late, stopped = Unfinished(), list[Rewrite](), True
     try:

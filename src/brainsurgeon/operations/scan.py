@@ -56,8 +56,8 @@ def _error_result(error: Exception) -> tuple[Result, str] | None:
 class Chosen(Struct, frozen=True):
     """The paths of the sessions to scan; without any, all sessions.
 
-    Sessions that a user `named` are not deferred because a process has them in memory. `command`
-    is the name of the run in the history.
+    A process that has a session in memory defers it, unless a user `named` it. `command` is the
+    name of the run in the history.
     """
 
     paths: Collection[str] = ()
@@ -175,7 +175,7 @@ class _Scan:
         self._report.files_unchanged += self._skipped
 
     def _is_unchanged(self, path: str, state: DatabaseState) -> bool:
-        """Check whether a database need not be opened; its sessions are then counted here."""
+        """Check whether a database need not be opened; if so, count its sessions."""
         sessions = self._memory.unchanged_in(path, mark_of(state), self._memory.now)
         self._skipped += len(sessions or ())
         return sessions is not None
