@@ -181,37 +181,34 @@ class _Scan:
         return sessions is not None
 
     def _scan_file(self, file: SessionFile) -> None:
+        now = self._clock()
         try:
-            self._scan_if_changed(file)
+            if self._memory.unchanged(file, now):
+                state = self._memory.state_of(file.path)
+                if state is None or state.outcome != IN_MEMORY:
+                    self._report.files_unchanged += 1
+                    return
+                if inspect.is_in_memory(self._settings, file, now):
+                    self._count(_unchanged(file, state.format, "deferred", state.reason))
+                    return
+            self._progress(file)
+            if not self._batch.leaves_room(file):
+                self._carry_out()
+            self._record(file, now, partial(self._change, file, now))
         except DatabaseError as error:
-            self._locked(file, error)
+            self._defer_if_locked(file, error)
 
-    def _locked(self, file: SessionFile, error: DatabaseError) -> None:
+    def _defer_if_locked(self, file: SessionFile, error: DatabaseError) -> None:
         why = explain(error, self._store.directory)
         if not isinstance(why, errors.BusyError):
             raise error
         self._count(_unchanged(file, None, "deferred", str(why)))
 
-    def _scan_if_changed(self, file: SessionFile) -> None:
-        now = self._clock()
-        if self._memory.unchanged(file, now):
-            state = self._memory.state_of(file.path)
-            if state is None or state.outcome != IN_MEMORY:
-                self._report.files_unchanged += 1
-                return
-            if inspect.is_in_memory(self._settings, file, now):
-                self._count(_unchanged(file, state.format, "deferred", state.reason))
-                return
-        self._progress(file)
-        if not self._batch.leaves_room(file):
-            self._carry_out()
-        self._record(file, now, partial(self._change, file, now))
-
     def _record(self, file: SessionFile, now: float, change: Callable[[], tail.Scanned]) -> None:
         try:
             scanned = change()
         except DatabaseError as error:
-            self._locked(file, error)
+            self._defer_if_locked(file, error)
             return
         except Exception as error:
             result = _error_result(error)
