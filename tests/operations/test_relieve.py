@@ -14,7 +14,7 @@ from brainsurgeon.model.turns import Calibration
 from brainsurgeon.operations.relieve import PATIENCE, relieve, would_relieve
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.status import status
-from brainsurgeon.planning.budget import rungs, steps_to
+from brainsurgeon.planning.budget import rungs
 from brainsurgeon.render import turns as render
 from brainsurgeon.render.runs import event_text
 from brainsurgeon.rewrite.budget import Ladder, Wanted, relieve_by, weigh
@@ -261,7 +261,7 @@ def test_relieve_never_extracts_one_value_more_than_needed(world, clock, kind, s
         planner = Planner(examined, examined.records)
         measured, full = weigh(planner)
         ladder = Ladder(planner, measured, full, settings.decision_rules())
-        steps = rungs((0, *steps_to(6, planner.examined.format.archives)))
+        steps = rungs(6, planner.examined.format.archives)
         for goal in [dice.randrange(ladder.least().load, full.load) for _ in range(4)]:
             at = next((at for at, step in enumerate(steps) if ladder.plan(step).load <= goal), None)
             fitting = relieve_by(planner, Wanted(goal))

@@ -172,7 +172,8 @@ LINKED = (1, 2, 3, 4, 5, 6)
 Rung = tuple[int, ...]
 
 
-def rungs(steps: Rung) -> list[Rung]:
+def rungs(highest: int, archives: ArchiveForm | None) -> list[Rung]:
+    steps = (0, *steps_to(highest, archives))
     return [steps[:count] for count in range(len(steps) + 1)]
 
 
@@ -181,12 +182,10 @@ def steps_to(highest: int, archives: ArchiveForm | None = "flat") -> Rung:
     return tuple(step for step in LINKED if step <= highest and step not in left_out)
 
 
-def only_requested(rules: Rules) -> Rules:
-    return replace(rules, rules=(), min_value_length=sys.maxsize, giant=0, max_messages=0)
-
-
 def rules_at(taken: Rung, rules: Rules, giant: int, kept_messages: int) -> Rules:
     """Return the rules once these steps are taken. A longer result than `giant` is a giant one."""
+    if not taken:  # only requested values
+        return replace(rules, rules=(), min_value_length=sys.maxsize, giant=0, max_messages=0)
     for step in taken:
         match step:
             case 1:

@@ -36,10 +36,8 @@ from brainsurgeon.planning.budget import (
     archiving_at,
     calibrate,
     measure,
-    only_requested,
     rules_at,
     rungs,
-    steps_to,
 )
 from brainsurgeon.planning.cache import price_of
 from brainsurgeon.planning.calls import calls_in, load_of, newest_calls, saved_by, spent_on
@@ -52,11 +50,11 @@ from brainsurgeon.store import Store
 
 
 class Fitting(Struct, frozen=True):
-    """A plan, its rules, and the load of the session before and after it.
+    """A plan, and the load of the session before and after it (None if it was not estimated).
 
-    `before` and `after` are None if the load was not estimated. `room` is the load (tokens) up to
-    which the session fits. If only restored values keep it from fitting, `protected` is their size
-    in bytes and when their protection ends. If no step can make it fit, `least` is the least load.
+    `room` is the load (tokens) up to which the session fits. If only restored values keep it from
+    fitting, `protected` is their size in bytes and when their protection ends. If no step can make
+    it fit, `least` is the least load.
     """
 
     plan: Plan
@@ -93,7 +91,6 @@ class Wanted(Struct, frozen=True):
 
 
 def weigh(planner: Planner) -> tuple[Measure, Fullness]:
-    """Return the size of a session's next request, and the load that is estimated from it."""
     examined, records, store = planner.examined, planner.records, planner.examined.store
     measured = measure(examined.session.lines, examined.format, examined.survey, records)
     directory = os.fsencode(examined.session.file.agent_directory)
@@ -104,11 +101,7 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
 
 
 class Ladder:
-    """Plans a relief with more and more steps. A rung is the steps taken so far.
-
-    Without any step, only requested values are extracted; step 0 adds those of the `rules`. Without
-    `protect`, restored values are extracted, too.
-    """
+    """Plans a relief with more and more steps. Without `protect`, restored values are extracted."""
 
     def __init__(self, planner: Planner, measured: Measure, full: Fullness, rules: Rules) -> None:
         records = replace(planner.records, rate=full.calibration.rate)
@@ -150,8 +143,7 @@ class Ladder:
         protect: bool = True,
     ) -> Fitting:  # fmt: skip
         full, kept_messages = self._full, kept_messages or self._kept_messages
-        rules = self._rules if rung else only_requested(self._rules)
-        rules = rules if protect else replace(rules, keep_after_restore=0.0)
+        rules = self._rules if protect else replace(self._rules, keep_after_restore=0.0)
         rules = rules_at(rung, rules, self._giant, kept_messages)
         archiving = archiving_at(rung, archiving_of(self.planner), kept_messages)
         plan = self.planner.plan(archiving, replace(rules, spared=spared))
@@ -202,8 +194,7 @@ def fullness(
 ) -> Fullness:
     """Return the load of a session; `recorded` is the window that its agent recorded.
 
-    If the last call was refused as too long, the window is no larger than that call. Numbers of
-    tokens in the refusal take precedence over estimates.
+    If the last call was refused as too long, the window is no larger than that call.
     """
     window, last = budget.window(measured.model, recorded), measured.last
     if last and last.complaint == TOO_LONG:
@@ -219,10 +210,7 @@ def fullness(
 
 
 def archiving_of(planner: Planner, rules: ArchiveRules | None = None) -> Archiving:
-    """Return the archive rules (from the settings by default) and requests of a session.
-
-    Nothing is archived while extraction is disabled, nor in a format without archives.
-    """
+    """Return the archive rules (from the settings by default) and requests of a session."""
     settings = planner.examined.settings
     if not settings.enabled or planner.examined.format.archives is None:
         return NO_ARCHIVING
@@ -240,17 +228,16 @@ def asked_relief(records: Records) -> Wanted | None:
 def fit_in(planner: Planner) -> Fitting:
     """Plan all edits that are due in a session, and extractions that make it fit."""
     settings, asked = planner.examined.settings, asked_relief(planner.records)
-    form = planner.examined.format
-    rules = settings.decision_rules()
+    form, rules = planner.examined.format, settings.decision_rules()
     if planner.extract and asked:
         return relieve_by(planner, asked)
     if not (planner.extract and settings.budget.enabled):
         return _await_cold_cache(planner, Fitting(planner.plan(archiving_of(planner)), rules))
     measured, full = weigh(planner)
     too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
-    steps = steps_to(settings.budget.max_step, form.archives) if too_full else ()
+    steps = rungs(settings.budget.max_step if too_full else 0, form.archives)[1:]
     ladder = Ladder(planner, measured, full, rules)
-    return _await_cold_cache(ladder.planner, ladder.fit(rungs((0, *steps))[1:], _goal(full), room))
+    return _await_cold_cache(ladder.planner, ladder.fit(steps, _goal(full), room))
 
 
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
@@ -297,10 +284,7 @@ def _goal(full: Fullness) -> int:
 
 
 def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
-    """Plan a relief in at most two rounds: the steps before the last one, then the last one.
-
-    If not even the least load fits, only requested changes are planned.
-    """
+    """Plan a relief without the last step if that is enough, else with it."""
     measured, full = weigh(planner)
     goal, room = _goal(full), int(full.threshold * full.window)
     if wanted.to is not None:
@@ -317,12 +301,11 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
         begin = replace(begin, drop_signatures="all" if refused else "broken")
     ladder, form = Ladder(planner, measured, full, begin), planner.examined.format
     least = ladder.least()
-    if least.load > room and not least.plan.deferred:
+    if least.load > room and not least.plan.deferred:  # plan only requested changes
         return replace(ladder.fit([()], goal, room), least=least.load)
     if wanted.to is None and full.load <= goal:  # a user asked although it seems to fit
         return ladder.fit([(0, 1)], goal, room)
-    first = rungs((0, *steps_to(LAST_STEP - 1, form.archives)))
-    both = rungs((0, *steps_to(LAST_STEP, form.archives)))
+    first, both = rungs(LAST_STEP - 1, form.archives), rungs(LAST_STEP, form.archives)
     fitting = ladder.fit(first, goal, room)
     if fitting.fits or fitting.protected or both == first:
         return fitting
@@ -354,10 +337,7 @@ def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
 def count_calls(
     store: Store, session: AnyOpen, calls: Mapping[int, ModelCall] | None = None
 ) -> None:
-    """Record the costs of the new calls of an idle session, whose last message is complete.
-
-    `calls` are all calls of the session. Without them, the new ones are read from the file.
-    """
+    """Record the costs of new calls of an idle session. `calls` are all its calls, if known."""
     new = new_calls(store, session) if calls is None else {
         ident: call for ident, call in calls.items() if not store.spending.has(ident)
     }  # fmt: skip
@@ -367,10 +347,7 @@ def count_calls(
 def count_savings(
     store: Store, examined: Examination, plan: Plan, *, of_tail: bool = False
 ) -> Savings | None:
-    """Return the savings of a session including its newest calls; None if there is nothing new.
-
-    A plan `of_tail` did not see the placeholders in the lines before the tail.
-    """
+    """Return the savings of a session including its newest calls; None if there is nothing new."""
     record = examined.record
     before = store.savings.of(record.id) if record else None
     if before is None and not plan.sightings.tokens and plan.tokens <= 0:
@@ -387,7 +364,7 @@ def count_savings(
         model = next((call.model for call in calls if isinstance(call, ModelCall)), None)
         price = price_of(model, examined.settings.price_rules())
         savings = saved_by(before, reversed(calls), price)
-    if not of_tail:
+    if not of_tail:  # that plan did not see the placeholders before the tail
         savings = replace(savings, off=plan.sightings.tokens)
     return savings if savings != before or plan.edits else None
 
