@@ -6,7 +6,7 @@ the digest is equal by accident, no bytes are lost.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 
 from msgspec import Struct
@@ -19,26 +19,13 @@ from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile
 from brainsurgeon.planning.snapshot import VERSION, Frontier
+from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Planned
 from brainsurgeon.rewrite.budget import count_calls, count_savings, fit_in
-from brainsurgeon.rewrite.inspect import (
-    Examination,
-    Planner,
-    check_mount,
-    check_touchable,
-    examine_open,
-    open_quiet,
-    settings_for,
-)
 from brainsurgeon.rewrite.recover import FileRewrite, Rewrite
 from brainsurgeon.rewrite.signals import notice
 from brainsurgeon.sessions.discovery import has_agent_name
-from brainsurgeon.sessions.reading import (
-    OpenSession,
-    contains_before,
-    mark_if_unchanged,
-    plain_file,
-)
+from brainsurgeon.sessions.reading import Opened, OpenSession, mark_if_unchanged, plain_file
 from brainsurgeon.store import Store
 from brainsurgeon.store.scan_memory import FileMemory
 
@@ -63,8 +50,9 @@ class Scanned(Struct):
 
 
 def frontier_of(
-    examined: Examination, records: Records, *, extract: bool = True, placeholders: bool = False
-) -> Frontier:
+    examined: inspect.Examination, records: Records, *, extract: bool = True,
+    placeholders: bool = False,
+) -> Frontier:  # fmt: skip
     # There is no resume point while requests are pending, after an abandoned turn, or if decisions
     # depend on the whole session.
     whole = records.requests or examined.survey.open_turn or examined.settings.needs_whole_session
@@ -72,8 +60,9 @@ def frontier_of(
     return Frontier(since, remembers=examined.habits.remembers, placeholders=placeholders)
 
 
-def resume_of(examined: Examination, frontier: Frontier, plan: Plan, rules: str) -> Resume | None:
-    """Return the resume point of an examined session; None if the next scan must read all lines."""
+def resume_of(planner: inspect.Planner, plan: Plan, rules: str) -> Resume | None:
+    """Return the resume point of a planned session; None if the next scan must read all lines."""
+    examined, frontier = planner.examined, planner.frontier or Frontier()
     begin, session, record = frontier.begin(plan), examined.session, examined.record
     if begin is None or plan.deferred or not isinstance(session, OpenSession):
         return None
@@ -110,7 +99,7 @@ def resume_after_edit(store: Store, planned: Planned, rewrite: Rewrite) -> Resum
     return None
 
 
-def _rules(examined: Examination, rules: str) -> str:
+def _rules(examined: inspect.Examination, rules: str) -> str:
     """Return everything on which decisions about a session depend, except its file."""
     habits, settings = examined.habits, examined.settings
     own = settings.rules_fingerprint() if settings.has_profiles else ""
@@ -128,21 +117,19 @@ def scan_tail(
     may not be touched.
     """
     before = store.resumes.at(file.path)
-    if (
-        before is None
-        or not before.may_apply_to(file.fingerprint)
-        or file.hint not in ("auto", before.format)
-    ):
+    if before is None or not before.may_apply_to(file.fingerprint):
+        return None
+    if file.hint not in ("auto", before.format):
         return None
     with ExitStack() as held:
-        session = held.enter_context(open_quiet(settings, store, file, now, check_stop))
-        check_touchable(session, settings)
-        if settings_for(settings, file).needs_whole_session or not (
+        session = held.enter_context(inspect.open_quiet(settings, store, file, now, check_stop))
+        inspect.check_touchable(session, settings)
+        if inspect.settings_for(settings, file).needs_whole_session or not (
             isinstance(session, OpenSession) and session.continue_at(before)
         ):
             return None
         record = store.sessions.at(file.path)
-        examined = examine_open(settings, store, session, now, record)
+        examined = inspect.examine_open(settings, store, session, now, record)
         if (
             # With another cursor, new lines concern entries before the tail.
             examined.survey.cursor != before.cursor
@@ -158,7 +145,7 @@ def scan_tail(
         if record and store.requests.of_session(record.id):
             return None  # requested since the run began
         frontier = frontier_of(examined, records, placeholders=before.placeholders)
-        planner = Planner(examined, records, frontier=frontier, hurries=memory.named)
+        planner = inspect.Planner(examined, records, frontier=frontier, hurries=memory.named)
         fitting = fit_in(planner)
         plan = fitting.plan
         outcome = fitting.outcome(examined, plan)
@@ -172,7 +159,7 @@ def scan_tail(
 
 
 def result_of(
-    memory: FileMemory, store: Store, planner: Planner, plan: Plan, outcome: Outcome,
+    memory: FileMemory, store: Store, planner: inspect.Planner, plan: Plan, outcome: Outcome,
     held: ExitStack,
 ) -> Scanned:  # fmt: skip
     """Return the result of a planned session, and record it if nothing is to be changed.
@@ -180,7 +167,7 @@ def result_of(
     A session that is to be changed stays open: the result takes over the content of `held`.
     """
     examined, session = planner.examined, planner.examined.session
-    resume = resume_of(examined, planner.frontier or Frontier(), plan, memory.rules)
+    resume = resume_of(planner, plan, memory.rules)
     scanned = Scanned(outcome, session.fingerprint, examined.format.name, plan.due_at)
     if outcome.outcome == "changed":
         memory.resumes[session.file.path] = None
@@ -191,7 +178,7 @@ def result_of(
     return scanned
 
 
-def _may_carry_out(examined: Examination, before: Resume, plan: Plan) -> bool:
+def _may_carry_out(examined: inspect.Examination, before: Resume, plan: Plan) -> bool:
     """Check whether the plan for the tail is also the plan for the whole file.
 
     The front matters in two ways only. First, it may contain the id of an edited entry. Then
@@ -201,7 +188,7 @@ def _may_carry_out(examined: Examination, before: Resume, plan: Plan) -> bool:
     Raise RefusedError if the file may not be replaced.
     """
     session = examined.session
-    check_mount(session)
+    inspect.check_mount(session)
     if examined.record is None or examined.kept_in_memory():
         return False
     if before.placeholders and examined.habits.remembers:
@@ -209,4 +196,14 @@ def _may_carry_out(examined: Examination, before: Resume, plan: Plan) -> bool:
     ids = {edit.entry_id for edit in plan.edits}
     if not 0 < len(ids) <= _FEW or not all(map(_PLAIN.fullmatch, ids)):
         return False
-    return not contains_before(session, before.offset, [ident.encode() for ident in ids])
+    return not _contains_before(session, before.offset, [ident.encode() for ident in ids])
+
+
+def _contains_before(session: Opened, end: int, texts: Sequence[bytes]) -> bool:
+    longest, last = max(map(len, texts)), b""
+    for piece in session.stream(0, end):
+        edge = last + piece[:longest]
+        if any(text in piece or text in edge for text in texts):
+            return True
+        last = piece[-longest:]
+    return False

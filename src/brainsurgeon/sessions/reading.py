@@ -8,7 +8,7 @@ import hashlib
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from itertools import islice
@@ -179,16 +179,6 @@ def open_session(
         held.callback(os.close, directory)
         descriptor = held.enter_context(plain_file(file.name, directory))
         yield OpenSession(file, descriptor, directory, check_stop)
-
-
-def contains_before(session: Opened, end: int, texts: Sequence[bytes]) -> bool:
-    longest, last = max(map(len, texts)), b""
-    for piece in session.stream(0, end):
-        edge = last + piece[:longest]
-        if any(text in piece or text in edge for text in texts):
-            return True
-        last = piece[-longest:]
-    return False
 
 
 def open_below(root: str, directory: str) -> int:
