@@ -53,7 +53,6 @@ class JournalLedger(Ledger):
 
 @contextmanager
 def noting_why_it_stays(store: Store, journal_id: int) -> Iterator[None]:
-    """If an old file cannot be removed (now or ever), record the reason in the journal."""
     try:
         yield
     except StaysError as error:
@@ -235,7 +234,7 @@ class Rewrite(Struct, frozen=True):
     due: float = 0.0
 
     def finish(self, *, hurry: bool = False) -> bool:  # noqa: ARG002  as for a file
-        """Remove the old file; return False if that has to wait."""
+        """Remove the old file once it is due (in a `hurry`: now); return False if it stays."""
         return True
 
 
@@ -248,11 +247,7 @@ class FileRewrite(Rewrite, frozen=True, kw_only=True):
     held: ExitStack
 
     def finish(self, *, hurry: bool = False) -> bool:
-        """Wait until the rewrite is due (not in a `hurry`), and remove the old file.
-
-        If that is impossible now, usually because another process has the file open, return False.
-        The rewrite then stays in the journal, and the next recovery finishes it.
-        """
+        """Like `Rewrite.finish`. If this returns False, the next recovery finishes the rewrite."""
         return not finish_together([self], hurry=hurry)
 
 
@@ -307,10 +302,7 @@ class Unfinished:
         self._waiting.sort(key=lambda rewrite: rewrite.due)
 
     def finish_due(self) -> list[FileRewrite]:
-        """Finish the due rewrites once there are TOGETHER, or one has been due for _LATEST seconds.
-
-        Return those whose old file cannot be removed now.
-        """
+        """Finish the rewrites that are due. Return those whose old file cannot be removed now."""
         # This runs for every file that is scanned, so it checks only two waiting rewrites.
         now, first = time.monotonic(), self._waiting[:TOGETHER]
         enough = len(first) == TOGETHER and first[-1].due <= now
@@ -319,7 +311,6 @@ class Unfinished:
         return self._finish(sum(rewrite.due <= now for rewrite in first), hurry=False)
 
     def finish_all(self, *, hurry: bool) -> list[FileRewrite]:
-        """Finish all rewrites. Return those whose old file cannot be removed now."""
         late: list[FileRewrite] = []
         while self._waiting:
             late += self._finish(TOGETHER, hurry=hurry)

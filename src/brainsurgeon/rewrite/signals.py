@@ -16,7 +16,6 @@ REPEATED, COST, PRESSURE = "repeated_tool_call", "cost_ceiling", "pressure"
 
 
 def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
-    """Record signals about repeated calls and costs of a session, whether or not it is idle."""
     _notice_repeats(settings, store, session, now)
     _notice_costs(settings, store, session, now)
 

@@ -45,7 +45,7 @@ def archived_turn(
 
 
 def _lines_of(planner: Planner, store: Store, archive: Archive) -> Iterator[bytes]:
-    """Yield the lines of a turn, with the extracted values of the planner's records restored."""
+    """Yield the lines of a turn, with the values in the planner's records restored."""
     records, session = planner.records, planner.examined.session
     links = {value.entry_id: value.anchor for value in records.extractions if value.is_link}
     offsets = _offsets(session, archive.prompt_id, archive.entry_id, links)
@@ -132,7 +132,6 @@ def summaries(
 def _summarise(
     settings: Settings, store: Store, lines: Iterable[bytes], check_stop: Callable[[], None]
 ) -> str:
-    """Return the command's summary of a turn."""
     if store.runs.command_hung:
         raise CommandFailedError("the command hung earlier in this run")
     turn = b"".join(line + b"\n" for line in lines)

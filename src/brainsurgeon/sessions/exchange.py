@@ -72,8 +72,7 @@ class Successor(Struct):
     """A durable file with the new content of a session, which will get the session's name.
 
     `descriptor` is open on the new file; `ends` are the ends of the old and the new file. `result`
-    is None until the exchange was tried. `leased_at` is a time before the leases were taken,
-    `exchanged_at` one after the exchange (seconds, monotonic).
+    is None until the exchange was tried.
     """
 
     session: OpenSession
@@ -84,8 +83,8 @@ class Successor(Struct):
     signs: Signs
     ledger: Ledger
     result: Exchange | Exception | None = None
-    leased_at: float = 0.0
-    exchanged_at: float = 0.0
+    leased_at: float = 0.0  # monotonic, a moment before the leases were taken
+    exchanged_at: float = 0.0  # monotonic, a moment after the exchange
 
     @property
     def inode(self) -> int:
@@ -163,8 +162,7 @@ class Successor(Struct):
     def replaced_this_file(self) -> bool:
         """Check whether the exchange replaced the file that was read; if not, undo it."""
         try:
-            beside = inode(self.session.directory, self.temporary)
-            if beside != self.session.fingerprint.inode:
+            if inode(self.session.directory, self.temporary) != self.session.fingerprint.inode:
                 self._exchange_back("the file was replaced meanwhile")
         except Exception as error:  # noqa: BLE001  it is the result
             self.result = error
@@ -258,10 +256,7 @@ class Successor(Struct):
 def prepare(
     session: OpenSession, temporary: str, splices: Iterable[Splice], signs: Signs, ledger: Ledger
 ) -> Successor:
-    """Write the spliced content to a new file beside the session; remove it after an error.
-
-    `splices` are in order of offset. The caller closes the successor.
-    """
+    """Write the spliced content to a new file beside the session. The caller closes the result."""
     new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
     try:
         replaced, new_end = fill(session, new, splices)

@@ -70,10 +70,7 @@ def moved_before(late: bytes, there: bytes) -> int | None:
 
 
 class StaysError(OSError):
-    """The old file cannot be removed now and keeps its temporary name.
-
-    `is_final` is true if no later attempt can remove it.
-    """
+    """The old file keeps its temporary name for now, or for ever if `is_final`."""
 
     def __init__(self, why: str, *, is_final: bool = False) -> None:
         super().__init__(errno.EBUSY, why)
@@ -81,12 +78,9 @@ class StaysError(OSError):
 
 
 class Ledger:
-    """Record of moved bytes, so that a crash moves none twice. The base class records nothing.
+    """Record of moved bytes, so that a crash moves none twice. The base class records nothing."""
 
-    `unfinished_move` is the inode of the file to which lines were being moved before a crash.
-    """
-
-    unfinished_move: int | None = None
+    unfinished_move: int | None = None  # inode of the file to which lines moved before a crash
 
     def note(self, ends: Mapping[int, End], moving_to: int | None = None) -> None:
         """Record the ends of files by inode, and the inode to which lines are about to be moved."""
@@ -195,10 +189,7 @@ def retire(
 
 
 class _Merge(Struct):
-    """The parameters of `retire`, and its progress.
-
-    `moved` counts bytes. `exchanged_back` is true if the old file got the session's name back.
-    """
+    """The parameters of `retire`, and its progress."""
 
     pair: FilePair
     old: int
@@ -206,8 +197,8 @@ class _Merge(Struct):
     deadline: float
     named_in_use: bool
     after_crash: bool
-    moved: int = 0
-    exchanged_back: bool = False
+    moved: int = 0  # bytes
+    exchanged_back: bool = False  # the old file got the session's name back
 
     def move_tail(self) -> None:
         rewritten = not only_grew(self.old, self.ends[0])

@@ -344,10 +344,7 @@ class OpenRows(Opened):
         return "the last turn is open: no answer from the assistant" if left is None else left
 
     def release(self) -> None:
-        """Close the database, so that it can be opened for writing.
-
-        Raises BusyError if its agent began to use it while it was read without locks.
-        """
+        """Close the database. Raises BusyError if it was read without locks and its agent wrote."""
         self._held.close()
 
 
