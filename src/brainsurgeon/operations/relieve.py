@@ -18,7 +18,7 @@ from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
 from brainsurgeon.rewrite.budget import Fitting, Wanted, relieve_by
-from brainsurgeon.rewrite.recover import Rewrite
+from brainsurgeon.rewrite.recover import Rewrite, finish
 from brainsurgeon.sessions.discovery import open_to_show
 from brainsurgeon.store import Store
 
@@ -45,8 +45,7 @@ def relieve(
     except NotIdleError as why:
         _note_request(store, file, wanted, clock())
         return Relief(chosen.title, pending=True, reason=str(why))
-    if rewrite is not None:
-        rewrite.finish()
+    finish(rewrite)
     return relief
 
 

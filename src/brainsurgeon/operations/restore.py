@@ -50,7 +50,7 @@ from brainsurgeon.planning.matching import NO_RECORD
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import carry_out
-from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished
+from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished, finish
 from brainsurgeon.sessions.discovery import current_state, is_archive, open_session
 from brainsurgeon.sessions.placeholders import sessions_and_archives
 from brainsurgeon.sessions.reading import RefusedError
@@ -147,7 +147,7 @@ def restore(
             redaction=later,
         )  # fmt: skip
     not_done = plan.not_done
-    if rewrite is not None and not rewrite.finish():
+    if not finish(rewrite):
         not_done += (UNFINISHED,)
     count = sum(edit.entry_id in others for edit in plan.restorations)
     undone = {edit.entry_id for edit in plan.fields if edit.undoes}

@@ -12,7 +12,7 @@ from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.model.sessions import NotIdleError
 from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite.apply import carry_out
-from brainsurgeon.rewrite.recover import UNFINISHED
+from brainsurgeon.rewrite.recover import UNFINISHED, finish
 from brainsurgeon.sessions.discovery import moved_to_database
 from brainsurgeon.store import Store
 
@@ -69,13 +69,13 @@ def set_extractable(
     except NotIdleError as why:
         out = _extracted(store, record.id, ident, value)
         return FieldAnswer(ident, chosen.title, value, pending=True, reason=str(why), extracted=out)
-    unfinished = rewrite is not None and not rewrite.finish()
+    finished = finish(rewrite)
     if reasons := [why for name, why in planned.handled.missed if name == ident]:
         raise errors.ChangedError(
             f"{chosen.title} {ident}: {reasons[0]}; the entry was left as it is"
         )
     return FieldAnswer(
-        ident, chosen.title, value, pending=False, reason=UNFINISHED if unfinished else "",
+        ident, chosen.title, value, pending=False, reason="" if finished else UNFINISHED,
         extracted=_extracted(store, record.id, ident, value),
     )  # fmt: skip
 

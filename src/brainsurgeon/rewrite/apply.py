@@ -57,10 +57,7 @@ class Change(Struct, frozen=True):
 
 
 class ExtractedValues:
-    """Stores the values that a plan extracts, each with its record.
-
-    `journal_id` and `confirmation` are valid once the first transaction is committed.
-    """
+    """Stores the values that a plan extracts, each with its record."""
 
     def __init__(
         self, store: Store, change: Change, read: Callable[[int, int], bytes], temporary: str = ""
@@ -71,8 +68,8 @@ class ExtractedValues:
         self._named: dict[int, Removal] = {}
         self._archives: dict[str, int] = {}
         self._done = 0
-        self.stored = self.journal_id = 0
-        self.confirmation = Confirmation()
+        self.stored = 0
+        self.journal_id, self.confirmation = 0, Confirmation()  # valid after the first commit
 
     @property
     def has_more(self) -> bool:
@@ -217,7 +214,6 @@ class Attempt:
         return self.successor
 
     def settle(self, outcome: Exchange | Exception | None) -> None:
-        """Record the outcome of the exchange, inside the caller's transaction."""
         journal, journal_id = self.store.journal, self.journal_id
         if isinstance(outcome, RolledBackError):
             journal.keep(journal_id)
@@ -689,10 +685,7 @@ def carry_out(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     asked: tuple[Request, ...], clock: Callable[[], float],
 ) -> tuple[Plan, Rewrite | None]:  # fmt: skip
-    """Carry out requests, together with those already pending, and extract nothing.
-
-    Raise NotIdleError if the session is not idle. The caller finishes the rewrite.
-    """
+    """Carry out requests and those already pending; extract nothing. The caller must `finish` it."""
     damaged: set[int] = set()
     while True:
         try:

@@ -101,7 +101,7 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
 
 
 class Ladder:
-    """Plans a relief with more and more steps. Without `protect`, restored values are extracted."""
+    """Plans a relief, step by step. Without `protect`, restored values are extracted, too."""
 
     def __init__(self, planner: Planner, measured: Measure, full: Fullness, rules: Rules) -> None:
         records = replace(planner.records, rate=full.calibration.rate)
@@ -313,7 +313,6 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
 
 
 def remember(store: Store, loads: Mapping[str, Fullness]) -> None:
-    """Record the loads of sessions, by path, where they changed."""
     for path, full in loads.items():
         record = store.sessions.at(path)
         if record and store.calibrations.of(record.id) != full:

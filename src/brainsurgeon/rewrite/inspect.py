@@ -185,10 +185,7 @@ class Examination(Struct, frozen=True, dict=True):
 
 
 class Planner(Struct, frozen=True):
-    """Plans an examined session. If it `hurries`, nothing waits for a cold cache.
-
-    `summaries` is as in `Archiving`; `extract`, `explain` and `frontier` are as in `planning.plan`.
-    """
+    """Plans an examined session. If it `hurries`, nothing waits for a cold cache."""
 
     examined: Examination
     records: Records

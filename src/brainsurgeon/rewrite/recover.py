@@ -63,14 +63,11 @@ def noting_why_it_stays(store: Store, journal_id: int) -> Iterator[None]:
 
 
 def recover(store: Store) -> list[Recovery]:
-    """Resolve all interrupted rewrites, except those whose session is locked by a living writer.
-
-    A rewrite that was given up is skipped while its file with the temporary name exists.
-    """
+    """Resolve all interrupted rewrites, except those whose session is locked by a living writer."""
     resolved = []
     for rewrite in store.journal.open_rewrites():
         if rewrite.ended_at is not None and os.path.lexists(rewrite.beside):
-            continue
+            continue  # it was given up
         with suppress(BusyError), store.lock(rewrite.session_id, patience=0):
             if any(rewrite.id == still_open.id for still_open in store.journal.open_rewrites()):
                 result = resolve(store, rewrite)
@@ -140,10 +137,7 @@ def settle(store: Store, rewrite: OpenRewrite, current: Digests) -> bool:
 
 
 def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file: int | None) -> str:
-    """Finish or undo a rewrite, depending on the files that its two names lead to.
-
-    The records are committed before a file is removed: its inode number may be reused at once.
-    """
+    """Finish or undo a rewrite, depending on the files that its two names lead to."""
     rewrite = _with_current_name(store, directory, rewrite)
     name = rewrite.which(inode(directory, rewrite.name))
     temporary = rewrite.which(inode(directory, rewrite.temporary))
@@ -161,6 +155,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file:
     moved_away = name != "old" and temporary == "none" and rewrite.new_inode is not None
     displaced = name != "old" and temporary == "old"
     exchanged = rewrite.confirmed or name == "new" or displaced or moved_away
+    # Committed before a file is removed: its inode number may be reused at once.
     _settle_records(store, rewrite, exchanged=exchanged)
     saved = 0
     if rewrite.new_inode is None:  # the new file was never complete or visible under the name
@@ -193,7 +188,6 @@ def _with_current_name(store: Store, directory: int, rewrite: OpenRewrite) -> Op
 
 
 def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrite) -> bool:
-    """Check whether a name leads to the session of a rewrite, by inode and by content."""
     # After a deletion, another file may have got the inode number.
     which = rewrite.which(inode(directory, name))
     if which not in ("old", "new"):
@@ -219,7 +213,7 @@ def _settle_records(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -> N
 
 
 class Rewrite(Struct, frozen=True):
-    """A changed session. `finish` does nothing after a change of database rows.
+    """A changed session, in a file or in a database.
 
     `stored` is the number of bytes by which the store grew. If only a part of the plan was carried
     out, `why_partial` is the reason and `done` is that part. `due` is the time (monotonic) at which
@@ -233,10 +227,6 @@ class Rewrite(Struct, frozen=True):
     why_partial: str | None = None
     due: float = 0.0
 
-    def finish(self, *, hurry: bool = False) -> bool:  # noqa: ARG002  as for a file
-        """Remove the old file once it is due (in a `hurry`: now); return False if it stays."""
-        return True
-
 
 class FileRewrite(Rewrite, frozen=True, kw_only=True):
     """A session whose old file still exists. `held` releases the session's lock and directory."""
@@ -246,13 +236,17 @@ class FileRewrite(Rewrite, frozen=True, kw_only=True):
     pair: FilePair
     held: ExitStack
 
-    def finish(self, *, hurry: bool = False) -> bool:
-        """Like `Rewrite.finish`. If this returns False, the next recovery finishes the rewrite."""
-        return not finish_together([self], hurry=hurry)
+
+def finish(rewrite: Rewrite | None, *, hurry: bool = False) -> bool:
+    """Remove the old file of a rewrite; return False if the next recovery has to do that."""
+    return not (isinstance(rewrite, FileRewrite) and finish_together([rewrite], hurry=hurry))
 
 
 def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> list[FileRewrite]:
-    """Finish rewrites of one store. Return those whose old file cannot be removed now."""
+    """Finish rewrites of one store once they are due, or in a `hurry` at once.
+
+    Return those whose old file cannot be removed now.
+    """
     with ExitStack() as held:
         for rewrite in rewrites:
             held.push(rewrite.held)
@@ -292,8 +286,6 @@ def _remove(rewrites: Sequence[FileRewrite], deadline: float | None) -> list[Fil
 
 
 class Unfinished:
-    """The rewrites of a run whose old files are not removed yet."""
-
     def __init__(self) -> None:
         self._waiting: list[FileRewrite] = []
 
@@ -329,4 +321,4 @@ def finish_now(rewrites: Iterable[Rewrite]) -> None:
     """Finish the rewrites that can be finished at once, when a command is being stopped."""
     for rewrite in rewrites:
         with suppress(Exception):
-            rewrite.finish(hurry=True)
+            finish(rewrite, hurry=True)

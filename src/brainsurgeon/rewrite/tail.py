@@ -36,16 +36,13 @@ _FEW = 8  # most ids to search the front for; with more, reading all is as quick
 
 
 class Scanned(Struct):
-    """The scan of one session. If `planned` is set, the plan is still to be carried out.
-
-    If the next run has to read the session even if it is unchanged, `again` is the reason.
-    """
+    """The scan of one session. If `planned` is set, the plan is still to be carried out."""
 
     outcome: Outcome
     fingerprint: Fingerprint
     format: str | None = None
     due_at: float | None = None
-    again: str | None = None
+    again: str | None = None  # why the next run has to read the session even if it is unchanged
     planned: Planned | None = None
 
 
@@ -162,10 +159,7 @@ def result_of(
     memory: FileMemory, store: Store, planner: inspect.Planner, plan: Plan, outcome: Outcome,
     held: ExitStack,
 ) -> Scanned:  # fmt: skip
-    """Return the result of a planned session, and record it if nothing is to be changed.
-
-    A session that is to be changed stays open: the result takes over the content of `held`.
-    """
+    """Record and return a scan. A session to be changed stays open: the scan takes over `held`."""
     examined, session = planner.examined, planner.examined.session
     resume = resume_of(planner, plan, memory.rules)
     scanned = Scanned(outcome, session.fingerprint, examined.format.name, plan.due_at)

@@ -98,10 +98,7 @@ _PATIENCE = 300.0  # seconds that the command may take
 def summaries(
     planner: Planner, store: Store, plan: Plan, check_stop: Callable[[], None]
 ) -> tuple[dict[bytes, str], tuple[str, ...]]:
-    """Return the summaries that `archive.command` prints, by digest of the turn, and warnings.
-
-    Summaries are kept in the store: after a refused rewrite, the command does not run again.
-    """
+    """Return the summaries that `archive.command` prints, by digest of the turn, and warnings."""
     examined = planner.examined
     settings, now = examined.settings, examined.now
     texts: dict[bytes, str] = {}
@@ -123,7 +120,7 @@ def summaries(
                     run_id = store.runs.number()
                     store.events.add(now, "summary_failed", record.id, facts, run_id)
                 continue
-            with store.transaction():
+            with store.transaction():  # after a refused rewrite, the command does not run again
                 store.archives.keep_summary(archive.digest, text)
         texts[archive.digest] = text
     return texts, tuple(warnings)

@@ -63,7 +63,6 @@ def _listed(descriptor: int) -> list[str]:
 
 
 def _flags(descriptor: int) -> int:
-    """Return the flags of a file as `lsattr` shows them; 0 if there are none."""
     answer = bytearray(struct.calcsize("l"))
     try:
         fcntl.ioctl(descriptor, _GET_FLAGS, answer)

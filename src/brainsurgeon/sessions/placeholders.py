@@ -21,9 +21,9 @@ from brainsurgeon.model.entries import (
     value_at,
 )
 from brainsurgeon.model.sessions import NO_SURVEY, Root, SessionFile
-from brainsurgeon.sessions.discovery import any_format, discover
-from brainsurgeon.sessions.reading import RefusedError, open_session
-from brainsurgeon.sessions.row_listing import RowLines, open_database, open_rows
+from brainsurgeon.sessions.discovery import any_format, discover, open_session
+from brainsurgeon.sessions.reading import RefusedError
+from brainsurgeon.sessions.row_listing import open_database
 
 # Bytes of an archive that are decompressed at a time. They may expand 30,000-fold.
 _PACKED = 256
@@ -53,23 +53,15 @@ def with_own_placeholders(lines: Iterable[Line], form: Format) -> Iterator[str]:
 
 def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
     """Return all placeholders in a session or an archive. Raises OSError if it is unreadable."""
-    with _as_os_errors():
-        if file.in_database:
-            with open_rows(file, check_stop) as rows:
-                return set(_in_lines(rows.lines))
-        placeholders: set[bytes] = set()
-        tail = b""
-        with open_session(file, check_stop) as session:
-            chunks = session.stream(0, session.fingerprint.size)
-            try:
-                for piece in _unpacked(chunks) if file.name.endswith(".zst") else chunks:
-                    check_stop()
-                    text = tail + piece
-                    placeholders.update(PLACEHOLDER.findall(text))
-                    tail = text[-LONGEST_PLACEHOLDER:]
-            except zstandard.ZstdError as why:
-                raise OSError(errno.EIO, "an archive that cannot be unpacked") from why
-        return {os.fsdecode(placeholder) for placeholder in placeholders}
+    placeholders, tail = set[bytes](), b""
+    with _as_os_errors(), open_session(file, check_stop) as session:
+        chunks = session.stream(0, session.fingerprint.size)
+        for piece in _unpacked(chunks) if file.name.endswith(".zst") else chunks:
+            check_stop()
+            text = tail + piece
+            placeholders.update(PLACEHOLDER.findall(text))
+            tail = text[-LONGEST_PLACEHOLDER:]
+    return {os.fsdecode(placeholder) for placeholder in placeholders}
 
 
 def archived_placeholders(database: Database, check_stop: Callable[[], None]) -> Iterator[Sighting]:
@@ -91,15 +83,10 @@ def archived(database: Database) -> Iterator[tuple[str, list[Line]]]:
 def _as_os_errors() -> Iterator[None]:
     try:
         yield
-    except (zstandard.ZstdError, RefusedError, BusyError) as error:
-        raise OSError(errno.EIO, str(error) or type(error).__name__) from error
-
-
-def _in_lines(lines: RowLines) -> Iterator[str]:
-    for line in lines:
-        if line.raw is None:
-            raise RefusedError("one of its events is too long to be searched")
-        yield from map(os.fsdecode, set(PLACEHOLDER.findall(line.raw)))
+    except zstandard.ZstdError as error:
+        raise OSError(errno.EIO, "an archive that cannot be unpacked") from error
+    except (RefusedError, BusyError) as error:
+        raise OSError(errno.EIO, str(error)) from error
 
 
 def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:

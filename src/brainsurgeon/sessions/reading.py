@@ -281,10 +281,7 @@ class FileLines:
 
 
 def read_range(descriptor: int, start: int, end: int, chunk: int = CHUNK) -> Iterator[bytes]:
-    """Yield the bytes from `start` to `end` in chunks, without moving the file's own position.
-
-    Stops at the end of the file. `chunk` is the length of the first chunk; later ones are longer.
-    """
+    """Yield bytes up to the end of the file. `chunk` is the length of the first piece only."""
     while start < end:
         piece = os.pread(descriptor, min(chunk, end - start), start)
         if not piece:

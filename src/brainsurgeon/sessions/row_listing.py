@@ -99,7 +99,6 @@ class RowLines:
         return openclaw_database.payloads(self.database, self._schema, self._session, first, last)
 
     def _texts(self, spans: list[RowSpan]) -> list[tuple[RowSpan, bytes]]:
-        """Fetch successive events. Raises RefusedError if they changed."""
         self._check_stop()
         rows = self._payloads(spans[0].seq, spans[-1].seq)
         texts = [_event(payload) for _, payload in rows]
