@@ -9,7 +9,7 @@ import pytest
 from brainsurgeon.hosts import openclaw_database, sqlite
 from brainsurgeon.hosts.openclaw_gate import windows
 from brainsurgeon.model.sessions import NotIdleError, Root
-from brainsurgeon.sessions.reading import RefusedError, refuse_if
+from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
 from building.claw import (
     COMPACTED,
@@ -35,10 +35,11 @@ def refusal(claw, session=GATEWAY, now=LATER, own=None, quiet=QUIET):
     path = f"{claw.path}/{session}"
     (file,) = list_rows_at([Root(str(claw.root))], path, {path: own})
     with open_rows(file) as opened:
+        if opened.obstacle:
+            return RefusedError(opened.obstacle)
         try:
-            refuse_if(opened.obstacle)
             opened.check_turn(None, quiet, now)
-        except (RefusedError, NotIdleError) as error:
+        except NotIdleError as error:
             return error
 
 

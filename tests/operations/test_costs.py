@@ -13,7 +13,7 @@ from brainsurgeon.render.estimate import costs as render
 from brainsurgeon.render.estimate import costs_json
 from brainsurgeon.render.runs import status as status_text
 from brainsurgeon.render.runs import status_json
-from brainsurgeon.rewrite.budget import count_calls
+from brainsurgeon.rewrite.signals import count_calls
 from brainsurgeon.sessions.discovery import discover_at, open_session
 from brainsurgeon.store import open_store
 from building.cached_conversation import CachedConversation

@@ -21,9 +21,9 @@ from brainsurgeon.model.turns import Fullness
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.rewrite import inspect, recover, tail
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
-from brainsurgeon.rewrite.budget import asked_relief, count_calls, count_savings, plan_due, remember
+from brainsurgeon.rewrite.budget import asked_relief, plan_due, remember
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
-from brainsurgeon.rewrite.signals import notice, notice_pressure
+from brainsurgeon.rewrite.signals import count_calls, count_savings, notice, notice_pressure
 from brainsurgeon.sessions.discovery import discover, discover_at, has_agent_name, moved_to_database
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of

@@ -28,13 +28,13 @@ from brainsurgeon.model.records import Confirmation, FieldRecord, Request, Sessi
 from brainsurgeon.model.sessions import NotIdleError, Resume, SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.budget import count_savings
 from brainsurgeon.rewrite.inspect import LEASED, Examination, Planner, check_mount, examine_quiet
 from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_now
+from brainsurgeon.rewrite.signals import count_savings
 from brainsurgeon.sessions import exchange, retire, row_writing
 from brainsurgeon.sessions.discovery import current_state, failed, moved_to_database
-from brainsurgeon.sessions.exchange import Exchange, Successor, new_temporary_name
-from brainsurgeon.sessions.reading import OpenSession, RefusedError, RolledBackError
+from brainsurgeon.sessions.exchange import Exchange, RolledBackError, Successor
+from brainsurgeon.sessions.reading import OpenSession, RefusedError
 from brainsurgeon.sessions.row_listing import OpenRows, fingerprint
 from brainsurgeon.sessions.row_writing import RowPlan, by_row, chunks, rewritten
 from brainsurgeon.store import Store
@@ -182,7 +182,7 @@ class Attempt:
         self.store, self.change, self.session = store, change, session
         settings = change.examined.settings
         self.signs = session.signs(clock, settings.quiet, settings.abandoned_after)
-        self.temporary = new_temporary_name()
+        self.temporary = exchange.new_temporary_name()
         self.held = ExitStack()
         self.extracted = ExtractedValues(store, change, session.read, self.temporary)
         self.journal_id = 0  # until the journal entry is committed
@@ -685,7 +685,7 @@ def carry_out(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     asked: tuple[Request, ...], clock: Callable[[], float],
 ) -> tuple[Plan, Rewrite | None]:  # fmt: skip
-    """Carry out requests and those already pending; extract nothing. The caller must `finish` it."""
+    """Carry out these and pending requests; extract nothing. The caller finishes the rewrite."""
     damaged: set[int] = set()
     while True:
         try:

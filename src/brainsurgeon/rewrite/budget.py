@@ -5,7 +5,6 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import takewhile
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
@@ -15,16 +14,7 @@ from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Spared
 from brainsurgeon.model.text import iso
-from brainsurgeon.model.turns import (
-    LAST_STEP,
-    SIGNATURE,
-    TOO_LONG,
-    Calibration,
-    Compaction,
-    Fullness,
-    ModelCall,
-    Savings,
-)
+from brainsurgeon.model.turns import LAST_STEP, SIGNATURE, TOO_LONG, Calibration, Fullness
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.budget import (
@@ -39,8 +29,7 @@ from brainsurgeon.planning.budget import (
     rules_at,
     rungs,
 )
-from brainsurgeon.planning.cache import price_of
-from brainsurgeon.planning.calls import calls_in, load_of, newest_calls, saved_by, spent_on
+from brainsurgeon.planning.calls import load_of
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.rewrite.inspect import Examination, Planner
@@ -257,7 +246,7 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
         session.lines, session.format, examined.survey, plan, planner.records,
         now - examined.silent,
     )  # fmt: skip
-    price = price_of(state.model, settings.price_rules())
+    price = cache.price_of(state.model, settings.price_rules())
     until = cache.due(rules.when, state, change, price, now)
     if until is None or (
         rules.when == "pays" and is_too_full(settings, session, state.model, plan.load)
@@ -317,55 +306,6 @@ def remember(store: Store, loads: Mapping[str, Fullness]) -> None:
         record = store.sessions.at(path)
         if record and store.calibrations.of(record.id) != full:
             store.calibrations.remember(record.id, full)
-
-
-def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
-    """Return the calls that a session made since its costs were recorded, by call id."""
-    spending, new = store.spending, dict[int, ModelCall]()
-    begun = spending.has_session(session.file.path)
-    for ident, call in calls_in(session.lines.backward(), session.format):
-        if ident in new:
-            continue  # only the last line of a message has all figures
-        if not spending.has(ident):
-            new[ident] = call
-        elif begun:
-            break
-    return new
-
-
-def count_calls(
-    store: Store, session: AnyOpen, calls: Mapping[int, ModelCall] | None = None
-) -> None:
-    """Record the costs of new calls of an idle session. `calls` are all its calls, if known."""
-    new = new_calls(store, session) if calls is None else {
-        ident: call for ident, call in calls.items() if not store.spending.has(ident)
-    }  # fmt: skip
-    store.spending.add(session.file.path, new.keys(), spent_on(new.values()))
-
-
-def count_savings(
-    store: Store, examined: Examination, plan: Plan, *, of_tail: bool = False
-) -> Savings | None:
-    """Return the savings of a session including its newest calls; None if there is nothing new."""
-    record = examined.record
-    before = store.savings.of(record.id) if record else None
-    if before is None and not plan.sightings.tokens and plan.tokens <= 0:
-        return None
-    newest = newest_calls(examined.session.lines.backward(), examined.format)
-    if before is None:
-        last = next((call for call in newest if isinstance(call, ModelCall)), None)
-        savings = Savings(last.at or 0.0, last.tokens) if last else Savings()
-    else:
-        since = before.until
-        calls = [*takewhile(
-            lambda one: (one.at or 0.0) > since or one == Compaction(), newest
-        )]  # fmt: skip
-        model = next((call.model for call in calls if isinstance(call, ModelCall)), None)
-        price = price_of(model, examined.settings.price_rules())
-        savings = saved_by(before, reversed(calls), price)
-    if not of_tail:  # that plan did not see the placeholders before the tail
-        savings = replace(savings, off=plan.sightings.tokens)
-    return savings if savings != before or plan.edits else None
 
 
 def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> None:

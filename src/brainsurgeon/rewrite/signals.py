@@ -1,13 +1,18 @@
-"""Record signals: repeated tool calls, high costs, and sessions that are too full."""
+"""Record costs, savings and signals: repeated tool calls, high costs, too full sessions."""
 
-from itertools import chain, islice
+from collections.abc import Mapping
+from itertools import chain, islice, takewhile
+
+from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.sessions import find_record, note_record
-from brainsurgeon.model.turns import Fullness
-from brainsurgeon.planning.calls import costs_of, last_calls, last_turn, spent_on
-from brainsurgeon.rewrite.budget import new_calls
+from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.turns import Compaction, Fullness, ModelCall, Savings
+from brainsurgeon.planning import calls
+from brainsurgeon.planning.cache import price_of
+from brainsurgeon.rewrite.inspect import Examination
 from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.sessions.reading import OpenSession
 from brainsurgeon.store import Store
@@ -23,14 +28,14 @@ def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> No
 def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
     """Record a signal if the last calls of a session are equal, once for these calls."""
     times, form = settings.signals.repeat_threshold, session.format
-    calls = last_calls(parsed_lines(session.lines.backward(), form), form)
-    last = list(islice(calls, times))
+    newest = calls.last_calls(parsed_lines(session.lines.backward(), form), form)
+    last = list(islice(newest, times))
     if not last or len(last) < times:
         return
     call, record = last[0], note_record(store, session)
     before = store.events.last_signal(record.id, signal=REPEATED)
     known = (before.facts["entry_id"], before.facts["arguments"]) if before else None
-    if any((one.entry_id, one.arguments) == known for one in chain(last, calls)):
+    if any((one.entry_id, one.arguments) == known for one in chain(last, newest)):
         return
     with store.transaction():
         store.events.add(now, "signal", record.id, {
@@ -47,11 +52,11 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
     if most := keys.max_turn_cost_usd:
         # The turn may begin before the tail that is scanned.
         lines = session.lines_from(0, 1) if isinstance(session, OpenSession) else session.lines
-        place, dollars = last_turn(parsed_lines(lines.backward(), form), form, prices)
+        place, dollars = calls.last_turn(parsed_lines(lines.backward(), form), form, prices)
         costs.append(("turn", dollars, most, place))
     if most := keys.max_session_cost_usd:
-        new = spent_on(new_calls(store, session).values())
-        models = costs_of([*store.spending.of(session.file.path), *new], prices)
+        new = calls.spent_on(new_calls(store, session).values())
+        models = calls.costs_of([*store.spending.of(session.file.path), *new], prices)
         costs.append(("session", sum(one.dollars or 0.0 for one in models), most, ""))
     for kind, dollars, most, place in costs:
         if dollars < most:
@@ -82,3 +87,52 @@ def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) 
             "threshold": full.threshold, "step": full.step,
             "reason": f"{full.load:,} of {full.window:,} tokens, and no allowed step relieves it",
         }, None)  # fmt: skip
+
+
+def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
+    """Return the calls that a session made since its costs were recorded, by call id."""
+    spending, new = store.spending, dict[int, ModelCall]()
+    begun = spending.has_session(session.file.path)
+    for ident, call in calls.calls_in(session.lines.backward(), session.format):
+        if ident in new:
+            continue  # only the last line of a message has all figures
+        if not spending.has(ident):
+            new[ident] = call
+        elif begun:
+            break
+    return new
+
+
+def count_calls(
+    store: Store, session: AnyOpen, known: Mapping[int, ModelCall] | None = None
+) -> None:
+    """Record the costs of new calls of an idle session. `known` are all its calls, by call id."""
+    new = new_calls(store, session) if known is None else {
+        ident: call for ident, call in known.items() if not store.spending.has(ident)
+    }  # fmt: skip
+    store.spending.add(session.file.path, new.keys(), calls.spent_on(new.values()))
+
+
+def count_savings(
+    store: Store, examined: Examination, plan: Plan, *, of_tail: bool = False
+) -> Savings | None:
+    """Return the savings of a session including its newest calls; None if there is nothing new."""
+    record = examined.record
+    before = store.savings.of(record.id) if record else None
+    if before is None and not plan.sightings.tokens and plan.tokens <= 0:
+        return None
+    newest = calls.newest_calls(examined.session.lines.backward(), examined.format)
+    if before is None:
+        last = next((call for call in newest if isinstance(call, ModelCall)), None)
+        savings = Savings(last.at or 0.0, last.tokens) if last else Savings()
+    else:
+        since = before.until
+        later = [*takewhile(
+            lambda one: (one.at or 0.0) > since or one == Compaction(), newest
+        )]  # fmt: skip
+        model = next((call.model for call in later if isinstance(call, ModelCall)), None)
+        price = price_of(model, examined.settings.price_rules())
+        savings = calls.saved_by(before, reversed(later), price)
+    if not of_tail:  # that plan did not see the placeholders before the tail
+        savings = replace(savings, off=plan.sightings.tokens)
+    return savings if savings != before or plan.edits else None

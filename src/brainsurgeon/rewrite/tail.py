@@ -21,9 +21,9 @@ from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile
 from brainsurgeon.planning.snapshot import VERSION, Frontier
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Planned
-from brainsurgeon.rewrite.budget import count_calls, count_savings, fit_in
+from brainsurgeon.rewrite.budget import fit_in
 from brainsurgeon.rewrite.recover import FileRewrite, Rewrite
-from brainsurgeon.rewrite.signals import notice
+from brainsurgeon.rewrite.signals import count_calls, count_savings, notice
 from brainsurgeon.sessions.discovery import has_agent_name
 from brainsurgeon.sessions.reading import Opened, OpenSession, mark_if_unchanged, plain_file
 from brainsurgeon.store import Store

@@ -24,16 +24,8 @@ from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
 from brainsurgeon.hosts import claude_code, home_paths, openclaw
 from brainsurgeon.model.sessions import Fingerprint, Listing, Memory, Root, SessionFile, Unreadable
+from brainsurgeon.sessions import reading
 from brainsurgeon.sessions.leases import unproven
-from brainsurgeon.sessions.reading import (
-    OpenSession,
-    RefusedError,
-    carry_on,
-    open_below,
-    plain_file,
-    recognise_at,
-)
-from brainsurgeon.sessions.reading import open_session as open_file
 from brainsurgeon.sessions.row_listing import OpenRows, list_rows, list_rows_at, open_rows
 
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
@@ -123,7 +115,7 @@ def discover_at(
         if len(below) > _DEEPEST or {".", "..", *openclaw.SKIPPED_DIRECTORIES} & {*below}:
             continue
         try:
-            descriptor = open_below(top, directory)
+            descriptor = reading.open_below(top, directory)
         except FileNotFoundError:
             if not os.path.lexists(top):
                 return Unreadable(top, root.path, "no such directory", failed=root.required)
@@ -247,28 +239,29 @@ class _Walk(Struct, frozen=True):
         form = self.format_of(path, fingerprint) if self.format_of else None
         if not form and openclaw.is_session_name(name):
             # Not a temporary file: opening one would disturb its lease.
-            with suppress(OSError), plain_file(name, descriptor) as file:
-                form = recognise_at(file, self.root.format).name
+            with suppress(OSError), reading.plain_file(name, descriptor) as file:
+                form = reading.recognise_at(file, self.root.format).name
         form = form or formats.UNKNOWN
         place = claude_code.location(path) if form == claude_code.FORMAT else None
         if place is not None:
             return place.agent, place.directory
         if form == codex.NAME:
-            with suppress(OSError), plain_file(name, descriptor) as file:
+            with suppress(OSError), reading.plain_file(name, descriptor) as file:
                 if agent := codex.agent(os.pread(file, codex.HEAD, 0)):
                     return agent, directory
         host = openclaw.PI if form == "openclaw" else f"{form}:"
         return f"{host}{os.path.basename(directory)}", directory
 
 
-AnyOpen = OpenSession | OpenRows
+AnyOpen = reading.OpenSession | OpenRows
 
 
 def open_session(
-    file: SessionFile, check_stop: Callable[[], None] = carry_on
+    file: SessionFile, check_stop: Callable[[], None] = reading.carry_on
 ) -> AbstractContextManager[AnyOpen]:
     """Open a session in either medium. Raises RefusedError or OSError if it cannot be read."""
-    return open_rows(file, check_stop) if file.in_database else open_file(file, check_stop)
+    opened = open_rows if file.in_database else reading.open_session
+    return opened(file, check_stop)
 
 
 def moved_to_database(file: SessionFile) -> bool:
@@ -283,7 +276,7 @@ def identity_of(file: SessionFile) -> str | None:
     try:
         with open_session(file) as session:
             return session.identity
-    except (OSError, RefusedError, BusyError):
+    except (OSError, reading.RefusedError, BusyError):
         return None
 
 
@@ -313,7 +306,7 @@ def open_to_show(file: SessionFile) -> Iterator[AnyOpen]:
     try:
         with open_session(file) as session:
             yield session
-    except RefusedError as why:
+    except reading.RefusedError as why:
         raise FailedError(f"{file.title}: {why}; its file was left as it is") from why
     except OSError as why:
         raise failed(file.title, why) from why

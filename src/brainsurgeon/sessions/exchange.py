@@ -29,14 +29,7 @@ from msgspec import Struct
 
 from brainsurgeon.model.sessions import End, Fingerprint, Signs
 from brainsurgeon.sessions import attributes, leases, retire
-from brainsurgeon.sessions.reading import (
-    CHUNK,
-    OpenSession,
-    RefusedError,
-    RolledBackError,
-    read_range,
-    refuse_if,
-)
+from brainsurgeon.sessions.reading import CHUNK, OpenSession, RefusedError, read_range
 from brainsurgeon.sessions.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
 
 # Seconds a late opener gets to close the old file before the names are exchanged back.
@@ -60,6 +53,10 @@ _CANNOT = frozenset({
 Splice = tuple[int, int, bytes]
 # Start and end in the old file, and the length of the replacement in the new one.
 Replacement = tuple[int, int, int]
+
+
+class RolledBackError(RefusedError):
+    """The session is unchanged again. For an instant, its name led to the new content."""
 
 
 class Exchange(Struct, frozen=True):
@@ -119,10 +116,10 @@ class Successor(Struct):
     def may_begin(self) -> bool:
         """Check whether signs and mounts allow the exchange. Slow, so it runs before any lease."""
         try:
-            refuse_if(self.signs.read())
+            _refuse_if(self.signs.read())
             # A container may have been given the file since the last check: no lease shows that.
             directory, name = self.session.directory, self.session.file.name
-            refuse_if(leases.obstacle(directory, name, exchanging=True))
+            _refuse_if(leases.obstacle(directory, name, exchanging=True))
         except Exception as error:  # noqa: BLE001  a refusal concerns this session alone
             self.refused(error)
         return self.result is None
@@ -133,9 +130,9 @@ class Successor(Struct):
         self.leased_at = time.monotonic()
         try:
             taken = leases.take(self.descriptor) and leases.take(session.descriptor)
-            refuse_if("" if taken else _OPEN)
-            refuse_if(session.differs() or self.signs.changed())
-            refuse_if("" if leases.held(session.descriptor) else "the file is being opened")
+            _refuse_if("" if taken else _OPEN)
+            _refuse_if(session.differs() or self.signs.changed())
+            _refuse_if("" if leases.held(session.descriptor) else "the file is being opened")
             try:
                 leases.exchange(session.directory, self.temporary, session.file.name)
             except FileNotFoundError as error:
@@ -148,8 +145,8 @@ class Successor(Struct):
     def exchange_unleased(self, why: leases.LeaseUnsupportedError) -> None:
         session = self.session
         try:
-            refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
-            refuse_if(self.signs.read() or session.differs())
+            _refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
+            _refuse_if(self.signs.read() or session.differs())
             leases.exchange(session.directory, self.temporary, session.file.name)
             os.fsync(session.directory)
         except leases.LeaseUnsupportedError as error:
@@ -253,6 +250,11 @@ class Successor(Struct):
         raise RolledBackError(why)
 
 
+def _refuse_if(reason: str | None) -> None:
+    if reason:
+        raise RefusedError(reason)
+
+
 def prepare(
     session: OpenSession, temporary: str, splices: Iterable[Splice], signs: Signs, ledger: Ledger
 ) -> Successor:
@@ -339,9 +341,9 @@ def check_closed(session: OpenSession) -> None:
     try:
         taken = leases.take(session.descriptor)
         leases.drop(session.descriptor)
-        refuse_if("" if taken else _OPEN)
+        _refuse_if("" if taken else _OPEN)
     except leases.LeaseUnsupportedError as why:
-        refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
+        _refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
 
 
 def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:

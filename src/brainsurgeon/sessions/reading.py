@@ -47,15 +47,6 @@ class ObstacleError(RefusedError):
     """The file cannot be replaced now. That may change without a change to the file."""
 
 
-class RolledBackError(RefusedError):
-    """The session is unchanged again. For an instant, its name led to the new content."""
-
-
-def refuse_if(reason: str | None) -> None:
-    if reason:
-        raise RefusedError(reason)
-
-
 class Opened(ABC):
     """A session that is open for reading: a file, or rows of a database.
 
