@@ -11,6 +11,7 @@ file succeeds or fails by itself.
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
@@ -63,17 +64,12 @@ class ExtractedValues:
         self, store: Store, change: Change, read: Callable[[int, int], bytes], temporary: str = ""
     ) -> None:
         self._store, self._change, self._read, self._temporary = store, change, read, temporary
-        self._removals = change.plan.removals
+        self.waiting = deque(change.plan.removals)
         self._foreign = frozenset(change.plan.sightings.foreign)
         self._named: dict[int, Removal] = {}
         self._archives: dict[str, int] = {}
-        self._done = 0
         self.stored = 0
         self.journal_id, self.confirmation = 0, Confirmation()  # valid after the first commit
-
-    @property
-    def has_more(self) -> bool:
-        return self._done < len(self._removals)
 
     def put(self, room: int = sys.maxsize) -> int:
         """Store values until `room` bytes are written. Return the number of bytes written.
@@ -84,9 +80,8 @@ class ExtractedValues:
         if not self.journal_id:
             self._begin()
         written = 0
-        while self._done < len(self._removals) and written < room:
-            written += self._put(self._removals[self._done])
-            self._done += 1
+        while self.waiting and written < room:
+            written += self._put(self.waiting.popleft())
         handled = self._change.plan.handled
         if self._store.requests.newest(self._change.session_id) > handled.asked_until:
             why = "another request for this session was recorded meanwhile; try again"
@@ -272,10 +267,10 @@ def apply(
             return [error]
         return [apply(store, [change], clock)[0] for change in changes]
     attempts = [
-        Attempt(store, change, session, clock) if isinstance(session, OpenSession)
+        Attempt(store, change, session, clock)
+        if isinstance(session := change.examined.session, OpenSession)
         else _RowsAttempt(store, change, session, clock)
         for change in changes
-        for session in (change.examined.session,)
     ]  # fmt: skip
     files = [attempt for attempt in attempts if isinstance(attempt, Attempt)]
     try:
@@ -351,7 +346,7 @@ def _store_values(store: Store, locked: list[Attempt], *, is_only: bool) -> bool
                     room -= attempt.extracted.put(room)
             for attempt in waiting:
                 attempt.journal_id = attempt.extracted.journal_id
-            waiting = [attempt for attempt in waiting if attempt.extracted.has_more]
+            waiting = [attempt for attempt in waiting if attempt.extracted.waiting]
     except errors.StoppedError:
         raise
     except Exception as error:  # noqa: BLE001  it is the result

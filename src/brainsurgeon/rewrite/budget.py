@@ -15,20 +15,9 @@ from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Spared
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import LAST_STEP, SIGNATURE, TOO_LONG, Calibration, Fullness
-from brainsurgeon.planning import cache
+from brainsurgeon.planning import budget, cache
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
-from brainsurgeon.planning.budget import (
-    BELOW,
-    GIANT,
-    LINKED,
-    Measure,
-    Rung,
-    archiving_at,
-    calibrate,
-    measure,
-    rules_at,
-    rungs,
-)
+from brainsurgeon.planning.budget import Measure, Rung
 from brainsurgeon.planning.calls import load_of
 from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.superseded import superseded
@@ -81,12 +70,12 @@ class Wanted(Struct, frozen=True):
 
 def weigh(planner: Planner) -> tuple[Measure, Fullness]:
     examined, records, store = planner.examined, planner.records, planner.examined.store
-    measured = measure(examined.session.lines, examined.format, examined.survey, records)
+    measured = budget.measure(examined.session.lines, examined.format, examined.survey, records)
     directory = os.fsencode(examined.session.file.agent_directory)
     others = store.calibrations.of_agent(directory, records.own)
-    calibration = calibrate(measured.calls, others)
-    budget = examined.settings.budget_rules()
-    return measured, fullness(budget, measured, calibration, examined.session.context_tokens)
+    calibration = budget.calibrate(measured.calls, others)
+    limits, recorded = examined.settings.budget_rules(), examined.session.context_tokens
+    return measured, fullness(limits, measured, calibration, recorded)
 
 
 class Ladder:
@@ -96,7 +85,7 @@ class Ladder:
         records = replace(planner.records, rate=full.calibration.rate)
         self.planner = replace(planner, records=records)
         self._full, self._rules = full, rules
-        self._giant = max(1, int(GIANT * full.window / full.calibration.rate))
+        self._giant = max(1, int(budget.GIANT * full.window / full.calibration.rate))
         self._kept_messages = max(1, (measured.messages + 1) // 2)
         self._cached_plan = lru_cache(maxsize=6)(self.plan)
 
@@ -125,7 +114,7 @@ class Ladder:
         return replace(fitting, room=room)
 
     def least(self) -> Fitting:
-        return self.plan((0, *LINKED), kept_messages=1, protect=False)
+        return self.plan((0, *budget.LINKED), kept_messages=1, protect=False)
 
     def plan(
         self, rung: Rung, spared: Spared = frozenset(), *, kept_messages: int = 0,
@@ -133,8 +122,8 @@ class Ladder:
     ) -> Fitting:  # fmt: skip
         full, kept_messages = self._full, kept_messages or self._kept_messages
         rules = self._rules if protect else replace(self._rules, keep_after_restore=0.0)
-        rules = rules_at(rung, rules, self._giant, kept_messages)
-        archiving = archiving_at(rung, archiving_of(self.planner), kept_messages)
+        rules = budget.rules_at(rung, rules, self._giant, kept_messages)
+        archiving = budget.archiving_at(rung, archiving_of(self.planner), kept_messages)
         plan = self.planner.plan(archiving, replace(rules, spared=spared))
         load = max(0, full.load - plan.tokens)
         after = replace(full, load=load, step=rung[-1] if rung else 0)
@@ -179,21 +168,21 @@ def _protected(plan: Plan, released: Plan) -> tuple[int, float] | None:
 
 
 def fullness(
-    budget: Budget, measured: Measure, calibration: Calibration, recorded: int | None
+    limits: Budget, measured: Measure, calibration: Calibration, recorded: int | None
 ) -> Fullness:
     """Return the load of a session; `recorded` is the window that its agent recorded.
 
     If the last call was refused as too long, the window is no larger than that call.
     """
-    window, last = budget.window(measured.model, recorded), measured.last
+    window, last = limits.window(measured.model, recorded), measured.last
     if last and last.complaint == TOO_LONG:
         refused = calibration.tokens(measured.last_sent)
         window = max(1, min(window, last.limit or refused))
         had = last.tokens or max(refused, last.limit or 0)
         calibration = replace(calibration, fixed=calibration.fixed + had - refused)
     load = calibration.tokens(measured.sent)
-    tier = budget.tier(measured.model)
-    threshold = budget.threshold_of(tier)
+    tier = limits.tier(measured.model)
+    threshold = limits.threshold_of(tier)
     model, is_recorded = measured.model, recorded is not None
     return Fullness(load, window, threshold, calibration, model, tier, is_recorded)
 
@@ -224,7 +213,7 @@ def fit_in(planner: Planner) -> Fitting:
         return _await_cold_cache(planner, Fitting(planner.plan(archiving_of(planner)), rules))
     measured, full = weigh(planner)
     too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
-    steps = rungs(settings.budget.max_step if too_full else 0, form.archives)[1:]
+    steps = budget.rungs(settings.budget.max_step if too_full else 0, form.archives)[1:]
     ladder = Ladder(planner, measured, full, rules)
     return _await_cold_cache(ladder.planner, ladder.fit(steps, _goal(full), room))
 
@@ -254,7 +243,7 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
         return fitting
     why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
     rules = replace(rules, waits=why)
-    waiting = planner.plan(archiving_at((), archiving_of(planner)), rules)
+    waiting = planner.plan(budget.archiving_at((), archiving_of(planner)), rules)
     due_at = until if waiting.due_at is None else min(until, waiting.due_at)
     return replace(
         fitting, plan=replace(waiting, due_at=due_at, load=plan.load), rules=rules,
@@ -263,13 +252,13 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
 
 
 def is_too_full(settings: Settings, session: AnyOpen, model: str | None, load: int) -> bool:
-    budget = settings.budget_rules()
-    window = budget.window(model, session.context_tokens)
-    return load > budget.threshold_of(budget.tier(model)) * window
+    limits = settings.budget_rules()
+    window = limits.window(model, session.context_tokens)
+    return load > limits.threshold_of(limits.tier(model)) * window
 
 
 def _goal(full: Fullness) -> int:
-    return max(0, int((full.threshold - BELOW) * full.window))
+    return max(0, int((full.threshold - budget.BELOW) * full.window))
 
 
 def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
@@ -294,7 +283,7 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
         return replace(ladder.fit([()], goal, room), least=least.load)
     if wanted.to is None and full.load <= goal:  # a user asked although it seems to fit
         return ladder.fit([(0, 1)], goal, room)
-    first, both = rungs(LAST_STEP - 1, form.archives), rungs(LAST_STEP, form.archives)
+    first, both = budget.rungs(LAST_STEP - 1, form.archives), budget.rungs(LAST_STEP, form.archives)
     fitting = ladder.fit(first, goal, room)
     if fitting.fits or fitting.protected or both == first:
         return fitting

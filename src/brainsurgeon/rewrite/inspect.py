@@ -23,13 +23,8 @@ from brainsurgeon.planning.matching import marks_in
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.rules import changed_recently, keeping_tokens, silence
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
-from brainsurgeon.sessions.discovery import (
-    AnyOpen,
-    is_archive,
-    moved_to_database,
-    open_session,
-    open_to_show,
-)
+from brainsurgeon.sessions import discovery
+from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.sessions.reading import ObstacleError, OpenSession, RefusedError, carry_on
 from brainsurgeon.sessions.row_listing import OpenRows
 from brainsurgeon.store import Store
@@ -74,7 +69,7 @@ def check_mount(session: AnyOpen) -> None:
 
 def check_touchable(session: AnyOpen, settings: Settings) -> None:
     """Raise RefusedError if there is an obstacle that can be found without examining processes."""
-    if moved_to_database(session.file) and not is_archive(session.file):
+    if discovery.moved_to_database(session.file) and not discovery.is_archive(session.file):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
     if isinstance(session, OpenRows) and settings.databases == "auto" and (why := session.engine):
         raise RefusedError(why)
@@ -111,7 +106,7 @@ class Examination(Struct, frozen=True, dict=True):
         """Raise NotIdleError while a turn is open or the agent shows that it is at work."""
         session, settings = self.session, self.settings
         quiet, abandoned = settings.quiet, settings.abandoned_after
-        if is_archive(session.file):
+        if discovery.is_archive(session.file):
             return
         if isinstance(session, OpenRows):
             session.check_turn(self.survey.open_turn, quiet, self.now)
@@ -252,7 +247,7 @@ def open_quiet(
     check_stop: Callable[[], None],
 ) -> Iterator[AnyOpen]:  # fmt: skip
     _raise(changed_recently(_silent_for(store, file, now), settings.quiet))
-    with open_session(file, check_stop) as session:
+    with discovery.open_session(file, check_stop) as session:
         if session.fingerprint != file.fingerprint:
             raise NotIdleError("changed just now")
         yield session
@@ -264,7 +259,7 @@ def examine_to_show(
     now: float,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session for a command that only reads; raise FailedError if that is impossible."""
-    with open_to_show(file) as session:
+    with discovery.open_to_show(file) as session:
         yield examine_open(settings, store, session, now, record)
 
 

@@ -61,11 +61,10 @@ def no_writers(descriptor: int) -> bool:
 
 def supported(descriptor: int) -> bool:
     try:
-        taken = _take(descriptor, fcntl.F_RDLCK)
+        _take(descriptor, fcntl.F_RDLCK)
+        drop(descriptor)
     except OSError:
         return False
-    if taken:
-        drop(descriptor)
     return True
 
 

@@ -12,14 +12,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.hosts.openclaw_database import Database
-from brainsurgeon.model.entries import (
-    LONGEST_PLACEHOLDER,
-    PLACEHOLDER,
-    PLACEHOLDER_PREFIX,
-    Line,
-    is_own_placeholder,
-    value_at,
-)
+from brainsurgeon.model import entries
 from brainsurgeon.model.sessions import NO_SURVEY, Root, SessionFile
 from brainsurgeon.sessions.discovery import any_format, discover, open_session
 from brainsurgeon.sessions.reading import RefusedError
@@ -42,12 +35,12 @@ def entries_with_placeholders(file: SessionFile) -> Iterator[str]:
         yield from with_own_placeholders(session.lines, session.format)
 
 
-def with_own_placeholders(lines: Iterable[Line], form: Format) -> Iterator[str]:
-    ours = (line for line in lines if line.raw and PLACEHOLDER_PREFIX in line.raw)
+def with_own_placeholders(lines: Iterable[entries.Line], form: Format) -> Iterator[str]:
+    ours = (line for line in lines if line.raw and entries.PLACEHOLDER_PREFIX in line.raw)
     for parsed in parsed_lines(ours, form):
         ident, parts = parsed.ident, form.parts(parsed.entry, NO_SURVEY, None)
-        values = (value_at(parsed.entry, part.path) for part in parts)
-        if ident is not None and any(is_own_placeholder(value, ident) for value in values):
+        values = (entries.value_at(parsed.entry, part.path) for part in parts)
+        if ident is not None and any(entries.is_own_placeholder(value, ident) for value in values):
             yield ident
 
 
@@ -59,8 +52,8 @@ def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[st
         for piece in _unpacked(chunks) if file.name.endswith(".zst") else chunks:
             check_stop()
             text = tail + piece
-            placeholders.update(PLACEHOLDER.findall(text))
-            tail = text[-LONGEST_PLACEHOLDER:]
+            placeholders.update(entries.PLACEHOLDER.findall(text))
+            tail = text[-entries.LONGEST_PLACEHOLDER :]
     return {os.fsdecode(placeholder) for placeholder in placeholders}
 
 
@@ -68,15 +61,15 @@ def archived_placeholders(database: Database, check_stop: Callable[[], None]) ->
     with _as_os_errors(), open_database(database.path) as opened:
         for _, at, data in _archives(opened):
             check_stop()
-            for text in set(PLACEHOLDER.findall(data)):
+            for text in set(entries.PLACEHOLDER.findall(data)):
                 yield os.fsdecode(text), at
 
 
-def archived(database: Database) -> Iterator[tuple[str, list[Line]]]:
-    """Yield the ids and lines (without offsets) of the sessions in the archives of a database."""
+def archived(database: Database) -> Iterator[tuple[str, list[entries.Line]]]:
+    """Yield the ids and lines (without places) of the sessions in the archives of a database."""
     with _as_os_errors(), open_database(database.path) as opened:
         for session, _, data in _archives(opened):
-            yield session, [Line(number, 0, raw) for number, raw in enumerate(data.split(b"\n"), 1)]
+            yield session, [entries.Line(0, 0, raw) for raw in data.split(b"\n")]
 
 
 @contextmanager
