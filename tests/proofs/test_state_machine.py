@@ -34,7 +34,6 @@ from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.text import iso
-from brainsurgeon.operations import scan as scanning
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.set_extractable import set_extractable
@@ -224,11 +223,11 @@ class Agents(RuleBasedStateMachine):
         self.shim.install()
         self._boot, self._look_back = clocks.boot_clock, retire.LOOK_BACK
         self._wait = exchange.WAIT_FOR_OPENERS
-        self._pays, self._grown = tail.pays, scanning.scan_tail
+        self._pays, self._grown = tail.pays, tail.scan_tail
         self._head = tail.HEAD_LINES
         tail.HEAD_LINES = 1  # these sessions are known by their first line
         tail.pays = lambda *_: True
-        scanning.scan_tail = _counted(self._grown)
+        tail.scan_tail = _counted(self._grown)
         clocks.boot_clock = lambda: float(self.now)
         retire.LOOK_BACK = 0.0
         exchange.WAIT_FOR_OPENERS = 0.0
@@ -251,7 +250,7 @@ class Agents(RuleBasedStateMachine):
             clocks.boot_clock = self._boot
             retire.LOOK_BACK = self._look_back
             exchange.WAIT_FOR_OPENERS = self._wait
-            tail.pays, scanning.scan_tail = self._pays, self._grown
+            tail.pays, tail.scan_tail = self._pays, self._grown
             tail.HEAD_LINES = self._head
             shutil.rmtree(self.base, ignore_errors=True)
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from brainsurgeon.model.reports import Watch
-from brainsurgeon.operations import scan as scanning
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite import tail
@@ -218,7 +217,7 @@ def test_session_rewritten_during_a_scan_has_no_resume_point(world, pruned_tail,
     """If an agent rewrites its file in place during a scan, no resume point is stored."""
     path, talk = pruned_tail
     append_result(path, talk, "much-1")
-    original = getattr(scanning, step)
+    original = getattr(tail, step)
     rewritten = long_session(world, turns=900, text="z" * 3000)[1]
 
     def rewrite(*arguments):
@@ -228,7 +227,7 @@ def test_session_rewritten_during_a_scan_has_no_resume_point(world, pruned_tail,
 
     sql(world, "DELETE FROM resumes")
     with monkeypatch.context() as late:
-        late.setattr(scanning, step, rewrite)
+        late.setattr(tail, step, rewrite)
         path.write_bytes(talk.bytes())
         os.utime(path, (time.time() - 60,) * 2)
         world.scan(keep_recent=0 if step == "resume_after_edit" else 50)
