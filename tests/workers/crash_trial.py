@@ -26,8 +26,6 @@ import time
 import traceback
 from pathlib import Path
 
-from sqlite_utils import plugins
-
 from brainsurgeon import config
 from brainsurgeon.config.settings import ArchiveTable
 from brainsurgeon.errors import BrainsurgeonError
@@ -45,9 +43,8 @@ from brainsurgeon.store import open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from building import unsynced
+from building.imports import import_everything
 from building.store_rows import is_restorable
-
-plugins.ensure_plugins_loaded()  # it reads what every installed package says of itself
 
 NOW = 1_795_000_000.0
 DAY = 86_400.0
@@ -715,6 +712,7 @@ def points_to_stop_at(points, first, extent):
 
 def main(base, scenario, fault, extent):
     world = World(base)
+    import_everything()
     gc.disable()
     gc.freeze()
     chosen = SCENARIOS[scenario]

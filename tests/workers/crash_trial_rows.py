@@ -34,6 +34,7 @@ from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import row_writing
 from brainsurgeon.store import open_store
 from building.claw import COMPACTED, LATER, REWOUND, Claw, plain_connection
+from building.imports import import_everything
 from building.store_rows import is_restorable
 
 SESSIONS = (COMPACTED, REWOUND)
@@ -224,6 +225,7 @@ def _plain(text):
 
 def main(base, scenario, fault, extent):
     world = World(base)
+    import_everything()
     gc.disable()
     gc.freeze()
     code, original = run_forked(started, world, scenario)

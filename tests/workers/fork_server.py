@@ -7,19 +7,14 @@ stdout and stderr, and a pipe for its process id and, at its end, its exit code.
 when the other end of the socket is closed.
 """
 
-import codecs
-import contextlib
-import importlib
 import io
 import json
 import os
-import pkgutil
 import signal
 import socket
 import sys
 from pathlib import Path
 
-import sqlite_utils.plugins
 import typer.main
 
 import brainsurgeon
@@ -27,20 +22,15 @@ import brainsurgeon.cli.commands
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from building import unsynced
+from building.imports import import_everything
 
 LONGEST = 1 << 20
 
 
 def prepare():
-    """Import the modules of commands; daemon and server are programs of their own."""
     unsynced.install()
-    for module in pkgutil.walk_packages(brainsurgeon.__path__, "brainsurgeon."):
-        if not module.name.endswith(("__main__", "daemon", "mcp_server")):
-            with contextlib.suppress(ImportError):
-                importlib.import_module(module.name)
+    import_everything()
     typer.main.get_command(brainsurgeon.cli.commands.application())
-    sqlite_utils.plugins.ensure_plugins_loaded()
-    codecs.lookup("ascii")
 
 
 def next_order(orders):

@@ -15,14 +15,11 @@ import sqlite3
 import sys
 from pathlib import Path
 
-import sqlite_utils
-
 from brainsurgeon.errors import BrainsurgeonError
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from building.imports import import_everything
 from proofs.power import operation
-
-assert sqlite_utils  # the slow import of a first opening, paid once for all forks
 
 # The call of its kind that is struck; no operation makes so many.
 STRIKE = 1000
@@ -66,6 +63,7 @@ def _struck(base, verb, kind, number):
 
 
 def main():
+    import_everything()
     for order in sys.stdin:
         pid = os.fork()
         if pid == 0:
