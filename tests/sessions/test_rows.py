@@ -308,9 +308,9 @@ class TestChanging:
         session, edits = open_and_plan(claw)
         window = session.window
 
-        written = write(claw, session, edits, clock=lambda: window.observed_at / 1000 - 60)
+        written = write(claw, session, edits, clock=lambda: window.times.observed / 1000 - 60)
 
-        assert written.at == max(window.transcript_at, window.observed_at) + 1
+        assert written.at == max(window.times.transcript, window.times.observed) + 1
 
     def test_closing_leaves_no_write_ahead_log(self, claw):
         """The database has no files beside it after the only process that used it."""

@@ -21,44 +21,58 @@ from brainsurgeon.model.sessions import NotIdleError
 # in openclaw 2026.8.1 to 2026.9.6. Times in the database are milliseconds.
 
 
-class Window(Struct, frozen=True):
-    """One session as the database describes it.
+class WindowTimes(Struct, frozen=True):
+    """The times of the last changes in milliseconds, 0 if unknown."""
 
-    `current` is the session of its key now, None if the key has no node. The times of the last
-    changes (from `transcript_at` to `node_at`) are 0 if unknown. `last_event` is a sequence number,
-    `generation` the id of the last rewrite. `needs_rebuild` is set until OpenClaw has indexed the
-    session. `statuses` are those of the window, its node and the node's entry; `readable` is false
-    if that entry could not be read. `writing_run` is the run that claims the session. `queued_at`
-    is the time of the newest queued message, `unsent_at` the time of the oldest turn that the
-    context engine still has to get (None: there is none). `started_at` and `ended_at` are the times
-    of the newest run, None if they are not recorded. `is_archived` is set if its events were moved.
-    """
-
-    session: str
-    key: str
-    current: str | None
-    transcript_at: int
-    observed_at: int
-    window_at: int
-    node_at: int
-    last_event: int | None
-    generation: str | None
-    needs_rebuild: bool
-    statuses: tuple[str | None, ...]
-    writing_run: str | None
-    last_run: str | None
-    queued_at: int | None
-    started_at: int | None
-    ended_at: int | None
-    unsent_at: int | None
-    readable: bool
-    runtimes: tuple[str, ...]
-    is_archived: bool
+    transcript: int
+    observed: int
+    window: int
+    node: int
 
     def newest(self, own_write: int | None) -> int:
         """Return the time of the last change other than `own_write`, 0 if unknown."""
-        theirs = (time for time in (self.transcript_at, self.observed_at) if time != own_write)
-        return max(*theirs, self.window_at, self.node_at)
+        theirs = (time for time in (self.transcript, self.observed) if time != own_write)
+        return max(*theirs, self.window, self.node)
+
+
+class WindowEvents(Struct, frozen=True):
+    last: int | None  # sequence number
+    generation: str | None  # id of the last rewrite
+    needs_rebuild: bool  # set until OpenClaw has indexed the session
+    is_archived: bool  # its events were moved
+
+    def check(self) -> None:
+        if self.is_archived:
+            raise NotIdleError("its events were moved to an archive", given_up=True)
+        if self.needs_rebuild:
+            raise NotIdleError("OpenClaw has yet to index it again", in_database=True)
+        if self.generation is None or self.last is None:
+            raise NotIdleError("it has no events yet", given_up=True)
+
+
+class WindowRun(Struct, frozen=True):
+    """The newest run of a session. Its times are None if they are not recorded."""
+
+    statuses: tuple[str | None, ...]  # of the window, its node and the node's entry
+    writing: str | None  # the run that claims the session
+    last: str | None
+    started_at: int | None
+    ended_at: int | None
+
+
+class Window(Struct, frozen=True):
+    """One session as the database describes it."""
+
+    session: str
+    key: str
+    current: str | None  # the session of its key now, None if the key has no node
+    times: WindowTimes
+    events: WindowEvents
+    run: WindowRun
+    queued_at: int | None  # time of the newest queued message
+    unsent_at: int | None  # time of the oldest turn that the context engine still has to get
+    readable: bool  # false if the node's entry could not be read
+    runtimes: tuple[str, ...]
 
 
 # Milliseconds, in the year 2255: in nanoseconds, this still fits into a column of a database.
@@ -72,10 +86,9 @@ _COLUMNS = f"""
     (SELECT generation FROM transcript_rewrite_watermarks g WHERE g.session_id = w.session_id),
     (SELECT needs_rebuild FROM session_transcript_index_state i WHERE i.session_id = w.session_id),
     w.status, n.status, {_ENTRY.format("status")}, {_ENTRY.format("activeWriterRunId")},
-    {_ENTRY.format("lastRunId")},
+    {_ENTRY.format("lastRunId")}, w.started_at, w.ended_at,
     (SELECT max(accepted_at) FROM session_pending_inputs p
      WHERE p.session_id = w.session_id AND p.state = 'queued'),
-    w.started_at, w.ended_at,
     (SELECT min(created_at) FROM context_engine_turn_outbox o WHERE o.session_id = w.session_id),
     coalesce(json_valid(n.entry_json), 0),
     w.agent_harness_id, {_ENTRY.format("agentHarnessId")}, w.acp_owned"""  # noqa: S608
@@ -119,17 +132,18 @@ def _select(connection: sqlite3.Connection) -> str:
 
 def _window(row: tuple[Any, ...]) -> Window:
     session, key, current = str(row[0]), str(row[1]), row[2]
-    transcript_at, observed_at, window_at, node_at = map(_time, row[3:7])
     last, generation, needs_rebuild = row[7:10]
     harness, entry_harness, acp, is_archived = row[20:]
     runtimes = {name for name in (harness, entry_harness) if name} | ({"acp"} if acp else set())
     texts = (*row[10:15], harness, entry_harness)
     readable = bool(row[19]) and all(isinstance(text, str | None) for text in texts)
+    events = WindowEvents(
+        last, generation, needs_rebuild is None or bool(needs_rebuild), bool(is_archived)
+    )
     return Window(
-        session, key, current, transcript_at, observed_at, window_at, node_at,
-        last, generation, needs_rebuild is None or bool(needs_rebuild),
-        tuple(row[10:13]), row[13], row[14], row[15], row[16], row[17], row[18], readable,
-        tuple(sorted(map(str, runtimes))), bool(is_archived),
+        session, key, current, WindowTimes(*map(_time, row[3:7])), events,
+        WindowRun(tuple(row[10:13]), *row[13:17]), row[17], row[18], readable,
+        tuple(sorted(map(str, runtimes))),
     )  # fmt: skip
 
 
@@ -159,6 +173,7 @@ class Gate(Struct, frozen=True):
         self._check_foreign(window, now)
         self._check_work(window, now)
         self._check_waiting(window, now)
+        window.events.check()
         self._check_silence(window, now)
 
     def _check_foreign(self, window: Window, now: float) -> None:
@@ -179,21 +194,21 @@ class Gate(Struct, frozen=True):
     def _check_work(self, window: Window, now: float) -> None:
         if self.presence.is_closed:
             return  # no process has the database open: every run is over
-        running = next((status for status in window.statuses if status not in _OVER), None)
+        running = next((status for status in window.run.statuses if status not in _OVER), None)
         if running:
             raise NotIdleError(f"marked as {running} by its agent")
-        newest = window.newest(self.own_write)
+        newest, writing = window.times.newest(self.own_write), window.run.writing
         dead = self._opened_after(newest, now) or self.is_killed(window, now)
-        if window.writing_run in (None, window.last_run) or dead:
+        if writing in (None, window.run.last) or dead:
             return
         age = now - newest / 1000
         stuck = f"; stuck for {_span(age)}, until OpenClaw restarts" if age > STUCK else ""
-        raise NotIdleError(f"claimed by the run {window.writing_run[:8]}{stuck}")
+        raise NotIdleError(f"claimed by the run {writing[:8]}{stuck}")
 
     def is_killed(self, window: Window, now: float) -> bool:
-        started = window.started_at
+        started = window.run.started_at
         gone = self.presence.is_closed or (started is not None and self._opened_after(started, now))
-        return gone and "killed" in window.statuses[:1]
+        return gone and "killed" in window.run.statuses[:1]
 
     def _opened_after(self, moment: int, now: float) -> bool:
         """Check whether every process opened the database after `moment` (milliseconds).
@@ -208,7 +223,7 @@ class Gate(Struct, frozen=True):
         )
 
     def _check_waiting(self, window: Window, now: float) -> None:
-        queued, ended = window.queued_at, window.ended_at
+        queued, ended = window.queued_at, window.run.ended_at
         # A gateway that is killed before it writes a message leaves it queued for ever. Messages
         # are answered in order: if a later run has finished, this one was passed over.
         passed = queued is not None and ended is not None and queued < ended
@@ -218,15 +233,9 @@ class Gate(Struct, frozen=True):
             age = now - window.unsent_at / 1000
             stuck = f", stuck for {_span(age)}; only OpenClaw can settle it" if age > STUCK else ""
             raise NotIdleError(f"a turn waits for its context engine{stuck}", in_database=True)
-        if window.is_archived:
-            raise NotIdleError("its events were moved to an archive", given_up=True)
-        if window.needs_rebuild:
-            raise NotIdleError("OpenClaw has yet to index it again", in_database=True)
-        if window.generation is None or window.last_event is None:
-            raise NotIdleError("it has no events yet", given_up=True)
 
     def _check_silence(self, window: Window, now: float) -> None:
-        newest = window.newest(self.own_write) / 1000
+        newest = window.times.newest(self.own_write) / 1000
         if newest > now + _AHEAD:
             raise NotIdleError("its times lie in the future", until=newest, in_database=True)
         silent = max(0.0, now - newest)

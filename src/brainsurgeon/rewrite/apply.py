@@ -511,8 +511,9 @@ class _RowsAttempt:
             raise
         # The state that the session has now: if it differs later, the agent changed something.
         self._window = replace(
-            self._window, transcript_at=written.at, generation=written.generation
-        )
+            self._window, times=replace(self._window.times, transcript=written.at),
+            events=replace(self._window.events, generation=written.generation),
+        )  # fmt: skip
         self._own = written.at
         self._stored += extracted.stored
 

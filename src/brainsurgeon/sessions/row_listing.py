@@ -261,9 +261,9 @@ def fingerprint(path: str, window: Window, size: int, own: int | None) -> Finger
     status = os.stat(path, follow_symlinks=False)
     changed = 0
     with suppress(ValueError):  # 15 hexadecimal digits fit into a signed integer of eight bytes
-        changed = int((window.generation or "0")[:15], 16)
+        changed = int((window.events.generation or "0")[:15], 16)
     inode = int.from_bytes(_short_digest(f"{status.st_ino}/{window.session}"))
-    return Fingerprint(status.st_dev, inode, size, window.newest(own) * 1_000_000, changed)
+    return Fingerprint(status.st_dev, inode, size, window.times.newest(own) * 1_000_000, changed)
 
 
 class OpenRows(Opened):
