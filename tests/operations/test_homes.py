@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from brainsurgeon.config import load
-from brainsurgeon.operations.init import homes, uncovered, unused_homes
+from brainsurgeon.config import RootTable, load
+from brainsurgeon.operations.init import homes, unused_homes
 from brainsurgeon.operations.report import report
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import sessions
@@ -70,14 +70,15 @@ def test_homes_follow_the_agents_environment_variables(all_homes, monkeypatch, t
     assert [home.agent for home in homes()] == ["OpenClaw", "pi", "Codex"]
 
 
-def test_homes_covered_by_a_root_are_omitted(all_homes):
+def test_homes_covered_by_a_root_are_omitted(all_homes, settings):
     """A root in a home, or a directory above it, covers the home."""
-    home = str(all_homes)
 
-    assert [item.agent for item in uncovered([f"{home}/.claude/projects/-w", f"{home}/.pi"])] == [
-        "OpenClaw", "Codex",
-    ]  # fmt: skip
-    assert uncovered([home]) == []
+    def unused(*names):
+        roots = tuple(RootTable(path=str(all_homes / name)) for name in names)
+        return [home.agent for home in unused_homes(settings.model_copy(update={"roots": roots}))]
+
+    assert unused(".claude/projects/-w", ".pi") == ["OpenClaw", "Codex"]
+    assert unused("") == []
 
 
 def test_only_openclaw_is_scanned_without_configuration(all_homes, settings):

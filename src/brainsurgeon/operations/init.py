@@ -355,30 +355,21 @@ def homes(even_missing: Collection[str] = ()) -> list[Home]:
     ]  # fmt: skip
 
 
-def uncovered(roots: Iterable[str]) -> list[Home]:
-    known = [os.path.realpath(root) for root in roots]
-    paths = ((home, os.path.realpath(home.path)) for home in homes())
-    return [
-        home for home, path in paths
-        if not any(os.path.commonpath([path, root]) in (path, root) for root in known)
-    ]  # fmt: skip
-
-
 def unused_homes(settings: Settings) -> list[UnusedHome]:
     """Return the homes below no root, which are not read, and lines that make them roots."""
+    roots = [os.path.realpath(root.path) for root in settings.root_directories()]
     # Without configured roots, OpenClaw's directory is the only root. Any other would replace it.
     default = home_paths.openclaw_agents()
-    kept = (default,) if not settings.roots and os.path.isdir(default) else ()
-    return [
-        UnusedHome(
-            home.agent, home.path, home.note,
-            "\n".join(
-                f"[[roots]]\npath = {json.dumps(path, ensure_ascii=False)}"
-                for path in (*kept, home.path)
-            ),
-        )
-        for home in uncovered(root.path for root in settings.root_directories())
-    ]  # fmt: skip
+    kept = [default] if not settings.roots and os.path.isdir(default) else []
+    unused = []
+    for home in homes():
+        path = os.path.realpath(home.path)
+        if any(os.path.commonpath([path, root]) in (path, root) for root in roots):
+            continue
+        named = [json.dumps(root, ensure_ascii=False) for root in (*kept, home.path)]
+        config = "\n".join(f"[[roots]]\npath = {root}" for root in named)
+        unused.append(UnusedHome(home.agent, home.path, home.note, config))
+    return unused
 
 
 def read_record(directory: str) -> Record:
