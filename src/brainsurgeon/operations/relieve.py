@@ -18,7 +18,7 @@ from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
 from brainsurgeon.rewrite.budget import Fitting, Wanted, relieve_by
-from brainsurgeon.rewrite.recover import Rewrite, finish
+from brainsurgeon.rewrite.recover import finish
 from brainsurgeon.sessions.discovery import open_to_show
 from brainsurgeon.store import Store
 
@@ -40,8 +40,20 @@ def relieve(
     if why := inspect.excluded(file, settings, asked=True):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
-        with store.runs.run("relieve", clock()):
-            relief, rewrite = _relieved(settings, store, file, wanted, clock)
+        with (
+            store.runs.run("relieve", clock()),
+            examine_to_change(settings, store, file, file.title, clock) as quiet,
+        ):
+            record, now = sessions.note_record(store, quiet.session), quiet.now
+            examined = replace(quiet, record=record)
+            fitting = relieve_by(inspect.Planner(examined, examined.records, explain=True), wanted)
+            relief = _report(examined, fitting)
+            rewrite = apply_quiet(store, Change(examined, fitting.plan), clock)
+            if rewrite is None:
+                sessions.record_placeholders(store, examined.session, record, fitting.plan, now)
+            if fitting.after:
+                with store.transaction():
+                    store.calibrations.remember(record.id, fitting.after)
     except NotIdleError as why:
         _note_request(store, file, wanted, clock())
         return Relief(chosen.title, pending=True, reason=str(why))
@@ -58,24 +70,6 @@ def would_relieve(
     with inspect.examine_to_show(settings, store, file, chosen.record, now) as examined:
         fitting = relieve_by(inspect.Planner(examined, examined.records, explain=True), wanted)
         return _report(examined, fitting, reason=fitting.plan.deferred or why_not_idle(examined))
-
-
-def _relieved(
-    settings: Settings, store: Store, file: SessionFile, wanted: Wanted,
-    clock: Callable[[], float],
-) -> tuple[Relief, Rewrite | None]:  # fmt: skip
-    with examine_to_change(settings, store, file, file.title, clock) as quiet:
-        record, now = sessions.note_record(store, quiet.session), quiet.now
-        examined = replace(quiet, record=record)
-        fitting = relieve_by(inspect.Planner(examined, examined.records, explain=True), wanted)
-        relief = _report(examined, fitting)
-        rewrite = apply_quiet(store, Change(examined, fitting.plan), clock)
-        if rewrite is None:
-            sessions.record_placeholders(store, examined.session, record, fitting.plan, now)
-        if fitting.after:
-            with store.transaction():
-                store.calibrations.remember(record.id, fitting.after)
-    return relief, rewrite
 
 
 def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -> None:
