@@ -25,12 +25,8 @@ class DatabaseStatus(Struct, frozen=True):
     left_alone: str | None
 
 
-class ScanReport(Struct, rename={"problems": "unreadable"}):
-    """What a run over the sessions did; in a dry run, what it would do.
-
-    `recovered` are interrupted rewrites that the run completed or undid first, `interrupted` those
-    that it could not. `databases` is set in a dry run, `homes` before the first run.
-    """
+class ScannedFiles(Struct):
+    """The number of session files by result."""
 
     dry_run: bool
     enabled: bool = True
@@ -39,6 +35,11 @@ class ScanReport(Struct, rename={"problems": "unreadable"}):
     files_scanned: int = 0
     files_deferred: int = 0
     files_failed: int = 0
+
+
+class ScanTotals(ScannedFiles):
+    """The sums over the sessions of a run that changed, or would change in a dry run."""
+
     sessions_changed: int = 0
     entries_extracted: int = 0
     values_extracted: int = 0
@@ -47,17 +48,6 @@ class ScanReport(Struct, rename={"problems": "unreadable"}):
     bytes_after: int = 0
     bytes_stored: int = 0
     duration_seconds: float = 0.0
-    sessions: list[Outcome] = field(default_factory=list)
-    problems: list[Unreadable] = field(default_factory=list)
-    recovered: list[Recovery] = field(default_factory=list)
-    interrupted: list[str] = field(default_factory=list)
-    databases: list[DatabaseStatus] = field(default_factory=list)
-    stopped: bool = False
-    homes: list[UnusedHome] = field(default_factory=list)
-
-    @property
-    def failed(self) -> bool:
-        return self.files_failed > 0 or any(problem.failed for problem in self.problems)
 
     def count(self, outcome: Outcome) -> None:
         self.files_scanned += outcome.plan is not None
@@ -71,6 +61,26 @@ class ScanReport(Struct, rename={"problems": "unreadable"}):
             self.bytes_before += outcome.bytes_before
             self.bytes_after += outcome.bytes_after
             self.bytes_stored += outcome.bytes_stored
+
+
+class ScanReport(ScanTotals, rename={"problems": "unreadable"}):
+    """What a run over the sessions did; in a dry run, what it would do.
+
+    `recovered` are interrupted rewrites that the run completed or undid first, `interrupted` those
+    that it could not. `databases` is set in a dry run, `homes` before the first run.
+    """
+
+    sessions: list[Outcome] = field(default_factory=list)
+    problems: list[Unreadable] = field(default_factory=list)
+    recovered: list[Recovery] = field(default_factory=list)
+    interrupted: list[str] = field(default_factory=list)
+    databases: list[DatabaseStatus] = field(default_factory=list)
+    stopped: bool = False
+    homes: list[UnusedHome] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        return self.files_failed > 0 or any(problem.failed for problem in self.problems)
 
 
 class Home(Struct, frozen=True):

@@ -142,7 +142,7 @@ def _explain(plan: Plan, *, verbose: bool) -> list[str]:
     return lines
 
 
-def summary(done: reports.ScanReport) -> str:
+def summary(done: reports.ScanTotals) -> str:
     verb = "would change" if done.dry_run else "changed"
     parts = [f"{counted(done.files_seen, 'session')}: {done.sessions_changed:,} {verb}"]
     if done.sessions_changed:
