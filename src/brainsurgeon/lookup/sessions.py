@@ -269,7 +269,7 @@ def session_among(sessions: list[Session], name: str) -> Session:
 
 
 def _living(sessions: list[Session]) -> list[Session]:
-    """Of sessions with the same title, keep those in a database, else those with a file.
+    """Among sessions with the same title, keep those in a database, else those with a file.
 
     An agent that moves to a database keeps the names of its sessions.
     """

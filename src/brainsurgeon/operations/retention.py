@@ -180,7 +180,7 @@ class _Run:
                 self._not_trusted[path_text(record.agent_directory)] = HIDDEN
             if missed != record.missed_at and (missed or changed or _is_behind_link(record)):
                 new_missed_at.append((record.id, missed))
-            yield Sight(record.id, root, changed, missed)
+            yield record.id, root, changed, missed
 
     def _record_missed(self, changed: list[tuple[int, float | None]]) -> None:
         for at in range(0, len(changed), _MANY_ROWS):

@@ -74,7 +74,7 @@ class Store:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a database. Without one, the store is empty and in memory."""
+        """False for an empty store in memory, used while there is no database."""
         return self.identity is not None
 
     @property

@@ -10,7 +10,6 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from brainsurgeon.model.records import Held
 from brainsurgeon.store.database import Table
@@ -40,16 +39,9 @@ _WANTED = """
                 (SELECT session_id FROM placements WHERE extraction_id = e.id))"""
 
 
-class Sight(NamedTuple):
-    """A session as a run found it: when it last changed, or when it was first missing.
-
-    Both are None if this run cannot see the session.
-    """
-
-    session_id: int
-    root: str
-    activity: float | None
-    missed_at: float | None
+# A session's id and root, when it last changed, when it was first missing. Both times are None if a
+# run cannot see the session.
+Sight = tuple[int, str, float | None, float | None]
 
 
 class Expiry(Table):

@@ -203,7 +203,7 @@ Columns = tuple[bytes | None, int | None, bytes | None]
 
 
 class Rows(Table):
-    """Of sessions in databases: the agent's columns of changed events, our last write times."""
+    """The agents' columns of changed events in their databases, and our last write times."""
 
     def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
         row = {"session_id": session_id, "entry_id": entry_id, "digest": digest}
