@@ -1,6 +1,8 @@
 """Node scripts that load a session with the published code of an agent."""
 
+import itertools
 import json
+import select
 import subprocess
 from pathlib import Path
 
@@ -18,24 +20,44 @@ AGENTS = [
     "pi-latest",
     pytest.param("openclaw", marks=pytest.mark.long(proves=("formats", "planning"))),
 ]  # fmt: skip
+TIMEOUT = 120.0
 
 
-def build_reader(script, agent, directory):
-    """Return a function that runs `script` on the bytes of a session and returns its JSON."""
-    place = {
-        "pi": lambda: package(PI),
-        "pi-latest": lambda: package(PI_LATEST) / "@earendil-works" / "pi-coding-agent",
-        "openclaw": lambda: package(OPENCLAW) / "openclaw",
-    }[agent]()
-    copy, node = directory / "looked-at.jsonl", node_binary()
+class Reader:
+    """A process with the code of an agent, which takes a third of a second to load."""
 
-    def read(data):
+    def __init__(self, script, agent, directory):
+        place = {
+            "pi": lambda: package(PI),
+            "pi-latest": lambda: package(PI_LATEST) / "@earendil-works" / "pi-coding-agent",
+            "openclaw": lambda: package(OPENCLAW) / "openclaw",
+        }[agent]()
+        self._directory, self._numbers = directory, itertools.count()
+        self._errors = directory / "errors"
+        with open(self._errors, "wb") as errors:
+            self._process = subprocess.Popen(
+                [node_binary(), script, agent, place], env={"HOME": str(directory)},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            )  # fmt: skip
+
+    def read(self, data):
+        """Run the script on the bytes of a session; return its JSON. A failure ends the process."""
+        copy = self._directory / f"{next(self._numbers)}.jsonl"
         copy.write_bytes(data)
-        process = subprocess.run(
-            [node, script, agent, place, copy],
-            capture_output=True, timeout=120, check=False, env={"HOME": str(directory)},
-        )  # fmt: skip
-        assert process.returncode == 0, process.stderr.decode()
-        return json.loads(process.stdout)
+        self._process.stdin.write(f"{copy}\n".encode())
+        self._process.stdin.flush()
+        assert select.select([self._process.stdout], [], [], TIMEOUT)[0], "no answer"
+        output = self._process.stdout.readline()
+        if not output:
+            self.close()
+            raise AssertionError(self._errors.read_text())
+        return json.loads(output)
 
-    return read
+    @property
+    def ended(self):
+        return self._process.poll() is not None
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(TIMEOUT)
+        self._process.stdout.close()

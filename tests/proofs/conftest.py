@@ -10,6 +10,7 @@ import pytest
 
 from building.exchange import long_closing_wait, path, race, session, short_closing_wait
 from building.world import Clock
+from proofs.agent_readers import Reader
 
 
 @pytest.fixture
@@ -17,6 +18,21 @@ def clock(world, monkeypatch):
     world.clock = Clock(int(time.time()))
     monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", lambda: world.clock.now)
     return world.clock
+
+
+@pytest.fixture(scope="session")
+def reader(tmp_path_factory):
+    """Yield a function that returns the `read` of a script with an agent; tests share processes."""
+    readers = {}
+
+    def start(script, agent):
+        if (script, agent) not in readers or readers[script, agent].ended:
+            readers[script, agent] = Reader(script, agent, tmp_path_factory.mktemp("reader"))
+        return readers[script, agent].read
+
+    yield start
+    for started in readers.values():
+        started.close()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from building.model_requests import (
 )
 from building.version_diff import EMPTY_THINKING
 from building.world import SAMPLES, dump
-from proofs.agent_readers import VIEW, build_reader
+from proofs.agent_readers import VIEW
 
 PLACEHOLDER = re.compile(r"\[\[extracted-[A-Za-z0-9._~-]+\]\]")
 EVERYTHING = {"trigger_types": KINDS, "keep_recent": 0, "min_value_length": 60}
@@ -28,9 +28,9 @@ IMAGE = {"type": "image", "data": "iVBORw0KGgo" * 200, "mimeType": "image/png"}
 
 
 @pytest.fixture
-def view(tmp_path):
+def view(reader):
     """Return a function from the bytes of a session to what pi loads and would send of it."""
-    return build_reader(VIEW, "pi", tmp_path)
+    return reader(VIEW, "pi")
 
 
 @pytest.fixture

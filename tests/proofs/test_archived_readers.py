@@ -20,15 +20,15 @@ from building.model_requests import (
 )
 from building.turns import add_long_turn
 from building.world import SAMPLES
-from proofs.agent_readers import AGENTS, VIEW, build_reader
+from proofs.agent_readers import AGENTS, VIEW
 
 ARCHIVE = {"enabled": True, "token_threshold": 0}
 LONG = pytest.mark.long(proves=("formats", "planning", "rewrite"))
 
 
 @pytest.fixture(params=AGENTS)
-def view(request, tmp_path):
-    return build_reader(VIEW, request.param, tmp_path)
+def view(request, reader):
+    return reader(VIEW, request.param)
 
 
 def middles(data, archives):

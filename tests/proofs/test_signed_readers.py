@@ -12,7 +12,7 @@ import pytest
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.model.turns import MARK
 from building.world import value_at
-from proofs.agent_readers import AGENTS, REQUEST, build_reader
+from proofs.agent_readers import AGENTS, REQUEST
 from proofs.live.binding import prefixes
 from proofs.live.messages import _ids
 
@@ -23,8 +23,8 @@ NAME = "11111111-0000-4000-8000-000000000001.jsonl"
 
 
 @pytest.fixture(params=AGENTS)
-def converted(request, tmp_path):
-    return build_reader(REQUEST, request.param, tmp_path)
+def converted(request, reader):
+    return reader(REQUEST, request.param)
 
 
 def respond(conversation, content, model, stop="stop", **more):

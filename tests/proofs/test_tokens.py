@@ -9,7 +9,7 @@ from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.model_requests import SESSIONS, add_answer, thinking_block
 from building.turns import add_long_turn, folding
 from building.world import SAMPLES, Conversation, sql
-from proofs.agent_readers import AGENTS, VIEW, build_reader
+from proofs.agent_readers import AGENTS, VIEW
 
 ARCHIVING = {"archive": {"enabled": True, "token_threshold": 0}}
 WAYS = pytest.mark.parametrize("keys", [{}, ARCHIVING], ids=["values", "turns"])
@@ -18,8 +18,8 @@ PICTURES = ("image", "input_image", "image_url")
 
 
 @pytest.fixture(params=AGENTS)
-def look(request, tmp_path):
-    return build_reader(VIEW, request.param, tmp_path)
+def look(request, reader):
+    return reader(VIEW, request.param)
 
 
 def tokens(value):

@@ -1,14 +1,15 @@
 // Print what an agent loads of a session: the entries, the messages it would replay, and the
 // requests it would send to each provider.
 //
-//   node view.mjs KIND PLACE FILE...      one JSON object per line, in the order of the files
+//   node view.mjs KIND PLACE       reads the path of a file from each line of stdin
 //
-// KIND is a key of programs.mjs. `messages` are those before OpenClaw's clean-up of a history.
+// Prints one JSON object per file, each on a line. KIND is a key of programs.mjs. `messages` are those before OpenClaw's clean-up of a history.
 
 import fs from "node:fs";
+import readline from "node:readline";
 import { program } from "./programs.mjs";
 
-const [kind, place, ...files] = process.argv.slice(2);
+const [kind, place] = process.argv.slice(2);
 const { load, open, converted, streams } = await program(kind, place);
 
 // Return the request that a provider builds; it is stopped before it sends anything.
@@ -44,7 +45,7 @@ function providers(messages) {
   return list;
 }
 
-for (const file of files) {
+for await (const file of readline.createInterface({ input: process.stdin })) {
   const before = fs.readFileSync(file);
   const manager = open(file);
   const { messages } = manager.buildSessionContext();
