@@ -298,14 +298,15 @@ def test_relieve_spares_other_values_while_one_is_protected(world, clock):
     assert not relief.fits
     assert (relief.values, relief.least) == (0, None)
     assert path.read_bytes() == before
-    assert relief.protected_bytes == pytest.approx(60_000, rel=0.01)
-    assert clock() < relief.protected_until <= clock() + 600
-    until = datetime.fromtimestamp(relief.protected_until).astimezone().strftime("%H:%M")
+    size, end = relief.protected
+    assert size == pytest.approx(60_000, rel=0.01)
+    assert clock() < end <= clock() + 600
+    until = datetime.fromtimestamp(end).astimezone().strftime("%H:%M")
     printed = render.relief(relief, dry_run=False)
     assert f"60.0 KB protected until {until}; --now takes them" in printed
     again = relieve(world.settings(**window), world.store, "s", Wanted(now=True), clock=world.clock)
     assert again.fits
-    assert again.protected_until is None
+    assert again.protected is None
     assert {amount.kind for amount in again.went} == {"tool_result"}
 
 
@@ -320,7 +321,7 @@ def test_relieve_ignores_protected_values_it_does_not_need(world, clock):
     relief = relieve_session(world, to=load - 900)
 
     assert relief.fits
-    assert relief.protected_until is None
+    assert relief.protected is None
     assert entry_text(path, results[0])[0] == "x" != entry_text(path, results[1])[0]
 
 

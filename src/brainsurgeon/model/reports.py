@@ -10,7 +10,15 @@ from msgspec import Struct, field
 from brainsurgeon.model.plans import Amount, Amounts, Outcome, Plan
 from brainsurgeon.model.records import Extraction, Request
 from brainsurgeon.model.sessions import SessionFile, Unreadable
-from brainsurgeon.model.turns import ArchiveRecord, Compaction, Fullness, Loads, ModelCall, Verdict
+from brainsurgeon.model.turns import (
+    ArchiveRecord,
+    Compaction,
+    Fit,
+    Fullness,
+    Loads,
+    ModelCall,
+    Verdict,
+)
 
 DISABLED = "nothing is extracted: enabled = false in the configuration"
 
@@ -220,40 +228,23 @@ class RollbackReport(Struct, frozen=True):
     sessions: tuple[SessionRollback, ...]
 
 
-class Relief(
-    Struct, frozen=True,
-    rename={"room": "room_tokens", "values": "values_extracted", "least": "least_tokens"},
-):  # fmt: skip
+class Relief(Fit, frozen=True, kw_only=True):
     """What a relief did to a session, or would do; `reason` is why it is `pending`.
 
-    The session `fits` if its load is then at most `room` (tokens). `went` (extracted) and `stays`
-    are values that are sent to a model. `values` counts all extracted values, `signatures` the
-    invalid signatures among them. If the session would fit without values that were just restored,
-    these can be extracted from `protected_until` on. If even all steps do not suffice, `least` is
-    the load after them, and nothing is extracted. `refused` are entries whose invalid signed
-    thinking cannot be removed: the provider will refuse the next prompt, too.
+    `refused` are entries whose invalid signed thinking cannot be removed: the provider will refuse
+    the next prompt, too.
     """
 
     session: str
     pending: bool = False
     reason: str = ""
-    room: int = 0
-    before: Fullness | None = None
-    after: Fullness | None = None
-    went: tuple[Amount, ...] = ()
-    stays: tuple[Amount, ...] = ()
-    values: int = 0
-    signatures: int = 0
+    went: tuple[Amount, ...] = ()  # extracted values that were sent to a model
+    stays: tuple[Amount, ...] = ()  # values that are still sent
+    values: int = 0  # all extracted ones
+    signatures: int = 0  # the invalid signatures among them
     bytes_before: int = 0
     bytes_after: int = 0
-    protected_bytes: int = 0
-    protected_until: float | None = None
-    least: int | None = None
     refused: tuple[str, ...] = ()
-
-    @property
-    def fits(self) -> bool:
-        return self.after is not None and self.after.load <= self.room
 
 
 class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):

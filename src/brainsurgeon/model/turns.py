@@ -241,6 +241,25 @@ class Fullness(Struct, frozen=True):
         return self.load / self.window
 
 
+class Fit(Struct, frozen=True):
+    """The load of a session before and after a plan (None if it was not estimated)."""
+
+    before: Fullness | None = None
+    after: Fullness | None = None
+    room: int = 0  # the load (tokens) up to which the session fits
+    # If only restored values keep it from fitting, their size and when their protection ends.
+    protected: tuple[int, float] | None = None
+    least: int | None = None  # the least load, if no step can make the session fit
+
+    @property
+    def load(self) -> int:
+        return self.after.load if self.after else 0
+
+    @property
+    def fits(self) -> bool:
+        return self.load <= self.room
+
+
 class Loads(
     Struct, frozen=True,
     rename={"sessions": "sessions_weighed", "load": "load_tokens", "window": "window_tokens",

@@ -56,7 +56,7 @@ def relieve(
                     store.calibrations.remember(record.id, fitting.after)
     except NotIdleError as why:
         _note_request(store, file, wanted, clock())
-        return Relief(chosen.title, pending=True, reason=str(why))
+        return Relief(session=chosen.title, pending=True, reason=str(why))
     finish(rewrite)
     return relief
 
@@ -85,20 +85,17 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
     planned, size = fitting.plan, examined.session.fingerprint.size
     removed = {(removal.entry_id, removal.path) for removal in planned.removals}
     went, stays = Amounts(), Amounts()
-    protected_bytes, protected_until = fitting.protected or (0, None)
     for place, part in _sent(examined):
         sums = went if place in removed else stays
         sums.add(part.kind, part.tool, chars=part.chars)
     return Relief(
-        examined.session.file.title, reason=reason, room=fitting.room, before=fitting.before,
-        after=fitting.after, went=went.listed(), stays=stays.listed(), bytes_before=size,
+        fitting.before, fitting.after, fitting.room, fitting.protected, fitting.least,
+        session=examined.session.file.title, reason=reason, went=went.listed(),
+        stays=stays.listed(), bytes_before=size, bytes_after=size - planned.gain,
         values=sum(removal.how != "archive" for removal in planned.removals),
-        bytes_after=size - planned.gain,
         signatures=sum(
             removal.how == "empty" and removal.reason in _SIGNATURES for removal in planned.removals
         ),
-        protected_bytes=protected_bytes, protected_until=protected_until,
-        least=fitting.least,
         refused=planned.handled.unfit if fitting.rules.drop_signatures else (),
     )  # fmt: skip
 

@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import to_builtins
-
 from brainsurgeon.model import reports
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amount, Plan, Removal
@@ -187,9 +185,15 @@ def loads(totals: Loads) -> list[str]:
 
 
 def relief_json(done: reports.Relief, *, dry_run: bool) -> dict[str, Any]:
-    document: dict[str, Any] = to_builtins(done) | {
-        "dry_run": dry_run, "before": fullness_json(done.before),
-        "after": fullness_json(done.after), "fits": done.fits,
+    protected, until = done.protected or (0, None)
+    document: dict[str, Any] = {
+        "session": done.session, "pending": done.pending, "reason": done.reason,
+        "room_tokens": done.room, "before": fullness_json(done.before),
+        "after": fullness_json(done.after), "went": done.went, "stays": done.stays,
+        "values_extracted": done.values, "signatures": done.signatures,
+        "bytes_before": done.bytes_before, "bytes_after": done.bytes_after,
+        "protected_bytes": protected, "protected_until": until, "least_tokens": done.least,
+        "refused": done.refused, "dry_run": dry_run, "fits": done.fits,
         "rounds": 1 + (done.after is not None and done.after.step == LAST_STEP),
     }  # fmt: skip
     wanted = ("session", "pending", "reason", "dry_run") if done.pending else document
@@ -216,9 +220,10 @@ def relief(done: reports.Relief, *, dry_run: bool) -> str:
         *(_amount("went", amount) for amount in done.went[:MOST_ROWS]),
         *(_amount("stays", amount) for amount in done.stays[:MOST_ROWS]),
     ]
-    if done.protected_until is not None:
-        until = local(done.protected_until)[11:16]
-        lines.append(f"  {bytes_(done.protected_bytes)} protected until {until}; --now takes them")
+    if done.protected:
+        protected, until = done.protected
+        end = local(until)[11:16]
+        lines.append(f"  {bytes_(protected)} protected until {end}; --now takes them")
     if done.least is not None:
         least = f"{done.least:,} of {done.room:,} tokens"
         lines.append(f"  nothing was extracted: what cannot be extracted needs {least}")

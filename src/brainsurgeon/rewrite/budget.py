@@ -14,7 +14,7 @@ from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Spared
 from brainsurgeon.model.text import iso
-from brainsurgeon.model.turns import LAST_STEP, SIGNATURE, TOO_LONG, Calibration, Fullness
+from brainsurgeon.model.turns import LAST_STEP, SIGNATURE, TOO_LONG, Calibration, Fit, Fullness
 from brainsurgeon.planning import budget, cache
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.budget import Measure, Rung
@@ -27,33 +27,13 @@ from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
 
 
-class Fitting(Struct, frozen=True):
-    """A plan, and the load of the session before and after it (None if it was not estimated).
-
-    `room` is the load (tokens) up to which the session fits. If only restored values keep it from
-    fitting, `protected` is their size in bytes and when their protection ends. If no step can make
-    it fit, `least` is the least load.
-    """
-
+class Fitting(Fit, frozen=True, kw_only=True):
     plan: Plan
     rules: Rules
-    before: Fullness | None = None
-    after: Fullness | None = None
-    room: int = 0
-    protected: tuple[int, float] | None = None
-    least: int | None = None
 
     def outcome(self, examined: Examination, plan: Plan) -> Outcome:
         outcome = outcome_of(examined.session.file, examined.format.name, self.rules, plan)
         return replace(outcome, full=self.after)
-
-    @property
-    def load(self) -> int:
-        return self.after.load if self.after else 0
-
-    @property
-    def fits(self) -> bool:
-        return self.load <= self.room
 
 
 class Wanted(Struct, frozen=True):
@@ -127,7 +107,7 @@ class Ladder:
         plan = self.planner.plan(archiving, replace(rules, spared=spared))
         load = max(0, full.load - plan.tokens)
         after = replace(full, load=load, step=rung[-1] if rung else 0)
-        return Fitting(plan, rules, full, after)
+        return Fitting(full, after, plan=plan, rules=rules)
 
     def lowest(self, rungs: Sequence[Rung], goal: int, *, protect: bool = True) -> int:
         """Return the index of the lowest rung that meets a goal, or the number of rungs."""
@@ -210,7 +190,8 @@ def fit_in(planner: Planner) -> Fitting:
     if planner.extract and asked:
         return relieve_by(planner, asked)
     if not (planner.extract and settings.budget.enabled):
-        return _await_cold_cache(planner, Fitting(planner.plan(archiving_of(planner)), rules))
+        fitting = Fitting(plan=planner.plan(archiving_of(planner)), rules=rules)
+        return _await_cold_cache(planner, fitting)
     measured, full = weigh(planner)
     too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
     steps = budget.rungs(settings.budget.max_step if too_full else 0, form.archives)[1:]
