@@ -26,44 +26,27 @@ class Rule(Struct, frozen=True):
         )
 
 
-class Rules(Struct, frozen=True):
-    """All rules of a configuration, in order; the first that matches a part decides.
+class ValueRules(Struct, frozen=True):
+    """The rules that decide about each value, in order; the first that matches a part decides.
 
-    `keep_recent` and `min_value_length` apply if no rule matches. `keep_after_restore` is in
-    seconds. Thinking whose signature would break is extracted (`signed_thinking` is `take`), or the
-    session is left alone (`defer`). `signed_models` are globs of the models that sign thinking
-    together with the request before it. `min_reclaim` is a share (float) or a number of bytes.
+    `keep_recent` and `min_value_length` apply if no rule matches. Messages are also recent if fewer
+    than `keep_recent_tokens` tokens follow them. With `superseded`, superseded results are recent
+    only in the last two messages, or in fewer if `keep_recent` is smaller.
 
     A result of more than `giant` characters is extracted at any position, a value more than
-    `max_messages` messages back at any length; 0 switches either off. `drop_signatures` extracts
-    signed thinking in any turn: if its signature is broken or signs no text (`broken`), or `all`.
-
-    Messages are also recent if fewer than `keep_recent_tokens` tokens follow them. With
-    `superseded`, superseded results are recent only in the last two messages, or in fewer if
-    `keep_recent` is smaller.
-
-    `when` decides whether live values are extracted while the provider's cache is warm: `pays`,
-    `cold` or `always`. `waits` is why only requested live values are extracted now, or empty.
-    Relief does not need `spared` values: they stay, and a turn whose last answer is spared, too.
+    `max_messages` messages back at any length; 0 switches either off.
     """
 
     rules: tuple[Rule, ...]
     keep_recent: int = 3
     min_value_length: int = 500
-    signed_thinking: str = "take"
-    signed_models: tuple[str, ...] = ()
     enabled: bool = True
-    keep_after_restore: float = 600.0
+    keep_after_restore: float = 600.0  # seconds
     exclude_tools: tuple[str, ...] = ()
-    min_reclaim: float | int = 0.01
     giant: int = 0
     max_messages: int = 0
-    drop_signatures: Literal["", "broken", "all"] = ""
     keep_recent_tokens: int = 0
     superseded: bool = False
-    when: str = "pays"
-    waits: str = ""
-    spared: Spared = frozenset()
 
     def match(self, part: Part) -> Rule | None:
         return next((rule for rule in self.rules if rule.matches(part)), None)
@@ -71,6 +54,40 @@ class Rules(Struct, frozen=True):
     def excludes(self, part: Part) -> bool:
         tool = part.tool
         return tool is not None and any(fnmatchcase(tool, glob) for glob in self.exclude_tools)
+
+    @property
+    def shortest(self) -> int:
+        """The length (characters) up to which no rule extracts a value."""
+        if self.max_messages or not self.rules:
+            return 0
+        return min(self.min_value_length, *(rule.min_value_length for rule in self.rules))
+
+    @property
+    def kept_messages(self) -> int:
+        kept = (rule.keep_recent for rule in self.rules)
+        return max(self.keep_recent, self.max_messages, *kept)
+
+
+class Rules(ValueRules, frozen=True):
+    """All rules of a configuration.
+
+    Thinking whose signature would break is extracted (`signed_thinking` is `take`), or the session
+    is left alone (`defer`). `drop_signatures` extracts signed thinking in any turn: if its
+    signature is broken or signs no text (`broken`), or `all`.
+
+    `when` decides whether live values are extracted while the provider's cache is warm: `pays`,
+    `cold` or `always`. `waits` is why only requested live values are extracted now, or empty.
+    Relief does not need `spared` values: they stay, and a turn whose last answer is spared, too.
+    """
+
+    signed_thinking: str = "take"
+    # Globs of the models that sign thinking together with the request before it.
+    signed_models: tuple[str, ...] = ()
+    min_reclaim: float | int = 0.01  # a share (float) or a number of bytes
+    drop_signatures: Literal["", "broken", "all"] = ""
+    when: str = "pays"
+    waits: str = ""
+    spared: Spared = frozenset()
 
     def pays(self, plan: Plan, size: int) -> bool:
         """Check whether a plan frees enough of a session of `size` bytes.
@@ -86,18 +103,6 @@ class Rules(Struct, frozen=True):
                 return freed > 0
             freed = gain(removal for removal in plan.removals if not removal.tokens)
         return freed > 0 and freed / size >= self.min_reclaim
-
-    @property
-    def shortest(self) -> int:
-        """The length (characters) up to which no rule extracts a value."""
-        if self.max_messages or not self.rules:
-            return 0
-        return min(self.min_value_length, *(rule.min_value_length for rule in self.rules))
-
-    @property
-    def kept_messages(self) -> int:
-        kept = (rule.keep_recent for rule in self.rules)
-        return max(self.keep_recent, self.max_messages, *kept)
 
 
 class ArchiveRules(Struct, frozen=True):

@@ -22,7 +22,7 @@ from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import OLD, Lines, placeholder_named, placeholder_token, value_at
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.reports import Bill
-from brainsurgeon.model.rules import Price, Rules
+from brainsurgeon.model.rules import Price, Rules, ValueRules
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import Compaction, ModelCall
@@ -71,7 +71,7 @@ Event = Fixed | Prompted | Compaction | Value | ModelCall
 
 
 def history(
-    lines: Lines, form: Format, survey: Survey, records: Records, rules: Rules
+    lines: Lines, form: Format, survey: Survey, records: Records, rules: ValueRules
 ) -> list[Event]:
     events: list[Event] = []
     matcher = Matcher(form, survey, records)
@@ -147,7 +147,7 @@ def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
 
 
 def _values(
-    parsed: ParsedLine, form: Format, rules: Rules, newer: Mapping[Values, int],
+    parsed: ParsedLine, form: Format, rules: ValueRules, newer: Mapping[Values, int],
     rate: float, number: int,
 ) -> Iterator[Value]:  # fmt: skip
     for part in form.parts(parsed.entry, LONG_AGO, parsed.offset):

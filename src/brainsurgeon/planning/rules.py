@@ -17,7 +17,7 @@ from brainsurgeon.model.entries import (
     parse,
 )
 from brainsurgeon.model.records import Request
-from brainsurgeon.model.rules import Rule, Rules
+from brainsurgeon.model.rules import Rule, Rules, ValueRules
 from brainsurgeon.model.sessions import Fingerprint, Survey
 from brainsurgeon.model.text import parse_time
 
@@ -61,7 +61,7 @@ class Keep(Struct, frozen=True):
 
 
 def extract(
-    part: Part, value: object, entry: EntryState, rules: Rules, now: float
+    part: Part, value: object, entry: EntryState, rules: ValueRules, now: float
 ) -> Extract | Keep:
     if not rules.enabled:
         return Keep("disabled")
@@ -78,7 +78,7 @@ def extract(
     return _by_override(part, entry, rules, now)
 
 
-def _by_override(part: Part, entry: EntryState, rules: Rules, now: float) -> Extract | Keep:
+def _by_override(part: Part, entry: EntryState, rules: ValueRules, now: float) -> Extract | Keep:
     override = entry.extractable
     if override is False:
         return Keep("pinned")
@@ -92,7 +92,9 @@ def _by_override(part: Part, entry: EntryState, rules: Rules, now: float) -> Ext
     return _by_rule(part, entry, rules, override)
 
 
-def _by_rule(part: Part, entry: EntryState, rules: Rules, newest: int | None) -> Extract | Keep:
+def _by_rule(
+    part: Part, entry: EntryState, rules: ValueRules, newest: int | None
+) -> Extract | Keep:
     rule = rules.match(part)
     if entry.dead is None:
         if newest is not None and entry.position < newest:
@@ -112,7 +114,7 @@ def _by_rule(part: Part, entry: EntryState, rules: Rules, newest: int | None) ->
     return Extract(_describe(part, entry))
 
 
-def _too_much(part: Part, entry: EntryState, rules: Rules, rule: Rule | None) -> bool:
+def _too_much(part: Part, entry: EntryState, rules: ValueRules, rule: Rule | None) -> bool:
     if part.dead:
         return False
     # Arguments of calls need a matching rule: models copy placeholders into their next calls.
@@ -155,7 +157,7 @@ def override_of(
     return override, warning
 
 
-def read_restored(entry: Entry, rules: Rules, now: float) -> tuple[float | None, str | None]:
+def read_restored(entry: Entry, rules: ValueRules, now: float) -> tuple[float | None, str | None]:
     """Return the time in the field `_restored`, or None, and a warning if it is unusable."""
     if RESTORED not in entry:
         return None, None
