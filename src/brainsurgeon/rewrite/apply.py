@@ -652,10 +652,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
 def examine_to_change(
     settings: Settings, store: Store, file: SessionFile, title: str, clock: Callable[[], float]
 ) -> Iterator[Examination]:
-    """Examine a session for a command that changes it, and translate all errors.
-
-    Raise NotIdleError if a later attempt may succeed, else MovedError, GoneError or FailedError.
-    """
+    """Examine a session for a command that changes it, and translate all errors."""
     try:
         with examine_quiet(settings, store, current_state(file), clock()) as examined:
             examined.check_turn()

@@ -116,15 +116,13 @@ class Ladder:
         )
 
     def spared(self, rungs: Sequence[Rung], at: int, goal: int, *, protect: bool) -> Spared:
-        """Return values that the rung below does not extract, and that the goal does not require.
-
-        Superseded values are extracted first, then the oldest. An archive counts as a value.
-        """
+        """Return values that the rung below does not extract and the goal does not require."""
         lower, here = (self.at(one, protect=protect).plan for one in rungs[at - 1 : at + 1])
         before = {removal.start for removal in lower.removals}
         examined = self.planner.examined
         outdated = superseded(examined.session.lines, examined.format, examined.survey)
         added = [one for one in here.removals if one.start not in before]
+        # Superseded values are extracted first, then the oldest.
         added.sort(key=lambda one: (one.entry_id, one.kind, one.anchor) not in outdated)
         values = [(removal.entry_id, removal.path) for removal in added]
         needed = bisect_left(

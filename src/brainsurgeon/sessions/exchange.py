@@ -66,20 +66,16 @@ class Exchange(Struct, frozen=True):
 
 
 class Successor(Struct):
-    """A durable file with the new content of a session, which will get the session's name.
-
-    `descriptor` is open on the new file; `ends` are the ends of the old and the new file. `result`
-    is None until the exchange was tried.
-    """
+    """A durable file with the new content of a session, which will get the session's name."""
 
     session: OpenSession
     temporary: str
-    descriptor: int
+    descriptor: int  # of the new file
     replaced: list[Replacement]
-    ends: tuple[End, End]
+    ends: tuple[End, End]  # of the old and the new file
     signs: Signs
     ledger: Ledger
-    result: Exchange | Exception | None = None
+    result: Exchange | Exception | None = None  # of the attempt to exchange the names
     leased_at: float = 0.0  # monotonic, a moment before the leases were taken
     exchanged_at: float = 0.0  # monotonic, a moment after the exchange
 

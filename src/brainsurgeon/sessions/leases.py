@@ -52,10 +52,8 @@ def _take(descriptor: int, kind: int) -> bool:
 
 
 def no_writers(descriptor: int) -> bool:
-    """Acquire a lease that proves that no other process can write the file; False if refused.
-
-    A read-only descriptor gets a read lease even if other processes read the file.
-    """
+    """Acquire a lease that proves that no other process can write the file; False if refused."""
+    # A read-only descriptor gets a read lease even if other processes read the file.
     return take(descriptor) or _take(descriptor, fcntl.F_RDLCK)
 
 

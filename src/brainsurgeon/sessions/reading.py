@@ -48,17 +48,13 @@ class ObstacleError(RefusedError):
 
 
 class Opened(ABC):
-    """A session that is open for reading: a file, or rows of a database.
-
-    `check_stop` is called at every read and may raise StoppedError. `in_layout` is true if OpenClaw
-    keeps the session in its own directories or database.
-    """
+    """A session that is open for reading: a file, or rows of a database."""
 
     file: SessionFile
     fingerprint: Fingerprint
-    check_stop: Callable[[], None]
+    check_stop: Callable[[], None]  # called at every read; may raise StoppedError
     lines: Lines
-    in_layout: bool
+    in_layout: bool  # OpenClaw keeps the session in its own directories or database
     hint = "auto"
     adapters: ClassVar[Mapping[str, Format]] = formats.FORMATS
 

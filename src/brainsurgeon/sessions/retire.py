@@ -87,15 +87,12 @@ class Ledger:
 
 
 class FilePair(Struct, frozen=True):
-    """Two files of a directory that have exchanged their names, `temporary` (old file) and `name`.
-
-    `ends` are the ends of the old and the other file, `other_inode` the inode of the other file.
-    """
+    """Two files of a directory that exchanged their names, `temporary` (old file) and `name`."""
 
     directory: int
     name: str
     temporary: str
-    ends: tuple[End, End]
+    ends: tuple[End, End]  # of the old and the other file
     other_inode: int | None = None
     ledger: Ledger = field(default_factory=Ledger)
 
