@@ -46,7 +46,7 @@ from brainsurgeon.model.entries import (
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
 from brainsurgeon.model.turns import NOTHING, ModelCall, Sent, ToolCall, ToolResult, TurnStep
 
-CHAINED = frozenset({"user", "assistant", "attachment", "system", "progress"})
+CHAINED = ("user", "assistant", "attachment", "system", "progress")
 BOUNDARY = "compact_boundary"
 
 
@@ -86,9 +86,8 @@ def _node(entry: Entry, offset: int) -> Node | None:
 
 
 def entry_id(entry: Entry) -> str | None:
-    uuid, kind = entry.get("uuid"), entry.get("type")
-    chained = isinstance(kind, str) and kind in CHAINED and isinstance(uuid, str)
-    return usable_id(uuid) if chained else None
+    uuid = entry.get("uuid")
+    return usable_id(uuid) if entry.get("type") in CHAINED and isinstance(uuid, str) else None
 
 
 def message_of(entry: Entry) -> Entry:
@@ -225,9 +224,9 @@ class Chain:
         return None
 
 
-CLOSING_STOPS = frozenset({
+CLOSING_STOPS = (
     "end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded",
-})  # fmt: skip
+)  # fmt: skip
 # Seconds of silence required after a text without `stop_reason`: versions before 2.1.112 omit it
 # from most lines, and usually more of the same turn follows.
 UNMARKED_QUIET = 120.0
@@ -274,7 +273,7 @@ def _after_reply(entry: Entry) -> tuple[str | None, float]:
         return "the last turn is open: the assistant is thinking", 0.0
     if stop is None:
         return None, UNMARKED_QUIET
-    if isinstance(stop, str) and stop in CLOSING_STOPS:
+    if stop in CLOSING_STOPS:
         return None, 0.0
     return "the last turn is open: the assistant has not stopped", 0.0
 
@@ -659,7 +658,7 @@ class ClaudeCode(Format):
             stop = message.get("stop_reason")
             return reply_step(
                 message, linked, self.calls(entry),
-                stopped=failed or stop is None or str_or_none(stop) in CLOSING_STOPS,
+                stopped=failed or stop is None or stop in CLOSING_STOPS,
                 cut_short=failed or stop in _CUT_SHORT,
             )  # fmt: skip
         if kind != "user":
