@@ -474,10 +474,7 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
 def _unread(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, *, as_one_part: bool = True
 ) -> Iterator[Part]:
-    """Yield the parts of a value that no request contains.
-
-    With `as_one_part`, an object is a single part, unless one of its values was extracted before.
-    """
+    """Yield a value that is never sent: one part, unless one of its values was extracted before."""
     parts = list(leaves(value, (), kind, tool)) if as_one_part and isinstance(value, dict) else []
     if parts and not any(placeholder_in(value_at(value, part.path)) for part in parts):
         yield Part(path, kind, sum(part.chars for part in parts), tool, block=True, dead=True)

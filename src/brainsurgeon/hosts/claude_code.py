@@ -79,10 +79,7 @@ class ProcessRecord(Struct, frozen=True):
 
 
 def read(directory: str, pid: int) -> ProcessRecord | None:
-    """Read one record; try again a few times if it seems half written.
-
-    Return None if the record is gone, or if its process ends before the next attempt.
-    """
+    """Read a record, again while it seems half written. Return None if it is gone."""
     path = os.path.join(directory, f"{pid}.json")
     written = time.time()
     for pause in _PAUSES:

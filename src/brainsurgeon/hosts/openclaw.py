@@ -126,10 +126,7 @@ def _opened(name: str, directory: int | None) -> BinaryIO:
 
 
 def _registry(directory: int | None, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the session keys and entries of a `sessions.json`; nothing without the file.
-
-    Raises OSError if it cannot be read, is torn or has an unknown format.
-    """
+    """Yield the keys and entries of a `sessions.json`, if any. Raises OSError if it is unusable."""
     try:
         with _opened(path, directory) as handle:
             if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):

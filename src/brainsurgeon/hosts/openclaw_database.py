@@ -466,10 +466,7 @@ _LARGEST = 16 << 20  # bytes read of a configuration
 
 
 class Selected(Struct, frozen=True):
-    """The store and the context engine in the configuration; None means OpenClaw's own.
-
-    `unreadable` is the reason why the configuration cannot be read reliably.
-    """
+    """The store and the context engine in the configuration; None means OpenClaw's own."""
 
     store: str | None = None
     engine: str | None = None
