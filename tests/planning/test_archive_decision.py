@@ -5,19 +5,21 @@ from msgspec.structs import replace
 
 from brainsurgeon.model.rules import ArchiveRules
 from brainsurgeon.model.turns import Sent, TurnStep
-from brainsurgeon.planning.archive import Turn, TurnEntry, decide
+from brainsurgeon.planning.archive import Size, Turn, TurnEntry, decide
 
 ON, OFF = ArchiveRules(enabled=True), ArchiveRules()
 LARGE = Turn(
     1, TurnEntry(0, "p", TurnStep("prompt")), TurnEntry(9, "c", TurnStep("reply")), after=9,
-    position=99, middle=12, removed=40_000, added=100, tokens=9000, calls=6,
+    position=99, size=Size(middle=12, removed=40_000, added=100, tokens=9000, calls=6),
 )  # fmt: skip
-SMALL = replace(LARGE, tokens=8000, calls=4)
+SMALL = replace(LARGE, size=replace(LARGE.size, tokens=8000, calls=4))
 
 
 def verdict_on(turn, rules=ON, *, cut_short=False, **changed):
     closing = turn.closing._replace(step=replace(turn.closing.step, cut_short=cut_short))
-    return decide(replace(turn, **{"closing": closing} | changed), rules)
+    sizes = {key: changed.pop(key) for key in Size.__struct_fields__ if key in changed}
+    size = replace(turn.size, **sizes)
+    return decide(replace(turn, **{"closing": closing, "size": size} | changed), rules)
 
 
 def test_disabled_archive_archives_only_requested_turns():

@@ -184,21 +184,46 @@ class Calls(Struct):
         return Summary(text, outcome, failed.total(), digest)
 
 
-class Turn(Struct, eq=False):
-    """A turn of a session, and everything that decides whether it is archived.
-
-    `number` counts the live turns from 1, `after` the live turns that follow. `closing` is the last
-    reply, even if it leaves the turn open, `position` the number of messages after it. `depth` is
-    the nesting depth if the turn is an archive, else 0.
+class Size(Struct):
+    """The size of a turn, and of the archive that would replace it.
 
     `middle` is the number of entries between prompt and last reply, with their `tokens`. `answer`
     is the length of the last reply. An archive removes `removed` characters and makes the reply
     `added` characters longer.
+    """
 
-    The other fields are reasons why the turn is not archived. `malformed`: its ids or entries do
-    not allow it. `open`: it is not finished. `dead`: no request contains it. `held`: an entry is
-    pinned or was restored; by time alone, this ends at `until`. `referrer`: the entry outside it
-    that refers to it. `barred`: no archive may end with this turn.
+    entries: int = 0
+    middle: int = 0
+    tokens: int = 0
+    calls: int = 0
+    answer: int = 0
+    removed: int = 0
+    added: int = 0
+
+
+class Obstacles(Struct, kw_only=True, eq=False):
+    """Reasons why a turn is not archived.
+
+    `malformed`: its ids or entries do not allow it. `open`: it is not finished. `dead`: no request
+    contains it. `held`: an entry is pinned or was restored; by time alone, this ends at `until`.
+    `referrer`: the entry outside it that refers to it. `barred`: no archive may end with this turn.
+    """
+
+    malformed: str | None = None
+    open: str | None = None
+    dead: str | None = None
+    held: str | None = None
+    until: float | None = None
+    referrer: str | None = None
+    barred: str | None = None
+
+
+class Turn(Obstacles, eq=False):
+    """A turn of a session.
+
+    `number` counts the live turns from 1, `after` the live turns that follow. `closing` is the last
+    reply, even if it leaves the turn open, `position` the number of messages after it. `depth` is
+    the nesting depth if the turn is an archive, else 0.
     """
 
     number: int
@@ -208,21 +233,8 @@ class Turn(Struct, eq=False):
     position: int = 0
     after: int = 0
     depth: int = 0
-    entries: int = 0
-    middle: int = 0
-    tokens: int = 0
-    calls: int = 0
-    answer: int = 0
-    removed: int = 0
-    added: int = 0
+    size: Size = field(default_factory=Size)
     summary: Summary = Summary()
-    malformed: str | None = None
-    open: str | None = None
-    dead: str | None = None
-    held: str | None = None
-    until: float | None = None
-    referrer: str | None = None
-    barred: str | None = None
 
     @property
     def prompt_id(self) -> str:
@@ -263,7 +275,8 @@ def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
         why, kept = None, turn.barred
     return Verdict(
         turn.number, turn.prompt_id, turn.closing_id, why is not None, why or kept or "small",
-        turn.until, turn.middle, turn.tokens, turn.calls, turn.depth, turn.requested, turn.dead,
+        turn.until, turn.size.middle, turn.size.tokens, turn.size.calls, turn.depth,
+        turn.requested, turn.dead,
     )  # fmt: skip
 
 
@@ -283,7 +296,7 @@ def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
         return turn.held
     if turn.referrer:
         return f"referred to by {turn.referrer}"
-    if not turn.middle or turn.added > turn.removed * _WORTH:
+    if not turn.size.middle or turn.size.added > turn.size.removed * _WORTH:
         return "no gain"
     if turn.depth >= DEPTH_CAP:
         return f"depth {turn.depth}"
@@ -293,10 +306,10 @@ def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
 def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
     if turn.closing and turn.closing.step.cut_short:
         return "it was cut short"
-    if turn.tokens > rules.token_threshold:
-        return f"{turn.tokens:,} tokens"
-    if turn.calls >= rules.tool_call_threshold:
-        return f"{turn.calls:,} calls"
+    if turn.size.tokens > rules.token_threshold:
+        return f"{turn.size.tokens:,} tokens"
+    if turn.size.calls >= rules.tool_call_threshold:
+        return f"{turn.size.calls:,} calls"
     return None
 
 
@@ -484,7 +497,7 @@ class _Archiver:
         return Weight(self._form.sent(entry), sum(going), int(live))
 
     def _add(self, turn: Turn, entry: TurnEntry, parsed: ParsedLine, dead: str | None) -> None:
-        turn.entries += 1
+        turn.size.entries += 1
         self._calls.add(entry.step)
         if dead and dead != EDITED_AWAY:
             turn.dead = dead
@@ -522,20 +535,20 @@ class _Archiver:
         prompt, closing = turn.prompt, turn.closing
         step = closing.step if closing else TurnStep("reply")
         weight = (closing.weight if closing else self._total).less(prompt.weight)
-        middle = (closing.number - prompt.number if closing else turn.entries) - 1
-        turn.middle = middle if self._linked or not turn.depth else 0
-        turn.removed = weight.sent.chars if self._linked else weight.going
-        turn.tokens = weight.sent.tokens(self._rate)
-        turn.calls, turn.answer = calls.tools.total(), len(step.text)
+        middle = (closing.number - prompt.number if closing else turn.size.entries) - 1
+        turn.size.middle = middle if self._linked or not turn.depth else 0
+        turn.size.removed = weight.sent.chars if self._linked else weight.going
+        turn.size.tokens = weight.sent.tokens(self._rate)
+        turn.size.calls, turn.size.answer = calls.tools.total(), len(step.text)
         turn.requested = turn.prompt_id in self._archiving.requested
         note = self._archiving.requested.get(turn.prompt_id)
-        known = repr((turn.prompt_id, turn.closing_id, turn.entries, step.text, note))
+        known = repr((turn.prompt_id, turn.closing_id, turn.size.entries, step.text, note))
         digest = blake2b(known.encode(), digest_size=16).digest()
         turn.summary, self._calls = calls.summary(step.text, note, digest), Calls()
         turn.open = calls.why_open(step)
         if closing:
             turn.position = self._session.survey.position(closing.offset)
-            turn.added = len(self._text([turn])) - turn.answer if middle else 0
+            turn.size.added = len(self._text([turn])) - turn.size.answer if middle else 0
             if prompt.ident is None or closing.ident is None:
                 turn.malformed = "its prompt or last answer has no usable id"
             elif placeholder_in(step.text):
@@ -586,7 +599,7 @@ class _Archiver:
         counts = [
             (record.turns, record.calls, record.failed)
             if turn.depth and (record := self._archives.get(turn.closing_id or ""))
-            else (1, turn.calls, turn.summary.failed)
+            else (1, turn.size.calls, turn.summary.failed)
             for turn in group
         ]  # fmt: skip
         turns, calls, failed = map(sum, zip(*counts, strict=True))
@@ -594,7 +607,7 @@ class _Archiver:
         archive = PlannedArchive(
             last.closing_id or "", first.prompt_id,
             closing.number - first.prompt.number - 1,
-            (sent + Sent(last.answer)).tokens(self._rate), 0,
+            (sent + Sent(last.size.answer)).tokens(self._rate), 0,
             max(*(turn.depth for turn in group), len(group) > 1) + 1,
             self._archiving.requested.get(last.prompt_id), turns, calls, failed,
             last.summary.digest, tuple(turn.prompt_id for turn in group),
@@ -641,7 +654,7 @@ class _Archiver:
         prompt, closing = turn.prompt, last.closing
         if closing is None or not closing.step.closes or closing.step.text_path is None:
             return False
-        if last is not turn and last.prompt.number != prompt.number + turn.entries:
+        if last is not turn and last.prompt.number != prompt.number + turn.size.entries:
             return False
         if turn.held or last.held or self._flaw(prompt, closing):
             return False
