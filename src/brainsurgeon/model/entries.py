@@ -90,24 +90,18 @@ class Part(Struct, frozen=True):
 
 
 class RemovedValue(Struct, frozen=True):
-    """A value of an entry that a placeholder or another text replaces in its line.
-
-    `name` is the id in the placeholder or in the archive's text. With `block`, a text block
-    replaces a whole object. `anchor` is the id of the value's tool call, or for an archive's link
-    the original parent id. `rest` is a digest of the rest of the line, None if entry ids are
-    random. `tokens` is the number that the next request saves.
-    """
+    """A value of an entry that a placeholder or another text replaces in its line."""
 
     entry_id: str
-    name: str
+    name: str  # the id in the placeholder or in the archive's text
     path: KeyPath
     kind: Kind
     tool: str | None
     chars: int
-    block: bool
-    anchor: str | None
-    rest: bytes | None
-    tokens: int
+    block: bool  # a text block replaces a whole object
+    anchor: str | None  # the id of its tool call, or for an archive's link the original parent id
+    rest: bytes | None  # a digest of the rest of the line, None if entry ids are random
+    tokens: int  # saved in the next request
 
 
 def value_at(entry: Entry, path: KeyPath) -> Any:

@@ -20,17 +20,16 @@ class Removal(RemovedValue, frozen=True, kw_only=True):
     """A value that a plan removes from its line, and its replacement `new` (JSON).
 
     By `how`, `new` is a placeholder with the id `name` (`extract`), a short text (`redact`), an
-    empty block that is never sent (`empty`), or the text or link of an archive (`archive`). A
-    `forced` removal is made even if it gains nothing. `takes_over` is the id of the earlier
-    extraction of this value: its stored value stays the original.
+    empty block that is never sent (`empty`), or the text or link of an archive (`archive`).
     """
 
     start: int
     end: int
     new: bytes
-    forced: bool
+    forced: bool  # even if it gains nothing
     reason: str
     how: How = "extract"
+    # The id of the earlier extraction of this value: its stored value stays the original.
     takes_over: int | None = None
 
     @property

@@ -242,10 +242,6 @@ class Confirmation(Struct, frozen=True):
 class RewrittenFiles(Struct, frozen=True):
     """The old and the new file of a rewrite.
 
-    `new_inode` is None until the new file is complete. `ends` are the ends of the old and the new
-    file. While lines are moved from one file to the other, `moving_to` is the inode of the
-    receiving file.
-
     A rewrite in a database has the database's path as `directory`, the session's id as `name`, and
     no `temporary` file.
     """
@@ -255,9 +251,9 @@ class RewrittenFiles(Struct, frozen=True):
     name: str
     temporary: str
     inode: int
-    new_inode: int | None = None
-    ends: tuple[End, End] = (End(0, b""), End(0, b""))
-    moving_to: int | None = None
+    new_inode: int | None = None  # None until the new file is complete
+    ends: tuple[End, End] = (End(0, b""), End(0, b""))  # of the old and the new file
+    moving_to: int | None = None  # the inode of the file that receives lines from the other
 
     @property
     def beside(self) -> str:
@@ -279,18 +275,14 @@ class RewrittenFiles(Struct, frozen=True):
 
 
 class OpenRewrite(RewrittenFiles, frozen=True, kw_only=True):
-    """A rewrite under way, or interrupted, as recorded in the journal.
-
-    Once the rewrite is `confirmed`, only the old file remains to be removed. `stays` is why the old
-    file could not be removed, `ended_at` when it became certain that retries cannot help.
-    """
+    """A rewrite under way, or interrupted, as recorded in the journal."""
 
     id: int
     session_id: int
     confirmation: Confirmation
-    confirmed: bool = False
-    stays: str | None = None
-    ended_at: float | None = None
+    confirmed: bool = False  # only the old file remains to be removed
+    stays: str | None = None  # why the old file could not be removed
+    ended_at: float | None = None  # when it became certain that retries cannot help
 
 
 class Held(Struct, frozen=True):
