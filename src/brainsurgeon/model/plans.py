@@ -68,20 +68,16 @@ UNRECORDED = 0
 
 
 class FieldEdit(Struct, frozen=True):
-    """Sets or undoes one of our top-level fields. `before` is its old JSON, None if it was absent.
-
-    `undoes` is None if the edit sets the field, else the id of the field's record, or UNRECORDED.
-    `rest` is as in `RemovedValue`.
-    """
+    """Sets or undoes one of our top-level fields."""
 
     start: int
     end: int
     new: bytes
     entry_id: str
     name: str
-    before: bytes | None
-    undoes: int | None = None
-    rest: bytes | None = None
+    before: bytes | None  # the old JSON, None if the field was absent
+    undoes: int | None = None  # the id of the field's record, or UNRECORDED; None: sets the field
+    rest: bytes | None = None  # as in `RemovedValue`
 
 
 Edit = Removal | Restoration | FieldEdit

@@ -134,12 +134,7 @@ def _digest(text: str) -> str:
 
 
 class Request(Struct, frozen=True):
-    """A request that waits until its session is idle; without an `id`, it is carried out at once.
-
-    Without an `entry_id`, it is for every entry; without `paths`, for every value of the entry. A
-    `pristine` restore also removes our fields. A restore with `rolls_back` undoes only the run with
-    this id.
-    `action` is:
+    """A request that waits until its session is idle, with one of these as `action`.
 
     - `restore`
     - `set`: set the field `_extractable` to `value`
@@ -151,14 +146,14 @@ class Request(Struct, frozen=True):
     session_id: int
     action: str
     asked_at: float
-    entry_id: str | None = None
-    paths: tuple[KeyPath, ...] | None = None
+    entry_id: str | None = None  # None: every entry
+    paths: tuple[KeyPath, ...] | None = None  # None: every value of the entry
     value: Any = None
-    pristine: bool = False
+    pristine: bool = False  # a restore also removes our fields
     lapses_at: float | None = None
     answer: PrintedAnswer | None = None
-    rolls_back: int | None = None
-    id: int | None = None
+    rolls_back: int | None = None  # a restore undoes only the run with this id
+    id: int | None = None  # None: it is carried out at once
 
     def concerns(self, entry_id: str) -> bool:
         return self.entry_id is None or self.entry_id == entry_id
