@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from brainsurgeon.sessions import retire
+from brainsurgeon.sessions import exchange, retire
 from building import unsynced
 from building.claw import VERSIONS, Claw
 from building.processes import OtherProcess
@@ -130,8 +130,12 @@ def own_home(tmp_path, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def short_look_back(monkeypatch):
-    """Check the old file for the last time after 20 ms: in-process tests make many rewrites."""
+def short_waits(monkeypatch):
+    """Wait for late openers for 2 ms, and check the old file for the last time after 20 ms.
+
+    In-process tests make many rewrites. Those beside other processes set the wait of the program.
+    """
+    monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 0.002)
     monkeypatch.setattr(retire, "LOOK_BACK", 0.02)
 
 

@@ -99,6 +99,7 @@ class Race:
         self.exchanges = 0
         self.leased = []
         self._exchange, self._take = leases.exchange, leases.take
+        monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", retire.WAIT_FOR_OPENERS)
         monkeypatch.setattr(leases, "exchange", self._exchanging)
         monkeypatch.setattr(leases, "take", self._taking)
 

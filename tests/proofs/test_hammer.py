@@ -195,6 +195,7 @@ def hammer(world, monkeypatch, style, seconds):
     for reference in references:
         reference.write_bytes(dump(HEADER) if reference is references[0] else b"")
     with monkeypatch.context() as patch, contextlib.ExitStack() as workers:
+        patch.setattr(exchange, "WAIT_FOR_OPENERS", retire.WAIT_FOR_OPENERS)
         patch.setattr(retire, "LOOK_BACK", style.look_back)
         Gap(patch, style.gap, counts)
         reader = workers.enter_context(start_worker("reader.py", session, style.history))
