@@ -39,8 +39,10 @@ LIGHT = {
 @pytest.mark.parametrize("case", DENSE)
 def test_dense_line_is_not_parsed(case):
     """A line with too much structure per byte is left unparsed, however short it is."""
-    assert entries.too_dense(around(DENSE[case]()))
-    assert parse(around(DENSE[case]())) is None
+    line = around(DENSE[case]())
+
+    assert entries.too_dense(line)
+    assert parse(line) is None
 
 
 @pytest.mark.parametrize("case", LIGHT)
