@@ -23,7 +23,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
-from brainsurgeon.config import Settings
+from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import ConfigError, StoppedError, StoreUnusableError
 from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.hosts.openclaw_database import NAME
@@ -307,7 +307,7 @@ class _Daemon:
         )  # fmt: skip
 
 
-def existing_roots(settings: Settings) -> Roots:
+def existing_roots(settings: RootSettings) -> Roots:
     roots = {}
     for root in settings.root_directories():
         path = os.path.realpath(root.path)

@@ -6,11 +6,11 @@ from apscheduler.triggers.combining import OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from brainsurgeon.config import Settings
+from brainsurgeon.config import ScheduleSettings
 from brainsurgeon.config.values import DAYS, cron_numbers
 
 
-def scan_trigger(settings: Settings) -> Any:
+def scan_trigger(settings: ScheduleSettings) -> Any:
     if settings.auto_cron:
         return cron_trigger(settings.auto_cron)
     return IntervalTrigger(seconds=settings.scan_interval)

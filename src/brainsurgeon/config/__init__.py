@@ -1,6 +1,9 @@
 """The configuration: models, loading, and the settings in force."""
 
 from brainsurgeon.config.loading import config_path, default_state_dir, load
-from brainsurgeon.config.settings import RootTable, Settings
+from brainsurgeon.config.settings import RootSettings, RootTable, ScheduleSettings, Settings
 
-__all__ = ["RootTable", "Settings", "config_path", "default_state_dir", "load"]
+__all__ = [
+    "RootSettings", "RootTable", "ScheduleSettings", "Settings", "config_path", "default_state_dir",
+    "load",
+]  # fmt: skip

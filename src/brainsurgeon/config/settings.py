@@ -135,9 +135,7 @@ class SignalTable(SettingsTable):
     on_signal: Command = key((), "your program that gets each signal as JSON on its standard input")
 
 
-class ExtractionTable(SettingsTable):
-    """The settings that decide which values are extracted."""
-
+class ExtractionSettings(SettingsTable):
     keep_recent: Count = key(3, "number of newest messages from which nothing is extracted")
     keep_recent_tokens: Count = key(
         0,
@@ -176,7 +174,6 @@ class ExtractionTable(SettingsTable):
     def rule_list(self) -> tuple[Rule, ...]:
         from brainsurgeon.model.rules import Rule  # noqa: PLC0415  `show` needs no rules
 
-        long_form = self.rules or tuple(RuleTable(kind=kind) for kind in self.trigger_types)
         length, recent = self.min_value_length, self.keep_recent
         return tuple(
             Rule(
@@ -184,11 +181,11 @@ class ExtractionTable(SettingsTable):
                 length if table.min_value_length is None else table.min_value_length,
                 recent if table.keep_recent is None else table.keep_recent,
             )
-            for table in long_form
+            for table in self.rules or [RuleTable(kind=kind) for kind in self.trigger_types]
         )  # fmt: skip
 
 
-class Profiled(ExtractionTable):
+class Profiled(ExtractionSettings):
     """The settings that a profile may change for some sessions."""
 
     windows: dict[str, Positive] = key(dict, "windows of models in tokens, by globs of model ids")
@@ -237,7 +234,7 @@ BUILT_IN_PROFILES: dict[str, dict[str, Any]] = {
 }
 
 
-class Settings(Profiled):
+class RewriteSettings(SettingsTable):
     enabled: Switch = key(True, "with `false`, scans change nothing")
     exclude: tuple[Pattern, ...] = key(
         (), "never change these: globs of paths, `agent:<id>`, `session:<id>`, `tool:<name>`"
@@ -260,6 +257,9 @@ class Settings(Profiled):
         "with `false`, a scan shortens the agent's restore calls and their results, once the "
         "values are back in their entries",
     )
+
+
+class ScheduleSettings(SettingsTable):
     scan_interval: Interval = key(30, "time between the scans of the daemon")
     auto_cron: Cron = key(
         None, 'cron schedule of these scans, instead of `scan_interval`: `"*/2 * * * *"`'
@@ -272,6 +272,9 @@ class Settings(Profiled):
     retention_cron: Cron = key(
         "0 */6 * * *", "cron schedule on which the daemon deletes expired values"
     )
+
+
+class RootSettings(SettingsTable):
     databases: Literal["auto", "engines", "off"] = key(
         "auto",
         "which of OpenClaw's databases to change: `off`: none; `auto`: those of agents whose "
@@ -281,6 +284,19 @@ class Settings(Profiled):
     roots: tuple[RootTable, ...] = key(
         (), "where sessions are: `[[roots]]` with `path`, `format`, `exclusive`"
     )
+
+    def root_directories(self) -> list[Root]:
+        databases = self.databases != "off"
+        if not self.roots:
+            return [Root(openclaw_agents(), required=False, databases=databases)]
+        return [
+            Root(root.path, root.format, exclusive=root.exclusive, databases=databases)
+            for root in self.roots
+        ]
+
+
+class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
+    # The order of the keys in documents: the last base first.
     profiles: dict[str, ProfileTable] = key(dict, "`[profiles.NAME]`: settings for some sessions")
     profile: str | None = key(None, "the profile of all sessions that no `[[use]]` selects")
     use: tuple[UseTable, ...] = key(
@@ -359,15 +375,6 @@ class Settings(Profiled):
         chosen._profile_threshold = threshold  # noqa: SLF001  a copy of our own
         chosen._by_profile = {}  # noqa: SLF001
         return chosen
-
-    def root_directories(self) -> list[Root]:
-        databases = self.databases != "off"
-        if not self.roots:
-            return [Root(openclaw_agents(), required=False, databases=databases)]
-        return [
-            Root(root.path, root.format, exclusive=root.exclusive, databases=databases)
-            for root in self.roots
-        ]
 
     def decision_rules(self) -> Rules:
         from brainsurgeon.model.rules import Rules  # noqa: PLC0415  `show` needs no rules

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from brainsurgeon.config import Settings
+from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
@@ -145,7 +145,7 @@ def _store(store: Store) -> Iterator[Finding]:
             yield Finding("warning", f"{rewrite.path}: a rewrite was interrupted", _INTERRUPTED)
 
 
-def _roots(settings: Settings) -> Iterator[Finding]:
+def _roots(settings: RootSettings) -> Iterator[Finding]:
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         try:
@@ -306,7 +306,7 @@ def _left_in(settings: Settings, store: Store, session: Session) -> Placeholders
     return PlaceholdersLeft(session.title, number, orphans) if number else None
 
 
-def placeholders_in_archives(settings: Settings) -> Iterator[PlaceholdersLeft]:
+def placeholders_in_archives(settings: RootSettings) -> Iterator[PlaceholdersLeft]:
     """Yield each archive of an agent below a root if it has placeholders or cannot be read."""
     for file in placeholders.sessions_and_archives(settings.root_directories()):
         if openclaw.is_session_name(file.name):

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from brainsurgeon.config import Settings
+from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import openclaw_database as openclaw
 from brainsurgeon.lookup.sessions import Walk, walk
@@ -127,7 +127,7 @@ def _next(trigger: Any, last: float | None, now: float) -> float | None:
     return None if fire is None else float(fire.timestamp())
 
 
-def doubtful_roots(settings: Settings) -> list[Unreadable]:
+def doubtful_roots(settings: RootSettings) -> list[Unreadable]:
     """Return the roots that are empty, unreadable, missing or a symbolic link, with the reasons."""
     doubtful = []
     for root in settings.root_directories():
