@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import lru_cache
 from itertools import chain
 
 from msgspec.structs import asdict, replace
@@ -56,10 +57,6 @@ def retention(
     return report
 
 
-def _is_behind_link(record: SessionRecord) -> bool:
-    return not record.displaced and os.path.realpath(record.path) != record.path
-
-
 def _identity(root: str) -> list[int] | None:
     """Return the file system id and inode, which change if another file system is mounted there."""
     try:
@@ -82,6 +79,7 @@ class _Run:
         self._identities: dict[str, list[int]] = dict(self._before.get("roots") or {})
         self._not_trusted: dict[str, str] = {}
         self._sessions: set[int] = set()
+        self._real = lru_cache(os.path.realpath)  # of directories
 
     def run(self) -> None:
         dry_run, report = self._report.dry_run, self._report
@@ -124,24 +122,24 @@ class _Run:
 
     def _changes(self) -> dict[int, float]:
         live: dict[int, float] = {}
-        changed: dict[str, float] = {}
+        rows: dict[str, float] = {}
         errors: dict[str, str] = {}
         for item in chain(discover(self._roots, format_of=any_format), list_rows(self._roots)):
             self._check()
             if isinstance(item, Unreadable):
                 errors.setdefault(item.root, f"{item.path}: {item.why}")
-            else:
-                changed[item.path] = item.fingerprint.mtime_ns / 1e9
+            elif item.in_database:
+                rows[item.path] = item.fingerprint.mtime_ns / 1e9
         roots = {os.path.realpath(root.path) for root in self._roots}
         recorded, seen = set[str](), set[str]()
         for record in self._store.sessions.all():
             recorded.add(record.root)
             if record.displaced or record.root not in roots:
                 continue
-            if record.path in changed:
-                live[record.id] = changed[record.path]
-            elif not _is_behind_link(record):
-                with suppress(OSError):  # of several hard links, discovery yields only one path
+            if record.path in rows:
+                live[record.id] = rows[record.path]
+            elif not self._is_behind_link(record):
+                with suppress(OSError):
                     live[record.id] = os.stat(record.path, follow_symlinks=False).st_mtime
             if record.id in live:
                 seen.add(record.root)
@@ -173,14 +171,19 @@ class _Run:
         for record in self._store.sessions.all():
             root, changed, missed = path_text(record.root), changes.get(record.id), None
             is_trusted = root in self._identities and root not in self._not_trusted
-            if changed is None and is_trusted and not _is_behind_link(record):
+            if changed is None and is_trusted and not self._is_behind_link(record):
                 missed = record.missed_at or self.now
             if hidden(record.agent_directory):
                 changed = missed = None
                 self._not_trusted[path_text(record.agent_directory)] = HIDDEN
-            if missed != record.missed_at and (missed or changed or _is_behind_link(record)):
+            if missed != record.missed_at and (missed or changed or self._is_behind_link(record)):
                 new_missed_at.append((record.id, missed))
             yield record.id, root, changed, missed
+
+    def _is_behind_link(self, record: SessionRecord) -> bool:
+        directory = os.path.dirname(record.path)
+        is_real = self._real(directory) == directory and not os.path.islink(record.path)
+        return not (record.displaced or is_real)
 
     def _record_missed(self, changed: list[tuple[int, float | None]]) -> None:
         for at in range(0, len(changed), _MANY_ROWS):
