@@ -10,7 +10,7 @@ from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.store import rescue
-from brainsurgeon.store import open_store
+from brainsurgeon.store import open_store, salvage
 from brainsurgeon.store.salvage import LOST
 from building.database_pages import damage_pages, leaf_pages
 from building.world import LATER, Conversation, sql
@@ -104,14 +104,15 @@ def test_rescue_keeps_the_row_id_sequences(world):
     assert sql(world, "SELECT name, seq FROM sqlite_sequence ORDER BY name") == used
 
 
-def test_rescue_refuses_an_unreadable_store(world, pruned):
+def test_rescue_refuses_an_unreadable_store(world, pruned, monkeypatch):
     """If no value can be read the store stays, and the error names `store restore`."""
     world.close()
     path = world.state / "store.db"
-    path.write_bytes(b"\xff" * 5_000)
+    path.write_bytes(b"\xff" * 30_000)
+    monkeypatch.setattr(salvage, "_BEYOND", 100)  # the row ids to try of a table without any
     with pytest.raises(StoreUnusableError, match="store restore FILE"):
         rescue(world.settings(), LATER)
-    assert path.read_bytes() == b"\xff" * 5_000
+    assert path.read_bytes() == b"\xff" * 30_000
     assert sorted(os.listdir(world.state)) == ["daemon.lock", "locks", "store.db"]
 
 
