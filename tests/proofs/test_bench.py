@@ -23,7 +23,8 @@ def bench(*words):
 def test_each_benchmark_group_is_a_module_with_rows():
     """`--help` names each group, and an unknown group is a usage error."""
     assert all(callable(importlib.import_module(f"bench.{name}").rows) for name in GROUPS)
-    assert all(name in bench("--help").stdout for name in GROUPS)
+    text = bench("--help").stdout
+    assert all(name in text for name in GROUPS)
     assert bench("no-such-group").returncode == 2
 
 
