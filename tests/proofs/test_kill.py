@@ -14,7 +14,7 @@ import pytest
 from building.processes import WORKERS, run_trial
 from building.world import Conversation
 
-REWRITE = {"open", "write", "copy_file_range", "fsync", "fchmod", "utime", "fcntl", "unlink", "sql"}
+REWRITE = {"open", "write", "fsync", "fchmod", "utime", "fcntl", "unlink", "sql"}
 # The least number of changes at which each scenario is stopped in the long form.
 LEAST = {
     ("rollback", "kill"): 80, ("rollback", "eio"): 80, ("rollback", "enospc"): 80,

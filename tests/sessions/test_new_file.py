@@ -1,41 +1,23 @@
 """The new file of a rewrite: its bytes, mode, times, owner and attributes."""
 
 import errno
-import fcntl
 import os
 import struct
 
 import pytest
 
-from brainsurgeon.sessions import exchange, retire
+from brainsurgeon.sessions import retire
 from brainsurgeon.sessions.reading import open_session
 from building.exchange import NEW, OLD, TEMPORARY, discovered, replace, retire_old_file
 
 
-@pytest.mark.parametrize("refusal", [None, errno.ENOSYS, errno.EXDEV, errno.EBADF, errno.EPERM, 0])
-def test_unchanged_bytes_are_copied_by_the_kernel_or_by_hand(path, monkeypatch, refusal):
-    """The new file is the same if copy_file_range fails or stops half way."""
-    counts = []
-    copy = os.copy_file_range
-
-    def copying(source, target, count, start):
-        counts.append(count)
-        if refusal is None:
-            return copy(source, target, count, start)
-        if len(counts) > 1:
-            if refusal:
-                raise OSError(refusal, os.strerror(refusal))
-            return 0
-        return copy(source, target, min(count, 7), start)
-
-    monkeypatch.setattr(exchange, "COPIED", 3)
-    monkeypatch.setattr(os, "copy_file_range", copying)
+def test_only_the_spliced_bytes_differ_in_the_new_file(path):
+    """Bytes are inserted, replaced, removed and appended; all others are copied."""
     splices = [(0, 0, b"("), (5, 5, b"++"), (10, 20, b""), (len(OLD) - 1, len(OLD), b"!")]
     with open_session(discovered(path)) as session:
         retire_old_file(session, replace(session, splices))
 
     assert path.read_bytes() == b"(" + OLD[:5] + b"++" + OLD[5:10] + OLD[20:-1] + b"!"
-    assert len(counts) >= 2
     assert [child.name for child in path.parent.iterdir()] == [path.name]
 
 
@@ -46,8 +28,7 @@ def test_disk_error_while_copying_leaves_the_session_unchanged(path, monkeypatch
     def failing(*_):
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(exchange, "COPIED", 3)
-    monkeypatch.setattr(os, "copy_file_range", failing)
+    monkeypatch.setattr(os, "write", failing)
     with (
         open_session(discovered(path)) as session,
         pytest.raises(OSError, match=os.strerror(error)),
@@ -56,25 +37,6 @@ def test_disk_error_while_copying_leaves_the_session_unchanged(path, monkeypatch
 
     assert path.read_bytes() == OLD
     assert [child.name for child in path.parent.iterdir()] == [path.name]
-
-
-def test_copied_file_is_open_for_appending_at_the_exchange(path, monkeypatch):
-    """Late lines are appended, so both files are in append mode after the copy."""
-    monkeypatch.setattr(exchange, "COPIED", 3)
-    flags = []
-    end_now = retire.end_now
-
-    def ending(descriptor):
-        flags.append(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
-        return end_now(descriptor)
-
-    monkeypatch.setattr(retire, "end_now", ending)
-    with open_session(discovered(path)) as session:
-        retire_old_file(session, replace(session))
-
-    assert path.read_bytes() == NEW
-    assert flags
-    assert all(flags)
 
 
 def test_existing_temporary_name_is_not_written_through(session, path):

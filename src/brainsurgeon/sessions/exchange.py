@@ -13,8 +13,6 @@
 # Sessions of one directory share the sync of the directory and the wait for late openers. Slow work
 # is done before the first lease, so that opening one session never waits for work on another.
 
-import errno
-import fcntl
 import os
 import re
 import secrets
@@ -29,7 +27,7 @@ from msgspec import Struct
 
 from brainsurgeon.model.sessions import End, Fingerprint, Signs
 from brainsurgeon.sessions import attributes, leases, retire
-from brainsurgeon.sessions.reading import CHUNK, OpenSession, RefusedError, read_range
+from brainsurgeon.sessions.reading import OpenSession, RefusedError, read_range
 from brainsurgeon.sessions.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
 
 # Seconds a late opener gets to close the old file before the names are exchanged back.
@@ -43,12 +41,6 @@ _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | 
 
 # Bytes; in the copy of a sparse file, only whole blocks of zeros become holes.
 BLOCK = 4096
-# Bytes; the kernel copies longer unchanged ranges, and may even share their blocks.
-COPIED = 64 << 10
-# Errors with which a kernel, file system or sandbox refuses copy_file_range(2). Then we copy.
-_CANNOT = frozenset({
-    errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.EBADF, errno.EPERM,
-})  # fmt: skip
 # Start and end in the old file, and the bytes that replace them in the new one.
 Splice = tuple[int, int, bytes]
 # Start and end in the old file, and the length of the replacement in the new one.
@@ -297,8 +289,6 @@ def fill(
 
 
 def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
-    if end - start > COPIED and not session.sparse and hasattr(os, "copy_file_range"):
-        start = _copy_by_kernel(session, new, start, end)
     for chunk in read_range(session.descriptor, start, end):
         session.check_stop()
         if not session.sparse:
@@ -310,26 +300,6 @@ def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
                 retire.write(new, block)
             else:
                 os.ftruncate(new, os.fstat(new).st_size + len(block))
-
-
-def _copy_by_kernel(session: OpenSession, new: int, start: int, end: int) -> int:
-    # The kernel copies only to files without O_APPEND. No other process writes to the new file
-    # yet, so that the offset is its end.
-    flags = fcntl.fcntl(new, fcntl.F_GETFL)
-    fcntl.fcntl(new, fcntl.F_SETFL, flags & ~os.O_APPEND)
-    try:
-        while start < end:
-            session.check_stop()
-            copied = os.copy_file_range(session.descriptor, new, min(CHUNK, end - start), start)
-            if not copied:
-                break
-            start += copied
-    except OSError as why:
-        if why.errno not in _CANNOT:
-            raise
-    finally:
-        fcntl.fcntl(new, fcntl.F_SETFL, flags)
-    return start
 
 
 def check_closed(session: OpenSession) -> None:
