@@ -353,6 +353,7 @@ def test_relieve_in_an_open_turn_becomes_a_pending_request(world, clock):
     relief = relieve_session(world, **SMALL)
 
     assert relief.pending
+    assert not relief.fits
     assert "a user message" in relief.reason
     assert path.read_bytes() == before
     assert world.scan(**SMALL).values_extracted == 0

@@ -257,7 +257,7 @@ class Fit(Struct, frozen=True):
 
     @property
     def fits(self) -> bool:
-        return self.load <= self.room
+        return self.after is not None and self.load <= self.room
 
 
 class Loads(
