@@ -86,7 +86,7 @@ OWN_FILE_WRITERS = {
 FILE_CHANGES = {
     *(f"os.{name}" for name in ("rename", "renames", "replace", "link", "symlink", "unlink",
                                 "remove", "rmdir", "truncate", "ftruncate", "sendfile",
-                                "write", "pwrite", "writev", "pwritev",
+                                "copy_file_range", "write", "pwrite", "writev", "pwritev",
                                 "utime", "chmod", "fchmod", "chown", "fchown", "setxattr")),
     "leases.exchange", "shutil.move", "shutil.copy", "shutil.copyfile", "shutil.rmtree",
 }  # fmt: skip
