@@ -1,5 +1,5 @@
 #!/bin/sh
-# Set everything up and print one table: what work takes, beside the limits of the same bytes.
+# Set up .venv and print the measurements in one table, each beside its limit.
 #   sh deploy/bench.sh [GROUP]... [--large] [--json]; sh deploy/bench.sh --help
 #   sh deploy/bench.sh money [DIRECTORY] [--json]: what recorded calls would have cost
 set -eu

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Build the source archive and the wheel, and install them beside the lowest and beside the newest
-# versions of what brainsurgeon depends on, each in an empty environment that is gone afterwards;
-# try what matters (deploy/smoke.py), and see that nothing of it stays when it is uninstalled.
+# Build source archive and wheel, and install them with the lowest and the newest versions of the
+# dependencies, each in a temporary environment. There, run deploy/smoke.py, and check that
+# uninstalling leaves no file.
 #   sh deploy/dependencies.sh [lowest|lowest-mcp|newest]...
 set -eu
 cd "$(dirname "$0")/.."
@@ -12,7 +12,7 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 trap 'exit 130' INT TERM
 
-# A dependency's lower bound becomes its version; what these need in turn is the newest that fits.
+# Direct dependencies have their lowest versions, indirect ones the newest that fit.
 "$python" - > "$place/lowest.txt" <<'END'
 import tomllib
 

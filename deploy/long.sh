@@ -1,6 +1,6 @@
 #!/bin/sh
-# Set everything up and run every long proof, for an hour or more; what you add goes to pytest.
-# At the end, or with --list instead, it says which parts of the house each of them proves.
+# Set up .venv and run every long test, for an hour or more. Arguments are passed to pytest.
+# At the end, or with --list instead, print which modules each of them covers.
 set -eu
 cd "$(dirname "$0")/.."
 . deploy/setup.sh

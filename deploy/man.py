@@ -1,7 +1,4 @@
-"""Write the man page, and the commands and the keys in the reference, from the program.
-
-.venv/bin/python deploy/man.py        write deploy/brainsurgeon.1 and parts of deploy/docs
-"""
+"""Write deploy/brainsurgeon.1 and the generated parts of deploy/docs: `python deploy/man.py`."""
 
 import inspect
 import re
@@ -22,7 +19,7 @@ CONFIGURATION = TOP / "deploy" / "docs" / "configuration.md"
 EACH = re.compile(r"(<!-- commands -->\n)(.*?)(<!-- end of commands -->)", re.DOTALL)
 HELP = re.compile(r"(<!-- help -->\n```text\n)(.*?)(```\n<!-- end of help -->)", re.DOTALL)
 KEYS = re.compile(r"(<!-- keys -->\n)(.*?)(<!-- end of keys -->)", re.DOTALL)
-# The options that every command has. What is left of a heading without options goes, too.
+# The options of every command, and a heading below which nothing else is left.
 COMMON = re.compile(
     r"(\n\nOptions:)?(\n  --json +Print one JSON document\.)?\n  --config FILE .*\n  -h, --help .*"
 )
@@ -55,7 +52,6 @@ ENVIRONMENT = (
 
 
 def page() -> str:
-    """Give the man page."""
     group = typer.main.get_command(application())
     top = typer.Context(group, **group.context_settings)
     parts = [HEAD, ".SH DESCRIPTION\n", paragraphs(group.help), ".SH OPTIONS\n", options(top)]
@@ -71,13 +67,12 @@ def page() -> str:
 
 
 def options(context: typer.Context) -> str:
-    """Give the options and arguments of a command, each with its help."""
     listed = (one.get_help_record(context) for one in context.command.get_params(context))
     return "".join(tagged(*one) for one in listed if one)
 
 
 def paragraphs(text: str) -> str:
-    """Give a help text; what begins with a backspace keeps its lines."""
+    """Format a help text. Blocks that begin with a backspace keep their lines."""
     parts = []
     for block in inspect.cleandoc(text).split("\n\n"):
         kept = block.startswith("\b\n")
@@ -87,12 +82,11 @@ def paragraphs(text: str) -> str:
 
 
 def tagged(name: str, text: str) -> str:
-    """Give one item of a list, its name in bold."""
     return f".TP\n\\fB{plain(name)}\\fR\n{plain(text)}\n"
 
 
 def plain(text: str) -> str:
-    """Write a text so that it means nothing to the formatter."""
+    """Escape the characters that are commands of the formatter."""
     escaped = (
         text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...").replace("`", "\\(ga")
     )
@@ -100,12 +94,11 @@ def plain(text: str) -> str:
 
 
 def codes() -> list[tuple[str, str]]:
-    """Return the exit codes with their meanings, as the reference has them."""
+    """Return the exit codes and their meanings from the reference."""
     return re.findall(r"^\| (\d) \| (.*) \|$", COMMANDS.read_text(), re.MULTILINE)
 
 
 def help_of(*words: str) -> str:
-    """Return what `brainsurgeon WORDS --help` prints, 80 columns wide."""
     done = subprocess.run(  # noqa: S603  words of our own
         [sys.executable, "-m", "brainsurgeon", *words, "--help"], capture_output=True, text=True,
         check=True, env={"COLUMNS": "80", "PATH": "/usr/bin:/bin", "TERM": "dumb"},
@@ -114,7 +107,6 @@ def help_of(*words: str) -> str:
 
 
 def help_of_commands() -> str:
-    """Return the help of each command, without the options of all, under its heading."""
     names = []
     for name, command in typer.main.get_command(application()).commands.items():
         names += [(name, *inner) for inner in zip(getattr(command, "commands", ()))] or [(name,)]
@@ -123,7 +115,6 @@ def help_of_commands() -> str:
 
 
 def keys() -> str:
-    """Return the table of the reference: every key with its default and description."""
     of_user = {"roots": "OpenClaw's agents", "state_dir": "`~/.local/state/brainsurgeon`"}
     rows = ["| key | default | description |", "| --- | --- | --- |"]
     for key, value, description in flat(Settings()):
@@ -133,7 +124,6 @@ def keys() -> str:
 
 
 def main() -> None:
-    """Write the page and the parts of the reference."""
     PAGE.write_text(page())
     parts = (
         (COMMANDS, HELP, help_of()),

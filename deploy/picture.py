@@ -1,7 +1,4 @@
-"""Draw what a run does to a real session: deploy/before-after.svg, from a sample and the program.
-
-.venv/bin/python deploy/picture.py        write the picture anew
-"""
+"""Draw the effect of a run on a sample session: write deploy/before-after.svg."""
 
 import json
 import os
@@ -26,8 +23,7 @@ HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 300" role="img"'
     ' aria-labelledby="t d">'
 )
-LEFT, WIDE = 32, 736
-"""Where the bars begin, and how long one is that fills the window."""
+LEFT, WIDE = 32, 736  # beginning of the bars, and the length of a full window
 STYLE = """
   text { font: 14px system-ui, sans-serif; fill: #1f2933 }
   .quiet { fill: #52606d }  .title { font-size: 17px; font-weight: 600 }
@@ -42,7 +38,7 @@ STYLE = """
 
 
 def measured() -> tuple[dict, dict]:
-    """Give what fills a copy of the sample before a run, and after it."""
+    """Return the contexts of a copy of the sample before and after a run."""
     with tempfile.TemporaryDirectory() as scratch:
         session = Path(scratch, "agents", "pi", "sessions", "large-session.jsonl")
         session.parent.mkdir(parents=True)
@@ -50,13 +46,12 @@ def measured() -> tuple[dict, dict]:
         os.utime(session, (10**9, 10**9))
         config = Path(scratch, "config.toml")
         config.write_text(f'state_dir = "{scratch}/state"\n[[roots]]\npath = "{scratch}/agents"\n')
-        before = asked(config, "context", str(session))
-        asked(config, "scan", "--once")
-        return before, asked(config, "context", str(session))
+        before = asked(config, "sessions", str(session))
+        asked(config, "scan")
+        return before, asked(config, "sessions", str(session))
 
 
 def asked(config: Path, *words: str) -> dict:
-    """Give what a command of ours answers."""
     done = subprocess.run(  # noqa: S603  our own program
         [sys.executable, "-m", "brainsurgeon", *words, "--json", "--config", str(config)],
         check=True, stdout=subprocess.PIPE,
@@ -65,7 +60,7 @@ def asked(config: Path, *words: str) -> dict:
 
 
 def picture() -> str:
-    """Draw both states below each other, on a card that stands on light and dark pages."""
+    """Draw both states below each other, on a card for light and dark pages."""
     before, after = measured()
     values, size = len(after["extracted"]), sum(one["size_bytes"] for one in after["extracted"])
     full = before["fullness"]
@@ -91,14 +86,13 @@ def picture() -> str:
 
 
 def told(state: dict) -> str:
-    """Say how full a session is."""
     full = state["fullness"]
     share = f"{100 * full['pressure']:.0f} %"
     return f"{full['load_tokens']:,} of {full['window_tokens']:,} tokens ({share})"
 
 
 def row(state: dict, name: str, top: int) -> list[str]:
-    """Draw one state: a bar as long as its share of the window, of a part for each kind."""
+    """Draw a bar: its length is the share of the window, its parts are the kinds of values."""
     chars = [
         sum(one["live_chars"] for one in state["filling"] if one["kind"] in kinds)
         for kinds in KINDS.values()
@@ -126,7 +120,6 @@ def row(state: dict, name: str, top: int) -> list[str]:
 
 
 def legend(top: int) -> list[str]:
-    """Name the kinds beside their colours."""
     parts = []
     for number, name in enumerate(KINDS):
         left = LEFT + 160 * number
@@ -136,7 +129,6 @@ def legend(top: int) -> list[str]:
 
 
 def text(left: float, top: float, said: str, kind: str = "", anchor: str = "start") -> str:
-    """Write a text."""
     named = f' class="{kind}"' if kind else ""
     return f'<text{named} x="{left}" y="{top}" text-anchor="{anchor}">{said}</text>'
 

@@ -1,7 +1,7 @@
-# Makes .venv at the top of the project with everything pinned in requirements.txt.
-# Sourced by the scripts beside it, from the top of the project. Nothing outside .venv is touched.
+# Make .venv at the top of the project with the versions in requirements.txt; change nothing else.
+# The scripts beside it source this file from the top of the project.
 
-# In an empty environment the shell has a PATH of its own, which Python needs to find itself.
+# In an empty environment the shell does not export its PATH, but Python needs it to find itself.
 PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}
 export PATH
 

@@ -1,6 +1,6 @@
-"""Try what matters with whatever versions are installed beside this Python: import, scan, restore.
+"""Test the installed brainsurgeon with the installed versions of its dependencies.
 
-Works in a directory of its own. Prints the versions of what brainsurgeon depends on.
+Uses a temporary directory. Prints the versions of the direct dependencies.
 """
 
 import importlib
@@ -62,7 +62,6 @@ def main() -> None:
 
 
 def import_everything() -> None:
-    """Import every module of ours; that of the server where its extra is installed."""
     package = importlib.import_module("brainsurgeon")
     for module in pkgutil.walk_packages(package.__path__, "brainsurgeon."):
         if not module.name.endswith("__main__"):
@@ -70,7 +69,7 @@ def import_everything() -> None:
 
 
 def run(*words: str, code: int = 0) -> str:
-    """Run a command of ours and give what it says; only what fails says it on stderr."""
+    """Run a command and return its output. A command that succeeds must not print to stderr."""
     done = subprocess.run(  # noqa: S603
         [*PROGRAM, *words], capture_output=True, text=True, timeout=120, check=False
     )
@@ -79,7 +78,7 @@ def run(*words: str, code: int = 0) -> str:
 
 
 def set_up(home: Path) -> None:
-    """Set up in an empty home with what the package carries, as it stands here, and undo it."""
+    """Run `init` in an empty home with the packaged files, compare these, and undo it."""
     clone = Path(__file__).parent.parent
     packaged = importlib.import_module("brainsurgeon.operations.init")
     for name in (
@@ -97,7 +96,7 @@ def set_up(home: Path) -> None:
 
 
 def serve(config: Path) -> None:
-    """Greet the server, where it is installed."""
+    """Send the first message to the MCP server, if it is installed."""
     if util.find_spec("mcp") is None:
         return
     with subprocess.Popen(  # noqa: S603
@@ -114,7 +113,7 @@ def serve(config: Path) -> None:
 
 
 def daemon(config: Path, session: Path) -> None:
-    """Let the daemon prune the session anew, and end it."""
+    """Run the daemon until it has pruned the session, then stop it."""
     os.utime(session, (time.time() - 3600,) * 2)
     with subprocess.Popen(  # noqa: S603
         [*PROGRAM, "run", "--config", str(config)],
@@ -129,7 +128,7 @@ def daemon(config: Path, session: Path) -> None:
 
 
 def depended_on() -> list[str]:
-    """Name what brainsurgeon depends on directly, as far as it is installed."""
+    """Return the names of the installed direct dependencies."""
     names = (
         re.split(r"[ ><=;\[]", one)[0] for one in metadata.requires("brainsurgeon") or ()
     )  # fmt: skip
@@ -137,7 +136,6 @@ def depended_on() -> list[str]:
 
 
 def expect(so: bool, otherwise: str) -> None:
-    """End with what was seen in the place of what was expected."""
     if not so:
         sys.exit(f"smoke: {otherwise}")
 

@@ -1,4 +1,4 @@
-"""Show brainsurgeon at work: on a copy of the samples for real, on your own sessions dry."""
+"""Demonstrate a run on a copy of the samples, and a dry run on your own sessions."""
 
 import hashlib
 import json
@@ -17,7 +17,6 @@ PROGRAM = Path(sys.executable).parent / "brainsurgeon"
 
 
 def main() -> int:
-    """Run the demonstration; 0 when every byte came back."""
     if not SAMPLES.exists():
         sys.exit("the sample sessions are not in the source package: this takes a clone")
     with tempfile.TemporaryDirectory(prefix="brainsurgeon-try-") as scratch:
@@ -28,7 +27,7 @@ def main() -> int:
 
 
 def demonstrate(scratch: Path) -> int:
-    """Scan, show, restore and compare a copy of the sample sessions."""
+    """Prune and restore a copy of the samples; return 0 if every byte and time is the same."""
     agents = scratch / "agents"
     shutil.copytree(SAMPLES / "openclaw" / "2026.7.35" / "agents", agents)
     pi = agents / "pi" / "sessions"
@@ -59,7 +58,6 @@ def demonstrate(scratch: Path) -> int:
 
 
 def dry_run_of_your_own() -> None:
-    """Say what a scan would do with the user's own sessions, touching nothing."""
     home = os.environ.get("OPENCLAW_STATE_DIR") or os.path.expanduser("~/.openclaw")
     if not os.path.isdir(os.path.join(home, "agents")):
         say("You have no OpenClaw sessions of your own here.")
@@ -69,14 +67,12 @@ def dry_run_of_your_own() -> None:
 
 
 def next_step() -> None:
-    """Say how to go on with the agents that have sessions on this machine."""
     found = list(dict.fromkeys(home.agent for home in homes()))
     say(f"To use it for {' and '.join(found)}:" if found else "To use it, once an agent is here:")
     print("$ pipx install '.[mcp]'\n$ brainsurgeon init")
 
 
 def run(config: Path | None, *words: str, head: int | None = None) -> None:
-    """Run one command as a person would and show what it prints."""
     print("$ brainsurgeon " + " ".join(words), flush=True)
     done = subprocess.run(  # noqa: S603  our own program
         command(config, *words), check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -91,12 +87,10 @@ def run(config: Path | None, *words: str, head: int | None = None) -> None:
 
 
 def command(config: Path | None, *words: str) -> list[str]:
-    """Give the words that start the program."""
     return [str(PROGRAM), *words, *(["--config", str(config)] if config else [])]
 
 
 def first_extracted(config: Path, session: str) -> str:
-    """Name the first entry that was extracted from a session."""
     answer = subprocess.run(  # noqa: S603  our own program
         command(config, "sessions", session, "--json"), check=True, stdout=subprocess.PIPE
     )
@@ -104,7 +98,7 @@ def first_extracted(config: Path, session: str) -> str:
 
 
 def digests(root: Path) -> dict[str, tuple[str, int]]:
-    """Give the digest and the time of change of every file below a directory."""
+    """Return the digest and modification time of every file below a directory."""
     return {
         str(path.relative_to(root)): (
             hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -116,7 +110,6 @@ def digests(root: Path) -> dict[str, tuple[str, int]]:
 
 
 def say(text: str) -> None:
-    """Print one line of explanation."""
     print(f"\n{text}\n", flush=True)
 
 

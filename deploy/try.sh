@@ -1,6 +1,6 @@
 #!/bin/sh
-# Set everything up and show what brainsurgeon does: on a copy of the sample sessions it scans,
-# shows, restores and compares; of your own OpenClaw sessions it only says what it would do.
+# Set up .venv, then scan, show, restore and compare a copy of the sample sessions, and print what
+# a scan would change in your own OpenClaw sessions.
 set -eu
 cd "$(dirname "$0")/.."
 . deploy/setup.sh
