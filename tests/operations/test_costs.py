@@ -7,10 +7,12 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon.errors import StoppedError
+from brainsurgeon.model.text import iso
 from brainsurgeon.operations.sessions import session_costs
 from brainsurgeon.operations.status import status
 from brainsurgeon.render.estimate import costs as render
 from brainsurgeon.render.estimate import costs_json
+from brainsurgeon.render.formatting import in_json
 from brainsurgeon.render.runs import status as status_text
 from brainsurgeon.render.runs import status_json
 from brainsurgeon.rewrite.signals import count_calls
@@ -194,6 +196,8 @@ def test_compactions_and_cache_expiry_are_shown(world, clock):
 
     assert costs.compactions[0].tokens == load
     assert [compaction.at for compaction in costs.compactions] == [int(talk.at)] * 2
+    document = in_json(costs_json(costs))["compactions"]
+    assert document[0] == {"at": iso(int(talk.at)), "tokens_before": load}
     assert costs.warm_until == pytest.approx(talk.at + 300, abs=1)
     text = "\n".join(render(costs, clock.now))
     assert "compacted  2 times, last 20" in text

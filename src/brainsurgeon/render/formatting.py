@@ -44,7 +44,7 @@ def _in_json(value: Any, key: str = "") -> Any:
         return value
     if isinstance(value, dict):
         return {name: _in_json(item, name) for name, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_in_json(item) for item in value]
     if isinstance(value, int | float) and (key == "at" or key.endswith(("_at", "_until"))):
         return iso(value)
