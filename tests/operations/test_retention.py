@@ -785,6 +785,20 @@ def test_stopped_retention_deletes_nothing(world, other_sessions, clock):
     assert deletions(run(world)) == (1, {SILENT: 1})
 
 
+def test_retention_can_be_stopped_between_looks_for_recorded_sessions(world, clock):
+    """Each recorded session costs a look at its file, so a run may also stop between these."""
+    path, _ = prune_due_value(world, clock)
+    path.unlink()
+
+    def stop():
+        raise StoppedError
+
+    report = retention(world.settings(), world.store, clock=clock, check_stop=stop)
+
+    assert report.stopped
+    assert query(world, "SELECT missed_at FROM sessions") == [(None,)]
+
+
 def test_shared_blob_is_deleted_with_its_last_value(world, other_sessions, clock):
     """Equal values are stored once, and the blob is deleted with the last extraction of it."""
     _, ident = prune(world, "s")
@@ -868,7 +882,7 @@ def after_reading(sessions, act):
     calls = itertools.count(1)
 
     def check():
-        if next(calls) == sessions + 1:
+        if next(calls) == sessions + 2:  # one of them has a record
             act()
 
     return check

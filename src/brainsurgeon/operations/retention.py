@@ -121,24 +121,23 @@ class _Run:
             give_way()
 
     def _changes(self) -> dict[int, float]:
+        """Return when each found session last changed, by its id in the store."""
         live: dict[int, float] = {}
-        rows: dict[str, float] = {}
         errors: dict[str, str] = {}
         for item in chain(discover(self._roots, format_of=any_format), list_rows(self._roots)):
             self._check()
             if isinstance(item, Unreadable):
                 errors.setdefault(item.root, f"{item.path}: {item.why}")
-            elif item.in_database:
-                rows[item.path] = item.fingerprint.mtime_ns / 1e9
+            elif item.in_database and (row := self._store.sessions.at(item.path)):
+                live[row.id] = item.fingerprint.mtime_ns / 1e9
         roots = {os.path.realpath(root.path) for root in self._roots}
         recorded, seen = set[str](), set[str]()
         for record in self._store.sessions.all():
+            self._check()
             recorded.add(record.root)
             if record.displaced or record.root not in roots:
-                continue
-            if record.path in rows:
-                live[record.id] = rows[record.path]
-            elif not self._is_behind_link(record):
+                live.pop(record.id, None)
+            elif record.id not in live and not self._is_behind_link(record):
                 with suppress(OSError):
                     live[record.id] = os.stat(record.path, follow_symlinks=False).st_mtime
             if record.id in live:
