@@ -17,8 +17,7 @@ from brainsurgeon.cli.options import Command, Config, OutputError, given, shared
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable_lines
 
-# All commands except those of the group `store`, and the modules with their functions. Only the
-# module of the command that is called is imported.
+# The modules of the commands, except those of `store`. Only that of the called one is imported.
 COMMANDS = {
     "scan": "run", "status": "run", "restore": "change", "pin": "change", "extract": "change",
     "archive": "change", "sessions": "show", "estimate": "show", "show": "show",
@@ -32,8 +31,8 @@ HEADINGS = {
     "init": "Setting up",
     "relieve": "When something is wrong",
 }
-# Former names of commands, and what replaces them. A name whose replacement needs no argument still
-# works, with a notice (`unpin` without one).
+# Former names of commands and their replacements. A name still works if its replacement needs no
+# argument. It then prints a notice (except for `unpin`).
 RENAMED = {
     "archives": "archive --list",
     "cat": "show",

@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 
 class Command(TyperCommand):
-    """A command whose help shows names instead of types: ENTRY, --since SINCE (not TEXT).
-
-    Its flags have no opposite (`--no-…`).
-    """
+    """A command whose help shows names, not types (ENTRY, not TEXT). Flags have no `--no-…`."""
 
     def __init__(self, *words: Any, **options: Any) -> None:
         super().__init__(*words, **options)
@@ -85,7 +82,7 @@ Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
 
 class Given(Struct):
-    """The options of this call that all commands share, and the warnings about the settings."""
+    """The options that all commands share, as given, and the warnings about the settings."""
 
     config: str | None = None
     json: bool = False
@@ -230,7 +227,7 @@ def _output() -> Iterator[None]:
 
 
 class _Stream(io.TextIOWrapper):
-    """A standard stream. Failed writes of messages are ignored, those of output end the command."""
+    """Standard output, where a failed write ends the command, or error, where it is ignored."""
 
     guard: Callable[[], AbstractContextManager[Any]]
 
@@ -245,15 +242,11 @@ class _Stream(io.TextIOWrapper):
 
 
 def replace_streams() -> None:
-    """Replace the standard streams; closed descriptors lead to /dev/null from now on.
-
-    Otherwise a database could get the descriptor of a closed stream, and output would be written to
-    the database.
-    """
+    """Replace the standard streams; closed ones lead to /dev/null from now on."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
-        except OSError:
+        except OSError:  # a database could get this number, and then the output
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
     ignoring = partial(suppress, OSError, ValueError)
     for name, descriptor, guard in (("stdout", 1, _output), ("stderr", 2, ignoring)):

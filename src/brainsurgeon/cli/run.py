@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from brainsurgeon.store import Store
 
 _TOGETHER = 1000  # texts that are compressed together
-# Seconds after which a scan also deletes expired values.
-RETENTION_INTERVAL = 6 * 3600
+RETENTION_INTERVAL = 6 * 3600  # seconds after which a scan also deletes expired values
 
 
 def scan(
@@ -250,12 +249,10 @@ def status(
         if check or (options.given.json and form is Form.prometheus):
             wrong = "--check" if check else "--json"
             raise UsageError(f"{wrong} cannot be combined with --format {form.value}")
-        from brainsurgeon.cli.store import write_metrics, write_page
-
         if form is Form.html:
-            write_page(settings, output, previews=previews, show=show)
+            _write_page(settings, output, previews=previews, show=show)
         else:
-            write_metrics(settings, output)
+            _write_metrics(settings, output)
         return
     if output or show or previews:
         raise UsageError("--output, --open and --previews need --format html")
@@ -272,3 +269,35 @@ def status(
     else:
         options.say(render.runs.status(current, now, troubles))
     raise typer.Exit(1 if check and troubles else 0)
+
+
+def _write_page(settings: Settings, output: str | None, *, previews: bool, show: bool) -> None:
+    from brainsurgeon.log import PRIVATE, write_whole
+    from brainsurgeon.store.database import make_directory
+
+    if output is None:
+        make_directory(settings.state_dir)
+    path = os.path.abspath(output or os.path.join(settings.state_dir, "report.html"))
+    with options.store_to_read(settings) as store:
+        report = operations.report.report(settings, store, time.time(), previews=previews)
+    write_whole(path, render.report.report(report), PRIVATE)
+    if options.given.json:
+        options.print_json({"path": path, "size_bytes": os.stat(path).st_size})
+    else:
+        options.say(path)
+    if show:
+        import webbrowser
+        from pathlib import Path
+
+        webbrowser.open(Path(path).as_uri())
+
+
+def _write_metrics(settings: Settings, output: str | None) -> None:
+    from brainsurgeon.log import READABLE, write_whole
+
+    with options.store_to_read(settings) as store:
+        text = render.runs.metrics(operations.status.metrics(settings, store))
+    if output is not None:
+        write_whole(os.path.abspath(output), text, READABLE)
+    else:
+        print(text, end="")

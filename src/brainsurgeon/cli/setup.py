@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 # The agents that can get the tool, and those that can get hooks, by the names of their programs.
 Agent = StrEnum("Agent", ["openclaw", "claude", "codex"])
 HookedAgent = StrEnum("HookedAgent", ["claude"])
-# Seconds after which a hook is ended: Claude Code waits for it.
-HOOK_PATIENCE = 0.2
+HOOK_PATIENCE = 0.2  # seconds after which a hook is ended: Claude Code waits for it
 NEXT = """
 to prune now: brainsurgeon scan; to see the state: brainsurgeon status
 to undo this: brainsurgeon init --undo"""

@@ -1,8 +1,7 @@
-"""The commands for the store as a whole, and the files that `status` writes."""
+"""The commands for the store as a whole."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,6 @@ from brainsurgeon.cli import options
 from brainsurgeon.errors import UsageError
 
 if TYPE_CHECKING:
-    from brainsurgeon.config import Settings
     from brainsurgeon.model.reports import Replacement
 
 store = typer.Typer(
@@ -107,35 +105,3 @@ def _ask(question: str) -> None:
         raise UsageError("nothing was done: no terminal to ask for confirmation; pass --yes")
     if not typer.confirm(question, err=True):
         raise UsageError("nothing was done: the answer was no; --yes does it without asking")
-
-
-def write_page(settings: Settings, output: str | None, *, previews: bool, show: bool) -> None:
-    from brainsurgeon.log import PRIVATE, write_whole
-    from brainsurgeon.store.database import make_directory
-
-    if output is None:
-        make_directory(settings.state_dir)
-    path = os.path.abspath(output or os.path.join(settings.state_dir, "report.html"))
-    with options.store_to_read(settings) as store:
-        report = operations.report.report(settings, store, time.time(), previews=previews)
-    write_whole(path, render.report.report(report), PRIVATE)
-    if options.given.json:
-        options.print_json({"path": path, "size_bytes": os.stat(path).st_size})
-    else:
-        options.say(path)
-    if show:
-        import webbrowser
-        from pathlib import Path
-
-        webbrowser.open(Path(path).as_uri())
-
-
-def write_metrics(settings: Settings, output: str | None) -> None:
-    from brainsurgeon.log import READABLE, write_whole
-
-    with options.store_to_read(settings) as store:
-        text = render.runs.metrics(operations.status.metrics(settings, store))
-    if output is not None:
-        write_whole(os.path.abspath(output), text, READABLE)
-    else:
-        print(text, end="")

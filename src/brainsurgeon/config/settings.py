@@ -135,7 +135,9 @@ class SignalTable(SettingsTable):
     on_signal: Command = key((), "your program that gets each signal as JSON on its standard input")
 
 
-class ExtractionSettings(SettingsTable):
+class Profiled(SettingsTable):
+    """The settings that a profile may change for some sessions."""
+
     keep_recent: Count = key(3, "number of newest messages from which nothing is extracted")
     keep_recent_tokens: Count = key(
         0,
@@ -170,6 +172,18 @@ class ExtractionSettings(SettingsTable):
         "when to extract values that are in the provider's prompt cache: once it `pays`, once the "
         "cache is `cold`, or `always` at once",
     )
+    windows: dict[str, Positive] = key(dict, "windows of models in tokens, by globs of model ids")
+    tiers: dict[str, Tier] = key(
+        dict, "tiers of models (`frontier`, `mid`, `small`), by parts of model ids"
+    )
+    budget: BudgetTable = key(
+        BudgetTable.model_construct,
+        "how full a context window may become before a scan extracts more",
+    )
+    archive: ArchiveTable = key(
+        ArchiveTable.model_construct,
+        "which finished turns are archived, and how they are summarised",
+    )
 
     def rule_list(self) -> tuple[Rule, ...]:
         from brainsurgeon.model.rules import Rule  # noqa: PLC0415  `show` needs no rules
@@ -183,23 +197,6 @@ class ExtractionSettings(SettingsTable):
             )
             for table in self.rules or [RuleTable(kind=kind) for kind in self.trigger_types]
         )  # fmt: skip
-
-
-class Profiled(ExtractionSettings):
-    """The settings that a profile may change for some sessions."""
-
-    windows: dict[str, Positive] = key(dict, "windows of models in tokens, by globs of model ids")
-    tiers: dict[str, Tier] = key(
-        dict, "tiers of models (`frontier`, `mid`, `small`), by parts of model ids"
-    )
-    budget: BudgetTable = key(
-        BudgetTable.model_construct,
-        "how full a context window may become before a scan extracts more",
-    )
-    archive: ArchiveTable = key(
-        ArchiveTable.model_construct,
-        "which finished turns are archived, and how they are summarised",
-    )
 
 
 class ProfileTable(Profiled):
@@ -296,7 +293,7 @@ class RootSettings(SettingsTable):
 
 
 class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
-    # The order of the keys in documents: the last base first.
+    # In documents, the keys of the last base come first.
     profiles: dict[str, ProfileTable] = key(dict, "`[profiles.NAME]`: settings for some sessions")
     profile: str | None = key(None, "the profile of all sessions that no `[[use]]` selects")
     use: tuple[UseTable, ...] = key(

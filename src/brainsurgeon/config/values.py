@@ -68,8 +68,7 @@ _SIZES = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3}
 _DURATION = re.compile(r"([1-9][0-9]{0,11})([smhdw])")
 _SIZE = re.compile(r"([0-9]{1,15}) ?(B|KB|MB|GB)?", re.IGNORECASE)
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?) ?%")
-# What may stand before the colon in a pattern of `exclude`.
-_EXCLUDE_KINDS = ("agent", "session", "tool")
+_EXCLUDE_KINDS = ("agent", "session", "tool")  # words before the colon in patterns of `exclude`
 
 
 class InvalidValueError(ValueError):
@@ -81,12 +80,9 @@ class InvalidValueError(ValueError):
 
 
 class SettingsTable(BaseModel):
-    """A table of the configuration: immutable, without unknown keys.
+    """A table of the configuration: immutable, without unknown keys."""
 
-    A table is validated only as a part of the whole configuration. `defer_build` saves building a
-    validator for each table, which is half of the import time.
-    """
-
+    # Only the whole configuration is validated. A validator for each table doubles the import time.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 

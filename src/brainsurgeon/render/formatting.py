@@ -64,7 +64,7 @@ def local(moment: float) -> str:
 
 
 def in_local_time(text: str) -> str:
-    """Convert ISO 8601 times to local time; a minute of today becomes `14:05`, without its date."""
+    """Convert ISO 8601 times to local time. Times without seconds lose the date if it is today."""
 
     def convert(found: re.Match[str]) -> str:
         moment = parse_time(found[0]) or 0.0
@@ -114,7 +114,7 @@ Column = tuple[str, float, Callable[..., str]]
 def columned(
     listed: Iterable[Column], rows: Iterable[Any], *given: Any, room: float | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the names and cells of the columns that fit into `room`, else into the terminal.
+    """Return names and cells of the columns that fit into `room`, by default into the terminal.
 
     Each column has a name, the least room in which it is shown, and a function for its cells.
     """

@@ -62,8 +62,8 @@ def report(
 ) -> Iterator[str]:
     """Yield the lines of a report: sessions that changed or failed, then the figures.
 
-    `sessions` are lines of sessions that the report lacks. With `verbose`, a dry run lists every
-    value.
+    `sessions` are the lines of its sessions if the report lists none. With `verbose`, a dry run
+    lists every value.
     """
     lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
     lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]
