@@ -31,13 +31,16 @@ def pytest_addoption(parser):
     parser.addoption("--list-proofs", action="store_true", help="name the proofs, run nothing")
 
 
-# Proofs that start first, so that none runs alone at the end.
+# Modules of tests that start first, so that none runs alone at the end.
 SLOWEST = (
     "kill",
     "kill_rows",
     "state_machine",
     "kill_strace",
     "hammer",
+    "broken_databases",
+    "memory",
+    "installation",
     "recorded_agent",
     "live_openclaw",
     "live_openclaw_rows",
