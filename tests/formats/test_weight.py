@@ -125,6 +125,8 @@ def test_call_tokens_include_cache_reads_and_writes():
     assert call.ident == "i r"
     assert GENERIC.call(generic).tokens == 321
     assert GENERIC.call(generic).model == "m"
+    nested = {"type": "message", "usage": None, "model": None, "message": generic}
+    assert GENERIC.call(nested) == GENERIC.call(generic)
     assert CLAW.call(claw(role="user", content="x")) is None
     assert CLAUDE.call(claude("assistant", message={"model": "<synthetic>"})) is None
 

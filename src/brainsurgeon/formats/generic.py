@@ -153,11 +153,10 @@ class Generic(base.Format):
         return Sent(chars, sum(part.block for part in parts))
 
     def call(self, entry: Entry) -> ModelCall | None:
-        stated = base.dict_or_empty(entry.get("message")) | entry
-        usage = stated.get("usage")
-        if not isinstance(usage, dict):
-            return None
-        return weight.recorded(entry, usage, stated.get("model"))
+        holders = (entry, base.dict_or_empty(entry.get("message")))
+        usages = [holder["usage"] for holder in holders if isinstance(holder.get("usage"), dict)]
+        models = (_first_text(holder, "model") for holder in holders)
+        return weight.recorded(entry, usages[0], next(filter(None, models), "")) if usages else None
 
 
 def _unedited(value: Any, depth: int = 4) -> Any:
