@@ -7,7 +7,7 @@ import pytest
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.base import Thoughts
 from brainsurgeon.formats.claude_code import LEFT_OUT, NO_CONTENT
-from brainsurgeon.model.entries import OLD, parse
+from brainsurgeon.model.entries import BOM, OLD, parse
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 from building.claude import SESSION, ClaudeConversation
 from building.format_reading import entries, survey
@@ -161,6 +161,14 @@ def test_cycle_of_parents_ends_the_walk(conversation):
     assert places(conversation.bytes()) == {first: 1, second: 0}
 
 
+def test_line_after_a_byte_order_mark_is_in_the_chain(conversation):
+    """Claude Code removes a byte order mark, so the first line may be the last prompt."""
+    conversation.turn()
+    data = conversation.bytes()
+
+    assert survey(FORM, BOM + data).last_user == survey(FORM, data).last_user == 0
+
+
 def test_sidechain_is_live_only_in_its_own_file(conversation):
     """A sub-agent's lines are dead in the main file and live in the sub-agent's file."""
     conversation.turn()
@@ -177,7 +185,7 @@ def test_sidechain_is_live_only_in_its_own_file(conversation):
 
 
 def test_progress_is_live_with_its_call_and_outside_the_window(conversation):
-    """Progress is as live as the call it reports on, and always old: no request carries it."""
+    """Progress is live and always old: no request carries it."""
     conversation.user()
     call = conversation.call()
     progress = conversation.entry("progress", parentToolUseID="toolu_1", data={"output": "y"})

@@ -34,6 +34,7 @@ from brainsurgeon.formats.base import (
     usable_id,
 )
 from brainsurgeon.model.entries import (
+    BOM,
     Entry,
     KeyPath,
     Kind,
@@ -550,7 +551,7 @@ class ClaudeCode(Format):
         metadata: Entry = {}
         waiting, calls = 0, _Calls()
         for line in lines:
-            entry = parse(line.raw) if line.raw else None
+            entry = parse(line.raw.removeprefix(BOM)) if line.raw else None
             if entry is None:
                 continue
             if entry.get("type") == "last-prompt" and isinstance(entry.get("leafUuid"), str):
