@@ -1,7 +1,10 @@
 """Placeholder names: a name and a key path identify one value for ever."""
 
+import secrets
+
 import pytest
 
+from brainsurgeon.model.entries import is_placeholder, placeholder_named
 from brainsurgeon.store import open_store
 from brainsurgeon.store.extractions import renumber
 from building.store_rows import removal, store_session
@@ -43,6 +46,16 @@ def test_store_from_a_backup_continues_with_other_numbers(store, name):
     later = name("1", OTHER, reused=True), name("2", OTHER, reused=True)
     assert all(int(name.partition("~")[2]) > 10**5 for name in later)
     assert name("random", OTHER) == "random"
+
+
+def test_highest_number_of_a_store_from_a_backup_fits_into_a_placeholder(store, name, monkeypatch):
+    """Numbers have at most nine digits: with ten, no placeholder would be recognised."""
+    monkeypatch.setattr(secrets, "randbelow", lambda below: below - 1)
+    with store.transaction():
+        renumber(store._connection)
+
+    name("1", FIRST)
+    assert is_placeholder(placeholder_named(name("1", OTHER, reused=True)))
 
 
 def test_each_value_of_an_id_keeps_its_own_placeholder(name):

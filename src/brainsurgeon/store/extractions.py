@@ -336,9 +336,9 @@ def renumber(connection: sqlite3.Connection) -> None:
     """Prevent a restored store from reusing placeholders that were made after the backup.
 
     Files still contain these. An id that is not random could get the same number again. So numbers
-    continue from a random one, larger than all used ones.
+    continue from a random one. A placeholder has room for nine digits.
     """
-    Facts(connection).put(_LEAST_NUMBER, secrets.randbelow(10**9) + 10**6)
+    Facts(connection).put(_LEAST_NUMBER, 10**6 + secrets.randbelow(9 * 10**8))
 
 
 def _numbered(ident: str, number: int) -> str:
