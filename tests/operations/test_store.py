@@ -103,7 +103,8 @@ def test_backup_completes_during_continuous_writes(world, pruned, target):
     try:
         wait_until(lambda: len(commits) > 300)
         before = during = len(commits)
-        while during == before:  # a backup can be shorter than a turn of the other thread
+        # A backup can be shorter than a turn of the other thread.
+        while during == before and writer.is_alive():
             before = len(commits)
             values = store_care.back_up(world.settings(), target, force=True).values
             during = len(commits)
@@ -112,6 +113,25 @@ def test_backup_completes_during_continuous_writes(world, pruned, target):
         writer.join()
 
     assert 200 < values <= len(commits)
+
+
+def test_backup_waits_longer_than_other_commands(world, pruned, target, monkeypatch):
+    """Commits of other processes may leave few gaps, so a backup waits up to a minute for one."""
+    monkeypatch.setattr(opening, "PATIENCE", 0.05)
+    refuse_without_room = backup.refuse_without_room
+    with closing(sqlite3.connect(world.state / "store.db", check_same_thread=False)) as other:
+        release = threading.Timer(0.5, other.rollback)
+
+        def lock(*arguments):
+            refuse_without_room(*arguments)
+            other.execute("BEGIN EXCLUSIVE")
+            release.start()
+
+        monkeypatch.setattr(backup, "refuse_without_room", lock)
+        try:
+            assert store_care.back_up(world.settings(), target).values == 1
+        finally:
+            release.join()
 
 
 def test_backup_replaces_an_existing_file_only_with_force(world, pruned, target):

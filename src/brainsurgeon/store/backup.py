@@ -15,7 +15,8 @@ from brainsurgeon.store.extractions import Blobs, renumber
 
 # Values copied at a time, while other processes cannot write to the store.
 _TOGETHER = 100
-# Seconds to wait until no rewrite is in progress.
+# Seconds to wait until no rewrite is in progress, and for each read of a store in use: SQLite tries
+# ten times a second, and may miss the gaps between the commits of others for a long time.
 _PATIENCE = 60.0
 # Files of brainsurgeon in a state directory, besides current and replaced databases.
 _OWN = ("locks", "daemon.lock", "last_run", "report.html")
@@ -88,6 +89,7 @@ def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[N
             copy.execute("PRAGMA journal_mode = OFF")
             copy.execute("PRAGMA synchronous = OFF")  # synced once, at the end
             copy.execute("PRAGMA foreign_keys = OFF")  # a row may precede a row it refers to
+            copy.execute(f"PRAGMA busy_timeout = {_PATIENCE * 1000:.0f}")
             database.create_schema(copy)
             copy.execute("ATTACH ? AS old", (database.address(source, "ro"),))
             tables = copy.execute(
