@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from brainsurgeon.errors import BusyError
-from brainsurgeon.hosts import sqlite
+from brainsurgeon.hosts import openclaw_database, sqlite
 from brainsurgeon.hosts.openclaw_database import Payload, plain
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.model.plans import Removal, Restoration
@@ -125,6 +125,27 @@ class TestLines:
                 start = chance.randrange(len(whole) + 10)
                 end = start + chance.randrange(9000)
                 assert opened.read(start, end) == whole[start:end]
+
+    @pytest.mark.parametrize("chunk", [50, 5000])
+    def test_stream_fetches_a_long_event_twice_at_most(self, claw, monkeypatch, chunk):
+        """A stream has the bytes of a range, however much longer than a piece an event is."""
+        whole = b"".join(text + b"\n" for text in claw.texts(GATEWAY))
+        fetched = []
+        payloads = openclaw_database.payloads
+
+        def fetching(*arguments):
+            rows = payloads(*arguments)
+            fetched.extend(seq for seq, _ in rows)
+            return rows
+
+        monkeypatch.setattr("brainsurgeon.sessions.reading.CHUNK", chunk)
+        monkeypatch.setattr("brainsurgeon.sessions.row_listing.CHUNK", chunk)
+        monkeypatch.setattr(openclaw_database, "payloads", fetching)
+        with open_rows(claw.session(GATEWAY)) as opened:
+            assert b"".join(opened.stream(0, len(whole))) == whole
+            assert max(map(fetched.count, fetched)) <= 2
+            assert b"".join(opened.stream(100, len(whole) - 100)) == whole[100:-100]
+            assert list(opened.stream(5, 5)) == []
 
     def test_write_ahead_log_is_read_and_left_as_it_is(self, claw):
         """Rows that are only in the write-ahead log are read, and the log stays."""

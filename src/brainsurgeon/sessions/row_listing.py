@@ -295,6 +295,13 @@ class OpenRows(Opened):
     def read(self, start: int, end: int) -> bytes:
         return self.lines.read(start, end)
 
+    def stream(self, start: int, end: int) -> Iterator[bytes]:
+        while start < end:  # a read fetches whole events, so a piece ends after `start`'s event
+            span = self.lines.index[self.lines.index.at(start)]
+            stop = min(end, max(start + CHUNK, span.offset + span.size + 1))
+            yield self.read(start, stop)
+            start = stop
+
     @property
     def engine(self) -> str | None:
         """Why a context engine may store turns of this session elsewhere, or None."""
