@@ -1,8 +1,8 @@
 """Scan only the tail of a session that grew since the last scan.
 
-Of the lines before it (the front), only a digest of three times 4 KB is compared. If values are to
-be extracted, the front is searched for the ids of their entries, and the kernel copies it: even if
-the digest is equal by accident, no bytes are lost.
+Of the lines before it (the front), only a digest of three times 4 KB is compared. Before values are
+extracted, the front is searched for the ids of their entries. A rewrite copies it unchanged, so no
+bytes are lost even if the digest is equal by accident.
 """
 
 import re
