@@ -46,21 +46,14 @@ _START_SLACK = 5.0  # seconds by which the kernel's start time may be later than
 
 
 class ProcessRecord(Struct, frozen=True):
-    """The record of one live process; `session` is None if the record could not be read.
-
-    `directory` is the working directory. `started` is the kernel's start time of the process (ticks
-    since boot, as text), `since` the start time by the process itself (seconds since 1970),
-    `written` the mtime of the record, `namespace` the pid namespace.
-    """
-
     pid: int
-    written: float
-    session: str | None = None
-    directory: str = ""
+    written: float  # mtime of the record
+    session: str | None = None  # None if the record could not be read
+    directory: str = ""  # the working directory
     status: object = None
-    started: str | None = None
-    since: float | None = None
-    namespace: str | None = None
+    started: str | None = None  # the kernel's start time of the process, in ticks since boot
+    since: float | None = None  # the start time by the process itself, in seconds since 1970
+    namespace: str | None = None  # of process ids
 
     def lives(self, now: float, abandoned_after: float) -> bool:
         own = os.path.basename(os.path.realpath("/proc/self/ns/pid"))
@@ -196,8 +189,7 @@ def presence(where: Location, now: float, abandoned_after: float) -> SessionPres
 def calling_session() -> str | None:
     """Return the path of the Claude Code session that called this program, None without one.
 
-    If the file is not in the project (yet), and exactly one project has a file of that name, return
-    that one. A call by a sub-agent counts as its main session's.
+    A call by a sub-agent counts as its main session's.
     """
     home = home_paths.claude_code()
     for pid in ancestors():
@@ -206,6 +198,7 @@ def calling_session() -> str | None:
             path = os.path.join(project_of(record.directory), f"{record.session}.jsonl")
             if os.path.exists(path):
                 return path
+            # It may be in another project, or not exist yet.
             name = f"{escape(record.session)}.jsonl"
             elsewhere = glob(os.path.join(escape(home), PROJECTS, "*", name))
             return elsewhere[0] if len(elsewhere) == 1 else path

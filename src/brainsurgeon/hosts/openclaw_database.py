@@ -60,17 +60,13 @@ _OPTIONAL = {"legacy_acp_migration_json", "consumed_event_id"}
 
 
 class Schema(Struct, frozen=True):
-    """The layout of one database; `program` is the version of OpenClaw that wrote it.
-
-    `read_only_reason` is set if it may not be written. SQLite changes `cookie` with every
-    change of the schema. `empty` is set if there are no tables for sessions: `openclaw doctor` of
-    2026.7 creates such a database beside sessions in files.
-    """
+    """The layout of one database."""
 
     version: int
-    cookie: int
-    program: str | None
-    read_only_reason: str | None
+    cookie: int  # SQLite changes it with every change of the schema
+    program: str | None  # the version of OpenClaw that wrote it
+    read_only_reason: str | None  # why it may not be written
+    # No tables for sessions: `openclaw doctor` of 2026.7 creates such a database beside files.
     empty: bool = False
 
     @property
@@ -95,11 +91,7 @@ def examine(connection: sqlite3.Connection) -> Schema:
 
 
 def is_unchanged(connection: sqlite3.Connection, schema: Schema) -> bool:
-    """Check, inside a transaction, that the layout is unchanged.
-
-    Only a connection for writing knows the journal mode.
-    """
-    return (
+    return (  # only a connection for writing knows the journal mode
         _pragma(connection, "schema_version") == schema.cookie
         and _pragma(connection, "user_version") == schema.version
         and _pragma(connection, "journal_mode") == "wal"
@@ -168,10 +160,7 @@ class UnreadableEventError(Exception):
 
 
 class Payload(Struct, frozen=True, dict=True):
-    """The four columns that hold one event; the last three are None in layouts before 23.
-
-    The unpacked event and its digest are cached: a rewrite needs both several times.
-    """
+    """The four columns that hold one event; the last three are None in layouts before 23."""
 
     text: bytes | None
     packed: bytes | None
@@ -330,17 +319,13 @@ def unwritable(path: str) -> str | None:
 
 
 class Presence(Struct, frozen=True):
-    """The processes that work on one agent's database.
+    """The processes that work on one agent's database."""
 
-    `opened_at` are the times (milliseconds since 1970) at which living processes opened it, None if
-    unknown, for example if a record of OpenClaw cannot be parsed. Then every run that claims a
-    session counts as alive. OpenClaw's doctor works on the database until `maintained` (seconds
-    since 1970; 0: not at all). `elsewhere` are the sessions of workers on other machines.
-    """
-
+    # When living processes opened it (milliseconds since 1970). None if unknown, for example if a
+    # record of OpenClaw cannot be parsed: then every run that claims a session counts as alive.
     opened_at: tuple[int, ...] | None
-    maintained: float = 0.0
-    elsewhere: frozenset[str] = frozenset()
+    maintained: float = 0.0  # OpenClaw's doctor works on it until then (seconds since 1970)
+    elsewhere: frozenset[str] = frozenset()  # sessions of workers on other machines
 
     @property
     def is_closed(self) -> bool:
@@ -398,8 +383,8 @@ def _listed_presence(connection: sqlite3.Connection, state_directory: str, path:
     )
     ends = [end if isinstance(end, int) else _FOR_EVER for (end,) in maintenance]
     query = "SELECT session_id, state FROM worker_session_placements"
-    table = "SELECT 1 FROM sqlite_master WHERE name = 'worker_session_placements'"
-    placements = connection.execute(query) if connection.execute(table).fetchone() else ()
+    known = sqlite.has_table(connection, "worker_session_placements")
+    placements = connection.execute(query) if known else ()
     elsewhere = frozenset(session for session, state in placements if state not in _HERE)
     opened_at = _opened_at(leases, state_directory, os.path.realpath(path))
     return Presence(opened_at, max(ends, default=0) / 1000, elsewhere)

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from brainsurgeon.hosts import sqlite
 from brainsurgeon.hosts.openclaw_database import Presence, Schema, is_unchanged
 from brainsurgeon.model.sessions import NotIdleError
 
@@ -125,8 +126,7 @@ def started_by(connection: sqlite3.Connection, key: str) -> list[str]:
 
 
 def _select(connection: sqlite3.Connection) -> str:
-    table = "SELECT 1 FROM sqlite_master WHERE name = 'session_transcript_cold_archives'"
-    known = connection.execute(table).fetchone()
+    known = sqlite.has_table(connection, "session_transcript_cold_archives")
     return f"SELECT {_COLUMNS}, {_COLD if known else 0}{_FROM}"
 
 
@@ -159,14 +159,9 @@ _AHEAD = 5.0  # seconds that a time may lie in the future
 
 
 class Gate(Struct, frozen=True):
-    """The required silence (seconds), and the processes that work on the database.
-
-    `own_write` is the time (milliseconds) of brainsurgeon's last write, which is no activity.
-    """
-
-    quiet: float
+    quiet: float  # seconds of silence that are required
     presence: Presence
-    own_write: int | None = None
+    own_write: int | None = None  # milliseconds, of our last write, which is no activity
 
     def check(self, window: Window, now: float) -> None:
         """Raise NotIdleError if this session may not be written at `now`. Ignores its last turn."""
@@ -247,10 +242,7 @@ class Gate(Struct, frozen=True):
 def fence(
     gate: Gate, seen: Window, schema: Schema, clock: Callable[[], float] = time.time
 ) -> Callable[[sqlite3.Connection], str | None]:
-    """Return the check that runs inside the transaction.
-
-    If the window is unchanged since it was `seen`, so is the last turn: no event is decoded.
-    """
+    """Return the check that runs inside the transaction."""
 
     def closed(connection: sqlite3.Connection) -> str | None:
         if not is_unchanged(connection, schema):
@@ -262,6 +254,7 @@ def fence(
             gate.check(now, clock())
         except NotIdleError as shut:
             return str(shut)
+        # If the window is unchanged, so is the last turn: no event has to be decoded.
         return None if now == seen else "the session changed meanwhile"
 
     return closed

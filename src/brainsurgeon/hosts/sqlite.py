@@ -43,14 +43,11 @@ _NO_TEXT = "text that is not UTF-8"
 
 
 class AgentDatabaseError(OSError):
-    """An agent's database cannot be used; `code` is SQLite's name of the error.
-
-    SQLite's message is left out, since it may quote content.
-    """
+    """An agent's database cannot be used. SQLite's message is left out: it may quote content."""
 
     def __init__(self, code: str) -> None:
         super().__init__(errno.EIO, f"its database cannot be read ({code})")
-        self.code = code
+        self.code = code  # SQLite's name of the error
 
 
 @contextmanager
@@ -100,10 +97,7 @@ def state_of(path: str) -> DatabaseState:
 
 
 def held_open(path: str) -> bool:
-    """Check whether another process, in any container, has the database open.
-
-    Must not be called by a thread that has the database open itself.
-    """
+    """Check whether another process (in any container) has it open; this thread must not."""
     with _exclusive(path):
         try:
             descriptor = os.open(path + "-shm", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -169,6 +163,11 @@ def connected(path: str, mode: str, timeout: float = PATIENCE) -> sqlite3.Connec
         # A constraint of OpenClaw's table calls this function, which older SQLite does not have.
         connection.create_function("octet_length", 1, _octet_length, deterministic=True)
     return connection
+
+
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE name = ?"
+    return connection.execute(query, (name,)).fetchone() is not None
 
 
 def _octet_length(value: object) -> int | None:

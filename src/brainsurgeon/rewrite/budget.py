@@ -37,15 +37,11 @@ class Fitting(Fit, frozen=True, kw_only=True):
 
 
 class Wanted(Struct, frozen=True):
-    """The target load of a relief, and whether signatures are removed.
+    """A requested relief."""
 
-    `to` is a share of the window if it is at most 1, else a number of tokens. If it is None, the
-    configuration decides. If `now`, recently restored values are extracted, too.
-    """
-
-    to: float | None = None
-    signatures: bool = False
-    now: bool = False
+    to: float | None = None  # a share of the window if at most 1, else tokens; None: as configured
+    signatures: bool = False  # are removed, too
+    now: bool = False  # recently restored values are extracted, too
 
 
 def weigh(planner: Planner) -> tuple[Measure, Fullness]:

@@ -79,8 +79,7 @@ def recover(store: Store) -> list[Recovery]:
 def resolve(store: Store, rewrite: OpenRewrite, old_file: int | None = None) -> str:
     """Finish or undo one rewrite, and return the result in words. The caller holds the lock.
 
-    `old_file` is this process's descriptor of the old file, if there is one. While it is open, no
-    other descriptor can get a lease.
+    `old_file` is this process's descriptor of the old file, if any: no other can get a lease.
     """
     if rewrite.in_database:
         return _resolve_rows(store, rewrite)
@@ -213,19 +212,14 @@ def _settle_records(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -> N
 
 
 class Rewrite(Struct, frozen=True):
-    """A changed session, in a file or in a database.
-
-    `stored` is the number of bytes by which the store grew. If only a part of the plan was carried
-    out, `why_partial` is the reason and `done` is that part. `due` is the time (monotonic) at which
-    the old file may be checked for the last time.
-    """
+    """A changed session, in a file or in a database."""
 
     name: str
     fingerprint: Fingerprint
-    stored: int
-    done: tuple[Edit, ...] = ()
-    why_partial: str | None = None
-    due: float = 0.0
+    stored: int  # bytes by which the store grew
+    done: tuple[Edit, ...] = ()  # of a database: the edits that were made
+    why_partial: str | None = None  # why only a part of the plan was carried out
+    due: float = 0.0  # monotonic, when the old file may be checked for the last time
 
 
 class FileRewrite(Rewrite, frozen=True, kw_only=True):
@@ -243,10 +237,7 @@ def finish(rewrite: Rewrite | None, *, hurry: bool = False) -> bool:
 
 
 def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> list[FileRewrite]:
-    """Finish rewrites of one store once they are due, or in a `hurry` at once.
-
-    Return those whose old file cannot be removed now.
-    """
+    """Finish rewrites of one store once they are due. Return those that have to wait longer."""
     with ExitStack() as held:
         for rewrite in rewrites:
             held.push(rewrite.held)

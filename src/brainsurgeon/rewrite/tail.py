@@ -178,8 +178,6 @@ def _may_carry_out(examined: inspect.Examination, before: Resume, plan: Plan) ->
     The front matters in two ways only. First, it may contain the id of an edited entry. Then
     nothing is extracted from that entry, or its placeholder gets another name. Second, if the agent
     keeps extracted values in memory, thinking in front may have to be removed, too.
-
-    Raise RefusedError if the file may not be replaced.
     """
     session = examined.session
     inspect.check_mount(session)

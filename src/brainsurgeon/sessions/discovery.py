@@ -97,9 +97,8 @@ def discover(
     walked: set[tuple[int, int]] = set()
     for root in roots:
         top = os.path.realpath(root.path)
-        yield from _Walk(top, root, wanted, format_of, memory, walked, was_recorded).directory(
-            top, None, 0
-        )
+        walk = _Walk(top, root, wanted, format_of, memory, walked, was_recorded)
+        yield from walk.directory(top, None, 0)
 
 
 def discover_at(

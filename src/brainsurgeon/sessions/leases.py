@@ -86,13 +86,11 @@ def drop(descriptor: int) -> None:
 
 
 def exchange(directory: int, first: str, other: str) -> None:
-    """Exchange two names in one directory atomically.
-
-    Raises FileNotFoundError if one of them is gone, so this never brings back a deleted session.
-    """
+    """Exchange two names atomically. Raises FileNotFoundError if one of them is gone."""
     rename = getattr(_libc, "renameat2", None)
     if rename is None:
         raise LeaseUnsupportedError(errno.ENOSYS, "no renameat2 on this system")
+    # This never brings back a deleted session.
     if rename(directory, os.fsencode(first), directory, os.fsencode(other), _RENAME_EXCHANGE):
         code = ctypes.get_errno()
         if code in (errno.EINVAL, errno.ENOSYS):

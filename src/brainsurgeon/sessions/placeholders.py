@@ -10,7 +10,7 @@ import zstandard
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format, parsed_lines
-from brainsurgeon.hosts import openclaw
+from brainsurgeon.hosts import openclaw, sqlite
 from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.model import entries
 from brainsurgeon.model.sessions import NO_SURVEY, Root, SessionFile
@@ -87,8 +87,7 @@ def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:
         ("session_transcript_archives", "created_at", "1"),
         ("session_transcript_cold_archives", "archived_at", "storage = 'sqlite'"),
     ):
-        known = opened.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-        if not known:
+        if not sqlite.has_table(opened, table):
             continue
         if opened.execute(f"SELECT 1 FROM {table} WHERE NOT ({inside}) LIMIT 1").fetchone():  # noqa: S608
             raise RefusedError("events were archived outside of the database")
