@@ -455,7 +455,7 @@ class Selected(Struct, frozen=True):
 
     store: str | None = None
     engine: str | None = None
-    unreadable: str | None = None
+    unreadable: str | None = None  # why neither is known for certain
 
 
 def selected(path: str) -> Selected:

@@ -491,6 +491,7 @@ class _RowsAttempt:
                     kept = columns.packed, columns.size, columns.navigation
                     store.rows.keep(ident, row.edits[0].entry_id, columns.digest, kept)
         try:
+            # A restoration must be durable: its stored value may be deleted afterwards.
             # A lost commit of an extraction does no harm: the old row is back.
             durable = len(part.extracted) != len(part.edits)
             written = self._writer.change(
@@ -562,7 +563,7 @@ _LONGEST = 0.5  # seconds that a session waits at most, unless examining the nex
 
 
 class Planned(Change, frozen=True):
-    """A session to be changed, open until `held` is closed. Nothing before `resume` changes."""
+    """A session to be changed, open until `held` is closed. Lines before `resume` stay."""
 
     outcome: Outcome
     held: ExitStack

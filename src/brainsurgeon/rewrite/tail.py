@@ -175,9 +175,9 @@ def result_of(
 def _may_carry_out(examined: inspect.Examination, before: Resume, plan: Plan) -> bool:
     """Check whether the plan for the tail is also the plan for the whole file.
 
-    The front matters in two ways only. First, it may contain the id of an edited entry. Then
-    nothing is extracted from that entry, or its placeholder gets another name. Second, if the agent
-    keeps extracted values in memory, thinking in front may have to be removed, too.
+    The front matters in two ways only. An entry in it may have the id of an edited entry: then
+    nothing is extracted, or the placeholder gets another name. And if the agent keeps extracted
+    values in memory, thinking in front may have to be removed, too.
     """
     session = examined.session
     inspect.check_mount(session)

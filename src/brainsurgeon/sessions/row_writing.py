@@ -76,9 +76,7 @@ class RowWriter:
     ) -> Written:  # fmt: skip
         """Change some rows of a session in one transaction, or none of them.
 
-        `gate` is called under the lock; if it returns a reason, RefusedError is raised.
-        An extraction need not be `durable`: if its commit is lost, the old row is back. A
-        restoration must be durable, since the stored value may be deleted afterwards. Raises
+        `gate` is called under the lock; if it returns a reason, RefusedError is raised. Raises
         BusyError if the agent keeps the lock for longer than PATIENCE.
         """
         # Everything is prepared first, so that nothing is read, hashed or decoded under the lock.
