@@ -25,11 +25,11 @@ def archive(
     settings: Settings, store: Store, session: str | Session, *, clock: Callable[[], float],
     turns: tuple[int, int] | None = None, note: str | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
-    """Archive turns of a session, whatever their size: all, or from the first to the second number.
+    """Archive turns of any size: all of a session, or from the first to the second number.
 
     `note` is the outcome of the last of these turns, for its summary. If the session is not idle, a
-    later scan archives them. Raises UsageError for wrong numbers, FailedError if `enabled` is
-    false, if the session is excluded or in a database, or if its file cannot be changed.
+    later scan archives them. Raises UsageError for wrong numbers, and FailedError if nothing may be
+    archived in the session or its file cannot be changed.
     """
     chosen, now = session_named(settings, store, session), clock()
     title = chosen.title

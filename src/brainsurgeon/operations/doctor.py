@@ -49,18 +49,11 @@ NO_ROOT = "its database is below no root: configure the directory of OpenClaw's 
 
 
 class SessionPlaceholders(Struct, frozen=True):
-    """The placeholders of one session.
-
-    `standing` are the ids of their extractions; `expired` counts those with only a tombstone.
-    `orphans` are entries with placeholders that no record can restore. `unknown` counts texts that
-    only look like placeholders.
-    """
-
-    standing: tuple[int, ...]
-    expired: int
-    orphans: tuple[str, ...]
-    unknown: int
-    session_id: int | None = None
+    standing: tuple[int, ...]  # ids of extractions
+    expired: int  # number of those with only a tombstone
+    orphans: tuple[str, ...]  # entries with placeholders that no record can restore
+    unknown: int  # texts that only look like placeholders
+    session_id: int | None
 
 
 def doctor(settings: Settings, store: Store, *, repair: bool = False) -> list[Finding]:

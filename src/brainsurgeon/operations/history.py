@@ -27,7 +27,7 @@ def events(
     settings: Settings, store: Store, *, since: str | None = None,
     session: str | None = None, kinds: Collection[str] = (), everything: bool = False,
 ) -> list[Event]:  # fmt: skip
-    """Return the events after an id or time, else the LISTED newest or `everything`, newest last.
+    """Return the events after `since` (an id or time), or the LISTED newest, the newest last.
 
     Raises UsageError for an invalid kind or time.
     """
@@ -74,7 +74,7 @@ def follow(
 
 
 class _Reader:
-    """Reads events of some kinds, of all sessions or of one. Its record may be made later."""
+    """Reads events of some kinds, of all sessions or of one that may have no record yet."""
 
     def __init__(self, settings: Settings, session: str | None, kinds: Collection[str]) -> None:
         for kind in kinds:

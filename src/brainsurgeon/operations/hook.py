@@ -48,7 +48,10 @@ def advice(
 
 
 def _too_full(settings: Settings, session: OpenSession) -> ModelCall | None:
-    """Return the last call if the context was full then. Drop older ones from `session.lines`."""
+    """Return the last call if the context was full then.
+
+    In that case, `session.lines` afterwards begin at the last compaction.
+    """
     last, form = None, session.format
     for line in parsed_lines(session.lines.backward(), form):
         call = form.call(line.entry)

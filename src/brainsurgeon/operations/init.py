@@ -93,11 +93,9 @@ class Record(Struct):
 
 
 class Setup(Struct, frozen=True):
-    """The homes (`foreign`: of other users), the offers, and the settings after these."""
-
     homes: tuple[Home, ...]
-    foreign: tuple[Home, ...]
-    settings: Settings
+    foreign: tuple[Home, ...]  # of other users
+    settings: Settings  # once the offers are accepted
     record: Record
     offers: tuple[Offer, ...]
     warnings: tuple[str, ...]
@@ -254,16 +252,18 @@ def _plugin(options: Command, *, asked: bool) -> Iterator[Offer]:
     if shutil.which("claude") is None:
         raise UsageError("--hooks claude: there is no command claude in PATH")
     steps = tuple(servers.plugin_steps(_packaged("deploy/claude-code")))
-    twice = servers.configured("claude") is not None
+    notes = []
+    if servers.configured("claude") is not None:
+        notes.append("unregister the second tool: claude mcp remove --scope user brainsurgeon")
+    if options:
+        notes.append(f"it reads the usual configuration, not {options[-1]}")
     places = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
-    notes = (
-        twice and "unregister the second tool: claude mcp remove --scope user brainsurgeon",
-        bool(options) and f"it reads the usual configuration, not {options[-1]}",
-        shutil.which("brainsurgeon", path=places) is None
-        and "it finds the command brainsurgeon in PATH or ~/.local/bin only: put a link there",
-    )
-    note = "; ".join(text for text in notes if isinstance(text, str))
-    yield Offer("the plugin for Claude Code: tool, skill, hooks", steps, asked, note)
+    if shutil.which("brainsurgeon", path=places) is None:
+        notes.append(
+            "it finds the command brainsurgeon in PATH or ~/.local/bin only: put a link there"
+        )
+    title = "the plugin for Claude Code: tool, skill, hooks"
+    yield Offer(title, steps, asked, "; ".join(notes))
 
 
 def _tools(

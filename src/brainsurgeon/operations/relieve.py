@@ -12,7 +12,7 @@ from brainsurgeon.model.entries import Part, placeholder_in, value_at
 from brainsurgeon.model.plans import Amounts
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import Relief
-from brainsurgeon.model.sessions import NotIdleError, SessionFile
+from brainsurgeon.model.sessions import NotIdleError
 from brainsurgeon.operations.sessions import why_not_idle
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
 from brainsurgeon.rewrite import inspect
@@ -55,7 +55,12 @@ def relieve(
                 with store.transaction():
                     store.calibrations.remember(record.id, fitting.after)
     except NotIdleError as why:
-        _note_request(store, file, wanted, clock())
+        now = clock()
+        with open_to_show(file) as opened, store.transaction():
+            store.requests.add(Request(
+                sessions.note_within(store, opened).id, "relieve", now,
+                value=asdict(wanted), lapses_at=now + PATIENCE,
+            ))  # fmt: skip
         return Relief(session=chosen.title, pending=True, reason=str(why))
     finish(rewrite)
     return relief
@@ -70,15 +75,6 @@ def would_relieve(
     with inspect.examine_to_show(settings, store, file, chosen.record, now) as examined:
         fitting = relieve_by(inspect.Planner(examined, examined.records, explain=True), wanted)
         return _report(examined, fitting, reason=fitting.plan.deferred or why_not_idle(examined))
-
-
-def _note_request(store: Store, file: SessionFile, wanted: Wanted, now: float) -> None:
-    with open_to_show(file) as session, store.transaction():
-        record = sessions.note_within(store, session)
-        until = now + PATIENCE
-        store.requests.add(
-            Request(record.id, "relieve", now, value=asdict(wanted), lapses_at=until)
-        )
 
 
 def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = "") -> Relief:

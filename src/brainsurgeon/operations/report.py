@@ -26,8 +26,7 @@ MOST_READ = 25  # sessions that are read to list what the next scan would extrac
 LISTED = 500  # sessions on the page, which a browser has to open
 _VALUES = 40  # extracted values listed for each session
 _PLACES = 50  # places with copies
-# Directories beside a session in which agents keep copies of values.
-_SIDE = ("tool-results", "file-history")
+_SIDE = ("tool-results", "file-history")  # beside a session: agents keep copies of values there
 
 
 def report(settings: Settings, store: Store, now: float, *, previews: bool = False) -> Report:

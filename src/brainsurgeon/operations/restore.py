@@ -1,9 +1,8 @@
 """Restore the values of an entry, of a session, of all sessions, or of a run.
 
 A session that is not idle gets a pending request. Each session that keeps a placeholder is reported
-with the reason, even if the store does not know it: the user may be about to uninstall
-brainsurgeon. A rollback also removes the fields that the run set. Values that the run restored stay
-restored.
+with the reason, even an unknown session: the user may be about to uninstall brainsurgeon. A
+rollback also removes the fields that the run set. Values that the run restored stay restored.
 """
 
 import json
@@ -71,19 +70,15 @@ Restored = TypeVar("Restored", bound=reports.SessionRestore)
 
 
 class How(Struct, frozen=True):
-    """How an entry is restored: all of its values, or the values with some `keys`.
+    """How an entry is restored."""
 
-    `pristine` also removes our fields. `whole` also restores the values that were extracted from an
-    archived turn. `give` selects the content of the answer; if it raises an error, nothing changes.
-    A call `by_tool` is shortened later, even if the session is idle now.
-    """
-
-    keys: Iterable[str] = ()
-    pristine: bool = False
-    wait: bool = False
-    whole: bool = False
+    keys: Iterable[str] = ()  # only the values with these keys; without any, all values
+    pristine: bool = False  # also remove our fields
+    wait: bool = False  # until the session is idle
+    whole: bool = False  # also restore the values that were extracted from an archived turn
+    # Selects the content of the answer. If it raises an error, nothing changes.
     give: Callable[[dict[str, Any]], dict[str, Any]] = dict
-    by_tool: bool = False
+    by_tool: bool = False  # a tool call asks: shorten it later, even if the session is idle now
 
 
 def restore(

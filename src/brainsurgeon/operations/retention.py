@@ -57,14 +57,6 @@ def retention(
     return report
 
 
-def _identity(root: str) -> list[int] | None:
-    """Return the file system id and inode, which change if another file system is mounted there."""
-    try:
-        return [os.statvfs(root).f_fsid, os.stat(root).st_ino]
-    except OSError:
-        return None
-
-
 class _Run:
     def __init__(
         self, settings: Settings, store: Store, candidates: Candidates, now: float,
@@ -148,13 +140,15 @@ class _Run:
     def _trust(
         self, roots: set[str], recorded: set[str], seen: set[str], errors: dict[str, str]
     ) -> None:  # fmt: skip
-        """Trust a root only if it has a known session, or is the same directory as before.
+        """Trust a root if it has a known session, or is the same directory as before.
 
-        It may be the empty mount point of a disk that is not mounted.
+        Any other root may be the empty mount point of a disk.
         """
         before = dict(self._identities)
         for root in roots | recorded:
-            text, identity = path_text(root), _identity(root)
+            text, identity = path_text(root), None
+            with suppress(OSError):  # both change if another file system is mounted there
+                identity = [os.statvfs(root).f_fsid, os.stat(root).st_ino]
             if why := errors.get(root):
                 self._not_trusted[text] = why
             elif identity and (root in seen or identity == before.get(text)):
@@ -247,10 +241,7 @@ class _Run:
         self._sessions |= sessions
 
     def _spare_placed(self) -> None:
-        """Spare values with placeholders in recently changed files or databases.
-
-        Below a root with a file that cannot be read, spare all values.
-        """
+        """Spare values with placeholders in recently changed files or databases."""
         limit = self._settings.retention_standing
         since = float("-inf") if limit is None else self.now - limit
         rows = (row for row in list_rows(self._roots) if not isinstance(row, Unreadable))

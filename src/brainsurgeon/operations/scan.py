@@ -54,15 +54,11 @@ def _error_result(error: Exception) -> tuple[Result, str] | None:
 
 
 class Chosen(Struct, frozen=True):
-    """The paths of the sessions to scan; without any, all sessions.
+    """The sessions to scan."""
 
-    A process that has a session in memory defers it, unless a user `named` it. `command` is the
-    name of the run in the history.
-    """
-
-    paths: Collection[str] = ()
-    named: bool = False
-    command: str = "scan"
+    paths: Collection[str] = ()  # without any, all sessions
+    named: bool = False  # by a user: a process that has them in memory does not defer them
+    command: str = "scan"  # the name of the run in the history
 
 
 def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) -> list[int]:

@@ -63,28 +63,24 @@ def set_extractable(
     record = recorded(with_record(store, chosen))
     with store.transaction():
         store.requests.add(Request(record.id, "set", now, ident, value=value))
+    pending = False
     try:
         with store.runs.run("extract" if value is True else "pin", now):
             planned, rewrite = carry_out(settings, store, file, record, (), clock)
     except NotIdleError as why:
-        out = _extracted(store, record.id, ident, value)
-        return FieldAnswer(ident, chosen.title, value, pending=True, reason=str(why), extracted=out)
-    finished = finish(rewrite)
-    if reasons := [why for name, why in planned.handled.missed if name == ident]:
-        raise errors.ChangedError(
-            f"{chosen.title} {ident}: {reasons[0]}; the entry was left as it is"
-        )
-    return FieldAnswer(
-        ident, chosen.title, value, pending=False, reason="" if finished else UNFINISHED,
-        extracted=_extracted(store, record.id, ident, value),
-    )  # fmt: skip
-
-
-def _extracted(store: Store, session_id: int, ident: str, value: bool | int | None) -> int:
-    """Return how many values of an entry are extracted; 0 if the request is to extract them."""
-    placed = store.placements.of_session(session_id)
+        pending, reason = True, str(why)
+    else:
+        reason = "" if finish(rewrite) else UNFINISHED
+        if reasons := [why for name, why in planned.handled.missed if name == ident]:
+            raise errors.ChangedError(
+                f"{chosen.title} {ident}: {reasons[0]}; the entry was left as it is"
+            )
+    placed = store.placements.of_session(record.id)
     values = store.extractions.of_entry(ident) if value is not True else []
-    return sum(one.id in placed and one.entry_id == ident and not one.is_redacted for one in values)
+    extracted = sum(
+        one.id in placed and one.entry_id == ident and not one.is_redacted for one in values
+    )
+    return FieldAnswer(ident, chosen.title, value, pending, reason, extracted)
 
 
 def contains_entry(store: Store, session: Session, entry: str) -> bool:

@@ -109,13 +109,10 @@ def search(
     return hits
 
 
-# An entry id, a path in the entry, the text there, and whether it is in the store.
-_Text = tuple[str, KeyPath, str, bool]
-
-
 def _texts(
     store: Store, session: Session, unreadable: tuple[type[Exception], ...]
-) -> Iterator[_Text]:  # fmt: skip
+) -> Iterator[tuple[str, KeyPath, str, bool]]:
+    """Yield entry ids, paths, the texts there, and whether these are in the store."""
     with suppress(*unreadable):
         yield from _in_file(session)
     if session.record is None:
@@ -134,7 +131,7 @@ def _texts(
                 yield extraction.entry_id, path, text, True
 
 
-def _in_file(session: Session) -> Iterator[_Text]:
+def _in_file(session: Session) -> Iterator[tuple[str, KeyPath, str, bool]]:
     if session.file is None:
         return
     with open_session(session.file) as opened:

@@ -42,7 +42,7 @@ def replace_store(
 
 
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
-    """Remove the store. If placeholders of it are left, only `even_so`."""
+    """Remove the store; while placeholders are left in sessions, only with `even_so`."""
     directory = settings.state_dir
     if not os.path.lexists(database_path(directory)):
         raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` makes one")
