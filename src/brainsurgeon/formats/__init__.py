@@ -19,16 +19,12 @@ UNKNOWN = "unknown"
 
 
 class Beginning(NamedTuple):
-    """The facts in the first lines of a file.
+    """The facts in the first lines of a file."""
 
-    `form` is None if the file is left alone, for the `reason` given. `name` is that of the format,
-    `identity` the id of the conversation.
-    """
-
-    form: Format | None
-    reason: str = ""
-    name: str | None = None
-    identity: str | None = None
+    form: Format | None  # None: the file is left alone
+    reason: str = ""  # why it is left alone
+    name: str | None = None  # of the format
+    identity: str | None = None  # the id of the conversation
 
 
 def recognise(

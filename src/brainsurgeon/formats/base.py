@@ -33,30 +33,21 @@ class ResultText(Struct, frozen=True):
 
 
 class Thoughts(Struct, frozen=True):
-    """The signed or redacted thinking of one message, and the names of its model.
+    """The signed or redacted thinking of one message."""
 
-    `blocks` are the paths of the blocks with their lengths in characters, `instead` the JSON that
-    replaces a block. With `only_content`, the message has no other content, so the blocks are never
-    replaced. With `asked_to_drop`, the provider was asked to drop blocks with invalid signatures.
-    """
-
-    models: tuple[str, ...]
-    blocks: tuple[tuple[KeyPath, int], ...]
-    instead: bytes
-    only_content: bool = False
-    asked_to_drop: bool = False
+    models: tuple[str, ...]  # names of its model
+    blocks: tuple[tuple[KeyPath, int], ...]  # with their lengths in characters
+    instead: bytes  # the JSON that replaces a block
+    only_content: bool = False  # without other content, the blocks are never replaced
+    asked_to_drop: bool = False  # the provider was asked to drop blocks with invalid signatures
 
 
 class Format(Protocol):
-    """One agent's dialect: its entries, and which of their values may be extracted.
-
-    `version` increases whenever a result changes for the same bytes: then files are read again.
-    `archives` is how finished turns are archived, None if they cannot be.
-    """
+    """One agent's dialect: its entries, and which of their values may be extracted."""
 
     name: str
-    version: int
-    archives: ArchiveForm | None = "flat"
+    version: int  # increased whenever a result changes for the same bytes: files are read again
+    archives: ArchiveForm | None = "flat"  # None: finished turns cannot be archived
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         """Check whether a file with these first entries is of this format."""

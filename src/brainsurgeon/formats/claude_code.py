@@ -52,19 +52,15 @@ BOUNDARY = "compact_boundary"
 
 
 class Node(Struct, frozen=True):
-    """A line of the chain.
-
-    `kind` is the type, or BOUNDARY. `message` is the id of a reply's API message. `calls` are the
-    ids of the tool calls in the line, `results` those of the calls whose results it contains.
-    """
+    """A line of the chain."""
 
     offset: int
     uuid: str
-    kind: str
+    kind: str  # the type, or BOUNDARY
     parent: str | None
-    message: str | None
-    calls: tuple[str, ...]
-    results: tuple[str, ...]
+    message: str | None  # the id of a reply's API message
+    calls: tuple[str, ...]  # ids of the tool calls in the line
+    results: tuple[str, ...]  # ids of the calls whose results are in the line
     is_subagent: bool
     is_message: bool
 
@@ -74,11 +70,10 @@ def _node(entry: Entry, offset: int) -> Node | None:
     if uuid is None:
         return None
     kind = entry["type"]
-    ident = message_of(entry).get("id")
     return Node(
         offset, uuid, BOUNDARY if entry.get("subtype") == BOUNDARY else kind,
         str_or_none(entry.get("parentUuid")),
-        (ident if isinstance(ident, str) else uuid) if kind == "assistant" else None,
+        str_or_empty(message_of(entry).get("id")) or uuid if kind == "assistant" else None,
         _ids_in(blocks_of(entry, "tool_use"), "id") if kind == "assistant" else (),
         _ids_in(blocks_of(entry, "tool_result"), "tool_use_id") if kind == "user" else (),
         entry.get("isSidechain") is True,
@@ -178,7 +173,7 @@ class Chain:
 
     def _parallel(self, live: set[int]) -> set[int]:
         nodes = self._nodes
-        messages = {nodes[index].message for index in live} - {None, ""}
+        messages = {nodes[index].message for index in live} - {None}
         lines = {index for index, node in enumerate(nodes) if node.message in messages}
         uuids = {nodes[index].uuid for index in lines}
         return lines | {
@@ -313,15 +308,11 @@ READ_CACHE_GONE = (2, 1, 112)
 
 
 class ClaudeSurvey(Survey, frozen=True):
-    """The survey of a Claude Code session; `tools` maps the ids of calls to the names of tools.
+    """The survey of a Claude Code session, with facts about tool calls by their ids."""
 
-    `cached` are the ids of the calls from which the agent fills its read cache. In place of the
-    results of the calls `replaced`, it sends a short text.
-    """
-
-    tools: Mapping[str, str] = field(default_factory=dict)
-    cached: frozenset[str] = frozenset()
-    replaced: frozenset[str] = frozenset()
+    tools: Mapping[str, str] = field(default_factory=dict)  # names
+    cached: frozenset[str] = frozenset()  # the agent fills its read cache from these calls
+    replaced: frozenset[str] = frozenset()  # the agent sends a short text in place of the result
 
 
 NOTHING_SEEN = ClaudeSurvey(0, {}, None)

@@ -108,18 +108,14 @@ _AFTER_TIME = (
 
 
 class Session(Struct, frozen=True):
-    """A session: `file` if it is on disk, `record` if it has one in the store.
-
-    If its file could not be looked for, `unseen` is the reason. With `only_owned`, the caller may
-    see only values that were extracted from sessions of the same agent.
-    """
+    """A session on disk, in the store, or both."""
 
     title: str
     path: str
     file: SessionFile | None
     record: SessionRecord | None
-    unseen: str = ""
-    only_owned: bool = False
+    unseen: str = ""  # why its file could not be looked for
+    only_owned: bool = False  # the caller may see only values extracted from the same agent
 
     @property
     def agent(self) -> str:

@@ -256,7 +256,7 @@ class Facts(Table):
     def note_run(self, now: float) -> None:
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         if self.get("last_run_at") is None:
-            self.put("last_run_at", now)  # creates no file, but updates one of an earlier store
+            self.put("last_run_at", now)  # the first run creates no file, but one may exist already
         else:
             flags |= os.O_CREAT
         with suppress(OSError):

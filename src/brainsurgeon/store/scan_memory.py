@@ -30,7 +30,8 @@ class FileMemory:
     """The states of the files in one run, stored together: at its end, or when they are many.
 
     A run over all files reads all known states at once. A run over `only` some paths reads only
-    their states, and tries failed files again; if a user `named` them, deferred files, too.
+    their states, and tries failed files again. If a user `named` the paths, it also tries deferred
+    files again.
     """
 
     def __init__(
