@@ -128,7 +128,7 @@ class Branch:
         return kind in TREE_TYPES
 
     def _follow(self, parent: str | None, *, appended: bool = False) -> None:
-        """Look for `parent` next. That of an `appended` entry may be the cursor, not the leaf."""
+        """Look for `parent` next. An `appended` entry may follow the cursor instead of the leaf."""
         self._next, self._leaf, self._appended = parent, False, appended
         self.ended = parent is None and not appended
 
@@ -217,8 +217,8 @@ def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
     """Yield the thinking blocks of an assistant message, locked unless the provider allows edits.
 
     Anthropic and Bedrock verify the text against the signature. So a block is extracted as a whole,
-    and only before the last user message. openai-completions stores the NAME of a provider field in
-    place of a signature. Signed thinking of all other providers stays.
+    and only before the last user message. openai-completions stores the name of a provider's field
+    in place of a signature. Signed thinking of all other providers stays.
     """
     api = str_or_empty(message.get("api"))
     locked = None

@@ -81,7 +81,7 @@ def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]
 
 
 def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
-    """Return an agent's sessions, without directories that have no files if others have some."""
+    """Return an agent's sessions. If some of its directories have files, others are left out."""
     is_path = agent is not None and (sep in agent or agent == ".") and "\0" not in agent
     if agent is None:
         listed = sessions
@@ -105,7 +105,7 @@ def session_for(
 ) -> Session:  # fmt: skip
     """Return the session that is named, else the calling one, else the one that `holds` the entry.
 
-    Waits for calls that Claude Code has not written yet. Raises UnnamedError for several sessions.
+    Waits for calls that Claude Code has not written yet. Raises UnnamedError if several fit.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
     if name:

@@ -237,8 +237,8 @@ class Journal(Table):
     def _confirm_extractions(self, journal_id: int, session_id: int, now: float) -> None:
         """Confirm new extractions; replace or displace earlier extractions at the same key paths.
 
-        A new extraction replaces an equal earlier one. Any other stays, since a fork may contain
-        its placeholder. Only the record that this session contains it is removed.
+        A new extraction replaces an equal earlier one. Any other one stays, since a fork may
+        contain its placeholder; this session no longer does.
         """
         earlier = self._execute(
             "SELECT o.id, n.id, o.digest = n.digest AND o.replacement IS n.replacement"
