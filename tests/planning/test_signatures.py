@@ -1,5 +1,7 @@
 """Signed thinking: models that bind signatures, edits that break them, and removals."""
 
+import tracemalloc
+
 import pytest
 from msgspec.structs import replace
 
@@ -95,6 +97,19 @@ def judged(standing, edits, *, dead=(), unsent=(), left=(), defer=False, **how):
 
 def removed(verdict):
     return [removal.start for removal in verdict.leave]
+
+
+def test_edits_of_a_session_without_signatures_take_no_memory():
+    """Without signatures, the edits are not even listed: a session may have many thousand."""
+    edits = [edit(100 * number) for number in range(1000)]
+    found = Signatures(sent={one.start: (True, one.start) for one in edits}, unfit=["a", "a"])
+    tracemalloc.start()
+    verdict = judge(found, edits, Rules(()), remembers=False, pristine=False)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert verdict == SignatureVerdict(unfit=("a",))
+    assert peak < 10 * len(edits)
 
 
 def test_thinking_that_is_extracted_is_not_removed_again():

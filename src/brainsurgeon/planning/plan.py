@@ -74,11 +74,13 @@ class _Planner:
         self._session, self._form, self._records = session, session.form, session.records
         self._rules, self._own, self._extract = rules, own, extract
         self._archivals, self._frontier = archivals, frontier
-        # Each edit with the id of its entry in the file: the edit may have another one.
-        self._edits: list[tuple[Edit, str]] = []
-        # Ids of extractions found in the file, and whether `Matcher.moved` has them and their entry
-        # has another id than the recorded one.
-        self._sighted: list[tuple[int, bool]] = []
+        self._edits: list[Edit] = []
+        # By the start of an edit: the id of its entry in the file, if the edit has another one.
+        self._named: dict[int, str] = {}
+        # Ids of extractions found in the file: `_supposed` if `Matcher.moved` has them and their
+        # entry has another id than the recorded one, else `_sighted`.
+        self._sighted: list[int] = []
+        self._supposed: list[int] = []
         self._saved = 0
         # What `Matcher.unexplained` yields. Empty unless everything is to be restored.
         self._unexplained: list[tuple[str, str]] = []
@@ -109,7 +111,8 @@ class _Planner:
                 self._restores.note_id(parsed.ident)
             signatures = self._signatures.note_signatures(parsed)
             if signatures:
-                self._frontier.signed(parsed.offset, placeholders=bool(self._sighted))
+                known = bool(self._sighted or self._supposed)
+                self._frontier.signed(parsed.offset, placeholders=known)
             if (
                 len(parsed.raw) > shortest
                 or parsed.ident in self._concerned
@@ -123,7 +126,7 @@ class _Planner:
 
     def _plan(self) -> Plan:
         twice, judged = self._ids.twice(), self._judge
-        sure = [edit for edit, ident in self._edits if self._is_sure(edit, ident, twice)]
+        sure = [edit for edit in self._edits if self._is_sure(edit, twice)]
         verdict = self._judge_signatures(sure, twice)
         edits: tuple[Edit, ...] = ()
         if not verdict.blocked:
@@ -131,10 +134,9 @@ class _Planner:
         # A placeholder in an entry with another id counts only if the recorded entry is not in the
         # file. Otherwise it is a copy that somebody typed or pasted.
         moved = self._matcher.moved
-        sighted = [
-            number for number, supposed in self._sighted
-            if not supposed or moved[number] not in self._ids
-        ]  # fmt: skip
+        sighted = self._sighted + [
+            number for number in self._supposed if moved[number] not in self._ids
+        ]
         lost = self._records.last_sighted.difference(sighted)
         # If ids are not random (`rest` is set), an equal id does not prove that this entry was
         # read: a new log may have replaced a rotated one.
@@ -166,7 +168,8 @@ class _Planner:
             handled, tuple(judged.warnings), verdict.blocked, archives, self._archivals.verdicts,
         )  # fmt: skip
 
-    def _is_sure(self, edit: Edit, ident: str, twice: frozenset[int]) -> bool:
+    def _is_sure(self, edit: Edit, twice: frozenset[int]) -> bool:
+        ident = self._named.get(edit.start, edit.entry_id)
         if isinstance(edit, Restoration):
             owner = self._matcher.moved.get(edit.extraction_id)
             return owner is None or owner not in self._ids or ident == owner
@@ -181,7 +184,7 @@ class _Planner:
             return []
         back = {edit.extraction_id for edit in edits if isinstance(edit, Restoration)}
         reasons = dict.fromkeys(self._waits, "its line has no newline yet") | dict(self._missed)
-        left = {number for number, _ in self._sighted if number not in back}
+        left = {*self._sighted, *self._supposed} - back
         return [
             (value.entry_id, reasons.get(value.entry_id, _UNSURE))
             for value in self._records.extractions
@@ -268,7 +271,9 @@ class _Planner:
                 raise ArchiveRefusedError(ident or "") from error
             self._leave(ident, back, going, str(error))
             edits, left = [], standing
-        self._edits += ((edit, ident or "") for edit in edits)
+        name = ident or ""
+        self._named.update((edit.start, name) for edit in edits if edit.entry_id != name)
+        self._edits += edits
         self._signatures.note_edits(parsed.offset, unsent, edits, left)
 
     def _leave(self, ident: str | None, back: list[Extraction], going: Going, why: str) -> None:
@@ -284,7 +289,7 @@ class _Planner:
             if self._session.survey.dead(parsed.offset) is None:
                 self._saved += value.tokens
             supposed = value.id in self._matcher.moved and value.entry_id != parsed.ident
-            self._sighted.append((value.id, supposed))
+            (self._supposed if supposed else self._sighted).append(value.id)
         if self._restores.everything:
             self._unexplained += self._matcher.unexplained(parsed, standing)
         return standing

@@ -56,30 +56,24 @@ def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
 
 
 class Signature(Struct, frozen=True):
-    """A signature in the session, and the removal that would remove it.
-
-    `stays` is why it cannot be removed, or None. A `live` signature is in the next request. Only a
-    `bound` signature becomes invalid by changes before it. A `hollow` signature signs no text.
-    """
+    """A signature in the session, and the removal that would remove it."""
 
     removal: Removal
-    live: bool
-    stays: str | None = None
-    bound: bool = True
-    hollow: bool = False
+    live: bool  # in the next request
+    stays: str | None = None  # why it cannot be removed
+    bound: bool = True  # changes before it make it invalid
+    hollow: bool = False  # signs no text
 
 
 class Signatures(Struct):
-    """All signatures of one session.
-
-    `left` are the offsets of live entries with values that stay extracted. `sent` maps the start of
-    each edit to whether its entry is live, and to the offset after which it breaks signatures.
-    `unfit` are the entries whose signed thinking should be restored, but would be invalid.
-    """
+    """All signatures of one session."""
 
     standing: list[Signature] = field(default_factory=list)
+    # Offsets of live entries with values that stay extracted.
     left: list[int] = field(default_factory=list)
+    # By start of an edit: whether its entry is live, and the offset after which signatures break.
     sent: dict[int, tuple[bool, int]] = field(default_factory=dict)
+    # Entries whose signed thinking should be restored, but would be invalid.
     unfit: list[str] = field(default_factory=list)
 
 
@@ -97,6 +91,8 @@ def judge(
     `pristine` restores everything, even if signatures become invalid. If the agent `remembers` (see
     `Habits`), signatures after extracted values are doubtful.
     """
+    if not signatures.standing:  # most sessions: the lists below would take memory for nothing
+        return SignatureVerdict(unfit=tuple(dict.fromkeys(signatures.unfit)))
     made = [(edit, *signatures.sent[edit.start]) for edit in edits if edit.start in signatures.sent]
     taken = {edit.start for edit in edits}
     here = [one for one in signatures.standing if one.removal.start not in taken]
