@@ -20,8 +20,6 @@ from brainsurgeon.model.turns import LINK, RATE, ArchiveRecord
 
 
 class SessionRecord(Struct, frozen=True):
-    """A session in the store."""
-
     id: int
     agent: str
     agent_directory: str
@@ -171,16 +169,13 @@ EVERYTHING = Request(0, "restore", 0.0, pristine=True)
 
 
 class Records(Struct, frozen=True):
-    """The store's records of one session and of the values in its file.
+    """The store's records of one session and of the values in its file."""
 
-    `extractions` are the candidates for the placeholders and other replacements in the file, from
-    any session. `fields` are our fields in the session, and on entries with the same ids in other
-    sessions.
-    """
-
+    # Candidates for the placeholders and other replacements in the file, from any session.
     extractions: tuple[Extraction, ...] = ()
     last_sighted: frozenset[int] = frozenset()  # extractions in the file when it was last read
     same_identity: frozenset[int] = frozenset()  # ids of all records with the session's `identity`
+    # Our fields in the session, and on entries with the same ids in other sessions.
     fields: tuple[FieldRecord, ...] = ()
     restores: dict[str, float] = field(default_factory=dict)  # the last one of each entry
     requests: tuple[Request, ...] = ()
@@ -281,19 +276,16 @@ class OpenRewrite(RewrittenFiles, frozen=True, kw_only=True):
 
 
 class Held(Struct, frozen=True):
-    """The times that decide when a stored value expires.
-
-    `activity` is the last change of a session that contains the placeholder. `missed_at` is when a
-    run first missed such a session, or the entry in it. Both are None if no session contains the
-    placeholder any more: then `unplaced_at` is when a scan first saw that.
-    """
+    """The times that decide when a stored value expires."""
 
     id: int
     session_id: int
     size: int
     extracted_at: float
     restored_at: float | None = None
-    unplaced_at: float | None = None
+    unplaced_at: float | None = None  # when a scan first saw that no session has its placeholder
+    # The last change of a session with the placeholder, and when a run first missed such a session
+    # or the entry in it. Both are None if no session has the placeholder.
     activity: float | None = None
     missed_at: float | None = None
     unseen: bool = False  # the run could not see whether the sessions still exist

@@ -24,17 +24,15 @@ DISABLED = "nothing is extracted: enabled = false in the configuration"
 
 
 class DatabaseStatus(Struct, frozen=True):
-    """A database of an agent; `left_alone` is why nothing is extracted from it, or None."""
-
     agent: str
     path: str
     program: str | None
     layout: int | None
-    left_alone: str | None
+    left_alone: str | None  # why nothing is extracted from it
 
 
-class ScannedFiles(Struct):
-    """The number of session files by result."""
+class ScanTotals(Struct):
+    """Numbers of files, and sums over the sessions that changed, or would change in a dry run."""
 
     dry_run: bool
     enabled: bool = True
@@ -43,11 +41,6 @@ class ScannedFiles(Struct):
     files_scanned: int = 0
     files_deferred: int = 0
     files_failed: int = 0
-
-
-class ScanTotals(ScannedFiles):
-    """The sums over the sessions of a run that changed, or would change in a dry run."""
-
     sessions_changed: int = 0
     entries_extracted: int = 0
     values_extracted: int = 0
@@ -72,19 +65,15 @@ class ScanTotals(ScannedFiles):
 
 
 class ScanReport(ScanTotals, rename={"problems": "unreadable"}):
-    """What a run over the sessions did; in a dry run, what it would do.
-
-    `recovered` are interrupted rewrites that the run completed or undid first, `interrupted` those
-    that it could not. `databases` is set in a dry run, `homes` before the first run.
-    """
+    """What a run over the sessions did; in a dry run, what it would do."""
 
     sessions: list[Outcome] = field(default_factory=list)
     problems: list[Unreadable] = field(default_factory=list)
-    recovered: list[Recovery] = field(default_factory=list)
-    interrupted: list[str] = field(default_factory=list)
-    databases: list[DatabaseStatus] = field(default_factory=list)
+    recovered: list[Recovery] = field(default_factory=list)  # rewrites that were interrupted before
+    interrupted: list[str] = field(default_factory=list)  # rewrites that it could not complete
+    databases: list[DatabaseStatus] = field(default_factory=list)  # only in a dry run
     stopped: bool = False
-    homes: list[UnusedHome] = field(default_factory=list)
+    homes: list[UnusedHome] = field(default_factory=list)  # only before the first run
 
     @property
     def failed(self) -> bool:
@@ -182,12 +171,10 @@ class Watch(Struct, frozen=True):
 
 
 class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
-    """The result of `--all` for one session.
-
-    `state` is restored, pending, nothing restored, nothing to undo, gone, failed or IN_ARCHIVE.
-    """
+    """The result of `--all` for one session."""
 
     session: str
+    # restored, pending, nothing restored, nothing to undo, gone, failed or IN_ARCHIVE
     state: str
     values: int = 0
     insertions_removed: tuple[str, ...] = ()
@@ -229,21 +216,18 @@ class RollbackReport(Struct, frozen=True):
 
 
 class Relief(Fit, frozen=True, kw_only=True):
-    """What a relief did to a session, or would do; `reason` is why it is `pending`.
-
-    `refused` are entries whose invalid signed thinking cannot be removed: the provider will refuse
-    the next prompt, too.
-    """
+    """What a relief did to a session, or would do."""
 
     session: str
     pending: bool = False
-    reason: str = ""
+    reason: str = ""  # why it is pending or, in a dry run, would be
     went: tuple[Amount, ...] = ()  # extracted values that were sent to a model
     stays: tuple[Amount, ...] = ()  # values that are still sent
     values: int = 0  # all extracted ones
     signatures: int = 0  # the invalid signatures among them
     bytes_before: int = 0
     bytes_after: int = 0
+    # Entries whose invalid signed thinking stays: the provider will refuse the next prompt, too.
     refused: tuple[str, ...] = ()
 
 
@@ -265,8 +249,6 @@ class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
 
 
 class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars": "cost_dollars"}):
-    """The calls of one model."""
-
     model: str | None
     turns: int | None = None  # None if not counted
     calls: int = 0
@@ -546,14 +528,6 @@ class Leaving(Struct, frozen=True):
 
 
 class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
-    """The content of `status`.
-
-    `tokens_saved` is by how much the next requests are smaller, `saved_so_far` an estimate for past
-    calls, `models` the cost of the calls that scans read. `failures` are failed sessions and lapsed
-    reliefs of the last day, or since the oldest of the `runs` if that is earlier, the newest last.
-    `blocked` is why sessions have waited for over a day, by path.
-    """
-
     enabled: bool
     daemon_pid: int | None
     last_run_at: float | None
@@ -575,21 +549,21 @@ class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
     databases: tuple[DatabaseStatus, ...]
     homes: tuple[UnusedHome, ...]
     loads: Loads = Loads()
-    tokens_saved: int = 0
-    saved_so_far: Bill = Bill()
-    models: tuple[ModelCost, ...] = ()
+    tokens_saved: int = 0  # in the next request of each session
+    saved_so_far: Bill = Bill()  # an estimate for past calls
+    models: tuple[ModelCost, ...] = ()  # of the calls that scans read
     turns_archived: int = 0
     runs: tuple[Run, ...] = ()
+    # Failed sessions and lapsed reliefs of the last day, or since the oldest of the `runs` if that
+    # is earlier. The newest is the last.
     failures: tuple[Event, ...] = ()
     values_damaged: int = 0
-    blocked: dict[str, str] = field(default_factory=dict)
+    blocked: dict[str, str] = field(default_factory=dict)  # reasons of waits over a day, by path
 
 
 class Setting(Struct, frozen=True):
-    """One setting: its key, its value as TOML (None: not set), and its source."""
-
     key: str
-    value: str | None
+    value: str | None  # as TOML, None if it is not set
     source: str
 
 

@@ -27,26 +27,18 @@ class Rule(Struct, frozen=True):
 
 
 class ValueRules(Struct, frozen=True):
-    """The rules that decide about each value, in order; the first that matches a part decides.
+    """The rules that decide about each value."""
 
-    `keep_recent` and `min_value_length` apply if no rule matches. Messages are also recent if fewer
-    than `keep_recent_tokens` tokens follow them. With `superseded`, superseded results are recent
-    only in the last two messages, or in fewer if `keep_recent` is smaller.
-
-    A result of more than `giant` characters is extracted at any position, a value more than
-    `max_messages` messages back at any length; 0 switches either off.
-    """
-
-    rules: tuple[Rule, ...]
-    keep_recent: int = 3
-    min_value_length: int = 500
+    rules: tuple[Rule, ...]  # the first that matches a part decides
+    keep_recent: int = 3  # messages, if no rule matches
+    min_value_length: int = 500  # characters, if no rule matches
     enabled: bool = True
     keep_after_restore: float = 600.0  # seconds
     exclude_tools: tuple[str, ...] = ()
-    giant: int = 0
-    max_messages: int = 0
-    keep_recent_tokens: int = 0
-    superseded: bool = False
+    giant: int = 0  # if not 0: longer results (characters) are extracted at any position
+    max_messages: int = 0  # if not 0: values further back are extracted at any length
+    keep_recent_tokens: int = 0  # messages are also recent if fewer tokens follow them
+    superseded: bool = False  # superseded results are recent in the last two messages at most
 
     def match(self, part: Part) -> Rule | None:
         return next((rule for rule in self.rules if rule.matches(part)), None)

@@ -30,10 +30,8 @@ class Fingerprint(Struct, frozen=True):
 
 
 class Judged(NamedTuple):
-    """The outcome of a scan under `rules`. Runs under the rules `skipped_under` skip the file."""
-
-    skipped_under: str | None
-    rules: str
+    skipped_under: str | None  # the rules under which runs skip the unchanged file
+    rules: str  # of the scan
     outcome: str
 
 

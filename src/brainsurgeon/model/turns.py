@@ -208,15 +208,12 @@ LAST_STEP = 6
 
 
 class Calibration(Struct, frozen=True):
-    """An estimate of a request's tokens: `fixed`, plus `rate` for each character.
-
-    `method` is the source: the recorded usage of the session's own calls, the median of its agent's
-    other sessions, or a default.
-    """
+    """An estimate of a request's tokens: `fixed`, plus `rate` for each character."""
 
     rate: float
     fixed: float
     calls: int
+    # The source: recorded usage of own calls, the median of the agent's other sessions, or a guess.
     method: Literal["session", "agent", "default"]
     error: float | None = None  # the mean relative error over its own calls
 

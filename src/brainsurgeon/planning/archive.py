@@ -124,21 +124,17 @@ class TurnEntry(NamedTuple):
 
 
 class Calls(Struct):
-    """The tool calls of a turn, without their contents: a turn may have many thousand.
-
-    `balance` is a sum of hashes: 0 if each call with an id has exactly one result, in any order.
-    `behind` means that results or other messages follow the last reply. `files` maps each file to
-    whether it was written, `called` hashes of call ids to tools. `failed` are such hashes.
-    """
+    """The tool calls of a turn, without their contents: a turn may have many thousand."""
 
     answered: int = 0
+    # A sum of hashes: 0 if each call with an id has exactly one result, in any order.
     balance: int = 0
-    behind: bool = False
+    behind: bool = False  # results or other messages follow the last reply
     tools: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
-    files: dict[str, bool] = field(default_factory=dict)
-    called: dict[int, str] = field(default_factory=dict)
-    failed: set[int] = field(default_factory=set)
+    files: dict[str, bool] = field(default_factory=dict)  # whether each file was written
+    called: dict[int, str] = field(default_factory=dict)  # tools by hashes of call ids
+    failed: set[int] = field(default_factory=set)  # hashes of call ids
 
     def add(self, step: TurnStep) -> None:
         self.behind = step.role in ("result", "aside") or (self.behind and step.role != "reply")
@@ -185,54 +181,35 @@ class Calls(Struct):
 
 
 class Size(Struct):
-    """The size of a turn, and of the archive that would replace it.
-
-    `middle` is the number of entries between prompt and last reply, with their `tokens`. `answer`
-    is the length of the last reply. An archive removes `removed` characters and makes the reply
-    `added` characters longer.
-    """
-
     entries: int = 0
-    middle: int = 0
-    tokens: int = 0
+    middle: int = 0  # number of entries between prompt and last reply
+    tokens: int = 0  # of these entries
     calls: int = 0
-    answer: int = 0
-    removed: int = 0
-    added: int = 0
+    answer: int = 0  # characters of the last reply
+    removed: int = 0  # characters that an archive would remove
+    added: int = 0  # characters by which an archive would make the last reply longer
 
 
 class Obstacles(Struct, kw_only=True, eq=False):
-    """Reasons why a turn is not archived.
+    """Reasons why a turn is not archived."""
 
-    `malformed`: its ids or entries do not allow it. `open`: it is not finished. `dead`: no request
-    contains it. `held`: an entry is pinned or was restored; by time alone, this ends at `until`.
-    `referrer`: the entry outside it that refers to it. `barred`: no archive may end with this turn.
-    """
-
-    malformed: str | None = None
-    open: str | None = None
-    dead: str | None = None
-    held: str | None = None
-    until: float | None = None
-    referrer: str | None = None
-    barred: str | None = None
+    malformed: str | None = None  # its ids or entries do not allow it
+    open: str | None = None  # it is not finished
+    dead: str | None = None  # no request contains it
+    held: str | None = None  # an entry is pinned or was restored
+    until: float | None = None  # when `held` ends by time alone
+    referrer: str | None = None  # the id of an entry outside it that refers to an entry in it
+    barred: str | None = None  # why no archive may end with this turn
 
 
 class Turn(Obstacles, eq=False):
-    """A turn of a session.
-
-    `number` counts the live turns from 1, `after` the live turns that follow. `closing` is the last
-    reply, even if it leaves the turn open, `position` the number of messages after it. `depth` is
-    the nesting depth if the turn is an archive, else 0.
-    """
-
-    number: int
+    number: int  # of live turns, from 1
     prompt: TurnEntry
-    closing: TurnEntry | None = None
+    closing: TurnEntry | None = None  # the last reply, even if it leaves the turn open
     requested: bool = False
-    position: int = 0
-    after: int = 0
-    depth: int = 0
+    position: int = 0  # number of messages after `closing`
+    after: int = 0  # number of live turns that follow
+    depth: int = 0  # nesting depth of an archive, 0 if the turn is none
     size: Size = field(default_factory=Size)
     summary: Summary = Summary()
 
@@ -246,18 +223,15 @@ class Turn(Obstacles, eq=False):
 
 
 class Archiving(Struct, frozen=True):
-    """The archive settings and requests of a session.
-
-    `requested` maps the prompt ids of requested turns to their notes or None, `summaries` digests
-    of turns to summaries that the configured command wrote. `refused` are the ids of last answers
-    whose lines cannot be edited. With `most` above 0, the linked form archives further turns, the
-    oldest first, until at most `most` live messages remain.
-    """
+    """The archive settings and requests of a session."""
 
     rules: ArchiveRules
-    requested: Mapping[str, str | None] = field(default_factory=dict)
+    requested: Mapping[str, str | None] = field(default_factory=dict)  # notes by ids of prompts
+    # Summaries that the configured command wrote, by digests of turns.
     summaries: Mapping[bytes, str] = field(default_factory=dict)
-    refused: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()  # ids of last answers whose lines cannot be edited
+    # If not 0, the linked form archives further turns, the oldest first, until at most this many
+    # live messages remain.
     most: int = 0
 
 
@@ -361,17 +335,13 @@ class Archival(Struct, frozen=True):
 
 
 class Archivals(Struct, frozen=True):
-    """The archives of a plan, by the offsets of their last answers, and the verdicts on turns.
+    """The archives of a plan, and the verdicts on turns."""
 
-    Entries in `leaving` leave the active branch; entries in `emptied` lose all thinking and tool
-    results. At most `most` live messages remain, unless it is None.
-    """
-
-    made: dict[int, Archival] = field(default_factory=dict)
+    made: dict[int, Archival] = field(default_factory=dict)  # by the offsets of last answers
     verdicts: tuple[Verdict, ...] = ()
-    leaving: Middles = field(default_factory=Middles)
-    emptied: Middles = field(default_factory=Middles)
-    most: int | None = None
+    leaving: Middles = field(default_factory=Middles)  # entries that leave the active branch
+    emptied: Middles = field(default_factory=Middles)  # entries that lose thinking and results
+    most: int | None = None  # the most live messages that remain, if `Archiving.most` is reached
 
     def farthest(self, offset: int) -> int:
         return OLD if self.most is None or offset in self.leaving else self.most - 1

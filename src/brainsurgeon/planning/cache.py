@@ -43,15 +43,11 @@ class Break(Struct, frozen=True):
 
 
 class Cache(Struct, frozen=True):
-    """The prompt cache of a session, by the usage of its live calls.
+    """The prompt cache of a session, by the usage of its live calls."""
 
-    `warm_until` is when it expires, None if no call used a cache. `calls` is the median number of
-    model calls in a turn, `hour` whether the cache was written for an hour.
-    """
-
-    warm_until: float | None = None
-    calls: float = 0
-    hour: bool = False
+    warm_until: float | None = None  # None if no call used a cache
+    calls: float = 0  # the median number of model calls in a turn
+    hour: bool = False  # it was written for an hour
     model: str | None = None
 
 

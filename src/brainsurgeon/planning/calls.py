@@ -187,10 +187,8 @@ def sent_with(call: ModelCall, tokens: int, cached: int) -> ModelCall:
 
 
 class RepeatedCall(Struct, frozen=True):
-    """A call of a tool: `arguments` is a digest of its literal arguments."""
-
     tool: str
-    arguments: str
+    arguments: str  # a digest of the literal arguments
     entry_id: str
 
 

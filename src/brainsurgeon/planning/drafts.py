@@ -47,7 +47,7 @@ Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extra
 
 
 class SurveyTooShortError(Exception):
-    """An entry asks to be kept for more messages, the argument, than the survey covers."""
+    """An entry asks to be kept for more messages (the argument) than the survey covers."""
 
 
 class Judge:

@@ -53,18 +53,14 @@ class Fixed(Struct, frozen=True):
 
 
 class Value(Struct, frozen=True):
-    """A value in message `number`, which the rules extract once `keep` messages follow.
-
-    `before` are the tokens of the prompt in front of it. `taken_at` is when it was extracted, or
-    None. A `fresh` value is not extracted before the next prompt.
-    """
+    """A value in message `number`, which the rules extract once `keep` messages follow."""
 
     number: int
     keep: int
     tokens: int
-    before: int = 0
-    taken_at: float | None = None
-    fresh: bool = False
+    before: int = 0  # tokens of the prompt in front of it
+    taken_at: float | None = None  # when it was extracted
+    fresh: bool = False  # not extracted before the next prompt
 
 
 Event = Fixed | Prompted | Compaction | Value | ModelCall

@@ -28,24 +28,17 @@ FITS = "the session fits without it"
 
 
 class EntryState(Struct, frozen=True):
-    """An entry's position and everything about it that decides about its parts.
-
-    `extractable` is True, False, a number of newest messages, or None. `restored_at` is the latest
-    time in the entry or the store. `placeholders` are those in the entry with a record. `dead` is
-    why requests no longer contain it. An `emptied` entry is in an archived turn: its thinking and
-    results are extracted whatever their length. `superseded` is the id of the entry that supersedes
-    the part.
-    """
+    """The facts about an entry that decide about its parts."""
 
     entry_id: str | None
     position: int
-    extractable: bool | int | None = None
-    restored_at: float | None = None
+    extractable: bool | int | None = None  # an integer is a number of newest messages
+    restored_at: float | None = None  # the latest time in the entry or the store
     redacted: bool = False
-    placeholders: frozenset[str] = frozenset()
-    dead: str | None = None
-    emptied: bool = False
-    superseded: str = ""
+    placeholders: frozenset[str] = frozenset()  # those with a record
+    dead: str | None = None  # why requests no longer contain the entry
+    emptied: bool = False  # in an archived turn: thinking and results of any length are extracted
+    superseded: str = ""  # the id of the entry that supersedes the part
 
 
 class Extract(Struct, frozen=True):
@@ -142,10 +135,7 @@ def _describe(part: Part, entry: EntryState) -> str:
 def override_of(
     entry: Entry, ident: str | None, sets: Mapping[str, Request], pins: Mapping[str, bool | int]
 ) -> tuple[bool | int | None, str | None]:
-    """Return the `_extractable` that applies to an entry, and a warning if the field is invalid.
-
-    brainsurgeon set the `pins` earlier. They apply even if the agent dropped the field.
-    """
+    """Return the `_extractable` that applies to an entry, and a warning if the field is invalid."""
     override, warning = entry.get(EXTRACTABLE), None
     if EXTRACTABLE in entry and not (isinstance(override, int) and override >= 0):
         override = None
