@@ -1,6 +1,6 @@
 """Shrink a session until it fits its model's context window, without calling a model."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from msgspec.structs import asdict, replace
 
@@ -8,7 +8,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup import sessions
-from brainsurgeon.model.entries import Part, placeholder_in, value_at
+from brainsurgeon.model.entries import placeholder_in, value_at
 from brainsurgeon.model.plans import Amounts
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import Relief
@@ -81,9 +81,13 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
     planned, size = fitting.plan, examined.session.fingerprint.size
     removed = {(removal.entry_id, removal.path) for removal in planned.removals}
     went, stays = Amounts(), Amounts()
-    for place, part in _sent(examined):
-        sums = went if place in removed else stays
-        sums.add(part.kind, part.tool, chars=part.chars)
+    form, survey = examined.format, examined.survey
+    live = (line for line in examined.session.lines if not survey.dead(line.offset))
+    for parsed in parsed_lines(live, form):
+        for part in form.parts(parsed.entry, survey, parsed.offset):
+            if not part.dead and placeholder_in(value_at(parsed.entry, part.path)) is None:
+                sums = went if (parsed.ident, part.path) in removed else stays
+                sums.add(part.kind, part.tool, chars=part.chars)
     return Relief(
         fitting.before, fitting.after, fitting.room, fitting.protected, fitting.least,
         session=examined.session.file.title, reason=reason, went=went.listed(),
@@ -94,13 +98,3 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
         ),
         refused=planned.handled.unfit if fitting.rules.drop_signatures else (),
     )  # fmt: skip
-
-
-def _sent(examined: inspect.Examination) -> Iterator[tuple[object, Part]]:
-    """Yield the values that are sent to the model, each after its entry id and path."""
-    form, survey = examined.format, examined.survey
-    live = (line for line in examined.session.lines if not survey.dead(line.offset))
-    for parsed in parsed_lines(live, form):
-        for part in form.parts(parsed.entry, survey, parsed.offset):
-            if not part.dead and placeholder_in(value_at(parsed.entry, part.path)) is None:
-                yield (parsed.ident, part.path), part
