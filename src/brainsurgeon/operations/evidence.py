@@ -154,7 +154,7 @@ class _EntryReader:
                 yield parsed.offset, self._filled(parsed)
 
     def text(self, call: planned.Evidence) -> bytes:
-        """Return the text of a result; values are read again, since all may not fit in memory."""
+        """Return the text of a result. It is read again: all of them may not fit in memory."""
         start = call.offset or 0
         size, ident = self._places[start]
         raw = self._session.read(start, start + size)

@@ -108,8 +108,7 @@ def set_up(
 ) -> Setup:  # fmt: skip
     """Plan the requested steps and, with `offer_more`, others that may be useful.
 
-    A requested service that is impossible is an offer without steps; an impossible tool raises
-    UsageError.
+    An impossible service is an offer without steps. Raises UsageError for an impossible tool.
     """
     # A named agent will have sessions later, even if it has none yet.
     every_home = homes([servers.TITLES["claude" if name == PLUGIN else name] for name in mcp])

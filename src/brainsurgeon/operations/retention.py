@@ -1,7 +1,4 @@
-"""The retention run: delete expired values in pages, and keep a tombstone of each.
-
-Between two pages, other processes can use the store.
-"""
+"""The retention run: replace expired values with tombstones, with pauses for other processes."""
 
 import os
 import time

@@ -106,7 +106,7 @@ PREVIEW = 80  # characters
 
 
 def context(settings: Settings, store: Store, session: str | Session, now: float) -> Context:
-    """Return the content of a session, or the stored values if its file is gone. Writes nothing."""
+    """Return the content of a session, or the stored values if its file is gone."""
     chosen = session_named(settings, store, session)
     record = chosen.record
     if chosen.file is None:

@@ -65,7 +65,6 @@ def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> Datab
 
 
 def status(settings: Settings, store: Store, now: float) -> Status:
-    """Return the status. Writes nothing."""
     seen = walk(settings, store)
     listed = summaries(settings, store, seen.sessions, now)
     last = store.facts.last_run_at()
