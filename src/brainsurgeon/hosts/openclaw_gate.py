@@ -7,7 +7,6 @@ it, or has marked its run as killed and the process of that run is gone.
 """
 
 import sqlite3
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -182,9 +181,8 @@ class Gate(Struct, frozen=True):
         if foreign:
             raise NotIdleError(f"the runtime {foreign} keeps its history itself", given_up=True)
         if not window.readable:
-            raise NotIdleError(
-                "OpenClaw's record of its session key cannot be read", in_database=True
-            )
+            why = "OpenClaw's record of its session key cannot be read"
+            raise NotIdleError(why, in_database=True)
 
     def _check_work(self, window: Window, now: float) -> None:
         if self.presence.is_closed:
@@ -240,7 +238,7 @@ class Gate(Struct, frozen=True):
 
 
 def fence(
-    gate: Gate, seen: Window, schema: Schema, clock: Callable[[], float] = time.time
+    gate: Gate, seen: Window, schema: Schema, clock: Callable[[], float]
 ) -> Callable[[sqlite3.Connection], str | None]:
     """Return the check that runs inside the transaction."""
 

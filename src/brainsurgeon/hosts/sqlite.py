@@ -80,10 +80,6 @@ class DatabaseState(Struct, frozen=True):
     main: Fingerprint
     log: Fingerprint | None
 
-    @property
-    def logged(self) -> bool:
-        return self.log is not None and self.log.size > 0
-
 
 def state_of(path: str) -> DatabaseState:
     """Return the state of a database without opening it. Raises OSError if it is no plain file."""
@@ -139,7 +135,7 @@ def reading(path: str, *, in_use: bool) -> Iterator[sqlite3.Connection]:
             yield connection
         return
     before = state_of(path)
-    immutable = not in_use and not before.logged
+    immutable = not (in_use or (before.log and before.log.size))
     with opened(path, "ro&immutable=1" if immutable else "ro") as connection:
         yield connection
     if immutable and state_of(path) != before:

@@ -127,9 +127,7 @@ def count_savings(
         savings = Savings(last.at or 0.0, last.tokens) if last else Savings()
     else:
         since = before.until
-        later = [*takewhile(
-            lambda one: (one.at or 0.0) > since or one == Compaction(), newest
-        )]  # fmt: skip
+        later = [*takewhile(lambda one: (one.at or 0.0) > since or one == Compaction(), newest)]
         model = next((call.model for call in later if isinstance(call, ModelCall)), None)
         price = price_of(model, examined.settings.price_rules())
         savings = calls.saved_by(before, reversed(later), price)

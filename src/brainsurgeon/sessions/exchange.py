@@ -378,7 +378,7 @@ def _handle_late_openers(successors: Sequence[Successor]) -> None:
 def await_openers(successors: Sequence[Successor]) -> list[Successor]:
     """Hold the leases until no late opener can come; return the successors that had one.
 
-    Late openers may open the old file. The leases of all other successors are dropped.
+    Of these, only the lease of the old file is dropped; of all others, both leases.
     """
     waiting, late = list(successors), []
     while waiting:

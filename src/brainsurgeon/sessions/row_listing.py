@@ -309,10 +309,8 @@ class OpenRows(Opened):
         if selected.unreadable:
             return f'{selected.unreadable}; databases = "engines" skips this check'
         if selected.engine:
-            return (
-                f"the context engine {selected.engine} is selected;"
-                ' databases = "engines" includes it'
-            )
+            why = f"the context engine {selected.engine} is selected"
+            return f'{why}; databases = "engines" includes it'
         return None
 
     @property
