@@ -24,9 +24,9 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 def _listed(keys: Any) -> Any:
-    return (
-        [key.strip() for key in keys.split(",") if key.strip()] if isinstance(keys, str) else keys
-    )
+    if not isinstance(keys, str):
+        return keys
+    return [key.strip() for key in keys.split(",") if key.strip()]
 
 
 def _plain(value: Any) -> Any:

@@ -125,22 +125,23 @@ def restore(
         replace(of_session, entry_id=named.entry_id, paths=paths),
         *(replace(of_session, entry_id=entry_id) for entry_id in others),
     )
-
-    def attempt() -> tuple[Plan, Rewrite | None]:
-        with store.runs.run("restore", now):
-            return carry_out(settings, store, file, record, requests, clock)
-
-    try:
-        plan, rewrite = _when_idle(attempt, now + _patience(settings) if how.wait else now, clock)
-    except NotIdleError as why:
-        with store.transaction():
-            for request in requests:
-                store.requests.add(request)
-        return replace(
-            answer, pending=True, why_pending=str(why),
-            restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
-            redaction=later,
-        )  # fmt: skip
+    deadline = now + _patience(settings) if how.wait else now
+    while True:
+        try:
+            with store.runs.run("restore", now):
+                plan, rewrite = carry_out(settings, store, file, record, requests, clock)
+            break
+        except NotIdleError as why:
+            if clock() < deadline:
+                time.sleep(_TRY_AGAIN)
+                continue
+            with store.transaction():
+                for request in requests:
+                    store.requests.add(request)
+            return replace(
+                answer, pending=True, why_pending=str(why), redaction=later,
+                restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
+            )  # fmt: skip
     not_done = plan.not_done
     if not finish(rewrite):
         not_done += (UNFINISHED,)
@@ -157,18 +158,6 @@ def restore(
         )
     at = store.extractions.restores(record.id).get(named.entry_id, now)
     return replace(_with_result(answer, plan), at=at, others=count, missed=not_done)
-
-
-def _when_idle(
-    attempt: Callable[[], Result], deadline: float, clock: Callable[[], float]
-) -> Result:
-    while True:
-        try:
-            return attempt()
-        except NotIdleError:
-            if clock() >= deadline:
-                raise
-            time.sleep(_TRY_AGAIN)
 
 
 def _restore_request(

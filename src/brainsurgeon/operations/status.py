@@ -67,6 +67,7 @@ def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> Datab
 def status(settings: Settings, store: Store, now: float) -> Status:
     seen = walk(settings, store)
     listed = summaries(settings, store, seen.sessions, now)
+    waiting = [item.reason for item in listed if item.state != "idle" and item.format != "codex"]
     last = store.facts.last_run_at()
     held_back = dict((store.facts.get("retention") or {}).get("held_back", {}))
     pid = daemon_holder(settings.state_dir)
@@ -91,11 +92,7 @@ def status(settings: Settings, store: Store, now: float) -> Status:
         last_retention_run_at=store.facts.get("last_retention_run_at"),
         next_retention_run_at=_next(retention, None, now) if retention else None,
         sessions_by_state=dict(Counter(item.state for item in listed)),
-        reasons=dict(
-            Counter(
-                item.reason for item in listed if item.state != "idle" and item.format != "codex"
-            )
-        ),
+        reasons=dict(Counter(waiting)),
         values_extracted=sum(item.extracted for item in listed),
         bytes_saved=sum(item.saved for item in listed),
         store_path=settings.state_dir,
