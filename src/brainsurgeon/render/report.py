@@ -59,7 +59,7 @@ def over_time(days: Sequence[tuple[int, int, int]], today: int) -> str:
     )
     return (
         f'<figure class="plot small quiet"><div class="scale number"><span>{top}</span>'
-        f'<span>0</span></div><svg role="img" aria-label="{top} in {values} taken out of sessions '
+        f'<span>0</span></div><svg role="img" aria-label="{top} in {values} extracted '
         f'since {_date(days[0][0])}" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         f'preserveAspectRatio="none">{rules}'
         f'<polygon class="area" points="{line} {_WIDTH},{_HEIGHT} 0,{_HEIGHT}"/>'
@@ -240,10 +240,10 @@ def _figures(report: Report) -> str:
         ("Saved in sessions", bytes_(now.bytes_saved), f"{share:.0f} % of their former size"),
         ("Sessions now", bytes_(size),
          ", ".join(f"{number:,} {state}" for state, number in states) or "none"),
-        ("Next scan takes", bytes_(sum(coming)), f"of the {len(coming)} largest sessions"),
+        ("Next scan extracts", bytes_(sum(coming)), f"of the {len(coming)} largest sessions"),
         ("Store", bytes_(now.store_bytes),
          f"{bytes_(net)} less on disk in all" if net >= 0 else f"{bytes_(-net)} more in all"),
-        ("Values held", f"{now.values_extracted:,}", "each comes back byte for byte"),
+        ("Values held", f"{now.values_extracted:,}", "each can be restored byte for byte"),
         ("Last run", "never" if now.last_run_at is None else ago(now.last_run_at, report.made_at),
          "the daemon runs" if now.daemon_pid else "no daemon runs"),
     )  # fmt: skip
@@ -265,8 +265,8 @@ def _largest(report: Report) -> tuple[str, str]:
         return "", _NO_SESSIONS
     top = max(page.about.size + page.about.saved for page in pages)
     names = ("Session", "Cost", "Now", "Saved", "Next scan", _BARS)
-    return "Each of them was read to find out what the next scan would take.", (
-        legend(("main", "stays"), ("next", "the next scan takes"), ("soft", "saved already"))
+    return "Each of them was read to compute what the next scan would extract.", (
+        legend(("main", "stays"), ("next", "the next scan extracts"), ("soft", "saved already"))
         + _table(names, [_large(page, top) for page in pages])
     )
 
@@ -336,10 +336,10 @@ def _session(page: SessionPage, now: float) -> str:
     how = f"{about.format or 'unknown format'}, {about.state}: {about.reason}{age}"
     lines = [f'<p class="small quiet">{code(about.path)}<br>{html(how)}</p>']
     if page.not_read:
-        lines.append(f'<p class="small">What the next scan would take: {html(page.not_read)}.</p>')
+        lines.append(f'<p class="small">Nothing is extracted now: {html(page.not_read)}.</p>')
     elif page.next_values:
         taken = f"{counted(page.next_values, 'value')}, {bytes_(page.next_bytes or 0)}"
-        lines.append(f"<p>The next scan would take {taken}.</p>")
+        lines.append(f"<p>The next scan would extract {taken}.</p>")
     if page.filling:
         characters = bars(page.filling, "value", lambda number: counted(number, "character"))
         lines.append(f"<h3>What fills it</h3>{characters}")
