@@ -617,31 +617,6 @@ def test_result_that_the_agent_replaces_when_sent_is_locked(conversation):
     assert not result_parts["toolUseResult.stdout"].locked
 
 
-@pytest.mark.parametrize("version", ["2.0.76", "2.1.37", "2.1.112", "2.1.330"])
-def test_read_cache_of_releases_before_2_1_112_is_locked(version):
-    """Releases before 2.1.112 refill a read cache from the last ten files, which are locked."""
-    conversation = ClaudeConversation(version=version)
-    for number in range(12):
-        conversation.user()
-        tool, arguments = "Read", {"file_path": f"/w/{number}"}
-        if number == 11:
-            tool, arguments = "Write", {**arguments, "content": "c" * 900}
-        conversation.call(f"toolu_{number}", tool, arguments)
-        conversation.result(call=f"toolu_{number}")
-        conversation.assistant()
-    data = conversation.bytes()
-    look = survey(FORM, data)
-    locked = [
-        FORM.anchor(entry, part.path)
-        for offset, _, _, entry in entries(data)
-        for part in FORM.parts(entry, look, offset)
-        if part.locked == "the agent fills its read cache from it"
-    ]
-    ten = [f"toolu_{number}" for number in range(2, 12)]
-
-    assert sorted(locked) == (sorted([*ten, "toolu_11"]) if version in ("2.0.76", "2.1.37") else [])
-
-
 def test_task_notification_is_a_locked_tool_result(conversation):
     """A task notification is locked, since a resume searches it for tasks that have ended."""
     notification = conversation.user("<task-notification>", origin={"kind": "task-notification"})

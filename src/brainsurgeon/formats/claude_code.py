@@ -299,57 +299,22 @@ def _first_text(entry: Entry) -> str:
     return next((text for _, text in texts_in(message_of(entry).get("content"))), "")
 
 
-# Number of files that Claude Code 2.0.76 puts into its read cache when it resumes a session.
-READ_CACHE = 10
-# The first version seen that no longer fills the cache from the session (2.1.37 does). If a cached
-# file was changed, earlier versions send the difference from the cached text. If that text is a
-# placeholder, they send the whole file.
-READ_CACHE_GONE = (2, 1, 112)
-
-
 class ClaudeSurvey(Survey, frozen=True):
     """The survey of a Claude Code session, with facts about tool calls by their ids."""
 
     tools: Mapping[str, str] = field(default_factory=dict)  # names
-    cached: frozenset[str] = frozenset()  # the agent fills its read cache from these calls
     replaced: frozenset[str] = frozenset()  # the agent sends a short text in place of the result
 
 
 NOTHING_SEEN = ClaudeSurvey(0, {}, None)
 
 
-class _Calls:
-    def __init__(self) -> None:
-        self.tools: dict[str, str] = {}
-        self.replaced: set[str] = set()
-        self._files: dict[str, str] = {}
-        self._version: tuple[int, ...] = ()
-
-    def look(self, entry: Entry) -> None:
-        if entry.get("type") == "content-replacement":
-            self.replaced.update(_ids_in(blocks_in(entry.get("replacements")), "toolUseId"))
-        if entry_id(entry) is None:
-            return
-        self._version = _version(entry) or self._version
-        for _, block in blocks_of(entry, "tool_use") if entry["type"] == "assistant" else ():
-            ident, name = block.get("id"), block.get("name")
-            if isinstance(ident, str) and isinstance(name, str):
-                self.tools[ident] = name
-                path = dict_or_empty(block.get("input")).get("file_path")
-                if name in ("Read", "Write") and isinstance(path, str):
-                    self._files.pop(path, None)
-                    self._files[path] = ident
-
-    @property
-    def cached(self) -> frozenset[str]:
-        if self._version >= READ_CACHE_GONE:
-            return frozenset()
-        return frozenset(list(self._files.values())[-READ_CACHE:])
-
-
-def _version(entry: Entry) -> tuple[int, ...]:
-    numbers = str_or_empty(entry.get("version")).split(".")
-    return tuple(int(digits) for digits in numbers if digits.isdecimal() and len(digits) < 10)  # noqa: PLR2004
+def _tools(entry: Entry) -> dict[str, str]:
+    blocks = blocks_of(entry, "tool_use") if entry["type"] == "assistant" else ()
+    named = ((block.get("id"), block.get("name")) for _, block in blocks)
+    return {
+        ident: name for ident, name in named if isinstance(ident, str) and isinstance(name, str)
+    }
 
 
 # The first line of a failed command's result. Nothing else contains the exit code.
@@ -386,7 +351,6 @@ _VALIDATED = frozenset({"structuredPatch", "todos", "usage"})
 NO_CONTENT = b"[]"
 LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
-_CACHED = "the agent fills its read cache from it"
 # If the plan file is missing, a resume writes it again from the call (2.1.112, 2.1.330). The result
 # contains what the user changed in the plan.
 _PLANNED = "the agent continues with the plan"
@@ -402,7 +366,7 @@ _RECORDS = {
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-def _assistant(entry: Entry, survey: ClaudeSurvey, *, before_last_user: bool) -> Iterator[Part]:
+def _assistant(entry: Entry, *, before_last_user: bool) -> Iterator[Part]:
     locked = None if before_last_user else "signed thinking of the last turn"
     instead, blocks = _thinking(entry)
     for path, chars in blocks:
@@ -416,7 +380,6 @@ def _assistant(entry: Entry, survey: ClaudeSurvey, *, before_last_user: bool) ->
         elif declared == "tool_use" and isinstance(block.get("input"), dict):
             tool = str_or_none(block.get("name"))
             reason = _PLANNED if tool == "ExitPlanMode" else None
-            reason = _CACHED if str_or_none(block.get("id")) in survey.cached else reason
             for part in _within(block["input"], (*here, "input"), "tool_call", tool):
                 yield replace(part, locked=reason)
 
@@ -451,8 +414,6 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
     locked = None
     if call in survey.replaced:
         locked = "the agent sends a short text in its place"
-    elif call in survey.cached:
-        locked = _CACHED
     elif isinstance(content, str) and content.startswith("<persisted-output>"):
         locked = "the agent keeps the output in a file"
     elif tool == "ExitPlanMode":
@@ -540,7 +501,7 @@ class ClaudeCode(Format):
         nodes: list[Node] = []
         leaf: str | None = None
         metadata: Entry = {}
-        waiting, calls = 0, _Calls()
+        waiting, tools, replaced = 0, dict[str, str](), set[str]()
         for line in lines:
             entry = parse(line.raw.removeprefix(BOM)) if line.raw else None
             if entry is None:
@@ -552,7 +513,9 @@ class ClaudeCode(Format):
                 nodes.append(node)
                 if node.kind == BOUNDARY:
                     metadata = dict_or_empty(entry.get("compactMetadata"))
-            calls.look(entry)
+                tools |= _tools(entry)
+            if entry.get("type") == "content-replacement":
+                replaced.update(_ids_in(blocks_in(entry.get("replacements")), "toolUseId"))
             waiting = _waiting(entry, waiting)
         chain = Chain(nodes, leaf, metadata)
         open_turn, quiet = _open_turn(lines, in_subagent_file=chain.in_subagent_file)
@@ -563,9 +526,8 @@ class ClaudeCode(Format):
             chain.last_prompt(),
             chain.dead(),
             quiet=quiet,
-            tools=calls.tools,
-            cached=calls.cached,
-            replaced=frozenset(calls.replaced),
+            tools=tools,
+            replaced=frozenset(replaced),
         )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
@@ -597,7 +559,7 @@ class ClaudeCode(Format):
             return
         kind = entry["type"]
         if kind == "assistant":
-            yield from _assistant(entry, survey, before_last_user=before_last_user)
+            yield from _assistant(entry, before_last_user=before_last_user)
         elif kind == "user":
             # The summary of a compaction is never extracted: it is the context.
             if entry.get("isCompactSummary") is not True:
