@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.formats import FORMATS, splice
-from brainsurgeon.model.records import Records
+from brainsurgeon.model.records import PrintedAnswer, Records, Request
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.planning.drafts import Ids
 from brainsurgeon.planning.plan import plan
@@ -22,11 +22,11 @@ RULES = Rules(
 )
 
 
-def plan_of(data, rules=RULES):
-    form = FORMATS["openclaw"]
+def plan_of(data, rules=RULES, requests=()):
+    form, records = FORMATS["openclaw"], Records(requests=requests)
     with open_lines(data) as lines:
         survey = form.survey(lines, rules.kept_messages)
-        return plan(Snapshot(lines, form, survey, Records(), NOW), rules)
+        return plan(Snapshot(lines, form, survey, records, NOW), rules)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,21 @@ def test_invalid_field_is_ignored_with_one_warning(fields, warnings, removals):
     assert len(result.warnings) == warnings
     assert all(ident in warning for warning in result.warnings)
     assert result.due_at == (NOW + 300 if fields.get("_restored", "")[:4] == "2026" else None)
+
+
+def test_printed_answer_in_an_entry_whose_id_occurs_twice_stays():
+    """The answer of a restore is left alone if another entry has the id of the entry with it."""
+    conversation = Conversation()
+    conversation.user()
+    conversation.call(arguments={"action": "restore", "entry": "0000000a"})
+    ident = conversation.result("restored 1234abcd: 40 lines")
+    conversation.assistant([{"type": "thinking", "thinking": "hm"}], ident=ident)
+    answer = PrintedAnswer.of("restored 1234abcd: 40 lines", "1234abcd")
+    request = Request(1, "redact", NOW, "0000000a", answer=answer, id=7)
+    result = plan_of(conversation.bytes(), requests=(request,))
+
+    assert ident not in {edit.entry_id for edit in result.edits}
+    assert result.handled.requests == (7,)
 
 
 def test_extractable_number_may_exceed_keep_recent():

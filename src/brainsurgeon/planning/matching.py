@@ -354,12 +354,12 @@ class OwnCalls:
                 text = json.dumps(short, separators=(",", ":"))
                 token = (json.dumps(text) if call.as_text else text).encode()
                 shorter[call.path] = ("tool_call", token, len(str(call.arguments)))
-        places = splice.offsets_of(parsed, shorter)
-        for path, (kind, token, chars) in shorter.items():
+        # Another entry with the same id may lack the answer.
+        for path, (start, end) in splice.offsets_of(parsed, shorter).items():
+            kind, token, chars = shorter[path]
             yield Removal(
                 ident, placeholder_id(ident), path, kind, None, chars,
-                block=False, anchor=None, rest=rest, tokens=0,
-                start=places[path][0], end=places[path][1], new=token,
+                block=False, anchor=None, rest=rest, tokens=0, start=start, end=end, new=token,
                 forced=True, reason="the agent's own restore call", how="redact",
             )  # fmt: skip
         yield from splice.set_field(parsed, REDACTED, b"true")
