@@ -34,7 +34,7 @@ class Removal(RemovedValue, frozen=True, kw_only=True):
 
     @property
     def contains_name(self) -> bool:
-        """Whether the new text is a placeholder or an archive's text: these contain `name`."""
+        """The new text contains `name`: it is a placeholder or an archive's text."""
         return self.replacement is None or (self.how == "archive" and self.path != LINK)
 
     def with_name(self, name: str) -> Removal:

@@ -82,7 +82,7 @@ class Extraction(RemovedValue, frozen=True):
 
     @property
     def is_link(self) -> bool:
-        """Whether the value is the parent id that an archive replaced in the turn's last answer."""
+        """The value is the parent id that an archive replaced in the turn's last answer."""
         return self.archive_id is not None and self.path == LINK
 
     @property

@@ -65,7 +65,7 @@ class ScanTotals(Struct):
 
 
 class ScanReport(ScanTotals, rename={"problems": "unreadable"}):
-    """What a run over the sessions did; in a dry run, what it would do."""
+    """The result of a scan, or the expected result in a dry run."""
 
     sessions: list[Outcome] = field(default_factory=list)
     problems: list[Unreadable] = field(default_factory=list)
@@ -93,7 +93,7 @@ class UnusedHome(Home, frozen=True):
 
 
 class RetentionReport(Struct):
-    """What a retention run did; in a dry run, what it would do."""
+    """The result of a retention run, or the expected result in a dry run."""
 
     dry_run: bool
     values_held: int = 0
@@ -199,7 +199,7 @@ class OverfullSession(
 class SessionRollback(
     SessionRestore, frozen=True, rename={"turns": "turns_unarchived", "since": "reasons"}
 ):
-    """What a rollback did with one session; `state` may also be `rolled back`."""
+    """The result of a rollback for one session; `state` may also be `rolled back`."""
 
     turns: int = 0
     since: dict[str, int] = field(default_factory=dict)  # values that disappeared, by reason
@@ -216,7 +216,7 @@ class RollbackReport(Struct, frozen=True):
 
 
 class Relief(Fit, frozen=True, kw_only=True):
-    """What a relief did to a session, or would do."""
+    """The result of a relief, or the expected result in a dry run."""
 
     session: str
     pending: bool = False
@@ -268,7 +268,7 @@ class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars
 
 
 class SessionCosts(Struct, frozen=True):
-    """What a session and its sub-agents have cost so far, by model."""
+    """The costs of a session and its sub-agents so far, by model."""
 
     models: tuple[ModelCost, ...]
     compactions: tuple[Compaction, ...] = ()

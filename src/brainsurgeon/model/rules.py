@@ -61,24 +61,19 @@ class ValueRules(Struct, frozen=True):
 
 
 class Rules(ValueRules, frozen=True):
-    """All rules of a configuration.
+    """All rules of a configuration."""
 
-    Thinking whose signature would break is extracted (`signed_thinking` is `take`), or the session
-    is left alone (`defer`). `drop_signatures` extracts signed thinking in any turn: if its
-    signature is broken or signs no text (`broken`), or `all`.
-
-    `when` decides whether live values are extracted while the provider's cache is warm: `pays`,
-    `cold` or `always`. `waits` is why only requested live values are extracted now, or empty.
-    Relief does not need `spared` values: they stay, and a turn whose last answer is spared, too.
-    """
-
+    # `take`: extract thinking whose signature would break. `defer`: leave the session alone.
     signed_thinking: str = "take"
     # Globs of the models that sign thinking together with the request before it.
     signed_models: tuple[str, ...] = ()
     min_reclaim: float | int = 0.01  # a share (float) or a number of bytes
+    # Extract signed thinking in any turn: if its signature is broken or signs no text, or all.
     drop_signatures: Literal["", "broken", "all"] = ""
+    # When live values are extracted: if it `pays`, only with a `cold` prompt cache, or `always`.
     when: str = "pays"
-    waits: str = ""
+    waits: str = ""  # why only requested live values are extracted now
+    # Values that a relief does not need: they stay, and a turn whose last answer is spared, too.
     spared: Spared = frozenset()
 
     def pays(self, plan: Plan, size: int) -> bool:

@@ -166,29 +166,24 @@ EDITED_AWAY = "taken out by a later edit of the context"
 
 
 class Survey(Struct, frozen=True):
-    """The facts about the entries of a session that are known only after reading all of it.
-
-    `positions` maps the offset of a line to the number of messages after its entry, if that is less
-    than `kept_messages`; all others are OLD. `last_user` is the offset of the last turn's prompt.
-    If the turn before that ended with tool results that got no answer, it is the offset of that
-    turn's prompt. `dead_entries` maps the offsets of entries that the next request will not contain
-    to the reason (such as OFF_BRANCH). All lines before the offset `dead_before` except a header at
-    0 are dead, too, for the reason `dead_why`.
-
-    `since` is the offset of the line that shows whether the last turn is finished. While `cursor`
-    is the same, the branch and the dead entries before that line are the same. Both are None if the
-    format cannot tell.
-    """
+    """The facts about the entries of a session that are known only after reading all of it."""
 
     kept_messages: int
+    # By offset, the number of messages after an entry, if that is less than `kept_messages`.
     positions: Mapping[int, int]
     open_turn: str | None  # why the last turn is open
+    # The offset of the last turn's prompt. If the turn before that ended with tool results that got
+    # no answer, the offset of that turn's prompt.
     last_user: int | None = None
+    # By offset, why the next request will not contain an entry (such as OFF_BRANCH).
     dead_entries: Mapping[int, str] = field(default_factory=dict)
+    # All lines before this offset except a header at 0 are dead, too, for the reason `dead_why`.
     dead_before: int = 0
     dead_why: str = ""
     quiet: float = 0.0  # seconds without a change after which the file's end can be trusted
     appends_anew: bool = False  # the agent may write an entry again under another id and keep both
+    # The offset of the line that shows whether the last turn is finished. While `cursor` is the
+    # same, the branch and the dead entries before that line are the same. None if unknown.
     since: int | None = None
     cursor: str | None = None
 

@@ -71,7 +71,7 @@ class TurnStep(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """Whether a turn is archived, and why; at `until`, time alone may change that."""
+    """The decision about a turn. At `until`, time alone may change it."""
 
     number: int  # of live turns, from 1
     prompt_id: str

@@ -46,18 +46,15 @@ class Sample(Struct, frozen=True):
 
 
 class Measure:
-    """The size of a session's next request, and samples of its newest calls.
-
-    `last_sent` is the size of the prompt of the `last` call. The session records the `window`.
-    """
+    """The size of a session's next request, and samples of its newest calls."""
 
     def __init__(self, form: Format | Codex) -> None:
         self.calls: list[Sample] = []
         self.messages = 0
         self.model: str | None = None
         self.last: ModelCall | None = None
-        self.last_sent = NOTHING
-        self.window: int | None = None
+        self.last_sent = NOTHING  # the size of the prompt of the last call
+        self.window: int | None = None  # as the session records it
         self._form, self._seen = form, set[str | None]()
         # Maps times of extractions to the size that they removed from later requests.
         self._extracted: dict[float, Sent] = defaultdict(Sent)

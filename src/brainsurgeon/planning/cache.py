@@ -31,14 +31,11 @@ TURNS = 50
 
 
 class Break(Struct, frozen=True):
-    """The effect of a plan on the prompt cache, in tokens of the next request.
+    """The effect of a plan on the prompt cache, in tokens of the next request."""
 
-    `saved` are the tokens that unrequested removals save. `rewritten` are the tokens that the
-    provider writes to the cache again because of them: from the first removal, or from the end of
-    the cached prompt if that is earlier, to the first requested change.
-    """
-
-    saved: int = 0
+    saved: int = 0  # by unrequested removals
+    # Written to the cache again because of them: from the first removal, or from the end of the
+    # cached prompt if that is earlier, to the first requested change.
     rewritten: int = 0
 
 

@@ -295,17 +295,13 @@ _ACTIONS = frozenset({"restore", "restore_remote"})
 
 
 class OwnCalls:
-    """Our answers in a session, and the calls that they answer.
-
-    `answers` maps ids of entries to the paths of our answers, with a shorter text as JSON and the
-    characters that it saves. `calls` maps ids of calls to the requested entries. `requests` are the
-    ids of requests whose answer was found.
-    """
+    """Our answers in a session, and the calls that they answer."""
 
     def __init__(self, session: Snapshot) -> None:
+        # By entry id and path: a shorter text (JSON), and the number of characters that it saves.
         self.answers: dict[str, dict[KeyPath, tuple[bytes, int]]] = {}
-        self.calls: dict[str, str] = {}
-        self.requests: set[int | None] = set()
+        self.calls: dict[str, str] = {}  # requested entries by ids of calls
+        self.requests: set[int | None] = set()  # whose answer was found
         self._form = form = session.form
         asked = {
             request.answer: request

@@ -82,7 +82,7 @@ class _Planner:
         self._sighted: list[int] = []
         self._supposed: list[int] = []
         self._saved = 0
-        # What `Matcher.unexplained` yields. Empty unless everything is to be restored.
+        # From `Matcher.unexplained`. Empty unless everything is to be restored.
         self._unexplained: list[tuple[str, str]] = []
         self._restored: list[str] = []
         self._missed: list[tuple[str, str]] = []

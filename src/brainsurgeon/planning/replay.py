@@ -254,7 +254,7 @@ class Replay:
         self._usage = cache.Usage()
         # The calls since the cache was cold whose prompts no extraction changed, shortest first.
         self._kept: list[ModelCall] = []
-        # Where the prompt changed last, and the end of the shortest prompt since.
+        # The place of the prompt's last change, and the end of the shortest prompt since.
         self._changed = (0, 0)
         self._calls: list[ModelCall] = []
         self._begun = 0

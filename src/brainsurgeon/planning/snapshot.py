@@ -33,11 +33,7 @@ class Habits(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """A session at the moment `now`.
-
-    From `branches_die_at` on, entries off the active branch are dead. A request to redact ends
-    without an answer if the session changed after it was made, or after `patience` seconds.
-    """
+    """A session at the moment `now`."""
 
     lines: Lines
     form: Format
@@ -45,8 +41,9 @@ class Snapshot(Struct, frozen=True):
     records: Records
     now: float
     changed_at: float = 0.0
+    # A request to redact ends without an answer after these seconds, or if the session changed.
     patience: float = 0.0
-    branches_die_at: float = 0.0
+    branches_die_at: float = 0.0  # from then on, entries off the active branch are dead
     habits: Habits = Habits()
 
     @property
