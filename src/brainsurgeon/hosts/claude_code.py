@@ -40,8 +40,7 @@ RECORDS = "sessions"
 _RECORD = re.compile(r"([1-9][0-9]{0,9})\.json")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _LARGEST_RECORD = 1 << 20
-# Seconds to wait before each attempt to read a record that seems to be half written.
-_PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16)
+_PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16)  # seconds before each attempt to read a record
 _START_SLACK = 5.0  # seconds by which the kernel's start time may be later than `since`
 
 

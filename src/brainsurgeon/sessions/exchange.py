@@ -30,17 +30,14 @@ from brainsurgeon.sessions import attributes, leases, retire
 from brainsurgeon.sessions.reading import OpenSession, RefusedError, read_range
 from brainsurgeon.sessions.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
 
-# Seconds a late opener gets to close the old file before the names are exchanged back.
-WAIT_FOR_CLOSING = 0.5
-# Seconds for which the leases are relied on: the kernel takes them away after 45 (fcntl(2)).
-TRUSTED = 5.0
+WAIT_FOR_CLOSING = 0.5  # seconds a late opener has to close the old file, or it is exchanged back
+TRUSTED = 5.0  # seconds to rely on the leases: the kernel takes them away after 45 (fcntl(2))
 
 _OPEN = "another process has the file open"
 _NO_LEASES = "no lease can be had here ({}), and its root is not `exclusive`"
 _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# Bytes; in the copy of a sparse file, only whole blocks of zeros become holes.
-BLOCK = 4096
+BLOCK = 4096  # bytes; in the copy of a sparse file, only whole blocks of zeros become holes
 # Start and end in the old file, and the bytes that replace them in the new one.
 Splice = tuple[int, int, bytes]
 # Start and end in the old file, and the length of the replacement in the new one.

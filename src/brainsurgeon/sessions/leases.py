@@ -139,10 +139,8 @@ def unproven_at(path: str) -> str | None:
 # would write to the old file for ever (measured: 82 of 100 lines lost). The mounts of every visible
 # namespace are read from /proc/<pid>/mountinfo (proc_pid_mountinfo(5)).
 
-# Seconds for which the mounts are cached, since a run needs them for every file.
-FRESH = 1.0
-# The same right before an exchange: a container may have been started since the last check.
-FRESHEST = 0.05
+FRESH = 1.0  # seconds for which the mounts are cached, since a run needs them for every file
+FRESHEST = 0.05  # the same before an exchange: a container may have been started meanwhile
 
 # A filesystem (major:minor) and a path within it.
 _Location = tuple[bytes, bytes]

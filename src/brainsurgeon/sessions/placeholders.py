@@ -18,8 +18,7 @@ from brainsurgeon.sessions.discovery import any_format, discover, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import open_database
 
-# Bytes of an archive that are decompressed at a time. They may expand 30,000-fold.
-_PACKED = 256
+_PACKED = 256  # bytes of an archive to decompress at a time: they may expand 30,000-fold
 _ZSTD = b"\x28\xb5\x2f\xfd"
 # The text of a placeholder, and the last change of its session or archive (seconds since 1970).
 Sighting = tuple[str, float]

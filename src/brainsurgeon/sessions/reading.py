@@ -24,8 +24,7 @@ from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile, Signs
 from brainsurgeon.sessions import attributes, leases
 
 CHUNK = 1 << 20
-# Bytes; a longer line is kept but not parsed, so that memory stays bounded.
-LONGEST_LINE = 32 << 20
+LONGEST_LINE = 32 << 20  # bytes; a longer line is kept but not parsed, to bound the memory
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -199,8 +198,7 @@ def recognise_at(descriptor: int, hint: str) -> formats.Beginning:
     return formats.recognise(head(FileLines(descriptor, os.fstat(descriptor).st_size)), hint)
 
 
-# Bytes that are read at each of the three offsets that identify a file.
-MARK = 4096
+MARK = 4096  # bytes that are read at each of the three offsets that identify a file
 
 
 def mark_of(descriptor: int, offset: int, size: int) -> bytes:

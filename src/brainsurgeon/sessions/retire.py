@@ -21,12 +21,10 @@ from brainsurgeon.model.sessions import End
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import MARK, read_range
 
-# Seconds to wait after an exchange for openers that had resolved the previous name.
-WAIT_FOR_OPENERS = 0.010
-# Seconds after the exchange at which the old file is checked for the last time.
-LOOK_BACK = 1.0
-# Seconds after the exchange until which another process may keep the old file open.
-LOOK_BACK_LONGEST = 2.0
+# In seconds after an exchange.
+WAIT_FOR_OPENERS = 0.010  # wait until then for openers that had resolved the previous name
+LOOK_BACK = 1.0  # check the old file for the last time
+LOOK_BACK_LONGEST = 2.0  # until then, another process may keep the old file open
 
 # Another program may have put a link or a pipe in a file's place: follow nothing, do not wait.
 CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

@@ -27,8 +27,7 @@ from brainsurgeon.model.plans import Edit, Removal, Restoration, bytes_after, ga
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_database, split
 
-# Seconds to wait for the agent's lock. The agent waits five seconds for ours.
-PATIENCE = 2.0
+PATIENCE = 2.0  # seconds to wait for the agent's lock; the agent waits five seconds for ours
 # Seconds after which a transaction is given up: this process was stopped in it, so the checks at
 # its beginning may be out of date.
 LONGEST_HOLD = 1.0
@@ -36,8 +35,7 @@ LONGEST_HOLD = 1.0
 # just read is not read from the disk again under the lock: comparing a row of 16 MB and releasing
 # its pages then takes 64 ms instead of 166 (SQLite 3.40.1, whose default is 2 MB).
 CACHE = 40 << 10
-# Seconds between two transactions, in which the agent may write.
-PAUSE = 0.010
+PAUSE = 0.010  # seconds between two transactions, in which the agent may write
 # Limits of one transaction, so that the agent waits for milliseconds only.
 MOST_ROWS = 64
 MOST_BYTES = 4 << 20
