@@ -65,7 +65,6 @@ ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original
 EXPIRED = "expired"
 RESTORED_SINCE = "restored since"
 CHANGED_SINCE = "changed since: the placeholder is gone"
-Result = TypeVar("Result")
 Restored = TypeVar("Restored", bound=reports.SessionRestore)
 
 
@@ -339,10 +338,10 @@ def overfull_after(
 
 
 def change_each(
-    sessions: Iterable[Session], change: Callable[[Session], tuple[Result, Rewrite | None]]
-) -> list[tuple[Result, Rewrite | None]]:
+    sessions: Iterable[Session], change: Callable[[Session], tuple[Restored, Rewrite | None]]
+) -> list[tuple[Restored, Rewrite | None]]:
     """Change each session; return the results, each with its rewrite if that is unfinished."""
-    results: list[tuple[Result, Rewrite | None]] = []
+    results: list[tuple[Restored, Rewrite | None]] = []
     unfinished, late, stopped = Unfinished(), list[Rewrite](), True
     try:
         for session in sessions:

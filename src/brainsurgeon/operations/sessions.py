@@ -226,9 +226,6 @@ def session_costs(settings: Settings, store: Store, name: str) -> SessionCosts:
                     opened.fingerprint.mtime_ns / 1e9,
                 )[0].warm_until  # fmt: skip
     return SessionCosts(
-        spending.costs(settings.price_rules()),
-        tuple(spending.compactions[:compactions]),
-        warm_until,
-        max(0, read - 1),
-        spending.stated,
-    )
+        spending.costs(settings.price_rules()), tuple(spending.compactions[:compactions]),
+        warm_until, max(0, read - 1), spending.stated,
+    )  # fmt: skip
