@@ -220,7 +220,9 @@ def test_doctor_names_an_old_file_that_cannot_be_merged(pruned, doctor, monkeypa
     pruned.scan(keep_recent=0)
     [beside] = pruned.directory.glob(".brainsurgeon-*")
     why = "the old file was written anew, while the session was written anew"
-    assert status(pruned.settings(), pruned.store, pruned.clock()).kept_beside == {str(beside): why}
+    assert status(pruned.settings(), pruned.store, pruned.clock()).unfinished.kept_beside == {
+        str(beside): why
+    }
     stays = rf"two.jsonl: {beside.name} stays beside it: {why}"
     check(
         doctor(),
@@ -236,7 +238,7 @@ def test_doctor_names_an_old_file_that_cannot_be_merged(pruned, doctor, monkeypa
 
     beside.unlink()
     assert [action.what for action in pruned.scan(keep_recent=0).recovered] == ["finished"]
-    assert status(pruned.settings(), pruned.store, pruned.clock()).kept_beside == {}
+    assert status(pruned.settings(), pruned.store, pruned.clock()).unfinished.kept_beside == {}
 
 
 def test_doctor_keeps_a_temporary_file_of_no_known_rewrite(pruned, doctor):

@@ -113,7 +113,7 @@ def test_status_and_the_first_dry_run_report_unused_homes(all_homes, settings, w
     assert [home["agent"] for home in document["homes"]] == ["Claude Code", "pi", "Codex"]
     world.scan()
     assert scan(settings, world.store, dry_run=True).homes == []
-    assert len(status(settings, world.store, time.time()).homes) == 3
+    assert len(status(settings, world.store, time.time()).places.homes) == 3
 
 
 def test_codex_session_is_listed_by_its_working_directory_and_skipped(

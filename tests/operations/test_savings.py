@@ -110,7 +110,9 @@ def test_status_shows_the_savings_as_an_estimate(world, clock, path, talk):
     call_and_scan(world, path, talk, clock, 0, 10_000, prices=prices)
     now = status(world.settings(), world.store, clock.now)
 
-    assert now.saved_so_far.dollars == pytest.approx(1.25 * now.saved_so_far.tokens_sent * 5 / 1e6)
+    assert now.tokens.saved_so_far.dollars == pytest.approx(
+        1.25 * now.tokens.saved_so_far.tokens_sent * 5 / 1e6
+    )
     lines = render.status(now, clock.now).splitlines()
     [line] = [line for line in lines if line.startswith("so far")]
     assert "an estimate" in line

@@ -11,12 +11,12 @@ PLACEHOLDER = len("[[extracted-00000003]]")
 def test_status_sums_the_tokens_recorded_with_each_value(world, conversation, pruned, path, clock):
     """Tokens are counted at the rate of the session known at extraction, else at the default."""
     chars = 2000 - PLACEHOLDER
-    assert status(world.settings(), world.store, clock()).tokens_saved == round(0.33 * chars)
+    assert status(world.settings(), world.store, clock()).tokens.tokens_saved == round(0.33 * chars)
     ((ident,),) = sql(world, "SELECT id FROM sessions")
     calibration = Calibration(0.5, 0.0, 9, "session", 0.0)
     with world.store.transaction():
         world.store.calibrations.remember(ident, Fullness(1, 2, 0.5, calibration))
-    assert status(world.settings(), world.store, clock()).tokens_saved == round(0.33 * chars)
+    assert status(world.settings(), world.store, clock()).tokens.tokens_saved == round(0.33 * chars)
     count = len(conversation.lines)
     conversation.turn("go on")
     world.put("s.jsonl", path.read_bytes() + b"".join(map(dump, conversation.lines[count:])))
@@ -25,7 +25,7 @@ def test_status_sums_the_tokens_recorded_with_each_value(world, conversation, pr
     now = status(world.settings(), world.store, clock())
     first, second = (run.facts["tokens"] for run in world.store.runs.newest(None))
     assert (first, second) == (round(0.33 * chars), round(0.5 * chars))
-    assert now.tokens_saved == first + second
+    assert now.tokens.tokens_saved == first + second
     assert "about 1,600 are not sent any more" in render.status(now, clock())
 
 
@@ -42,7 +42,7 @@ def test_values_outside_requests_save_no_tokens(world, conversation, clock):
     world.put("s.jsonl", conversation.bytes())
 
     assert world.scan(keep_recent=0).values_extracted == 2
-    assert status(world.settings(), world.store, clock()).tokens_saved == 0
+    assert status(world.settings(), world.store, clock()).tokens.tokens_saved == 0
 
 
 def test_status_lists_the_last_three_runs_and_failures(world, pruned, clock):

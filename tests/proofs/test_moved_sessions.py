@@ -311,7 +311,7 @@ def test_fork_has_its_own_value_for_a_changed_entry(world, both):
     listed = sessions_by_title(world)
     assert (listed["main/s"].extracted, listed[name].extracted) == (1, 1)
     assert listed[name].saved > 2900 > listed["main/s"].saved
-    assert status(world.settings(), world.store, world.clock()).values_extracted == 2
+    assert status(world.settings(), world.store, world.clock()).store.values_extracted == 2
 
     world.restore("00000003", session=name)
     assert entry_text(child, "00000003").startswith("the fork's")
@@ -916,7 +916,7 @@ def test_deleted_session_needs_no_restoring(world):
     results = {result.session: result for result in world.restore_all()}
 
     assert (results["main/s"].state, results["main/s"].unfinished) == ("gone", False)
-    assert status(world.settings(), world.store, world.clock()).bytes_saved == 0
+    assert status(world.settings(), world.store, world.clock()).store.bytes_saved == 0
 
 
 # --- names ---------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def test_unproven_filesystem_needs_an_exclusive_root(world, monkeypatch):
     path, ident = write_idle_session(world)
     for name in ("unproven", "unproven_at"):
         monkeypatch.setattr(leases, name, lambda *_: "nfs")
-    [root] = status(world.settings(), world.store, world.clock()).roots
+    [root] = status(world.settings(), world.store, world.clock()).places.roots
     assert root.protocol == "nothing: leases prove nothing on nfs"
     assert world.scan(keep_recent=0).sessions_changed == 0
     roots = [{"path": str(world.root), "exclusive": True}]
@@ -186,7 +186,7 @@ def test_root_without_leases_is_shown_in_status(world, monkeypatch):
     path, ident = write_idle_session(world)
     with monkeypatch.context() as others:
         others.setattr(leases, "supported", lambda _: False)
-        [root] = status(world.settings(), world.store, world.clock()).roots
+        [root] = status(world.settings(), world.store, world.clock()).places.roots
         assert root.protocol == "nothing: no lease can be had"
     assert world.scan(keep_recent=0).sessions_changed == 1
     assert is_extracted(path, ident)

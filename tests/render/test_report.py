@@ -130,10 +130,10 @@ def test_report_figures_match_the_store(page, world):
     data = report(world.settings(), world.store, world.clock())
     by_name = {row.about.session.rpartition("/")[2]: row for row in data.sessions}
 
-    assert sum(values for _, values, _ in data.days) == data.status.values_extracted
+    assert sum(values for _, values, _ in data.days) == data.status.store.values_extracted
     assert by_name["late"].next_values == 1
     assert 49_000 < by_name["late"].next_bytes < 50_100
-    assert sum(row.number for row in data.tools) == data.status.values_extracted
+    assert sum(row.number for row in data.tools) == data.status.store.values_extracted
 
 
 def test_report_file_is_private(world, page):

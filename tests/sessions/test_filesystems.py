@@ -64,7 +64,7 @@ def test_session_on_fuse_is_skipped_with_one_reason(world, path, conversation):
     before = file_states(world.root)
     seen = skip_reasons(world)
     now = world.settings()
-    (root,) = status(now, world.store, world.clock()).roots
+    (root,) = status(now, world.store, world.clock()).places.roots
     warnings = [
         finding for finding in doctor(now, world.store) if finding.what.startswith(str(world.root))
     ]
@@ -83,7 +83,7 @@ def test_exclusive_root_on_fuse_is_pruned_and_restored(world, path, conversation
     roots = [{"path": str(world.root), "exclusive": True}]
     report = world.scan(keep_recent=0, roots=roots)
     lean = path.read_bytes()
-    (root,) = status(world.settings(roots=roots), world.store, world.clock()).roots
+    (root,) = status(world.settings(roots=roots), world.store, world.clock()).places.roots
     world.restore_all(pristine=True, roots=roots)
 
     assert report.sessions_changed == 1

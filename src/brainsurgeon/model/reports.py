@@ -527,38 +527,60 @@ class Leaving(Struct, frozen=True):
     expires_at: float
 
 
-class Status(Struct, frozen=True, rename={"store_bytes": "store_size_bytes"}):
-    enabled: bool
-    daemon_pid: int | None
+class DaemonStatus(Struct, frozen=True, rename={"pid": "daemon_pid"}):
+    pid: int | None
     last_run_at: float | None
     next_run_at: float | None
     last_retention_run_at: float | None
     next_retention_run_at: float | None
-    sessions_by_state: dict[str, int]
-    reasons: dict[str, int]
+
+
+class StoreStatus(Struct, frozen=True, rename={"path": "store_path", "size": "store_size_bytes"}):
     values_extracted: int
     bytes_saved: int
-    store_path: str
-    store_bytes: int
+    path: str
+    size: int
     leaving: Leaving | None
+
+
+class UnfinishedWork(Struct, frozen=True):
     requests_open: int
     interrupted: tuple[str, ...]
     kept_beside: dict[str, str]
+
+
+class PlacesStatus(Struct, frozen=True):
     roots: tuple[RootStatus, ...]
     held_back: dict[str, str]
     databases: tuple[DatabaseStatus, ...]
     homes: tuple[UnusedHome, ...]
-    loads: Loads = Loads()
-    tokens_saved: int = 0  # in the next request of each session
-    saved_so_far: Bill = Bill()  # an estimate for past calls
-    models: tuple[ModelCost, ...] = ()  # of the calls that scans read
-    turns_archived: int = 0
-    runs: tuple[Run, ...] = ()
+
+
+class TokensStatus(Struct, frozen=True):
+    loads: Loads
+    tokens_saved: int  # in the next request of each session
+    saved_so_far: Bill  # an estimate for past calls
+    models: tuple[ModelCost, ...]  # of the calls that scans read
+    turns_archived: int
+
+
+class Status(Struct, frozen=True):
+    """The content of `status`."""
+
+    enabled: bool
+    daemon: DaemonStatus
+    sessions_by_state: dict[str, int]
+    reasons: dict[str, int]
+    store: StoreStatus
+    unfinished: UnfinishedWork
+    places: PlacesStatus
+    tokens: TokensStatus
+    runs: tuple[Run, ...]
     # Failed sessions and lapsed reliefs of the last day, or since the oldest of the `runs` if that
     # is earlier. The newest is the last.
-    failures: tuple[Event, ...] = ()
-    values_damaged: int = 0
-    blocked: dict[str, str] = field(default_factory=dict)  # reasons of waits over a day, by path
+    failures: tuple[Event, ...]
+    values_damaged: int
+    blocked: dict[str, str]  # reasons of waits over a day, by path
 
 
 class Setting(Struct, frozen=True):

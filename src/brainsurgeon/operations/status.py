@@ -11,7 +11,8 @@ from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import openclaw_database as openclaw
 from brainsurgeon.lookup.sessions import Walk, walk
-from brainsurgeon.model.reports import DatabaseStatus, Leaving, Metric, RootStatus, Status
+from brainsurgeon.model import reports
+from brainsurgeon.model.reports import DatabaseStatus, Leaving, Metric, RootStatus
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import counted, iso, lasting
 from brainsurgeon.operations.init import unused_homes
@@ -64,7 +65,8 @@ def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> Datab
     return DatabaseStatus(item.agent, item.path, schema.program, schema.version, reason)
 
 
-def status(settings: Settings, store: Store, now: float) -> Status:
+def status(settings: Settings, store: Store, now: float) -> reports.Status:
+    """Return the status. Writes nothing."""
     seen = walk(settings, store)
     listed = summaries(settings, store, seen.sessions, now)
     waiting = [item.reason for item in listed if item.state != "idle" and item.format != "codex"]
@@ -84,37 +86,36 @@ def status(settings: Settings, store: Store, now: float) -> Status:
         missing = store.expiry.out_of_sight(now + NOTICE - limit, held_back)
         expiring_soon = missing and Leaving(missing[0], missing[1] + limit)
     retention = cron_trigger(settings.retention_cron) if pid and settings.retention_cron else None
-    return Status(
-        enabled=settings.enabled,
-        daemon_pid=pid,
-        last_run_at=last,
-        next_run_at=_next(scan_trigger(settings), last, now) if pid else None,
-        last_retention_run_at=store.facts.get("last_retention_run_at"),
-        next_retention_run_at=_next(retention, None, now) if retention else None,
+    return reports.Status(
+        settings.enabled,
+        reports.DaemonStatus(
+            pid, last, _next(scan_trigger(settings), last, now) if pid else None,
+            store.facts.get("last_retention_run_at"),
+            _next(retention, None, now) if retention else None,
+        ),
         sessions_by_state=dict(Counter(item.state for item in listed)),
         reasons=dict(Counter(waiting)),
-        values_extracted=sum(item.extracted for item in listed),
-        bytes_saved=sum(item.saved for item in listed),
-        store_path=settings.state_dir,
-        store_bytes=store.size,
-        leaving=expiring_soon,
-        requests_open=store.requests.count_open(),
-        interrupted=tuple(rewrite.path for rewrite in rewrites if not rewrite.stays),
-        kept_beside={rewrite.beside: rewrite.stays for rewrite in rewrites if rewrite.stays},
-        roots=tuple(_roots(settings, seen)),
-        held_back=held_back,
-        databases=tuple(describe_databases(settings)),
-        homes=tuple(unused_homes(settings)),
-        loads=store.calibrations.loads(),
-        tokens_saved=tokens,
-        saved_so_far=store.savings.total(),
-        models=costs_of(store.spending.total(), settings.price_rules()),
-        turns_archived=archives,
-        runs=tuple(runs),
-        failures=tuple(failures[-_NEWEST:]),
-        values_damaged=store.blobs.count_damaged(),
-        blocked=store.files.blocked(now - BLOCKED),
-    )
+        store=reports.StoreStatus(
+            values_extracted=sum(item.extracted for item in listed),
+            bytes_saved=sum(item.saved for item in listed),
+            path=settings.state_dir, size=store.size, leaving=expiring_soon,
+        ),
+        unfinished=reports.UnfinishedWork(
+            store.requests.count_open(),
+            tuple(rewrite.path for rewrite in rewrites if not rewrite.stays),
+            {rewrite.beside: rewrite.stays for rewrite in rewrites if rewrite.stays},
+        ),
+        places=reports.PlacesStatus(
+            tuple(_roots(settings, seen)), held_back,
+            tuple(describe_databases(settings)), tuple(unused_homes(settings)),
+        ),
+        tokens=reports.TokensStatus(
+            store.calibrations.loads(), tokens, store.savings.total(),
+            costs_of(store.spending.total(), settings.price_rules()), archives,
+        ),
+        runs=tuple(runs), failures=tuple(failures[-_NEWEST:]),
+        values_damaged=store.blobs.count_damaged(), blocked=store.files.blocked(now - BLOCKED),
+    )  # fmt: skip
 
 
 def _next(trigger: Any, last: float | None, now: float) -> float | None:
@@ -169,30 +170,32 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
     return "unknown: no sessions in files yet"
 
 
-def check(state: Status, now: float, *, max_age: float | None = None) -> list[str]:
+def check(state: reports.Status, now: float, *, max_age: float | None = None) -> list[str]:
     """Return the problems of a status; the last run must not be older than `max_age` seconds."""
     troubles = [] if state.enabled else ["nothing is extracted: enabled = false"]
-    if max_age is not None and (old := _too_old(state.last_run_at, now, max_age)):
+    if max_age is not None and (old := _too_old(state.daemon.last_run_at, now, max_age)):
         troubles.append(old)
     troubles += [
         f"{counted(number, 'session')} {name}"
         for name in ("failed", "unreadable")
         if (number := state.sessions_by_state.get(name, 0))
     ]
-    troubles += [f"{root.path}: {root.problem}" for root in state.roots if root.problem]
+    troubles += [f"{root.path}: {root.problem}" for root in state.places.roots if root.problem]
     unfinished = "a rewrite is unfinished; its run or the next one finishes or undoes it"
-    troubles += [f"{path}: {unfinished}" for path in state.interrupted]
-    troubles += [f"{path}: {why}" for path, why in state.kept_beside.items()]
-    troubles += [f"{path}: nothing expires there, {why}" for path, why in state.held_back.items()]
+    troubles += [f"{path}: {unfinished}" for path in state.unfinished.interrupted]
+    troubles += [f"{path}: {why}" for path, why in state.unfinished.kept_beside.items()]
+    troubles += [
+        f"{path}: nothing expires there, {why}" for path, why in state.places.held_back.items()
+    ]
     troubles += [
         f"{path}: blocked for more than a day, {why}" for path, why in state.blocked.items()
     ]
     if state.values_damaged:
         troubles.append(f"{counted(state.values_damaged, 'stored value')} damaged: see `doctor`")
-    if state.leaving:
-        values, day = counted(state.leaving.values, "value"), iso(state.leaving.expires_at)[:10]
+    if leaving := state.store.leaving:
+        values, day = counted(leaving.values, "value"), iso(leaving.expires_at)[:10]
         troubles.append(f"{values} of missing sessions expire from {day} (UTC) on")
-    left = database.free(state.store_path)
+    left = database.free(state.store.path)
     if left is not None and left < database.SCARCE:
         troubles.append(f"{left:,} bytes of disk are left for the store")
     return troubles

@@ -206,7 +206,7 @@ def _cell(name: str, content: str) -> str:
 
 
 def _money(report: Report) -> str:
-    found, now = report.estimate, report.status
+    found, now = report.estimate, report.status.tokens
     so_far = estimate.saved_so_far(now.saved_so_far)
     spent = estimate.total_cost(now.models) if now.models else f"unknown: {estimate.NO_USAGE}"
     parts = [f"<p>Cost so far, as scans read it: {html(spent)}.</p>"]
@@ -226,26 +226,28 @@ def _money(report: Report) -> str:
 
 
 def _figures(report: Report) -> str:
-    now = report.status
-    net = now.bytes_saved - now.store_bytes
+    now, store, tokens = report.status, report.status.store, report.status.tokens
+    net = store.bytes_saved - store.size
+    last = now.daemon.last_run_at
     size = sum(agent.size for agent in report.agents)
-    share = 100 * now.bytes_saved / (size + now.bytes_saved) if size + now.bytes_saved else 0
+    share = 100 * store.bytes_saved / (size + store.bytes_saved) if size + store.bytes_saved else 0
     states = Counter(now.sessions_by_state).most_common()
     coming = [page.next_bytes for page in report.sessions if page.next_bytes is not None]
     rows = (
-        ("Cost so far", estimate.cost(estimate.total(now.models)) if now.models else "unknown",
-         counted(sum(one.calls for one in now.models), "recorded call")),
-        ("Not sent any more", f"{rounded(now.tokens_saved)} tokens",
+        ("Cost so far",
+         estimate.cost(estimate.total(tokens.models)) if tokens.models else "unknown",
+         counted(sum(one.calls for one in tokens.models), "recorded call")),
+        ("Not sent any more", f"{rounded(tokens.tokens_saved)} tokens",
          "less in the next requests of all sessions together"),
-        ("Saved in sessions", bytes_(now.bytes_saved), f"{share:.0f} % of their former size"),
+        ("Saved in sessions", bytes_(store.bytes_saved), f"{share:.0f} % of their former size"),
         ("Sessions now", bytes_(size),
          ", ".join(f"{number:,} {state}" for state, number in states) or "none"),
         ("Next scan extracts", bytes_(sum(coming)), f"of the {len(coming)} largest sessions"),
-        ("Store", bytes_(now.store_bytes),
+        ("Store", bytes_(store.size),
          f"{bytes_(net)} less on disk in all" if net >= 0 else f"{bytes_(-net)} more in all"),
-        ("Values held", f"{now.values_extracted:,}", "each can be restored byte for byte"),
-        ("Last run", "never" if now.last_run_at is None else ago(now.last_run_at, report.made_at),
-         "the daemon runs" if now.daemon_pid else "no daemon runs"),
+        ("Values held", f"{store.values_extracted:,}", "each can be restored byte for byte"),
+        ("Last run", "never" if last is None else ago(last, report.made_at),
+         "the daemon runs" if now.daemon.pid else "no daemon runs"),
     )  # fmt: skip
     cells = "".join(
         f'<div><dt>{name}</dt><dd>{html(value)}<span class="note">{html(note)}</span></dd></div>'
@@ -310,7 +312,9 @@ def _unreached(report: Report) -> str:
     rows = [
         (code(place.name), f"{place.number:,}", bytes_(place.size)) for place in report.unreached
     ]
-    note = f'<p class="small quiet">{html(WHAT_STAYS)}.</p>' if report.status.databases else ""
+    note = (
+        f'<p class="small quiet">{html(WHAT_STAYS)}.</p>' if report.status.places.databases else ""
+    )
     return _table(("Place", "Files", "Size"), rows) + note
 
 

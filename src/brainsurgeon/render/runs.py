@@ -305,61 +305,67 @@ def counts(listed: Sequence[reports.Tally]) -> str:
     return table(head, rows, left=2)
 
 
+# The fields of a status whose own fields are keys of the document.
+_PARTS = ("daemon", "store", "unfinished", "places", "tokens")
 # The most lines of a kind in the status, so that it fits on a screen.
 _MOST = 6
 
 
 def status_json(state: reports.Status) -> dict[str, Any]:
-    answer: dict[str, Any] = in_json(state)
+    answer: dict[str, Any] = {}
+    for name, part in in_json(state).items():
+        answer |= part if name in _PARTS else {name: part}
     del answer["models"]
     failures = [event_json(event) for event in state.failures]
-    costs = models_json(state.models)
+    costs = models_json(state.tokens.models)
     return {**answer, **runs_json(state.runs), "costs": costs, "failures": failures}
 
 
 def check(state: reports.Status, troubles: list[str], now: float) -> str:
     if troubles:
         return f"brainsurgeon: {safe('; '.join(_some(troubles)))}"
-    age = f"last run {ago(state.last_run_at, now)}" if state.last_run_at is not None else ""
+    last = state.daemon.last_run_at
+    age = f"last run {ago(last, now)}" if last is not None else ""
     sessions = counted(sum(state.sessions_by_state.values()), "session")
-    return f"brainsurgeon: ok, {age}, {sessions}, {bytes_(state.bytes_saved)} saved"
+    return f"brainsurgeon: ok, {age}, {sessions}, {bytes_(state.store.bytes_saved)} saved"
 
 
 def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> str:
-    daemon = f"running, pid {state.daemon_pid}" if state.daemon_pid else "not running"
+    daemon, store, tokens, places = state.daemon, state.store, state.tokens, state.places
+    running = f"running, pid {daemon.pid}" if daemon.pid else "not running"
     states = ", ".join(f"{number:,} {name}" for name, number in state.sessions_by_state.items())
-    net = state.bytes_saved - state.store_bytes
+    net = store.bytes_saved - store.size
     lines = [
-        f"daemon     {daemon}",
-        f"scans      {_runs(state.last_run_at, state.next_run_at, now)}",
-        f"retention  {_runs(state.last_retention_run_at, state.next_retention_run_at, now)}",
+        f"daemon     {running}",
+        f"scans      {_runs(daemon.last_run_at, daemon.next_run_at, now)}",
+        f"retention  {_runs(daemon.last_retention_run_at, daemon.next_retention_run_at, now)}",
         f"sessions   {states or 'none found'}",
-        f"saved      {bytes_(state.bytes_saved)} in {counted(state.values_extracted, 'value')}",
-        f"tokens     about {about(state.tokens_saved)} are not sent any more",
-        f"store      {bytes_(state.store_bytes)} in {safe(state.store_path)}",
+        f"saved      {bytes_(store.bytes_saved)} in {counted(store.values_extracted, 'value')}",
+        f"tokens     about {about(tokens.tokens_saved)} are not sent any more",
+        f"store      {bytes_(store.size)} in {safe(store.path)}",
         f"net        {bytes_(net)} less than without brainsurgeon" if net >= 0
         else f"net        {bytes_(-net)} more than without brainsurgeon, so far",
     ]  # fmt: skip
-    if state.models:
-        lines.append(f"cost       {total_cost(state.models)}")
-    if so_far := saved_so_far(state.saved_so_far):
+    if tokens.models:
+        lines.append(f"cost       {total_cost(tokens.models)}")
+    if so_far := saved_so_far(tokens.saved_so_far):
         lines.append(f"so far     {so_far}")
-    if state.turns_archived:
-        lines.append(f"archived   {counted(state.turns_archived, 'archive')} of finished turns")
-    lines += loads(state.loads)
+    if tokens.turns_archived:
+        lines.append(f"archived   {counted(tokens.turns_archived, 'archive')} of finished turns")
+    lines += loads(tokens.loads)
     lines += [
         f"run {one.id:<5} {ago(one.at, now)}: {command(one)}, {changes(one)}" for one in state.runs
     ]
     lines += [f"failed     {ago(one.at, now)}: {event_text(one)}" for one in state.failures]
-    if state.requests_open:
-        lines.append(f"waiting    {counted(state.requests_open, 'request')} for an idle session")
+    if requests := state.unfinished.requests_open:
+        lines.append(f"waiting    {counted(requests, 'request')} for an idle session")
     lines += _some(f"trouble    {safe(trouble)}" for trouble in troubles)
     reasons = sorted(state.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines += _some(f"  {number} x {safe(in_local_time(reason))}" for reason, number in reasons)
-    rows = [(root.path, str(root.sessions), root.protocol) for root in state.roots]
+    rows = [(root.path, str(root.sessions), root.protocol) for root in places.roots]
     lines += ["", table(("root", "sessions", "replacement relies on"), rows)]
-    lines += databases(state.databases)
-    return "\n".join(lines + homes(state.homes))
+    lines += databases(places.databases)
+    return "\n".join(lines + homes(places.homes))
 
 
 def _some(lines: Iterable[str]) -> list[str]:
