@@ -119,6 +119,19 @@ def test_restore_prints_the_value_while_a_turn_is_open(world, conversation, entr
     assert file_states(world.root) == before
 
 
+def test_restore_on_a_terminal_prints_the_value_while_a_turn_is_open(
+    world, conversation, entry_id, run_on_terminal
+):
+    """On a terminal `restore` prints no id of an answer, and asks no scan to shorten the answer."""
+    append(world.directory / "s.jsonl", [conversation.lines[1]])
+    shown = run_on_terminal("restore", entry_id, "--config", world.config_file())
+
+    assert "not restored yet" in shown
+    assert "x" * 2000 in shown
+    assert "[answer" not in shown
+    assert world.store.requests.count_open() == 1
+
+
 def test_restore_all_warns_of_a_session_beyond_its_window(world, entry_id, cli):
     """`restore --all` names the session and advises on stderr, restores it and exits 0."""
     config = world.base / "config.toml"

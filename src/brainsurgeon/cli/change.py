@@ -105,13 +105,14 @@ def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> 
 
         log.set_up(settings)
         log.restored(answer)
-    values = ""
+    values, to_person = "", sys.stdout.isatty() and not options.given.json
     if options.given.json:
         text = render.formatting.document(render.sessions.restored_json(answer))
     else:
-        text = readable_lines(render.sessions.restored(answer, to_person=sys.stdout.isatty()))
+        text = readable_lines(render.sessions.restored(answer, to_person=to_person))
         values = options.values_text(answer.content, answer.same_as) if answer.delivers else ""
-    operations.restore.note_answer(store, answer, f"{text}\n{values}")
+    if not to_person:  # an agent may have called it
+        operations.restore.note_answer(store, answer, f"{text}\n{values}")
     print(text, flush=True)
     options.print_bytes([values.encode("utf-8", "surrogatepass")])
 
