@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 import time
@@ -106,7 +107,7 @@ class _OutcomeTexts:
     def add(self, outcome: Outcome) -> None:
         if options.given.json:
             in_json = render.runs.outcome_json(outcome, self._dry_run)
-            self._texts.append(render.formatting.as_json(in_json))
+            self._texts.append(json.dumps(in_json, indent=2))
         else:
             self._texts += render.runs.outcome_lines(outcome, self._dry_run, verbose=self._verbose)
         if len(self._texts) >= _TOGETHER:

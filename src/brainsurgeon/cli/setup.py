@@ -238,7 +238,7 @@ def config(
     from brainsurgeon.config import loading
 
     if schema:
-        typer.echo(render.formatting.as_json(loading.schema()))
+        typer.echo(dumps(loading.schema(), indent=2))
         return
     settings = options.load_settings()
     source = loading.config_path(given.config)

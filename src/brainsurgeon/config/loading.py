@@ -85,7 +85,7 @@ def contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
     archives = {"archive": settings.archive}
     for name, profile in settings.profiles.items():
         if "command" in profile.archive.model_fields_set:
-            archives[f"profiles.{name}.archive"] = settings.archive.overridden_by(profile.archive)
+            archives[f"profiles.{name}.archive"] = settings.under(name).archive
         if {"rules", "trigger_types"} <= profile.model_fields_set and profile.rules:
             yield f"profiles.{name}: wants rules or trigger_types, but a table with both is given"
     for place, archive in archives.items():

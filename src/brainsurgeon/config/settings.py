@@ -86,9 +86,6 @@ class ArchiveTable(SettingsTable):
     keep_turns: Count = key(2, "number of newest turns that are not archived")
     command: Command = key((), "your program that writes the summaries")
 
-    def overridden_by(self, other: ArchiveTable) -> ArchiveTable:
-        return self.model_copy(update=keys_set(other))
-
 
 class PriceTable(SettingsTable):
     input: Dollars = Field(description="tokens that are neither read from nor written to a cache")
@@ -364,7 +361,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
             budget["threshold"] = self.budget.by_tier() | threshold
             threshold = None
         values["budget"] = self.budget.model_copy(update=budget)
-        values["archive"] = self.archive.overridden_by(profile.archive)
+        values["archive"] = self.archive.model_copy(update=keys_set(profile.archive))
         # The first matching glob counts. The profile's come first, with its values for equal globs.
         values["windows"] = {**profile.windows, **self.windows, **profile.windows}
         values["tiers"] = {**profile.tiers, **self.tiers, **profile.tiers}

@@ -27,11 +27,7 @@ _VERBATIM = ("content", "lines", "reasons", "sizes_bytes")
 
 
 def document(value: Any, indent: int | None = 2) -> str:
-    return as_json({"schema": SCHEMA, **in_json(value)}, indent)
-
-
-def as_json(value: Any, indent: int | None = 2) -> str:
-    return json.dumps(value, indent=indent)
+    return json.dumps({"schema": SCHEMA, **in_json(value)}, indent=indent)
 
 
 def in_json(value: Any) -> Any:
