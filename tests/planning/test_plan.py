@@ -70,6 +70,21 @@ def test_printed_answer_in_an_entry_whose_id_occurs_twice_stays():
     assert result.handled.requests == (7,)
 
 
+def test_printed_answer_is_shortened_while_a_field_of_its_entry_changes():
+    """A change of `_extractable` and the shorter answer are edits of the same line."""
+    conversation = Conversation()
+    ident = conversation.result("restored 1234abcd: 40 lines", _extractable=7)
+    answer = PrintedAnswer.of("restored 1234abcd: 40 lines", "1234abcd")
+    asked = (
+        Request(1, "redact", NOW, ident, answer=answer, id=7),
+        Request(1, "set", NOW, ident, value=5, id=8),
+    )
+    result = plan_of(conversation.bytes(), requests=asked)
+
+    assert [edit.name for edit in result.fields] == ["_extractable", "_redacted"]
+    assert [removal.how for removal in result.removals] == ["redact"]
+
+
 def test_extractable_number_may_exceed_keep_recent():
     """`_extractable: N` keeps a value among the newest N messages, however large N is."""
     conversation = Conversation()
