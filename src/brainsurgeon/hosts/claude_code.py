@@ -51,7 +51,7 @@ class ProcessRecord(Struct, frozen=True):
     directory: str = ""  # the working directory
     status: object = None
     started: str | None = None  # the kernel's start time of the process, in ticks since boot
-    since: float | None = None  # the start time by the process itself, in seconds since 1970
+    since: float | None = None  # the start that the process itself noted, in seconds since 1970
     namespace: str | None = None  # of process ids
 
     def lives(self, now: float, abandoned_after: float) -> bool:

@@ -70,9 +70,9 @@ def migrated(agent_directory: str) -> bool:
 
 # Observed with OpenClaw 2026.2.19 and 2026.7.35: OpenClaw locks a session for each of its own runs,
 # but releases the lock at each model call for 30 to 110 ms. In such a gap, only the status
-# `running` in `sessions.json` shows the run, and only for runs of the gateway. An empty lock file
-# gets its payload a millisecond later. So the lock is read, then the status, then the lock again.
-# brainsurgeon never creates an agent's lock.
+# `running` in `sessions.json` shows the run, and only for runs of the gateway. So the lock is read,
+# then the status, then the lock again. A new lock file is empty for a millisecond. brainsurgeon
+# never creates an agent's lock.
 
 REGISTRY = "sessions.json"  # the gateway's records of an agent's sessions
 LARGEST_REGISTRY = 64 << 20  # bytes; a larger registry is not read

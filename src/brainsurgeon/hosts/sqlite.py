@@ -93,7 +93,10 @@ def state_of(path: str) -> DatabaseState:
 
 
 def held_open(path: str) -> bool:
-    """Check whether another process (in any container) has it open; this thread must not."""
+    """Check whether another process (in any container) has a database open.
+
+    Raises BusyError if this process has it open.
+    """
     with _exclusive(path):
         try:
             descriptor = os.open(path + "-shm", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -32,9 +32,9 @@ def find_record(store: Store, session: AnyOpen) -> SessionRecord | None:
 
 
 def record_of(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
-    """Return the record with a file's path, unless it has another session id.
+    """Return the record with a file's path, if it has no other session id.
 
-    Otherwise, return a record with the file's session id whose session left the recorded path.
+    Else return a record with the file's session id whose session left the recorded path.
     """
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:

@@ -47,8 +47,8 @@ class Extraction(RemovedValue, frozen=True):
     `replacement` is the new JSON if it is no placeholder: emptied thinking, a shortened restore
     call, or an archive. `size` and `digest` are those of the value's bytes in the line.
 
-    `state` is `standing` if a session contains the placeholder, `restored` if no session does, as
-    far as they were read, and `expired` if the record is a tombstone: then `blob_id` is None.
+    `state` is `standing` if a session contains the placeholder, and `restored` if no session that
+    was read does. If the record is a tombstone, it is `expired`, and `blob_id` is None.
     """
 
     id: int

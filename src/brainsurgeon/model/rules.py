@@ -68,12 +68,12 @@ class Rules(ValueRules, frozen=True):
     # Globs of the models that sign thinking together with the request before it.
     signed_models: tuple[str, ...] = ()
     min_reclaim: float | int = 0.01  # a share (float) or a number of bytes
-    # Extract signed thinking in any turn: if its signature is broken or signs no text, or all.
+    # Signed thinking to extract in any turn. `broken`: if its signature is broken or signs no text.
     drop_signatures: Literal["", "broken", "all"] = ""
     # When live values are extracted: if it `pays`, only with a `cold` prompt cache, or `always`.
     when: str = "pays"
-    waits: str = ""  # why only requested live values are extracted now
-    # Values that a relief does not need: they stay, and a turn whose last answer is spared, too.
+    waits: str = ""  # why live values stay for now, unless requested
+    # Values that a relief need not extract, and last answers that it need not archive.
     spared: Spared = frozenset()
 
     def pays(self, plan: Plan, size: int) -> bool:
@@ -103,7 +103,7 @@ class ArchiveRules(Struct, frozen=True):
 # The window in tokens if it is not known.
 WINDOW = 200_000
 THRESHOLDS: dict[Tier, float] = {"frontier": 0.85, "mid": 0.65, "small": 0.35}
-# Globs of parts of `/` and a model's id: the longest that matches decides.
+# Globs of parts of the text `/<model id>`: the longest that matches decides.
 _NAMES: tuple[tuple[str, Tier], ...] = (
     *((name, "frontier") for name in (
         "claude*opus", "claude*fable", "claude*mythos", "gpt-5", "gemini-3*pro", "/o3",

@@ -43,7 +43,7 @@ _SENTENCE = re.compile(r"[^\s.!?][^.!?\n]*\??")
 _FINDING = 160
 _FINDINGS = 5
 _FILES = 20
-# The greatest depth of nested archives, and the most adjacent archives that are not merged.
+# The greatest depth of nested archives, and how many adjacent archives stay unmerged.
 DEPTH_CAP = 3
 FOLD_AFTER = 20
 _LONGEST_NAME = 40
@@ -111,7 +111,7 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """An entry: its number on the branch, and the weight before it, or up to it for a prompt."""
+    """An entry, its number on the branch, and the weight before it (a prompt's includes itself)."""
 
     offset: int
     ident: str | None
@@ -637,7 +637,7 @@ def _messages_between(group: list[Turn]) -> int:
 
 
 def _saved(group: list[Turn], alone: Mapping[Turn, int]) -> int:
-    """Return how many messages one archive of the group saves beyond its turns `alone`."""
+    """Return the messages that one archive of a group saves, less those its turns save `alone`."""
     return _messages_between(group) - sum(alone.get(turn, 0) for turn in group)
 
 

@@ -32,7 +32,7 @@ class EntryState(Struct, frozen=True):
 
     entry_id: str | None
     position: int
-    extractable: bool | int | None = None  # an integer is a number of newest messages
+    extractable: bool | int | None = None  # an integer: kept in that many newest messages
     restored_at: float | None = None  # the latest time in the entry or the store
     redacted: bool = False
     placeholders: frozenset[str] = frozenset()  # those with a record
@@ -99,7 +99,7 @@ def _by_rule(
             recent = min(recent, LAST)
         if newest is None and entry.position < recent:
             return Keep("recent")
-    # No model sees a dead part or misses a superseded one, so any kind may be extracted.
+    # Models see no dead parts and need no superseded ones, so any kind may be extracted.
     if rule is None and not part.dead and not entry.superseded:
         return Keep("no rule for this kind or tool")
     if part.chars <= (rule.min_value_length if rule else rules.min_value_length):
@@ -160,7 +160,7 @@ def read_restored(entry: Entry, rules: ValueRules, now: float) -> tuple[float | 
 
 
 def silence(fingerprint: Fingerprint, first_seen: float, now: float) -> float:
-    """Return the seconds since a file changed, or was first seen with a time in the future."""
+    """Return for how long a file is unchanged; since `first_seen` if its time is in the future."""
     modified = fingerprint.mtime_ns / 1e9
     return max(0.0, now - (modified if modified <= now else min(first_seen, now)))
 

@@ -186,7 +186,7 @@ def rewritten(
     before: Payload, row: RowPlan, value_of: Callable[[int], bytes],
     original: Callable[[bytes], Payload | None], *, compressing: bool,
 ) -> RowEdit:  # fmt: skip
-    """Return the edit of one row. `original` returns the agent's own columns of a text, or None."""
+    """Return the edit of a row. `original` returns the columns that an agent wrote for a text."""
     text = row.text_after(before.event(), value_of)
     own = original(text)
     after = own if own and own.event() == text else plain(text, compressing=compressing)

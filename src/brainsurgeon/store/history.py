@@ -25,7 +25,7 @@ _RUN = "SELECT id, at, command, facts FROM runs"
 _RUN_OF = "json_extract(rewrite, '$.confirmation.run_id')"  # of a rewrite in the journal
 _Kind = TypeVar("_Kind", Event, Run)
 # Extracted values, once for each session that contains their placeholder. The text and the link
-# that an archived turn replaced are not counted as values: archived turns are counted instead.
+# that an archive replaced are not counted as values: archives are counted instead.
 _STANDING = (
     " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
     " WHERE p.missed_at IS NULL AND e.archive_id IS NULL"

@@ -140,8 +140,8 @@ class FileMemory:
         directory, _, name = path.rpartition("/")
         self._met[directory].add(name)
         row = self._rows.get(directory, {}).get(name)
-        # The id of a session may contain a slash, and so look like directories below `path`. Their
-        # names sort between "path/" and "path0", because "0" follows "/" in ASCII.
+        # A session whose id contains a slash is listed in a directory below `path`. The names of
+        # these directories sort between "path/" and "path0", because "0" follows "/" in ASCII.
         below = bisect_left(self._sorted, f"{path}/"), bisect_left(self._sorted, f"{path}0")
         tables = {at: self._rows.get(at, {}) for at in (path, *self._sorted[slice(*below)])}
         inside = {f"{at}/{one}": row for at, rows in tables.items() for one, row in rows.items()}
