@@ -290,7 +290,7 @@ class RootSettings(SettingsTable):
 
 
 class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
-    # In documents, the keys of the last base come first.
+    # The generated documentation lists the keys of the last base class first.
     profiles: dict[str, ProfileTable] = key(dict, "`[profiles.NAME]`: settings for some sessions")
     profile: str | None = key(None, "the profile of all sessions that no `[[use]]` selects")
     use: tuple[UseTable, ...] = key(

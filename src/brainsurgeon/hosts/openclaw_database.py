@@ -461,7 +461,7 @@ class Selected(Struct, frozen=True):
 def selected(path: str) -> Selected:
     """Read the configuration of the agent with this database. By default, nothing is selected.
 
-    Without it and the state database, it is `unreadable`: perhaps only `agents` is mounted here.
+    If it and the state database are missing, it is `unreadable`: perhaps only `agents` is mounted.
     """
     state_directory = _state_directory(path)
     try:

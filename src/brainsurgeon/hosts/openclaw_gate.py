@@ -218,7 +218,7 @@ class Gate(Struct, frozen=True):
     def _check_waiting(self, window: Window, now: float) -> None:
         queued, ended = window.queued_at, window.run.ended_at
         # A gateway that is killed before it writes a message leaves it queued for ever. Messages
-        # are answered in order: if a later run has finished, this one was passed over.
+        # are answered in order: if a later run has finished, the message was passed over.
         passed = queued is not None and ended is not None and queued < ended
         if queued is not None and not (passed and self._opened_after(queued, now)):
             raise NotIdleError("a message waits to be answered", in_database=not passed)

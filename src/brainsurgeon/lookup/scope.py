@@ -81,7 +81,7 @@ def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]
 
 
 def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
-    """Return an agent's sessions. If some of its directories have files, others are left out."""
+    """Return an agent's sessions. Directories without files are left out if others have some."""
     is_path = agent is not None and (sep in agent or agent == ".") and "\0" not in agent
     if agent is None:
         listed = sessions
@@ -161,8 +161,8 @@ def own_session(settings: Settings, store: Store, caller: Caller, name: str | No
         own = session_for(settings, store, caller, None)
     except UnnamedError as why:  # a name would not help: another session may not be read
         raise UsageError(
-            "it is unknown which session makes this call, so none can be given; in a shell, "
-            "`brainsurgeon evidence SESSION` prints it"
+            "it is unknown which session makes this call, so no evidence can be given; in a "
+            "shell, `brainsurgeon evidence SESSION` prints it"
         ) from why
     if not name:
         return own

@@ -97,7 +97,7 @@ class Archive(Struct, frozen=True):
     tokens_after: int
     depth: int
     note: str | None
-    turns: int  # this and the next two include the archives in it
+    turns: int  # `turns`, `calls` and `failed` include those of the archives in it
     calls: int
     failed: int
 
@@ -191,7 +191,7 @@ class Savings(Struct, frozen=True):
     """Savings in a session so far, estimated from the calls that it recorded."""
 
     until: float = 0.0  # the time of the last call or a later compaction
-    prompt: int = 0  # the tokens of the last prompt had nothing been extracted
+    prompt: int = 0  # the tokens that the last prompt would have without extractions
     off: int = 0  # tokens saved in each next request
     broken_at: float | None = None  # when an extraction broke the cache, None after the next call
     tokens: int = 0  # saved in the prompts of these calls

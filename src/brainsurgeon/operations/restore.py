@@ -77,7 +77,7 @@ class How(Struct, frozen=True):
     whole: bool = False  # also restore the values that were extracted from an archived turn
     # Selects the content of the answer. If it raises an error, nothing changes.
     give: Callable[[dict[str, Any]], dict[str, Any]] = dict
-    by_tool: bool = False  # a tool call asks: shorten it later, even if the session is idle now
+    by_tool: bool = False  # requested by a tool call: shorten that call later, even if idle now
 
 
 def restore(

@@ -1,4 +1,4 @@
-"""Set `_extractable` on an entry: pin it, for good or while it is recent, extract or unpin it."""
+"""Set `_extractable` on an entry: pin it (for good or while it is recent), extract or unpin it."""
 
 from collections.abc import Callable
 

@@ -157,7 +157,7 @@ def _roots(settings: Settings, seen: Walk) -> list[RootStatus]:
 
 
 def _protocol(root: Root, files: list[SessionFile]) -> str:
-    """Return how files are replaced below a root, from its file system and a short test lease."""
+    """Find out, with a short test lease if necessary, how files below a root are replaced."""
     with suppress(OSError):
         unproven = leases.unproven_at(root.path)
         if unproven and not root.exclusive:

@@ -41,7 +41,7 @@ class Snapshot(Struct, frozen=True):
     records: Records
     now: float
     changed_at: float = 0.0
-    # A request to redact ends without an answer after these seconds, or if the session changed.
+    # If its answer is not found, a request to redact ends after these seconds or a later change.
     patience: float = 0.0
     branches_die_at: float = 0.0  # from then on, entries off the active branch are dead
     habits: Habits = Habits()
@@ -136,7 +136,7 @@ class Frontier:
 
     def begin(self, planned: Plan) -> tuple[int, int] | None:
         """Return offset and number of the first line of the next scan; None means all lines."""
-        if self._begin is None:  # the format cannot tell which lines appended lines may affect
+        if self._begin is None:  # it is unknown which old lines an appended line may affect
             return None
         first = [place for place in (self._begin, self._open) if place]
         start = planned.edits[0].start if planned.edits else None

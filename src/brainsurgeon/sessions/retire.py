@@ -76,7 +76,7 @@ class StaysError(OSError):
 
 
 class Ledger:
-    """Record of moved bytes, so that a crash moves none twice. The base class records nothing."""
+    """Record of moved bytes: after a crash, none is moved twice. The base class records nothing."""
 
     unfinished_move: int | None = None  # inode of the file to which lines moved before a crash
 
@@ -143,12 +143,12 @@ def retire(
     named file open: then the order of lines of different programs does not matter. Without `sync`,
     the caller syncs the removal before it deletes the old file from the journal.
 
-    Raises StaysError if a process can still write to either file at `deadline` (monotonic), and
-    with `is_final` if the session was rewritten, or if the bytes moved before a crash are unknown.
+    Raises StaysError if a process can still write to either file at `deadline` (monotonic). It is
+    final if the session was rewritten, or if it is unknown which bytes were moved before a crash.
     """
     # Lines that were appended to the old file are moved to the other file. If the old file was
     # rewritten, or both were appended to, the old file gets its name back, and the lines of the
-    # other file are appended to it: a process that writes to the old file had opened it before the
+    # other file are appended to it. Its own lines come first: their writer opened it before the
     # exchange. If the other file was rewritten, both stay. A deleted session stays deleted. After a
     # crash, it may have been moved instead: then the lines of the old file are kept.
     old = leased

@@ -29,7 +29,7 @@ _CACHE, _USUAL_CACHE = 16_384, 2000
 _PAGES = 1024
 
 _HELD = "e.blob_id IS NOT NULL AND e.journal_id IS NULL"
-# True if an extraction `e` is requested, or if an unfinished rewrite may restore it.
+# True if a request asks to restore an extraction `e`, or if an unfinished rewrite may restore it.
 _WANTED = """
     EXISTS (SELECT 1 FROM requests w WHERE w.action = 'restore'
             AND coalesce(w.entry_id, e.entry_id) = e.entry_id
