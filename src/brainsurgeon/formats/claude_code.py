@@ -332,9 +332,9 @@ def _tool_result(block: Entry, took: int | None) -> ToolResult:
     )
 
 
-# Versions 2.0.76 to 2.1.330 resume a session in which any strings were changed, and images were
-# replaced by text blocks (tried). The shape of `toolUseResult` has to stay, since the interactive
-# screen reads its fields.
+# Tried: 2.0.76 to 2.1.330 resume a session even if any strings were changed and images replaced by
+# text blocks. The shape of `toolUseResult` has to stay, since the interactive screen reads its
+# fields.
 
 # Keys whose values are never extracted: the agent needs them to interpret the object.
 _UNTOUCHED = re.compile(
@@ -346,8 +346,8 @@ _UNTOUCHED = re.compile(
 _VALIDATED = frozenset({"structuredPatch", "todos", "usage"})
 # Replacements of signed thinking: empty content if its line has no other block (the usual case),
 # else a text block of white space. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: both are left
-# out of every request. An empty text is sent and refused (up to 2.1.260), an empty block of
-# thinking is refused by all. 2.1.112 joins the results around a line that has only white space.
+# out of every request. An empty text is sent and refused up to 2.1.260. An empty block of thinking
+# is refused in all versions. 2.1.112 joins the results before and after a line of white space.
 NO_CONTENT = b"[]"
 LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
@@ -427,7 +427,7 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
 def _unread(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, *, as_one_part: bool = True
 ) -> Iterator[Part]:
-    """Yield a value that is never sent: one part, unless one of its values was extracted before."""
+    """Yield a value that is never sent, as one part unless a value in it was extracted before."""
     parts = list(leaves(value, (), kind, tool)) if as_one_part and isinstance(value, dict) else []
     if parts and not any(placeholder_in(value_at(value, part.path)) for part in parts):
         yield Part(path, kind, sum(part.chars for part in parts), tool, block=True, dead=True)
@@ -531,7 +531,7 @@ class ClaudeCode(Format):
         )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        digest = self.rest(entry)  # with a line number: compactions repeat recorded requests
+        digest = self.rest(entry)  # compactions repeat records: the id needs a line number
         return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
 
     def rest(self, entry: Entry) -> bytes | None:

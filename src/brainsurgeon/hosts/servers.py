@@ -79,7 +79,7 @@ def configured(agent: str) -> list[str] | None:
 
 
 def plugin_steps(directory: str) -> Iterator[CommandStep]:
-    """Yield the steps that install the plugin. `directory` is a marketplace with only it."""
+    """Yield steps that install the plugin. `directory` is a marketplace with only this plugin."""
     # Tried with Claude Code 2.1.112 to 2.1.330.
     enabled = False
     settings = os.path.join(home_paths.claude_code(), "settings.json")

@@ -53,8 +53,8 @@ def entry_named(
 ) -> EntryValues:  # fmt: skip
     """Return the extracted values of an entry, by a placeholder, an id or its unique beginning.
 
-    With `to_show`, several sessions may contain the values if these are equal. Raises NotFoundError
-    or AmbiguousError.
+    With `to_show`, several sessions may match if their values are equal. Raises NotFoundError or
+    AmbiguousError.
     """
     wanted = id_named(reference)
     if not store.exists:
@@ -80,7 +80,7 @@ def entry_named(
         if len(idents) > 1:
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
         named = _of_exact_id(settings, store, idents[0], here, to_show=to_show)
-        # Then `wanted` is no abbreviation, but the whole id of an entry without extracted values.
+        # If an entry has the id `wanted`, that entry is meant: it has no extracted values.
         if _has_entry(named.session, wanted):
             raise
         return named
@@ -113,7 +113,7 @@ def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
 
 
 def _in_session(store: Store, session: Session, values: list[Extraction]) -> list[Extraction]:
-    """Return a session's values: by recorded placeholders, else by origin, else by its file."""
+    """Return the values placed in a session, else extracted from it, else found in its file."""
     record = session.record
     placed = store.placements.of_session(record.id) if record else frozenset()
     here = [value for value in values if value.id in placed]

@@ -29,7 +29,7 @@ class Removal(RemovedValue, frozen=True, kw_only=True):
     forced: bool  # even if it gains nothing
     reason: str
     how: How = "extract"
-    # The id of the earlier extraction of this value: its stored value stays the original.
+    # The id of an earlier extraction of this value, whose stored value remains the original.
     takes_over: int | None = None
 
     @property

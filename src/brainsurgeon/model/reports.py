@@ -124,10 +124,10 @@ class ShownValues(Struct, frozen=True, omit_defaults=True):
 
     entry_id: str
     session: str
-    # Paths of equal values, and the path in `content`.
+    # For the path of each omitted value: the path of the equal one in `content`.
     same_as: dict[str, str] = field(default_factory=dict)
     missed: tuple[str, ...] = ()  # values that are not there, and the reasons
-    content: dict[str, Any] = field(default_factory=dict)  # the last, since it may be very long
+    content: dict[str, Any] = field(default_factory=dict)  # the last field, since it may be long
 
 
 class RestoreAnswer(ShownValues, frozen=True, kw_only=True):

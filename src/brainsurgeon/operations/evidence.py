@@ -117,7 +117,7 @@ class _EntryReader:
 
     def _lines(self) -> Iterator[ParsedLine]:
         for parsed in parsed_lines(self._session.lines, self._form):
-            # In a sub-agent's own file every line is marked as aside from the main chain.
+            # In a sub-agent's own file, every line is marked as a side chain.
             entry = {**parsed.entry, "isSidechain": False} if self._is_subagent else parsed.entry
             yield replace(parsed, entry=entry)
 

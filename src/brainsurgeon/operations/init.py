@@ -37,12 +37,12 @@ from brainsurgeon.model.reports import (
 )
 from brainsurgeon.store.database import make_directory
 
-PLUGIN = servers.PLUGIN  # as a name in `mcp`: Claude Code's plugin, with the tool
+PLUGIN = servers.PLUGIN  # in `mcp`, this name stands for Claude Code's plugin
 
 PATIENCE = 120  # seconds until a command is killed; the agents' commands take a few seconds
 _SYSTEMCTL = ("systemctl", "--user")
 _ADD_LINE = ("sh", "-c", "{ crontab -l 2>/dev/null; printf '%s\\n' \"$1\"; } | crontab -", "sh")
-# A crontab that cannot be listed is kept; one with no other lines is removed.
+# A crontab that cannot be listed is kept; one that has only our line is removed.
 _REMOVE = (
     'why=$(crontab -l 2>&1) || case $why in *"no crontab"*|*"o such file"*) exit 0;;'
     ' *) echo "$why" >&2; exit 1;; esac;'
@@ -108,7 +108,7 @@ def set_up(
 ) -> Setup:  # fmt: skip
     """Plan the requested steps and, with `offer_more`, others that may be useful.
 
-    An impossible service is an offer without steps. Raises UsageError for an impossible tool.
+    The offer of an impossible service has no steps. Raises UsageError for an impossible tool.
     """
     # A named agent will have sessions later, even if it has none yet.
     every_home = homes([servers.TITLES["claude" if name == PLUGIN else name] for name in mcp])

@@ -92,7 +92,7 @@ def search(
         raise UsageError("search wants a text: TEXT is empty")
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     hits: list[Hit] = []
-    # Without a name, sessions that cannot be read now are left out.
+    # A busy session is an error only if the caller named it.
     unreadable = (OSError, RefusedError) if session else (OSError, RefusedError, BusyError)
     for item in listed:
         for entry_id, path, value, held in _texts(store, item, unreadable):

@@ -156,11 +156,11 @@ BELOW = 0.15
 SHORTEST = 200
 # Number of the newest live turns that step 3 does not archive.
 KEPT_TURNS = 2
-# A result larger than this share of the window is too large at any position.
+# A result larger than this share of the window is extracted even if it is new (step 2).
 GIANT = 0.1
 # Steps: 1 shorter values, 2 giant results, 3 archive turns, 4 newer values, 5 arguments of calls, 6
 # all but the newest messages. Only sessions with linked archives have step 3. A database has no
-# step 6 either: its indexes contain the texts.
+# step 6 either, since its indexes would not notice changed texts.
 LINKED = (1, 2, 3, 4, 5, 6)
 
 

@@ -1,9 +1,9 @@
 """Replay the model calls of a session under policies of extraction, and price them.
 
 The usage of a session records how many tokens each call read from the cache. A policy lowers this
-by the tokens that it removed. The call after an extraction reads nothing behind the first change. A
-provider that counts written tokens keeps only whole prompts of earlier calls: then this call reads
-the longest of them that ends before the change. Answers are the same under each policy.
+by the tokens that it removed. The call after an extraction reads nothing behind the first change.
+If the provider counts written tokens, it keeps only whole prompts: the call reads the longest
+earlier prompt that ends before the change. Answers are the same under each policy.
 """
 
 import sys
@@ -252,7 +252,7 @@ class Replay:
         self._due, self._gone = _Ordered(), _Ordered()
         self._last: ModelCall | None = None
         self._usage = cache.Usage()
-        # The calls since the cache was cold whose prompts no extraction changed, shortest first.
+        # Calls since the cache was cold, shortest first. No extraction has changed their prompts.
         self._kept: list[ModelCall] = []
         # The place of the prompt's last change, and the end of the shortest prompt since.
         self._changed = (0, 0)

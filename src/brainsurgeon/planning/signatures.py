@@ -144,7 +144,7 @@ _AnyEdit = TypeVar("_AnyEdit", bound=Edit)
 
 
 class Gatherer:
-    """Collects signatures line by line. New archives take entries in `leaving` off the branch."""
+    """Collects signatures. New archives take the entries at `leaving` (offsets) off the branch."""
 
     def __init__(self, session: Snapshot, rules: Rules, leaving: Container[int]) -> None:
         self.signatures = Signatures()
@@ -191,8 +191,8 @@ class Gatherer:
         self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
         # A signature is valid if everything before it is now as the agent wrote it, and was so when
-        # the thinking was signed. So nothing before it may still be extracted, or have been
-        # extracted before this thinking was.
+        # the thinking was signed. So no value before it may still be extracted, or have been
+        # extracted earlier than this thinking.
         thoughts = self._form.thoughts(parsed.entry) if back else None
         if thoughts is None or not self._is_signed(thoughts):
             return []

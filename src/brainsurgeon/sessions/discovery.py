@@ -237,7 +237,7 @@ class _Walk(Struct, frozen=True):
         path = f"{directory}/{name}"
         form = self.format_of(path, fingerprint) if self.format_of else None
         if not form and openclaw.is_session_name(name):
-            # Not a temporary file: opening one would disturb its lease.
+            # Temporary files are not opened, since that would disturb their leases.
             with suppress(OSError), reading.plain_file(name, descriptor) as file:
                 form = reading.recognise_at(file, self.root.format).name
         form = form or formats.UNKNOWN

@@ -2,7 +2,7 @@
 
 A scan of a damaged table may end early without an error, so every row id is looked up individually.
 Only values with the right digest are kept; the records of others stay as tombstones. Lost rows that
-other rows refer to are re-created. Damaged pages of the schema are taken from an empty store.
+other rows refer to are re-created. Pages of an empty store replace damaged ones of the schema.
 """
 
 import os
@@ -260,7 +260,7 @@ def _dangling(column: str, parent: str) -> str:
 
 
 def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
-    """Clear references to lost rows. Delete a row that may not be without its reference.
+    """Clear references to lost rows, or delete the row if it needs the reference.
 
     A request to roll back a run needs the run. Without it, the request would restore everything.
     """
@@ -280,7 +280,7 @@ def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
 
 
 def _complete_placements(new: sqlite3.Connection, *, incomplete: bool) -> None:
-    """Record that values are contained in their own sessions, where that record may be lost.
+    """Re-create placements that may be lost: each value is contained in its own session.
 
     Without a placement, retention could delete the value early. The next scan corrects placements.
     If the table is `incomplete`, this is done for every value, else for those without a placement.
