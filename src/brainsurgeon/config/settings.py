@@ -132,8 +132,8 @@ class SignalTable(SettingsTable):
     on_signal: Command = key((), "your program that gets each signal as JSON on its standard input")
 
 
-class Profiled(SettingsTable):
-    """The settings that a profile may change for some sessions."""
+class ExtractionSettings(SettingsTable):
+    """The settings that decide which values are extracted."""
 
     keep_recent: Count = key(3, "number of newest messages from which nothing is extracted")
     keep_recent_tokens: Count = key(
@@ -169,18 +169,6 @@ class Profiled(SettingsTable):
         "when to extract values that are in the provider's prompt cache: once it `pays`, once the "
         "cache is `cold`, or `always` at once",
     )
-    windows: dict[str, Positive] = key(dict, "windows of models in tokens, by globs of model ids")
-    tiers: dict[str, Tier] = key(
-        dict, "tiers of models (`frontier`, `mid`, `small`), by parts of model ids"
-    )
-    budget: BudgetTable = key(
-        BudgetTable.model_construct,
-        "how full a context window may become before a scan extracts more",
-    )
-    archive: ArchiveTable = key(
-        ArchiveTable.model_construct,
-        "which finished turns are archived, and how they are summarised",
-    )
 
     def rule_list(self) -> tuple[Rule, ...]:
         from brainsurgeon.model.rules import Rule  # noqa: PLC0415  `show` needs no rules
@@ -194,6 +182,23 @@ class Profiled(SettingsTable):
             )
             for table in self.rules or [RuleTable(kind=kind) for kind in self.trigger_types]
         )  # fmt: skip
+
+
+class Profiled(ExtractionSettings):
+    """The settings that a profile may change for some sessions."""
+
+    windows: dict[str, Positive] = key(dict, "windows of models in tokens, by globs of model ids")
+    tiers: dict[str, Tier] = key(
+        dict, "tiers of models (`frontier`, `mid`, `small`), by parts of model ids"
+    )
+    budget: BudgetTable = key(
+        BudgetTable.model_construct,
+        "how full a context window may become before a scan extracts more",
+    )
+    archive: ArchiveTable = key(
+        ArchiveTable.model_construct,
+        "which finished turns are archived, and how they are summarised",
+    )
 
 
 class ProfileTable(Profiled):

@@ -31,9 +31,7 @@ class DatabaseStatus(Struct, frozen=True):
     left_alone: str | None  # why nothing is extracted from it
 
 
-class ScanTotals(Struct):
-    """Numbers of files, and sums over the sessions that changed, or would change in a dry run."""
-
+class ScannedFiles(Struct):
     dry_run: bool
     enabled: bool = True
     files_seen: int = 0
@@ -41,6 +39,11 @@ class ScanTotals(Struct):
     files_scanned: int = 0
     files_deferred: int = 0
     files_failed: int = 0
+
+
+class ScanTotals(ScannedFiles):
+    """Sums over the sessions that changed, or would change in a dry run."""
+
     sessions_changed: int = 0
     entries_extracted: int = 0
     values_extracted: int = 0
