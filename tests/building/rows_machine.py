@@ -16,7 +16,7 @@ from brainsurgeon.model.entries import id_named
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import cat
-from brainsurgeon.render.formatting import as_json
+from brainsurgeon.render.formatting import document
 from brainsurgeon.render.sessions import restored_json
 from building import claw_agent
 from building.claw import GATEWAY, LATER, NEWEST, plain_connection, start_time, unpack
@@ -229,7 +229,7 @@ class RowRules:
         answer = self._verb(self.world.restore, entry, session=self._name(session), **self.keys)
         if answer is None:
             return
-        text = as_json(restored_json(answer))
+        text = document(restored_json(answer))
         note_answer(self.world.store, answer, text)
         self._append(session, _result_message(call, text, "purge_control"))
         self._rows_close(session)

@@ -486,8 +486,8 @@ def test_archived_turns_are_not_counted_as_values(world, archived_session, clock
     figures = {metric.name: metric.value for metric in metrics(world.settings(), world.store)}
     page = report(world.settings(), world.store, clock())
 
-    assert (now.values_extracted, now.turns_archived) == (0, 3)
-    assert now.bytes_saved == len(before) - path.stat().st_size
+    assert (now.store.values_extracted, now.tokens.turns_archived) == (0, 3)
+    assert now.store.bytes_saved == len(before) - path.stat().st_size
     assert {name: figures[name] for name in (
         "extractions_total", "extracted_values", "extracted_bytes", "archived_turns",
     )} == {

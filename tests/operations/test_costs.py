@@ -217,7 +217,7 @@ def test_a_session_without_usage_has_no_cost_line(world):
 
 def total(world, **keys):
     """Return the calls and the dollars that `status` sums up."""
-    models = status(world.settings(**keys), world.store, world.clock()).models
+    models = status(world.settings(**keys), world.store, world.clock()).tokens.models
     return sum(model.calls for model in models), sum(model.dollars or 0 for model in models)
 
 

@@ -546,7 +546,7 @@ def run_for_a_month(world, settings, why):
     now = status(world.settings(**settings), world.store, world.clock())
 
     assert why in report.held_back[str(world.root)]
-    assert now.held_back == report.held_back
+    assert now.places.held_back == report.held_back
     return held_below(world)
 
 
@@ -573,7 +573,7 @@ def check_nothing_held_back(world, settings):
     report = run(world, **settings)
     now = status(world.settings(**settings), world.store, world.clock())
 
-    assert (report.held_back, now.held_back) == ({}, {})
+    assert (report.held_back, now.places.held_back) == ({}, {})
     assert held_below(world) == {"agents": 1, "other": 1}
 
 
@@ -785,7 +785,7 @@ def test_stopped_retention_deletes_nothing(world, other_sessions, clock):
     assert deletions(run(world)) == (1, {SILENT: 1})
 
 
-def test_retention_can_be_stopped_between_looks_for_recorded_sessions(world, clock):
+def test_retention_can_be_stopped_between_recorded_sessions(world, clock):
     """Each recorded session costs a look at its file, so a run may also stop between these."""
     path, _ = prune_due_value(world, clock)
     path.unlink()

@@ -14,7 +14,7 @@ from brainsurgeon.model.entries import KINDS, unnumbered
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.status import status
-from brainsurgeon.render.formatting import as_json
+from brainsurgeon.render.formatting import document
 from brainsurgeon.render.runs import report_json
 from brainsurgeon.sessions import exchange, leases
 from building.version_diff import parse, replaced_values
@@ -566,20 +566,19 @@ def test_scan_dry_run_predicts_the_next_scan(world, conversation, clock):
 
 def test_scan_json_has_the_documented_keys(world, session):
     """The JSON report has the documented counters, and the documented keys for each session."""
-    report = world.scan(keep_recent=0)
-    document = json.loads(as_json(report_json(report)))
+    report = json.loads(document(report_json(world.scan(keep_recent=0))))
 
-    assert document.keys() >= COUNTERS
-    assert document["sessions"][0].keys() >= SESSION_KEYS
-    assert document["sessions"][0]["session"] == "main/s"
-    assert document["sessions"][0]["path"] == str(world.directory / "s.jsonl")
-    assert document["sessions"][0]["format"] == "openclaw"
-    assert (document["files_seen"], document["files_scanned"], document["values_extracted"]) == (
+    assert report.keys() >= COUNTERS
+    assert report["sessions"][0].keys() >= SESSION_KEYS
+    assert report["sessions"][0]["session"] == "main/s"
+    assert report["sessions"][0]["path"] == str(world.directory / "s.jsonl")
+    assert report["sessions"][0]["format"] == "openclaw"
+    assert (report["files_seen"], report["files_scanned"], report["values_extracted"]) == (
         1,
         1,
         2,
     )
-    assert document["bytes_before"] - document["bytes_after"] == 2 * (2000 - 22)
+    assert report["bytes_before"] - report["bytes_after"] == 2 * (2000 - 22)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import cat, show
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.matching import NO_RECORD, OTHER_ENTRY
-from brainsurgeon.render.formatting import as_json
+from brainsurgeon.render.formatting import document
 from brainsurgeon.render.sessions import restored_all, restored_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Attempt
@@ -455,7 +455,7 @@ def test_redacted_call_with_a_new_id_does_not_block_restoring(world):
     path = agent.path
     before = append_open_call(agent, {"action": "restore", "entry": "00000003"})
     answer = world.restore("00000003", session=str(path))
-    text = as_json(restored_json(answer))
+    text = document(restored_json(answer))
     note_answer(world.store, answer, text)
     append_answer(agent, before, text)
     world.scan(**SHORT)
@@ -565,7 +565,7 @@ def everything(world):
     assert extract(world) == 3
     before = append_open_call(agent, {"action": "restore", "entry": requested})
     answer = world.restore(requested, session=str(agent.path))
-    text = as_json(restored_json(answer))
+    text = document(restored_json(answer))
     note_answer(world.store, answer, text)
     append_answer(agent, before, text)
     world.scan(**SHORT)
@@ -707,7 +707,7 @@ def write_everything(claw, last, say, **settings):
     end_of_turn()
     answer = claw.restore(requested)
     assert answer.pending
-    text = as_json(restored_json(answer))
+    text = document(restored_json(answer))
     note_answer(claw.store, answer, text)
     talk.result(text, CALL, call="call_x", details={"mcpServer": "brainsurgeon"})
     talk.assistant("it said so")

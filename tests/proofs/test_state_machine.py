@@ -38,7 +38,7 @@ from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import cat
-from brainsurgeon.render.formatting import as_json
+from brainsurgeon.render.formatting import document
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover, tail
 from brainsurgeon.sessions import exchange, leases, retire
@@ -635,7 +635,7 @@ class Agents(RuleBasedStateMachine):
         answer = self._verb(self.world.restore, row[0], session=row[1], **KEYS)
         if answer is None:
             return
-        text = as_json(restored_json(answer))
+        text = document(restored_json(answer))
         note_answer(self.world.store, answer, text)
         self._write(session, self._result(session, call, text, "purge_control"))
         self._close(session)

@@ -48,7 +48,7 @@ def test_store_from_a_backup_continues_with_other_numbers(store, name):
     assert name("random", OTHER) == "random"
 
 
-def test_highest_number_of_a_store_from_a_backup_fits_into_a_placeholder(store, name, monkeypatch):
+def test_highest_number_after_a_backup_fits_into_a_placeholder(store, name, monkeypatch):
     """Numbers have at most nine digits: with ten, no placeholder would be recognised."""
     monkeypatch.setattr(secrets, "randbelow", lambda below: below - 1)
     with store.transaction():
