@@ -56,7 +56,7 @@ class Memory(Protocol):
     listed: dict[str, Listing]  # as this run saw them
 
     def known_in(self, directory: str) -> Mapping[str, KnownFile]:
-        """Return the known files of a directory without pending requests, by name."""
+        """Return the known files of a directory, by name, without those that have requests."""
 
     def record_skipped(self, directory: str, names: list[str]) -> None: ...
 
@@ -83,8 +83,8 @@ class SessionFile(Struct, frozen=True):
 
     A session in a database of its agent has the database's path as `directory`, the session's id as
     `name`, the agent's name for the session as `key` (None for a file), and a fingerprint made of
-    columns of the database. `own_ms` is the time (milliseconds) that our last write recorded there,
-    which does not count as activity of the agent.
+    columns of the database. `own_ms` is the time (milliseconds) that our last write recorded in the
+    database. It does not count as activity of the agent.
     """
 
     root: str
@@ -172,8 +172,8 @@ class Survey(Struct, frozen=True):
     # By offset, the number of messages after an entry, if that is less than `kept_messages`.
     positions: Mapping[int, int]
     open_turn: str | None  # why the last turn is open
-    # The offset of the last turn's prompt. If the turn before that ended with tool results that got
-    # no answer, the offset of that turn's prompt.
+    # The offset of the last turn's prompt. If the previous turn ended with tool results that got no
+    # answer, this is the offset of the previous turn's prompt.
     last_user: int | None = None
     # By offset, why the next request will not contain an entry (such as OFF_BRANCH).
     dead_entries: Mapping[int, str] = field(default_factory=dict)
@@ -207,7 +207,7 @@ class Resume(Struct, frozen=True):
     """Resume point of a scan: lets the next scan read only the tail of a session file.
 
     Line `number` begins at `offset`. Decisions about earlier lines stay valid, whatever is appended
-    and however much time passes, while a survey of the other lines has the same `cursor`.
+    and however much time passes, while a survey of the later lines has the same `cursor`.
     """
 
     fingerprint: Fingerprint

@@ -42,8 +42,8 @@ def follow(
 ) -> Iterator[list[Event]]:  # fmt: skip
     """Yield events after an id or time, or new ones only, until `wait` returns False.
 
-    If the store is locked or missing, a later read yields the events. Raises BusyError if the store
-    was replaced: the new one may use the same ids for other events.
+    While the store is locked or does not exist yet, no event is yielded. Raises BusyError if it was
+    replaced or removed: a new one may use the same ids for other events.
     """
     reader, followed, failed = _Reader(settings, session, kinds), None, 0
     seen = None

@@ -156,7 +156,7 @@ class _Run:
     def _sights(
         self, changes: dict[int, float], new_missed_at: list[tuple[int, float | None]]
     ) -> Iterator[Sight]:
-        """Yield each recorded session as this run sees it; add changes to `new_missed_at`."""
+        """Yield each session as this run sees it; add each changed `missed_at` to a list."""
         hidden = out_of_sight(self._roots)
         for record in self._store.sessions.all():
             root, changed, missed = path_text(record.root), changes.get(record.id), None

@@ -87,8 +87,8 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        `taken` are the paths of archives' texts. After the archives of this plan, the entry's
-        position is at most `farthest`. An `emptied` entry is in a flat archive.
+        `taken` are the paths of archives' texts. Once the archives of this plan are made, at most
+        `farthest` messages follow the entry. An `emptied` entry is in a flat archive.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         self.parts = parts = list(form.parts(parsed.entry, survey, parsed.offset))
@@ -303,7 +303,7 @@ class Ids:
 
     def twice(self) -> frozenset[int]:
         repeated: set[int] = set()
-        # A sorted list of all hashes takes five times the array's memory, of an eighth less.
+        # Sorting all hashes at once would take five times the array's memory; an eighth takes less.
         portions = min(8, len(self._hashes) // 50_000 + 1)
         for portion in range(portions):
             ranked = sorted(each for each in self._hashes if each % portions == portion)

@@ -26,10 +26,10 @@ class _Call(NamedTuple):
 def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[Values, str]:
     """Map live values that are superseded to the id of the entry that supersedes them.
 
-    A result is superseded by a later result of an equal call, by a later read of the whole file, by
-    a later change of the file, or by a later result with the same text and images. A failed result
-    supersedes only the arguments of its call. An attached file counts as a read, a reminder as a
-    result.
+    A result is superseded by a later result of an equal call, or with the same text and images. The
+    result of a read is also superseded by a later read of the whole file, or a later change of the
+    file. A failed result supersedes only the arguments of its call. An attached file counts as a
+    read, a reminder as a result.
     """
     newer: dict[Values, str] = {}
     calls: dict[str | None, _Call] = {}

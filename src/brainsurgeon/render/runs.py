@@ -62,7 +62,7 @@ def report(
 ) -> Iterator[str]:
     """Yield the lines of a report: sessions that changed or failed, then the figures.
 
-    `sessions` are the lines of its sessions if the report lists none. With `verbose`, a dry run
+    If the report lists no sessions, `sessions` are the lines about them. With `verbose`, a dry run
     lists every value.
     """
     lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
@@ -305,7 +305,7 @@ def counts(listed: Sequence[reports.Tally]) -> str:
     return table(head, rows, left=2)
 
 
-# The fields of a status whose own fields are keys of the document.
+# The fields of a status that JSON does not nest: their own fields become top-level keys.
 _PARTS = ("daemon", "store", "unfinished", "places", "tokens")
 # The most lines of a kind in the status, so that it fits on a screen.
 _MOST = 6

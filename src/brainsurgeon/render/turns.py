@@ -110,7 +110,7 @@ def archives(listed: Sequence[reports.StandingArchive], now: float) -> str:
     return table(*columned(_COLUMNS, listed, now, room=room), left=2, fixed=1)
 
 
-# A column is shown if the columns besides id and session have at least this width together.
+# The number is the least width, besides id and session, at which the column is shown.
 _COLUMNS: tuple[Column, ...] = (
     ("id", -math.inf, lambda one, _: one.archive.entry_id),
     ("session", -math.inf, lambda one, _: one.session),

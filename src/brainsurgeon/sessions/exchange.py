@@ -155,7 +155,7 @@ class Successor(Struct):
         return time.monotonic() < self.exchanged_at + WAIT_FOR_OPENERS
 
     def move_late_lines(self, deadline: float, removal_deadline: float) -> None:
-        """Move the lines that a late opener appends to the old file; the new file is still leased.
+        """Move to the new file what a late opener appends to the old; the new one is still leased.
 
         The opener has until `deadline` (monotonic) to close the old file. If the opener did
         anything but append, the old file has a newer history and gets its name back. Then the new
@@ -187,7 +187,7 @@ class Successor(Struct):
                 os.ftruncate(new, new_end.size)
                 raise
             os.fsync(new)
-            os.fsync(old)  # the journal will record these lines as its end
+            os.fsync(old)  # the journal will record that it ends with these lines
         self.ends = (
             retire.end_of(old, old_end.size + len(late)),
             retire.end_of(new, new_end.size + len(late)),
@@ -258,7 +258,7 @@ def prepare(
 
 
 def _discard(session: OpenSession, temporary: str, new: int) -> None:
-    """Remove the new file, unless the temporary name leads to the old file since an exchange.
+    """Remove the new file, unless an exchange gave the temporary name to the old file.
 
     Raises OSError if it cannot be removed: the journal must keep the name of the file.
     """

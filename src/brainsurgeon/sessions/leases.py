@@ -90,7 +90,7 @@ def exchange(directory: int, first: str, other: str) -> None:
     rename = getattr(_libc, "renameat2", None)
     if rename is None:
         raise LeaseUnsupportedError(errno.ENOSYS, "no renameat2 on this system")
-    # This never brings back a deleted session.
+    # Both names must exist, so this never brings back a deleted session.
     if rename(directory, os.fsencode(first), directory, os.fsencode(other), _RENAME_EXCHANGE):
         code = ctypes.get_errno()
         if code in (errno.EINVAL, errno.ENOSYS):

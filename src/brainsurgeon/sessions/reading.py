@@ -35,7 +35,7 @@ def carry_on() -> None:
 
 
 class RefusedError(Exception):
-    """The session must be left alone. `format` is the name of a format that is never changed."""
+    """The session must be left alone. `format` is set only if its format is never changed."""
 
     def __init__(self, reason: str, form: str | None = None) -> None:
         super().__init__(reason)

@@ -296,7 +296,7 @@ class OpenRows(Opened):
         return self.lines.read(start, end)
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
-        while start < end:  # a read fetches whole events, so a piece ends after `start`'s event
+        while start < end:  # a read fetches whole events, so no piece ends within its first
             span = self.lines.index[self.lines.index.at(start)]
             stop = min(end, max(start + CHUNK, span.offset + span.size + 1))
             yield self.read(start, stop)
@@ -330,7 +330,7 @@ class OpenRows(Opened):
         )
 
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
-        # Unlike in a file, an open turn does not count as finished because time has passed.
+        # In a file, an old open turn counts as finished. In a database, it does not.
         gate = Gate(quiet, self.presence, self.file.own_ms)
         gate.check(self.window, now)
         # A last turn counts as finished if its run was killed.

@@ -171,7 +171,7 @@ class Journal(Table):
             "SELECT 1 FROM events WHERE run_id = ? AND session_id = ? LIMIT 1",
             run_id, session_id,
         )  # fmt: skip
-        tokens = self._first(  # an archive also counts the tokens of extractions it replaces
+        tokens = self._first(  # less those of extractions that an archive replaces
             "SELECT coalesce(sum(n.tokens - coalesce("
             "(SELECT sum(o.tokens) FROM extractions o JOIN placements p ON p.extraction_id = o.id"
             " AND p.session_id = n.session_id WHERE o.name = n.name AND o.path = n.path"
