@@ -227,7 +227,7 @@ def _output() -> Iterator[None]:
 
 
 class _Stream(io.TextIOWrapper):
-    """Standard output, where a failed write ends the command, or error, where it is ignored."""
+    """Standard output or error. Only a failed write to standard output ends the command."""
 
     guard: Callable[[], AbstractContextManager[Any]]
 
@@ -246,7 +246,7 @@ def replace_streams() -> None:
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
-        except OSError:  # a database could get this number, and then the output
+        except OSError:  # else a database could get this number, and our output
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
     ignoring = partial(suppress, OSError, ValueError)
     for name, descriptor, guard in (("stdout", 1, _output), ("stderr", 2, ignoring)):

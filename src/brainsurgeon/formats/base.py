@@ -38,7 +38,7 @@ class Thoughts(Struct, frozen=True):
     models: tuple[str, ...]  # names of its model
     blocks: tuple[tuple[KeyPath, int], ...]  # with their lengths in characters
     instead: bytes  # the JSON that replaces a block
-    only_content: bool = False  # without other content, the blocks are never replaced
+    only_content: bool = False  # the message has nothing else: its blocks are never replaced
     asked_to_drop: bool = False  # the provider was asked to drop blocks with invalid signatures
 
 

@@ -99,7 +99,7 @@ class Branch:
         return repr((self._next, self._leaf, self._appended, self.ended))
 
     def pass_over(self, raw: bytes) -> None:
-        """Continue before an unreadable line that may be next: JavaScript accepts invalid UTF-8."""
+        """Go on before an unreadable line with the sought id: JavaScript accepts invalid UTF-8."""
         if self._next is not None and self._next.encode("utf-8", "replace") in raw:
             self._leaf, self._next = True, None
 
@@ -217,8 +217,8 @@ def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
     """Yield the thinking blocks of an assistant message, locked unless the provider allows edits.
 
     Anthropic and Bedrock verify the text against the signature. So a block is extracted as a whole,
-    and only before the last user message. openai-completions stores the name of a provider's field
-    in place of a signature. Signed thinking of all other providers stays.
+    and only before the last user message. Signed thinking of all other providers stays.
+    In place of a signature, openai-completions stores the name of a provider's field.
     """
     api = str_or_empty(message.get("api"))
     locked = None
@@ -459,7 +459,7 @@ class OpenClaw(Format):
         message = dict_or_empty(entry.get("message"))
         if message.get("role") != "assistant":
             return None
-        # OpenClaw repeats messages with new entry ids when it changes its branch. These stay equal.
+        # When OpenClaw changes its branch, it repeats messages with new ids but the same names.
         names = (message.get("responseId"), message.get("timestamp"))
         ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
         usage = dict_or_empty(message.get("usage"))

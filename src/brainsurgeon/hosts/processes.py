@@ -55,7 +55,7 @@ def ancestors() -> Iterator[int]:
 
 
 def kill_with_descendants(leader: int) -> None:
-    """Kill a process session and all descendants, even those that left it (timeout(1) does)."""
+    """Kill a process session and all descendants, even in other process groups or sessions."""
     for _ in range(_MOST_ROUNDS):
         children, members = defaultdict[int, list[int]](list), [leader]
         for name in os.listdir("/proc") if os.path.isdir("/proc") else ():

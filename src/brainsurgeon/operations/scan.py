@@ -57,7 +57,7 @@ class Chosen(Struct, frozen=True):
     """The sessions to scan."""
 
     paths: Collection[str] = ()  # without any, all sessions
-    named: bool = False  # by a user: a process that has them in memory does not defer them
+    named: bool = False  # by a user: not deferred while a process has them in memory
     command: str = "scan"  # the name of the run in the history
 
 

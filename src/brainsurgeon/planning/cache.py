@@ -97,7 +97,7 @@ def read(
     usage, rate, behind = Usage(), records.rate, 0
     # Tokens before the first removal: all, and the uncached ones. The prompt of a call stays cached
     # if nothing was extracted from it later, or if the call reports no writes. A later call that
-    # writes but reads nothing proves the opposite.
+    # writes but reads nothing proves that it was not cached.
     front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {
@@ -106,7 +106,7 @@ def read(
     optional = plan.optional
     start = optional[0].start if optional else 0
     end = min((edit.start for edit in plan.edits if plan.is_requested(edit)), default=None)
-    # An archive changes requests from the end of its prompt on: its edits are further back.
+    # An archive changes requests from the end of the turn's prompt on. Its edits come later.
     closings = {removal.entry_id for removal in optional if removal.how == "archive"}
     prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}
     for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):

@@ -117,7 +117,7 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
 def shares(sizes: Sequence[int], budget: int, around: Iterable[int] = repeat(0)) -> list[int]:
     """Return how many bytes of a budget each text gets.
 
-    A text that gets any costs the bytes in `around` as well. A text longer than an equal share of
+    Each text that gets bytes uses its bytes in `around`, too. A text longer than an equal share of
     the rest gets that share, but at least `LEAST` bytes as long as the budget has them.
     """
     left, given = budget, []

@@ -154,7 +154,7 @@ class Matcher:
                 yield records[0].entry_id, SEVERAL
 
     def _archives_in(self, parsed: ParsedLine) -> Iterator[Extraction]:
-        """Yield the archives whose text, which has the old id, is in an entry with a new one."""
+        """Yield the archives whose text is in an entry with a new id. The text names the old id."""
         entry, ident = parsed.entry, parsed.ident
         for name in ARCHIVE.findall(parsed.raw):
             for value in self._named.get(name.decode(), ()):
@@ -204,7 +204,7 @@ class Matcher:
         held_here = value.session_id == self._records.own or value.id in self._records.last_sighted
         if value.anchor is not None and held_here:  # the agent made a branch or rewrote the entry
             return True
-        if not self._survey.appends_anew:  # else the recorded id may occur, too, and proves nothing
+        if not self._survey.appends_anew:  # else the recorded entry may also be in the file
             self.moved[value.id] = value.entry_id
         return True
 

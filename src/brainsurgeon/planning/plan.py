@@ -223,7 +223,7 @@ class _Planner:
         return request.entry_id not in self._waits if request.entry_id else not self._waits
 
     def _unanswered(self) -> Iterator[int]:
-        """Yield requests to redact without an answer in time. Note when waiting ones time out."""
+        """Yield the requests to redact whose answer is overdue. Note when the others time out."""
         session, found = self._session, self._own.requests
         for request in self._records.requests:
             if request.action == "redact" and request.id is not None and request.id not in found:

@@ -80,7 +80,7 @@ def in_one_line(found: Estimate) -> str:
 def saved_so_far(bill: Bill) -> str:
     if not (bill.tokens_sent or bill.tokens_paid):
         return ""
-    # Calls without a known price have no dollars: these can be lost while tokens are saved.
+    # Calls without a known price have no dollars. So dollars can be lost while tokens are saved.
     money = "" if bill.dollars is None else f" (${abs(bill.dollars):,.2f} {_less(bill.dollars)})"
     return (
         f"an estimate: {about(bill.tokens_sent)} tokens not sent; the prompts cost"

@@ -575,7 +575,7 @@ class Planned(Change, frozen=True):
 
 
 class Batch:
-    """Planned sessions that wait to be changed together. They are small, since they stay open."""
+    """Planned sessions that wait to be changed together. They stay open, so only a few wait."""
 
     def __init__(self) -> None:
         self._waiting: list[Planned] = []

@@ -4,8 +4,8 @@ An old file is removed once no other process can write to it. Rewrites that are 
 the sync of their directory and the commit that closes them in the journal.
 
 Every command that may write begins with recovery from crashes. The records made in advance are
-deleted only if no other process can have read the new content. Otherwise they are kept, even in
-doubt: a record without a placeholder does no harm, but a placeholder without a record could never
+deleted only if it is certain that no other process has read the new content. Otherwise they are
+kept: a record without a placeholder does no harm, but a placeholder without a record could never
 be restored.
 """
 
@@ -79,7 +79,7 @@ def recover(store: Store) -> list[Recovery]:
 def resolve(store: Store, rewrite: OpenRewrite, old_file: int | None = None) -> str:
     """Finish or undo one rewrite, and return the result in words. The caller holds the lock.
 
-    `old_file` is this process's descriptor of the old file, if any: no other can get a lease.
+    `old_file` is this process's open descriptor of the old file, if any. Only it can get a lease.
     """
     if rewrite.in_database:
         return _resolve_rows(store, rewrite)

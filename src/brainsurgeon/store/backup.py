@@ -183,7 +183,7 @@ def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
     with _nobody_writing(directory):
         if kept:
             os.link(path, kept)
-            if os.path.lexists(path + "-journal"):  # SQLite could not roll it back: it is damaged
+            if os.path.lexists(path + "-journal"):  # the database is too damaged to roll back
                 os.rename(path + "-journal", kept + "-journal")
         os.rename(fresh, path)
         database.sync_directory(directory)

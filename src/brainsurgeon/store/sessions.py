@@ -252,7 +252,7 @@ class Rows(Table):
 # Outcomes of scans.
 AGAIN = "again"  # deferred, and tried again in every run
 WAITS = "waits"  # deferred until its database changes
-IN_MEMORY = "in memory"  # deferred until its process ends or will probably read it again
+IN_MEMORY = "in memory"  # deferred until its process ends, or until a long silence
 FAILED = "failed"  # tried again after a pause
 DATABASE = "database"  # no session: the state of a whole database file
 # A scan must look at files with these outcomes, even if the files and its rules are the same.
