@@ -174,10 +174,11 @@ class Matcher:
         return self._moved_to.setdefault(value.id, ident) == ident
 
     def _chosen(self, listed: list[Extraction]) -> Extraction | None:
-        """Return the record of the value at a path: the session's own newest, else the newest.
+        """Return the record of the value at a path, or None if it is unknown which one it is.
 
-        A replacement may contain no name. Then, if several values are possible, only a record of
-        this session counts. If its value expired, a record with an equal stored value is preferred.
+        This is the newest record of this session, else of those seen here before, else of all. A
+        replacement may contain no name: if the values differ, it has to be one of the first two. A
+        record whose value expired is replaced by one with an equal stored value.
         """
         own = [value for value in listed if value.session_id == self._records.own]
         sighted = [value for value in listed if value.id in self._records.last_sighted]
