@@ -1,5 +1,6 @@
 """The contract of every format, on real sessions, traps and random entries."""
 
+import hashlib
 import itertools
 import json
 import tempfile
@@ -89,6 +90,22 @@ class FormatContract:
     words = ()
     # Ids that occur twice in a sample on purpose; the planner leaves such entries alone.
     twice = frozenset()
+    # The version, and a digest of what the format then finds in its samples.
+    results = (0, "")
+
+    def test_changed_results_have_a_new_version(self):
+        """If a format finds other parts in the same bytes, its version must be increased."""
+        digest = hashlib.blake2b(digest_size=4)
+        for sample in self.samples:
+            data = sample.read_bytes()
+            look = survey(self.form, data)
+            digest.update(repr((look.open_turn, look.last_user)).encode())
+            for offset, raw, number, entry in entries(data):
+                ident, parts = self.form.identity(entry, raw, number), self.form.parts
+                found = ident, look.position(offset), look.dead(offset)
+                digest.update(repr((*found, *parts(entry, look, offset))).encode())
+
+        assert (self.form.version, digest.hexdigest()) == self.results
 
     def test_format_recognises_its_samples(self, sample):
         """The first lines of a sample identify this format."""
@@ -314,6 +331,7 @@ class TestOpenClawContract(FormatContract):
     """OpenClaw of two versions, and pi."""
 
     form = OPENCLAW
+    results = (4, "a404b276")
     samples = (
         *sorted((SAMPLES / "openclaw").rglob("[0-9a-f]*[0-9].jsonl")),
         *sorted((SAMPLES / "pi").glob("*v3.jsonl")),
@@ -339,6 +357,7 @@ class TestOpenClawRowsContract(TestOpenClawContract):
     """Events from OpenClaw's databases of each layout, and the session files it wrote before."""
 
     form = OpenClawRows()
+    results = (4, "c539c885")
     known = types.MappingProxyType({"openclaw": form})
     samples = (
         *(Events(version, session) for version in VERSIONS for session in (GATEWAY, LOCAL)),
@@ -360,6 +379,7 @@ class TestGenericContract(FormatContract):
     """Entries of no particular agent."""
 
     form = GENERIC
+    results = (3, "5e512aae")
     samples = (SAMPLES / "generic" / "spec-mix.jsonl",)
     never = frozenset({
         "__id", "id", "type", "role", "name", "tool", "tool_name", "toolName", "tool_use_id",
@@ -377,6 +397,7 @@ class TestClaudeCodeContract(FormatContract):
     """Claude Code 1.0 to 2.1.330, main and sub-agent sessions."""
 
     form = CLAUDE_CODE
+    results = (4, "0bb4712d")
     twice = frozenset({"edge_010", "edge_011"})
     samples = (
         *sorted((SAMPLES / "claude-code").glob("*.jsonl")),

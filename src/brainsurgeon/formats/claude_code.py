@@ -479,7 +479,7 @@ def _within(
 
 class ClaudeCode(Format):
     name = "claude-code"
-    version = 3
+    version = 4
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         types = ("summary", "file-history-snapshot", "queue-operation", "progress")
