@@ -1,5 +1,6 @@
 """Retention: what expires and when, what is held back, and how values are deleted."""
 
+import gc
 import itertools
 import json
 import os
@@ -18,7 +19,7 @@ from brainsurgeon import cli
 from brainsurgeon.errors import ExpiredError, StoppedError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.model.records import EVERYTHING
-from brainsurgeon.model.sessions import Root
+from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations import retention as operation
 from brainsurgeon.operations.restore import restore
@@ -876,6 +877,28 @@ def test_rewrite_in_progress_holds_only_its_own_session(world, other_sessions, c
 
         end()
     assert deletions(run(world)) == (1, {SILENT: 1})
+
+
+def test_retention_lists_only_sessions_that_changed_lately(
+    world, other_sessions, clock, monkeypatch
+):
+    """Sessions whose placeholders are not read do not stay in memory meanwhile."""
+    path, _ = prune_due_value(world, clock)
+    os.utime(path, (clock.now - 40 * DAY,) * 2)
+    put(world.directory, "late", Conversation(), age=-29 * DAY)
+    listed = []
+
+    def reading(*arguments):
+        gc.collect()
+        listed.append(sum(isinstance(one, SessionFile) for one in gc.get_objects()))
+        return placeholders_in(*arguments)
+
+    monkeypatch.setattr(operation.placeholders, "placeholders_in", reading)
+    gc.collect()
+    before = sum(isinstance(one, SessionFile) for one in gc.get_objects())
+    run(world)
+
+    assert [number - before for number in listed] == [1]
 
 
 def after_reading(sessions, act):

@@ -241,10 +241,12 @@ class _Run:
         """Spare values with placeholders in recently changed files or databases."""
         limit = self._settings.retention_standing
         since = float("-inf") if limit is None else self.now - limit
-        rows = (row for row in list_rows(self._roots) if not isinstance(row, Unreadable))
-        for file in (*placeholders.sessions_and_archives(self._roots), *rows):
-            if file.fingerprint.mtime_ns / 1e9 <= since:
-                continue
+        files = chain(placeholders.sessions_and_archives(self._roots), list_rows(self._roots))
+        # Listed before any is read: the root of a file that moves meanwhile is held back.
+        for file in [
+            file for file in files
+            if not isinstance(file, Unreadable) and file.fingerprint.mtime_ns / 1e9 > since
+        ]:  # fmt: skip
             with self._held_back_if_unreadable(file.root, file.path):
                 found = placeholders.placeholders_in(file, self._check)
                 self._candidates.spare(map(id_named, found))
