@@ -227,9 +227,9 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
 def _refuse_foreign(path: str) -> None:
     """Refuse a database that is not a store, without changing it.
 
-    A normal connection would merge another program's write-ahead log into its database. To open the
-    file without SQLite would release the locks of this process. Errors of reading are ignored: the
-    normal connection reports them.
+    A normal connection would merge another program's write-ahead log into its database. To open and
+    close the file without SQLite would release the locks of this process. Errors of reading are
+    ignored: the normal connection reports them.
     """
     uri = address(path, "ro&immutable=1")
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as connection:
