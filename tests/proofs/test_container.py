@@ -174,9 +174,11 @@ def test_image_can_be_built_and_run_without_the_mcp_server(tmp_path):
         pytest.skip("mounting is not allowed here")  # building takes mounts
     image = build(tmp_path, MCP="")
     state = image.root / "state"
-    (image.root / "openclaw" / "agents").mkdir(parents=True)
+    # An empty root would be a trouble: its disk may not be mounted.
+    main = image.root / "openclaw" / "agents" / "main"
+    main.mkdir(parents=True)
     state.mkdir()
-    for path in (state, image.root / "openclaw", image.root / "openclaw" / "agents"):
+    for path in (state, *main.parents[:2], main):
         os.chown(path, UID, UID)
     image.environment |= {"OPENCLAW_STATE_DIR": "/openclaw", "BRAINSURGEON_STATE_DIR": "/state/b",
                           "HOME": "/nonexistent"}  # fmt: skip
