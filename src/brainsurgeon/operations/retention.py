@@ -5,8 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 
 from msgspec.structs import asdict, replace
 
@@ -32,6 +31,7 @@ from brainsurgeon.store.expiry import Candidates, Sight
 PAUSE = 0.026
 # A pause follows a transaction of many rows. Deleting this many bytes takes as long as one row.
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
+_MANY_FILES = 1000  # files that are looked up together
 HIDDEN = "its agent keeps its sessions in a database that is below no root"
 _ANOTHER = "it is not the same directory as before, and has none of its known sessions"
 
@@ -54,6 +54,10 @@ def retention(
     return report
 
 
+def _is_behind_link(record: SessionRecord) -> bool:
+    return not record.displaced and os.path.realpath(record.path) != record.path
+
+
 class _Run:
     def __init__(
         self, settings: Settings, store: Store, candidates: Candidates, now: float,
@@ -68,7 +72,6 @@ class _Run:
         self._identities: dict[str, list[int]] = dict(self._before.get("roots") or {})
         self._not_trusted: dict[str, str] = {}
         self._sessions: set[int] = set()
-        self._real = lru_cache(os.path.realpath)  # of directories
 
     def run(self) -> None:
         dry_run, report = self._report.dry_run, self._report
@@ -113,12 +116,17 @@ class _Run:
         """Return when each found session last changed, by its id in the store."""
         live: dict[int, float] = {}
         errors: dict[str, str] = {}
-        for item in chain(discover(self._roots, format_of=any_format), list_rows(self._roots)):
-            self._check()
-            if isinstance(item, Unreadable):
-                errors.setdefault(item.root, f"{item.path}: {item.why}")
-            elif item.in_database and (row := self._store.sessions.at(item.path)):
-                live[row.id] = item.fingerprint.mtime_ns / 1e9
+        items = chain(discover(self._roots, format_of=any_format), list_rows(self._roots))
+        while listed := list(islice(items, _MANY_FILES)):
+            changed: dict[str, float] = {}
+            for item in listed:
+                self._check()
+                if isinstance(item, Unreadable):
+                    errors.setdefault(item.root, f"{item.path}: {item.why}")
+                else:
+                    changed[item.path] = item.fingerprint.mtime_ns / 1e9
+            ids = self._store.sessions.ids_at(changed)
+            live |= {ident: changed[path] for path, ident in ids.items()}
         roots = {os.path.realpath(root.path) for root in self._roots}
         recorded, seen = set[str](), set[str]()
         for record in self._store.sessions.all():
@@ -126,8 +134,8 @@ class _Run:
             recorded.add(record.root)
             if record.displaced or record.root not in roots:
                 live.pop(record.id, None)
-            elif record.id not in live and not self._is_behind_link(record):
-                with suppress(OSError):
+            elif record.id not in live and not _is_behind_link(record):
+                with suppress(OSError):  # of several hard links, discovery yields only one path
                     live[record.id] = os.stat(record.path, follow_symlinks=False).st_mtime
             if record.id in live:
                 seen.add(record.root)
@@ -161,19 +169,14 @@ class _Run:
         for record in self._store.sessions.all():
             root, changed, missed = path_text(record.root), changes.get(record.id), None
             is_trusted = root in self._identities and root not in self._not_trusted
-            if changed is None and is_trusted and not self._is_behind_link(record):
+            if changed is None and is_trusted and not _is_behind_link(record):
                 missed = record.missed_at or self.now
             if hidden(record.agent_directory):
                 changed = missed = None
                 self._not_trusted[path_text(record.agent_directory)] = HIDDEN
-            if missed != record.missed_at and (missed or changed or self._is_behind_link(record)):
+            if missed != record.missed_at and (missed or changed or _is_behind_link(record)):
                 new_missed_at.append((record.id, missed))
             yield record.id, root, changed, missed
-
-    def _is_behind_link(self, record: SessionRecord) -> bool:
-        directory = os.path.dirname(record.path)
-        is_real = self._real(directory) == directory and not os.path.islink(record.path)
-        return not (record.displaced or is_real)
 
     def _record_missed(self, changed: list[tuple[int, float | None]]) -> None:
         for at in range(0, len(changed), _MANY_ROWS):

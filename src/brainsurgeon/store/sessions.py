@@ -71,6 +71,13 @@ class Sessions(Table):
         rows = self._execute(_SESSION + " WHERE path = ?", (os.fsencode(path),))
         return next(map(_session, rows), None)
 
+    def ids_at(self, paths: Collection[str]) -> dict[str, int]:
+        rows = self._execute(
+            f"SELECT path, id FROM sessions WHERE path IN ({', '.join('?' * len(paths))})",  # noqa: S608
+            [os.fsencode(path) for path in paths],
+        )
+        return {os.fsdecode(path): ident for path, ident in rows}
+
     def of_identity(self, identity: str | None) -> list[SessionRecord]:
         rows = self._execute(_SESSION + " WHERE identity = ? ORDER BY id DESC", (identity,))
         return [*map(_session, rows)]
