@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
+from msgspec.structs import replace
 from typer import Argument, Option
 
 from brainsurgeon import operations, render
@@ -100,19 +101,20 @@ def _roll_back(settings: Settings, number: int, session: str | None) -> None:
 
 
 def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> None:
+    values, to_person = "", sys.stdout.isatty() and not options.given.json
+    if to_person:  # no agent reads this answer
+        answer = replace(answer, redaction=None)
     if settings.log_level == "debug":
         from brainsurgeon import log
 
         log.set_up(settings)
         log.restored(answer)
-    values, to_person = "", sys.stdout.isatty() and not options.given.json
     if options.given.json:
         text = render.formatting.document(render.sessions.restored_json(answer))
     else:
         text = readable_lines(render.sessions.restored(answer, to_person=to_person))
         values = options.values_text(answer.content, answer.same_as) if answer.delivers else ""
-    if not to_person:  # an agent may have called it
-        operations.restore.note_answer(store, answer, f"{text}\n{values}")
+    operations.restore.note_answer(store, answer, f"{text}\n{values}")
     print(text, flush=True)
     options.print_bytes([values.encode("utf-8", "surrogatepass")])
 
