@@ -124,9 +124,10 @@ def test_restore_on_a_terminal_prints_the_value_while_a_turn_is_open(
 ):
     """On a terminal `restore` prints no id of an answer, and asks no scan to shorten the answer."""
     append(world.directory / "s.jsonl", [conversation.lines[1]])
-    shown = run_on_terminal("restore", entry_id, "--config", world.config_file())
+    shown = run_on_terminal("restore", entry_id, "--config", world.config_file(log_level="debug"))
 
     assert "not restored yet" in shown
+    assert "redacted=False" in re.sub(r"\x1b\[[0-9;]*m", "", shown)
     assert "x" * 2000 in shown
     assert "[answer" not in shown
     assert world.store.requests.count_open() == 1
