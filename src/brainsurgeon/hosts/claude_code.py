@@ -1,11 +1,11 @@
 """Claude Code's session files, and the records of the processes that work on them.
 
-Seen with versions 2.0.76 to 2.1.330 on Linux. Sessions are `projects/<project>/<session>.jsonl` in
-a home. Sub-agents' sessions are `projects/<project>/<session>/subagents/<name>.jsonl`.
+Seen with versions 2.0.76 to 2.1.330 on Linux. A home (`~/.claude`) has the sessions
+`projects/<project>/<session>.jsonl` and, of sub-agents,
+`projects/<project>/<session>/subagents/<name>.jsonl`.
 
-A process records itself as `busy` from a prompt to its answer and while sub-agents work in the
-background. It never reads its session again. So a rewrite while the process is idle does no harm,
-but does not make the process's next request smaller.
+A process reads a session file once, and then has the session in memory. So a rewrite while the
+process is idle does no harm, but does not make its next request smaller.
 """
 
 import os
@@ -24,18 +24,18 @@ from brainsurgeon.model.sessions import Fingerprint, Signs
 FORMAT = "claude-code"
 PROJECTS = "projects"
 SUBAGENTS = "subagents"
-# Seconds until a call is written to the session: lines are collected for 100 ms (2.1.330), and the
-# process may be delayed by load of the machine.
+# Seconds within which Claude Code writes a tool call to its session file. It collects lines for
+# 100 ms (2.1.330), and a busy machine delays it.
 LATEST_LINE = 1.5
 _IN_A_PROJECT = re.compile(
     r"/projects/[^/]+/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/"
 )
-_LONGEST_NAME = 200  # characters of a project's directory; longer ones are cut (2.1.112 `cli.js`)
+_LONGEST_NAME = 200  # characters of a project directory's name (2.1.112 `cli.js`)
 
-# Versions 2.1.112 and later write `sessions/<pid>.json` into their home, with the id of their
-# session; from 2.1.300 on with a status, and with the kernel's start time of the process. A record
-# is rewritten in place, so a reader may find half of it. It remains if its process is killed: it is
-# valid only while the process that wrote it lives.
+# Since 2.1.112, each process keeps a record of itself, `sessions/<pid>.json`, with the id of its
+# session. Since 2.1.300, the record has a status and the kernel's start time of the process. The
+# status is `busy` from a prompt to its answer, and while sub-agents work in the background. A
+# reader may find half a record. A killed process leaves its record behind.
 RECORDS = "sessions"
 _RECORD = re.compile(r"([1-9][0-9]{0,9})\.json")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -51,8 +51,8 @@ class ProcessRecord(Struct, frozen=True):
     directory: str = ""  # the working directory
     status: object = None
     started: str | None = None  # the kernel's start time of the process, in ticks since boot
-    since: float | None = None  # the start that the process itself noted, in seconds since 1970
-    namespace: str | None = None  # of process ids
+    since: float | None = None  # the start by the process's own clock, in seconds since 1970
+    namespace: str | None = None  # the PID namespace of the process
 
     def lives(self, now: float, abandoned_after: float) -> bool:
         own = os.path.basename(os.path.realpath("/proc/self/ns/pid"))
@@ -71,7 +71,7 @@ class ProcessRecord(Struct, frozen=True):
 
 
 def read(directory: str, pid: int) -> ProcessRecord | None:
-    """Read a record, again while it seems half written. Return None if it is gone."""
+    """Read a record; retry while it seems half written. Return None if it does not exist."""
     path = os.path.join(directory, f"{pid}.json")
     written = time.time()
     for pause in _PAUSES:
@@ -131,7 +131,7 @@ def location(path: str) -> Location | None:
 
 
 def is_no_session(path: str, known_home: str) -> bool:
-    """Check whether a file in a home of Claude Code (`known_home` or another) is no session."""
+    """Check for a file in any home of Claude Code (such as `known_home`) that is no session."""
     in_a_home = path.startswith(known_home + os.sep) or _IN_A_PROJECT.search(path) is not None
     return in_a_home and location(path) is None
 
@@ -162,7 +162,7 @@ def _state_of(directory: str) -> object:
 
 
 def presence(where: Location, now: float, abandoned_after: float) -> SessionPresence:
-    """Read the live-process records of a home; a record that cannot be read counts as busy."""
+    """Read the records of living processes. A record that cannot be read counts as busy."""
     directory = os.path.join(where.home, RECORDS)
     in_memory = None
     try:
@@ -181,14 +181,14 @@ def presence(where: Location, now: float, abandoned_after: float) -> SessionPres
     except FileNotFoundError:
         pass  # this version keeps no records
     except OSError as error:
-        return SessionPresence(f"live-process records cannot be read: {error.strerror}")
+        return SessionPresence(f"Claude Code's process records cannot be read: {error.strerror}")
     return SessionPresence(in_memory=in_memory)
 
 
 def calling_session() -> str | None:
-    """Return the path of the Claude Code session that called this program, None without one.
+    """Return the path of the Claude Code session that called this program, or None.
 
-    A call by a sub-agent counts as its main session's.
+    If a sub-agent called it, this is the path of the main session.
     """
     home = home_paths.claude_code()
     for pid in ancestors():
@@ -197,7 +197,7 @@ def calling_session() -> str | None:
             path = os.path.join(project_of(record.directory), f"{record.session}.jsonl")
             if os.path.exists(path):
                 return path
-            # It may be in another project, or not exist yet.
+            # The session file may be in another project, or not exist yet.
             name = f"{escape(record.session)}.jsonl"
             elsewhere = glob(os.path.join(escape(home), PROJECTS, "*", name))
             return elsewhere[0] if len(elsewhere) == 1 else path
@@ -207,7 +207,7 @@ def calling_session() -> str | None:
 def project_of(directory: str) -> str:
     projects = os.path.join(home_paths.claude_code(), PROJECTS)
     name = re.sub(r"[^a-zA-Z0-9]", "-", directory)
-    if len(name) > _LONGEST_NAME:  # it is shortened, and a digest is appended
+    if len(name) > _LONGEST_NAME:  # Claude Code shortens the name and appends a digest
         known = glob(f"{escape(projects)}/{name[:_LONGEST_NAME]}-*")
         if len(known) == 1:
             return known[0]
@@ -215,7 +215,7 @@ def project_of(directory: str) -> str:
 
 
 def young_subagent(where: Location, now: float, quiet: float) -> str | None:
-    """Return a reason if a sub-agent wrote less than `quiet` seconds ago."""
+    """Return a reason if a sub-agent wrote, or may have written, less than `quiet` seconds ago."""
     if where.subagent:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The directories in which this user's agents keep their files; they need not exist."""
+"""The directories of this user's agents. A directory need not exist."""
 
 import os
 

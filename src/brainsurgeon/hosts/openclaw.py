@@ -19,7 +19,7 @@ _ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak|imported)[.-]")
 _SIDE_FILE = re.compile(
     rf"\.trajectory\.jsonl$|\.checkpoint\.[0-9a-fA-F-]{{36}}\.jsonl$|{_ARCHIVE.pattern}"
 )
-PI = "pi:"  # prefix of the agents whose sessions pi writes: they share OpenClaw's format
+PI = "pi:"  # prefix of the names of pi's agents; pi's sessions have OpenClaw's format
 # The directory of session files that were imported into a database (OpenClaw 2026.9.6).
 _IMPORTED = "session-sqlite-import-archive"
 # Directories without sessions.
@@ -35,28 +35,29 @@ def is_archive_name(name: str) -> bool:
 
 
 def owner(directory: str) -> str | None:
-    """Return the agent's directory if this is its directory of sessions (in any format)."""
+    """Return the directory of the agent that keeps its sessions in `directory`, or None."""
     home, name = os.path.split(directory)
     return home if name in ("sessions", _IMPORTED) else None
 
 
 def agent_names(agent: str) -> tuple[str, ...]:
-    """Return the name of an agent, and the name that earlier versions of brainsurgeon printed."""
+    """Return the name of an agent and, for pi, the name that earlier versions printed."""
     return (agent, "openclaw:" + agent.removeprefix(PI)) if agent.startswith(PI) else (agent,)
 
 
 def migrated(agent_directory: str) -> bool:
-    """Check whether OpenClaw keeps this agent's transcripts in SQLite (since 2026.8.1).
+    """Check whether OpenClaw keeps this agent's sessions in a database (since 2026.8.1).
 
-    A database that cannot be read counts as migrated: then nothing is written.
+    If the database cannot be read, the answer is yes, and the agent's session files stay unchanged.
     """
     path = os.path.join(agent_directory, "agent", "openclaw-agent.sqlite")
     if not os.path.lexists(path):
         return False
     if not os.path.isfile(path):  # SQLite would wait for a pipe's writer
         return True
-    # Without a write-ahead log, `immutable` keeps SQLite from creating side files in the agent's
-    # directory. With a log, reading would create the log's index.
+    # Reading must not create files in the agent's directory. If there is a write-ahead log without
+    # its index (`-shm`), SQLite would create the index. If there is no log, `immutable` prevents
+    # the creation of both.
     logged = os.path.exists(path + "-wal")
     if logged and not os.path.exists(path + "-shm"):
         return True
@@ -68,11 +69,10 @@ def migrated(agent_directory: str) -> bool:
         return error.code != "SQLITE_ERROR"  # this code: no such table
 
 
-# Observed with OpenClaw 2026.2.19 and 2026.7.35: OpenClaw locks a session for each of its own runs,
-# but releases the lock at each model call for 30 to 110 ms. In such a gap, only the status
-# `running` in `sessions.json` shows the run, and only for runs of the gateway. So the lock is read,
-# then the status, then the lock again. A new lock file is empty for a millisecond. brainsurgeon
-# never creates an agent's lock.
+# Observed with OpenClaw 2026.2.19 and 2026.7.35: a run of the agent locks its session, but releases
+# the lock at each model call for 30 to 110 ms. In this gap, only the status `running` in
+# `sessions.json` shows the run. Only the gateway sets this status. So the lock is read, then the
+# status, then the lock again. A new lock file is empty for a millisecond.
 
 REGISTRY = "sessions.json"  # the gateway's records of an agent's sessions
 LARGEST_REGISTRY = 64 << 20  # bytes; a larger registry is not read
@@ -153,7 +153,7 @@ def _marked_running(directory: int, name: str, now: float, abandoned_after: floa
     try:
         for _, entry in _registry(directory, REGISTRY):
             if _may_run(entry, name):
-                updated = entry.get("updatedAt")  # in milliseconds; without one: just now
+                updated = entry.get("updatedAt")  # milliseconds; without it, the run counts as new
                 if not isinstance(updated, int | float) or isinstance(updated, bool):
                     updated = math.inf
                 if now - updated / 1000 < abandoned_after:

@@ -1,8 +1,8 @@
 """The databases with the sessions of OpenClaw's agents: paths, layouts, processes, settings.
 
-The standard layout is `<state directory>/agents/<agent>/agent/openclaw-agent.sqlite`: a root is the
-directory `agents`. A database anywhere else (`session.store`) is neither read nor written, since it
-was not tested.
+The standard path is `<state directory>/agents/<agent>/agent/openclaw-agent.sqlite`, and the root is
+the directory `agents`. Databases at other paths (`session.store`) are neither read nor written:
+this was not tested.
 """
 
 import hashlib
@@ -25,11 +25,10 @@ from brainsurgeon.hosts.processes import lives
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
 from brainsurgeon.model.sessions import Unreadable
 
-# The versions 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6) were examined and
-# tested. A database migrated from 19 to 23 keeps the older `session_nodes`. Other layouts are never
-# written.
+# The tested layouts: 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6). Others
+# are never written. A database migrated from 19 to 23 keeps its older `session_nodes`.
 VERSIONS = (19, 21, 23)
-COMPRESSING = 23  # the first version whose events may be stored compressed, in more columns
+COMPRESSING = 23  # the first layout with compressed events, which need more columns
 
 _PLAIN, _COMPRESSED = "06a8be359298", "52dd946f4553"
 # The tables that brainsurgeon writes: digests of their CREATE statements, by version.
@@ -39,7 +38,7 @@ _WRITTEN = {
     "session_windows": dict.fromkeys(VERSIONS, "8958d3dda5ef"),
 }
 
-# The triggers on the written tables; they fire on `session_id` and `session_key` only.
+# The known triggers on these tables. Only changes of `session_id` and `session_key` fire them.
 _TRIGGERS = {
     "session_windows_canonical_pending_after_insert": "a34ef27b43e8",
     "session_windows_canonical_pending_after_update": "43d665df1003",
@@ -60,13 +59,11 @@ _OPTIONAL = {"legacy_acp_migration_json", "consumed_event_id"}
 
 
 class Schema(Struct, frozen=True):
-    """The layout of one database."""
-
     version: int
     cookie: int  # SQLite changes it with every change of the schema
     program: str | None  # the version of OpenClaw that wrote it
     read_only_reason: str | None  # why it may not be written
-    # No tables for sessions: `openclaw doctor` of 2026.7 creates such a database beside files.
+    # Without tables for sessions: `openclaw doctor` of 2026.7 creates this beside session files.
     empty: bool = False
 
     @property
@@ -91,7 +88,7 @@ def examine(connection: sqlite3.Connection) -> Schema:
 
 
 def is_unchanged(connection: sqlite3.Connection, schema: Schema) -> bool:
-    return (  # only a connection for writing knows the journal mode
+    return (  # the journal mode, too: only a connection for writing can check it
         _pragma(connection, "schema_version") == schema.cookie
         and _pragma(connection, "user_version") == schema.version
         and _pragma(connection, "journal_mode") == "wal"
@@ -146,10 +143,9 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int | str:
 
 
 # An event is stored as text. Layout 23 can also store it compressed with zstd, and with navigation
-# data (`navigation_json`) that OpenClaw derives from the text. A text of any size may always be
-# stored uncompressed and without this data: then OpenClaw derives it when it reads (openclaw
-# 2026.9.6, `prepareTranscriptPayload` and the table's constraints). So we write either the four
-# columns as they were, or the text alone.
+# data (`navigation_json`). Compression is optional for texts of any size, and OpenClaw derives
+# missing navigation data from the text (openclaw 2026.9.6, `prepareTranscriptPayload` and the
+# table's constraints). So brainsurgeon writes the text alone, or the columns that OpenClaw wrote.
 
 LARGEST_COMPRESSED = 4 << 20  # bytes of the longest event that OpenClaw compresses
 _decompressor = zstandard.ZstdDecompressor()
@@ -171,7 +167,7 @@ class Payload(Struct, frozen=True, dict=True):
         return self.text is not None and self == plain(self.text, compressing=compressing)
 
     def event(self) -> bytes:
-        """Return the text. Raises UnreadableEventError."""
+        """Return the text, uncompressed. Raises UnreadableEventError."""
         return self._unpacked if self.text is None else self.text
 
     @cached_property
@@ -275,7 +271,7 @@ def databases(root: str) -> Iterator[Database | Unreadable]:
     try:
         agents = sorted(os.listdir(top))
     except OSError:
-        return  # the discovery of files reports the root
+        return  # `sessions.discovery` reports the root
     for agent in agents:
         directory = os.path.join(top, agent, "agent")
         database = Database(top, agent, os.path.join(directory, NAME))
@@ -292,7 +288,7 @@ def databases(root: str) -> Iterator[Database | Unreadable]:
 
 
 def misplaced(path: str) -> str | None:
-    """Return why the database may not hold exactly the sessions of its agent, or None."""
+    """Return why a database may lack sessions of its agent or have another agent's, or None."""
     own = path.split(os.sep)[-3]
     listed = registered(_state_directory(path)) or ()
     paths = {each for agent, each in listed if agent == own}
@@ -308,7 +304,7 @@ def misplaced(path: str) -> str | None:
 
 
 def unwritable(path: str) -> str | None:
-    # This user would own the database's side files, and the agent could not open them.
+    # Side files that SQLite creates would belong to this user, and the agent could not open them.
     owner = os.stat(path, follow_symlinks=False).st_uid
     return None if os.geteuid() in (0, owner) else "the database belongs to another user"
 
@@ -321,10 +317,10 @@ def unwritable(path: str) -> str | None:
 class Presence(Struct, frozen=True):
     """The processes that work on one agent's database."""
 
-    # When living processes opened it (milliseconds since 1970). None if unknown, for example if a
-    # record of OpenClaw cannot be parsed: then every run that claims a session counts as alive.
+    # When living processes opened the database (milliseconds since 1970). None if unknown, for
+    # example if a record of OpenClaw cannot be parsed.
     opened_at: tuple[int, ...] | None
-    maintained: float = 0.0  # OpenClaw's doctor works on it until then (seconds since 1970)
+    maintained: float = 0.0  # until when OpenClaw's doctor may work on it (seconds since 1970)
     elsewhere: frozenset[str] = frozenset()  # sessions of workers on other machines
 
     @property
@@ -347,8 +343,7 @@ def registered(state_directory: str) -> list[tuple[str, str]] | None:
 def presence(path: str, *, open_here: bool = False) -> Presence:
     """Return the processes that work on the database at `path`.
 
-    With `open_here`, this thread has it open. Then processes in other containers are not
-    detected, since `sqlite.held_open` must not be called.
+    If this thread has it open (`open_here`), processes in other containers are not detected.
     """
     state_directory = _state_directory(path)
     try:
@@ -358,8 +353,8 @@ def presence(path: str, *, open_here: bool = False) -> Presence:
         known = Presence(None)
     if open_here or known.opened_at:
         return known
-    if sqlite.mode_of(path) is not None or sqlite.held_open(path):
-        return Presence(None, known.maintained, known.elsewhere)  # open in another container
+    if sqlite.mode_in_this_thread(path) is not None or sqlite.held_open(path):
+        return Presence(None, known.maintained, known.elsewhere)  # open here or in a container
     return known
 
 
@@ -409,8 +404,8 @@ def _is_path(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and "\0" not in value
 
 
-# OpenClaw's configuration is JSON5. Comments, bare keys, single quotes and trailing commas are
-# converted to JSON, and the standard parser refuses everything else. So nothing is misunderstood.
+# OpenClaw's configuration is JSON5. Comments, unquoted keys, single quotes and trailing commas are
+# converted to JSON. Python's JSON parser then refuses everything else, so nothing is misunderstood.
 # The library `json5` takes 30 times as long (half a second for 45 KB).
 _PIECE = r"""(?xs)
       (?P<space>[\s\ufeff]+|//[^\n]*|/\*.*?\*/)
@@ -418,12 +413,12 @@ _PIECE = r"""(?xs)
     | (?P<word>[A-Za-z_$][\w$]*)
     | (?P<other>[{}\[\]:,]|[-+.\w]+)
     """
-# Replacements that turn a string of JSON5 into one of JSON.
+# Replacements inside a JSON5 string that make it a JSON string.
 _INNER = {"\\'": "'", '"': '\\"', "\\\n": ""}
 
 
 def loads(text: str) -> object:
-    """Parse the usual part of JSON5; raise ValueError for the rest."""
+    """Parse the common features of JSON5; raise ValueError for all others."""
     pieces: list[str] = []
     matches = list(re.finditer(_PIECE, text))
     if "".join(match[0] for match in matches) != text:
@@ -444,24 +439,24 @@ def loads(text: str) -> object:
 
 
 # `session.store` moves the sessions elsewhere. `plugins.slots.contextEngine` selects another
-# engine, which may keep turns of its own. Included files are not read. (openclaw 2026.9.6,
-# `dist/slots-*.mjs`, `dist/session-sqlite-target-*.mjs`)
+# context engine, which may store turns itself. (openclaw 2026.9.6, `dist/slots-*.mjs`,
+# `dist/session-sqlite-target-*.mjs`)
 
 _LARGEST = 16 << 20  # bytes read of a configuration
 
 
 class Selected(Struct, frozen=True):
-    """The store and the context engine in the configuration; None means OpenClaw's own."""
+    """The store and the context engine in a configuration; None means OpenClaw's own."""
 
     store: str | None = None
     engine: str | None = None
-    unreadable: str | None = None  # why neither is known for certain
+    unreadable: str | None = None  # why both are unknown
 
 
 def selected(path: str) -> Selected:
-    """Read the configuration of the agent with this database. By default, nothing is selected.
+    """Read OpenClaw's configuration for the agent with this database. It may be missing.
 
-    If it and the state database are missing, it is `unreadable`: perhaps only `agents` is mounted.
+    If the state database is missing, too, it is `unreadable`: perhaps only `agents` is mounted.
     """
     state_directory = _state_directory(path)
     try:

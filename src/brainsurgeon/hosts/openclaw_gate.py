@@ -1,9 +1,9 @@
 """Check whether a session in OpenClaw's database may be written now.
 
-The conditions were found by observing openclaw 2026.8.1 to 2026.9.6: at no moment of a run were
-all of them met. They are checked before anything is prepared and once more inside the
-transaction that writes. No turn counts as abandoned: a turn stays open until OpenClaw has ended
-it, or has marked its run as killed and the process of that run is gone.
+The conditions were found by observing openclaw 2026.8.1 to 2026.9.6: throughout a run of the agent,
+at least one is not met. They are checked before a change is prepared, and again inside the
+transaction that writes. A turn is open until OpenClaw ends it, or marks its run as killed and the
+process of the run is gone. No time limit ends a turn.
 """
 
 import sqlite3
@@ -16,13 +16,13 @@ from brainsurgeon.hosts import sqlite
 from brainsurgeon.hosts.openclaw_database import Presence, Schema, is_unchanged
 from brainsurgeon.model.sessions import NotIdleError
 
-# In OpenClaw a *window* is one stretch of a conversation. Its id stays; its key may change (a cron
-# run renames it while it works). A *node* is the record of a key. The columns were read and watched
-# in openclaw 2026.8.1 to 2026.9.6. Times in the database are milliseconds.
+# OpenClaw calls a session in the database a *window*. It has a fixed session id, and a session key
+# that may change: a cron run changes it while it works. A *node* is the record of a session key.
+# Times in the database are milliseconds.
 
 
 class WindowTimes(Struct, frozen=True):
-    """The times of the last changes in milliseconds, 0 if unknown."""
+    """Times (milliseconds) of the last changes, 0 if unknown."""
 
     transcript: int
     observed: int
@@ -53,29 +53,27 @@ class WindowEvents(Struct, frozen=True):
 class WindowRun(Struct, frozen=True):
     """The newest run of a session. Its times are None if they are not recorded."""
 
-    statuses: tuple[str | None, ...]  # of the window, its node and the node's entry
-    writing: str | None  # the run that claims the session
-    last: str | None
+    statuses: tuple[str | None, ...]  # of the window, its node and the node's `entry_json`
+    writing: str | None  # id of the run that claims the session
+    last: str | None  # id of the last run that ended
     started_at: int | None
     ended_at: int | None
 
 
 class Window(Struct, frozen=True):
-    """One session as the database describes it."""
-
     session: str
     key: str
-    current: str | None  # the session of its key now, None if the key has no node
+    current: str | None  # id of the session that has the key now; None if the key has no node
     times: WindowTimes
     events: WindowEvents
     run: WindowRun
     queued_at: int | None  # time of the newest queued message
-    unsent_at: int | None  # time of the oldest turn that the context engine still has to get
-    readable: bool  # false if the node's entry could not be read
+    unsent_at: int | None  # time of the oldest turn that was not yet sent to the context engine
+    readable: bool  # false if the node's `entry_json` could not be read
     runtimes: tuple[str, ...]
 
 
-# Milliseconds, in the year 2255: in nanoseconds, this still fits into a column of a database.
+# Milliseconds, in the year 2255. The same time in nanoseconds fits into an integer of SQLite.
 _LAST_MOMENT = 9_000_000_000_000
 _ENTRY = "CASE WHEN json_valid(n.entry_json) THEN json_extract(n.entry_json, '$.{}') END"
 _COLUMNS = f"""
@@ -147,11 +145,11 @@ def _window(row: tuple[Any, ...]) -> Window:
 
 
 def _time(value: object) -> int:
-    """Return a time of the database; `_LAST_MOMENT` if it is invalid or far in the future."""
+    """Return a valid time unchanged, `_LAST_MOMENT` for any other value."""
     return value if isinstance(value, int) and value < _LAST_MOMENT else _LAST_MOMENT
 
 
-EMBEDDED = "openclaw"  # OpenClaw's own runtime; others keep their history themselves
+EMBEDDED = "openclaw"  # OpenClaw's own runtime; every other runtime keeps its own history
 STUCK = 3600.0  # seconds after which a wait for OpenClaw is called stuck
 _OVER = (None, "done", "failed", "killed", "timeout")
 _AHEAD = 5.0  # seconds that a time may lie in the future
@@ -160,10 +158,10 @@ _AHEAD = 5.0  # seconds that a time may lie in the future
 class Gate(Struct, frozen=True):
     quiet: float  # seconds of silence that are required
     presence: Presence
-    own_write: int | None = None  # milliseconds, of our last write, which is no activity
+    own_write: int | None = None  # time (milliseconds) of our last write, which is no activity
 
     def check(self, window: Window, now: float) -> None:
-        """Raise NotIdleError if this session may not be written at `now`. Ignores its last turn."""
+        """Raise NotIdleError if the session may not be written at `now`. Ignores its last turn."""
         self._check_foreign(window, now)
         self._check_work(window, now)
         self._check_waiting(window, now)
@@ -206,9 +204,9 @@ class Gate(Struct, frozen=True):
     def _opened_after(self, moment: int, now: float) -> bool:
         """Check whether every process opened the database after `moment` (milliseconds).
 
-        Then a claim or queued message from before `moment` is dead: nobody has it in memory. A
-        finished `openclaw agent --local` leaves such a claim behind. A restarted gateway resumes
-        work within seconds, so the database must have been opened at least `quiet` seconds ago.
+        Then no process has an older claim or queued message in memory, so it is dead. A finished
+        `openclaw agent --local` leaves such a claim behind. A restarted gateway resumes work within
+        seconds, so the database must have been opened at least `quiet` seconds ago.
         """
         opened_at = self.presence.opened_at
         return opened_at is not None and all(
@@ -217,8 +215,8 @@ class Gate(Struct, frozen=True):
 
     def _check_waiting(self, window: Window, now: float) -> None:
         queued, ended = window.queued_at, window.run.ended_at
-        # A gateway that is killed before it writes a message leaves it queued for ever. Messages
-        # are answered in order: if a later run has finished, the message was passed over.
+        # If a gateway is killed before it writes a queued message to the session, the message stays
+        # queued for ever. A run that ended later shows this: messages are answered in order.
         passed = queued is not None and ended is not None and queued < ended
         if queued is not None and not (passed and self._opened_after(queued, now)):
             raise NotIdleError("a message waits to be answered", in_database=not passed)
@@ -240,9 +238,9 @@ class Gate(Struct, frozen=True):
 def fence(
     gate: Gate, seen: Window, schema: Schema, clock: Callable[[], float]
 ) -> Callable[[sqlite3.Connection], str | None]:
-    """Return the check that runs inside the transaction."""
+    """Return the check to call inside the transaction; it returns why not to write, or None."""
 
-    def closed(connection: sqlite3.Connection) -> str | None:
+    def reason_not_to_write(connection: sqlite3.Connection) -> str | None:
         if not is_unchanged(connection, schema):
             return "the layout of the database changed meanwhile"
         now = window(connection, seen.session)
@@ -250,12 +248,12 @@ def fence(
             return "the session was deleted meanwhile"
         try:
             gate.check(now, clock())
-        except NotIdleError as shut:
-            return str(shut)
-        # If the window is unchanged, so is the last turn: no event has to be decoded.
+        except NotIdleError as not_idle:
+            return str(not_idle)
+        # If the window is unchanged, the last turn is unchanged, too, and need not be read again.
         return None if now == seen else "the session changed meanwhile"
 
-    return closed
+    return reason_not_to_write
 
 
 def _span(seconds: float) -> str:

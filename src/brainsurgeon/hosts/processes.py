@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 _MOST_ANCESTORS = 64
-_POLL = 0.02  # seconds between two checks of a command, which may print 2 MB in this time
+_POLL = 0.02  # seconds between two checks of a command's output, which may grow by 2 MB meanwhile
 _MOST_ROUNDS = 10  # rounds of killing: processes may start others in the meantime
-# Fields 3, 4, 6 and 22 of /proc/<pid>/stat, counted after the command name (proc_pid_stat(5)).
+# Indexes into the result of `_status_of`: fields 3, 4, 6 and 22 in proc_pid_stat(5).
 _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD = 0, 1, 3, 19
 
 
 def lives(pid: int, started: object = None) -> bool:
-    """Check whether a process lives and, if `started` is an int, started then (ticks since boot).
+    """Check whether a process lives. A zombie (ended, not yet waited for) does not.
 
-    Returns True if that is unknown. A zombie (ended, not yet waited for) does not live.
+    If `started` is an int (ticks since boot), the process must have started then, as far as known.
     """
     if not exists(pid):
         return False
@@ -34,12 +34,12 @@ def exists(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # another user's process; only its start time shows whether it is the same process
+        pass  # it exists, but belongs to another user
     return True
 
 
 def start_of(pid: int) -> int | None:
-    """Return the start of a process (ticks since boot)."""
+    """Return the start of a process (ticks since boot), None if it cannot be read."""
     fields = _status_of(pid)
     return int(fields[_START_FIELD]) if fields else None
 
@@ -55,7 +55,7 @@ def ancestors() -> Iterator[int]:
 
 
 def kill_with_descendants(leader: int) -> None:
-    """Kill a process session and all descendants, even in other process groups or sessions."""
+    """Kill the process session of `leader`, and all descendants in any process session."""
     for _ in range(_MOST_ROUNDS):
         children, members = defaultdict[int, list[int]](list), [leader]
         for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
@@ -89,10 +89,10 @@ def output_of(
     command: Sequence[str], data: bytes, check_stop: Callable[[], None], *,
     timeout: float, limit: int,
 ) -> bytes:  # fmt: skip
-    """Run a command with data on its standard input and return its output, at most `limit` bytes.
+    """Run a command with data on its standard input and return its output.
 
     The command and its descendants are killed after `timeout` seconds, or if `check_stop` raises.
-    Raises CommandFailedError if it cannot be run, prints more, or does not exit with 0.
+    Raises CommandFailedError if it cannot run, prints over `limit` bytes, or does not exit with 0.
     """
     begun, output, rest = time.monotonic(), None, data or None
     try:
@@ -123,7 +123,7 @@ def output_of(
 
 
 def _status_of(pid: int) -> list[bytes]:
-    """Return the fields of /proc/<pid>/stat after the name, [] if they cannot be read."""
+    """Return the fields of /proc/<pid>/stat after the command's name, [] if it cannot be read."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as handle:
             fields = handle.read().rsplit(b")", 1)[-1].split()

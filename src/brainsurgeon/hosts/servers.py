@@ -1,7 +1,7 @@
-"""How each agent's MCP server and skill are installed.
+"""Commands and paths to install our MCP server, plugin and skill in each agent.
 
 Seen with openclaw 2026.9.6, Claude Code 2.1.330 and Codex 0.169.0. The agents' configurations are
-only read; the agents' own commands change them.
+only read here. The agents' own commands change them.
 """
 
 import json
@@ -14,13 +14,13 @@ from typing import Any
 from brainsurgeon.hosts import home_paths, openclaw_database
 from brainsurgeon.model.reports import CommandStep, State
 
-# The supported agents, by the names of their commands.
+# The titles of the supported agents, by the names of their commands.
 TITLES = {"openclaw": "OpenClaw", "claude": "Claude Code", "codex": "Codex"}
 NAME = "brainsurgeon"
-# The plugin of Claude Code: its name, and the name of its marketplace.
+# Our plugin for Claude Code, as `<plugin>@<marketplace>`.
 PLUGIN = f"{NAME}@{NAME}"
 _SKILL = "skills/brainsurgeon/SKILL.md"
-# The keys of the server in an agent's configuration.
+# The path of our server in an agent's configuration.
 _KEYS = {
     "openclaw": ("mcp", "servers", NAME),
     "claude": ("mcpServers", NAME),
@@ -29,7 +29,7 @@ _KEYS = {
 
 
 def server_options(agent: str) -> tuple[str, ...]:
-    """Return the options of `mcp` that limit a server to the sessions this agent may see."""
+    """Return the options of `brainsurgeon mcp` that limit a server to the sessions of an agent."""
     if agent == "claude":
         return ("--agent", ".")  # the project directory in which Claude Code starts it
     if agent == "openclaw" and (names := openclaw_names()):
@@ -59,7 +59,7 @@ def remove_command(agent: str) -> tuple[str, ...]:
 
 
 def configured(agent: str) -> list[str] | None:
-    """Return the server's command line; None without a server, [] if it cannot be parsed."""
+    """Return our server's configured command line; None if not configured, [] if unreadable."""
     try:
         with open(_configuration(agent), encoding="utf-8") as handle:
             text = handle.read()
@@ -79,7 +79,7 @@ def configured(agent: str) -> list[str] | None:
 
 
 def plugin_steps(directory: str) -> Iterator[CommandStep]:
-    """Yield steps that install the plugin. `directory` is a marketplace with only this plugin."""
+    """Yield steps that install our plugin. `directory` is a marketplace with only this plugin."""
     # Tried with Claude Code 2.1.112 to 2.1.330.
     enabled = False
     settings = os.path.join(home_paths.claude_code(), "settings.json")
@@ -96,7 +96,7 @@ def plugin_steps(directory: str) -> Iterator[CommandStep]:
 
 
 def plugin_is_gone(name: str) -> bool:
-    """Check that Claude Code has no plugin (PLUGIN) or no marketplace (NAME) of this name."""
+    """Check that Claude Code does not list our plugin (name PLUGIN) or marketplace (name NAME)."""
     file = "installed_plugins.json" if name == PLUGIN else "known_marketplaces.json"
     try:
         with open(os.path.join(home_paths.claude_code(), "plugins", file), "rb") as handle:
@@ -108,11 +108,11 @@ def plugin_is_gone(name: str) -> bool:
 
 
 def skill(agent: str) -> tuple[str, str]:
-    """Return the path of the agent's skill in a clone, and the path at which the agent reads it."""
+    """Return the path of an agent's skill in a clone, and the path at which the agent reads it."""
     if agent == "openclaw":
         home = os.path.dirname(home_paths.openclaw_agents())
         return f"deploy/openclaw/{_SKILL}", os.path.join(home, _SKILL)
-    # Codex and Claude Code share a skill, since both give the tool the same name.
+    # Both agents call our tool by the same name, which the skill mentions.
     home = home_paths.codex() if agent == "codex" else home_paths.claude_code()
     return f"deploy/claude-code/{_SKILL}", os.path.join(home, _SKILL)
 

@@ -5,9 +5,9 @@ leaves both behind (seen with SQLite 3.40.1). With the option `immutable`, it cr
 ignores the log. So this option is used if no process has the database open and the log is empty.
 Otherwise the database is opened read-only, and the index of the log may change.
 
-Only one thread of this process may have a database open at a time. That thread may open it once
-more through SQLite, for reading. The reason: if a process closes any descriptor of a file, it loses
-all its locks on the file. SQLite prevents this only for descriptors that it opened itself.
+If a process closes any descriptor of a file, it loses all its locks on the file. SQLite prevents
+this only for descriptors that it opened itself. So only one thread may have a database open at a
+time. It may open the database once more through SQLite, for reading.
 """
 
 import errno
@@ -34,16 +34,16 @@ _LOCK_TIMEOUT = 10.0  # seconds to wait for another thread of this process
 
 # Locks by path, held by the thread of this process that has the database open.
 _LOCKS = defaultdict[str, threading.Lock](threading.Lock)
-# The id of that thread, and the mode in which it has the database open.
+# By path, the id of the thread that holds the lock, and the mode in which it opened the database.
 _holders: dict[str, tuple[int, str]] = {}
-# The byte of the log's index on which every open connection holds a lock (SQLite `os_unix.c`).
+# Every open connection holds a lock on this byte of the log's index (SQLite `os_unix.c`).
 _DEAD_MAN_SWITCH = 128
 _LOCK = "hhqqi4x"
 _NO_TEXT = "text that is not UTF-8"
 
 
 class AgentDatabaseError(OSError):
-    """An agent's database cannot be used. SQLite's message is left out: it may quote content."""
+    """An agent's database cannot be used. Without SQLite's message, which may quote content."""
 
     def __init__(self, code: str) -> None:
         super().__init__(errno.EIO, f"its database cannot be read ({code})")
@@ -56,8 +56,8 @@ def _translated() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", None)
-        # Errors that Python's module raises itself have no code. Its OperationalError means text
-        # that is not UTF-8.
+        # Errors of Python's module itself have no code. It raises OperationalError for text that
+        # is not UTF-8.
         text = _NO_TEXT if isinstance(error, sqlite3.OperationalError) else "SQLITE_ERROR"
         raise AgentDatabaseError(code or text) from error
     except UnicodeDecodeError as error:  # a message of SQLite quotes text that is not UTF-8
@@ -110,14 +110,14 @@ def held_open(path: str) -> bool:
             os.close(descriptor)
 
 
-def mode_of(path: str) -> str | None:
+def mode_in_this_thread(path: str) -> str | None:
     thread, mode = _holders.get(path, (0, ""))
     return mode if thread == threading.get_ident() else None
 
 
 @contextmanager
 def _exclusive(path: str, mode: str = "") -> Iterator[None]:
-    if mode_of(path) is not None or not _LOCKS[path].acquire(timeout=_LOCK_TIMEOUT):
+    if mode_in_this_thread(path) is not None or not _LOCKS[path].acquire(timeout=_LOCK_TIMEOUT):
         raise BusyError(f"{path}: this process has it open already; try again")
     _holders[path] = threading.get_ident(), mode
     try:
@@ -129,11 +129,11 @@ def _exclusive(path: str, mode: str = "") -> Iterator[None]:
 
 @contextmanager
 def reading(path: str, *, in_use: bool) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading; `in_use` is set if another process has it open.
+    """Open a database for reading; `in_use` means that another process has it open.
 
-    Raises BusyError after the block if the database was read without locks and has changed.
+    Raises BusyError after the block if the database was opened as `immutable` and has changed.
     """
-    if (outer := mode_of(path)) is not None:
+    if (outer := mode_in_this_thread(path)) is not None:
         with closing(connected(path, "ro" if outer == "rw" else outer)) as connection:
             yield connection
         return
@@ -147,7 +147,7 @@ def reading(path: str, *, in_use: bool) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def opened(path: str, mode: str, timeout: float = PATIENCE) -> Iterator[sqlite3.Connection]:
-    """Connect with autocommit; `mode` is `ro` or `rw`, which create no database."""
+    """Open a database in autocommit mode; `mode` is `ro`, `ro&immutable=1` or `rw`."""
     with _exclusive(path, mode), closing(connected(path, mode, timeout)) as connection:
         yield connection
 
