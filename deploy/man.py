@@ -99,9 +99,11 @@ def codes() -> list[tuple[str, str]]:
 
 
 def help_of(*words: str) -> str:
+    environment = {"COLUMNS": "80", "PATH": "/usr/bin:/bin", "TERM": "dumb"}
+    environment["PYTHONPATH"] = str(TOP / "src")  # another copy of the program may be installed
     done = subprocess.run(  # noqa: S603  words of our own
         [sys.executable, "-m", "brainsurgeon", *words, "--help"], capture_output=True, text=True,
-        check=True, env={"COLUMNS": "80", "PATH": "/usr/bin:/bin", "TERM": "dumb"},
+        check=True, env=environment,
     )  # fmt: skip
     return done.stdout.replace("python -m brainsurgeon", "brainsurgeon")
 
