@@ -126,7 +126,7 @@ def test_help_groups_at_most_18_commands():
 
     assert {"scan", "restore", "show", "pin", "extract", "sessions"} <= {*COMMANDS}
     assert len(shown) <= 18
-    assert headings[-4:] == ["Every day:", "Looking:", "Setting up:", "When something is wrong:"]
+    assert headings[-4:] == ["Every day:", "Inspecting:", "Setting up:", "When something is wrong:"]
     assert "..." not in text.partition("Options:")[2]
     assert max(map(len, text.splitlines())) <= 80
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call, render, exit. Every error becomes one line and an exit code."""
+"""The command line. An error is printed as one line and sets the exit code."""
 
 import gc
 import os
@@ -11,9 +11,9 @@ from brainsurgeon.cli.options import OutputError, discard_output, replace_stream
 def main() -> None:
     os.umask(0o077)
     replace_streams()
-    signal.signal(signal.SIGTERM, _terminated)
-    gc.disable()  # imports leave no garbage; the command enables it again
-    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # else it would search every installed package
+    signal.signal(signal.SIGTERM, _exit)
+    gc.disable()  # imports leave no garbage; _options() enables it
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # else it searches every package
     code = 0
     try:
         code = _run()
@@ -24,13 +24,12 @@ def main() -> None:
         discard_output()
         print(f"brainsurgeon: {error}", file=sys.stderr)
         code = error.exit_code
-    gc.freeze()  # else the interpreter would examine every object when it exits
+    gc.freeze()  # else the last garbage collection examines every object
     raise SystemExit(code)
 
 
-def _terminated(*_: object) -> None:
-    """Exit as after Ctrl-C, so that clean-up code runs."""
-    raise SystemExit(128 + signal.SIGTERM)
+def _exit(*_: object) -> None:
+    raise SystemExit(128 + signal.SIGTERM)  # an exception, so that `finally` blocks run
 
 
 def _run() -> int:

@@ -1,4 +1,4 @@
-"""The commands that change sessions: restore values, archive turns, set a field, relieve."""
+"""The commands that change sessions: restore, archive, pin, extract, relieve."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def restore(
     entry: str | None = Argument(
-        None, help="Entry id, its beginning, or a whole placeholder [[extracted-…]]."
+        None, help="Id of an entry, the beginning of an id, or a placeholder [[extracted-…]]."
     ),
     everything: bool = Option(
         False, "--all", help="Restore everything, or everything in --session."
@@ -40,8 +40,7 @@ def restore(
     ),
     values: bool = Option(
         False,
-        help="Of an archived turn, restore the extracted values, too. Otherwise their "
-        "placeholders stay.",
+        help="If ENTRY is an archived turn, also restore the values extracted from it.",
     ),
     wait: bool = Option(
         False,
@@ -49,16 +48,16 @@ def restore(
         "limit: --wait 2h.",
     ),
     run: str | None = Option(
-        None, help="Restore the values that this run extracted; `history` lists the runs."
+        None, help="Restore the values that the run with this number extracted; see `history`."
     ),
 ) -> None:
-    """Put values back: of one entry, of a run, or all of them.
+    """Restore the values of an entry, of a run, or of all sessions.
 
-    While the agent is at work, the session is not changed. The command then prints the values and
-    records a request. The next scan that finds the session idle restores them.
+    If the session is not idle, the command prints the values and records a request. The first scan
+    that finds the session idle restores them.
 
     --run also removes the fields that the run set. Values that were restored, changed or expired
-    since then are left unchanged and listed.
+    after the run are left unchanged and listed.
 
     \b
     Example:
@@ -102,7 +101,7 @@ def _roll_back(settings: Settings, number: int, session: str | None) -> None:
 
 def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> None:
     values, to_person = "", sys.stdout.isatty() and not options.given.json
-    if to_person:  # no agent reads this answer
+    if to_person:  # no session contains this answer
         answer = replace(answer, redaction=None)
     if settings.log_level == "debug":
         from brainsurgeon import log
@@ -122,23 +121,23 @@ def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> 
 def _restore_all(
     settings: Settings, store: Store, session: str | None, *, pristine: bool, patience: float
 ) -> None:
-    def complain(text: str) -> None:
+    def notify(text: str) -> None:
         if not options.given.json:
             typer.echo(readable_lines(text), err=True)
 
     def waiting(pending: Sequence[SessionRestore]) -> None:
-        if options.is_watched():
-            complain(render.sessions.waiting(pending))
+        if options.shows_progress():
+            notify(render.sessions.waiting(pending))
 
     def sizes() -> list[int]:
         from brainsurgeon.lookup.sessions import all_sessions
 
-        every = all_sessions(settings, store, with_former_roots=True)
-        return [one.file.fingerprint.size for one in every if one.file]
+        listed = all_sessions(settings, store, with_former_roots=True)
+        return [session.file.fingerprint.size for session in listed if session.file]
 
     overfull = operations.restore.overfull_after(settings, store, time.time(), session=session)
     if overfull:
-        complain(render.sessions.overfull(overfull))
+        notify(render.sessions.overfull(overfull))
     quiet = options.given.json or session is not None
     with options.progress_bar("restoring", sizes, quiet=quiet) as progress:
         done = operations.restore.restore_all(
@@ -152,14 +151,14 @@ def _restore_all(
 
 def archive(
     session: options.OptionalSession = None,
-    listing: bool = Option(False, "--list", help="List the archived turns of SESSION, or of all."),
+    listing: bool = Option(False, "--list", help="List archived turns, all or those of SESSION."),
     turns: str | None = Option(None, metavar="A..B", help="Only these turns. The first turn is 1."),
-    note: str | None = Option(None, help="Outcome of the last of these turns, for its summary."),
+    note: str | None = Option(None, help="Outcome of the last archived turn, for its summary."),
     dry_run: bool = Option(
         False, help="Show what would be archived, and why other turns are kept."
     ),
 ) -> None:
-    """Archive finished turns: replace them by short summaries.
+    """Archive finished turns: replace them with short summaries.
 
     Archives turns of any size, but not the newest ones (archive.keep_turns). Also extracts values
     by the rules, as a scan does.
@@ -201,7 +200,7 @@ def pin(
     recent: int | None = Option(
         None, metavar="N", min=0, help="Keep it only while it is in the newest N messages."
     ),
-    undo: bool = Option(False, help="Let the rules decide again."),
+    undo: bool = Option(False, help="Undo `pin` or `extract`: the rules decide again."),
     session: options.OneSession = None,
 ) -> None:
     """Keep an entry from being extracted.
@@ -216,7 +215,7 @@ def pin(
 
 
 def extract(entry: options.Entry, session: options.OneSession = None) -> None:
-    """Extract an entry, whatever the rules say.
+    """Extract an entry, even if the rules would keep it.
 
     \b
     Example:
@@ -238,13 +237,13 @@ def relieve(
     session: options.SessionName,
     to: str | None = Option(None, help="Goal: tokens (120000), or a share of the window (60%)."),
     signatures: bool = Option(False, help="Also extract thinking with invalid signatures."),
-    now: bool = Option(False, help="Also extract values that were just restored."),
+    now: bool = Option(False, help="Also extract values that were restored recently."),
     dry_run: bool = Option(False, help="Show what would be extracted and what would be kept."),
 ) -> None:
     """Shrink a session that is too long for its model.
 
-    Extracts more, step by step, until the session fits. The page on operations lists the steps.
-    Some of them archive turns. Calls no model. Everything can be restored.
+    Extracts more, step by step, until the session fits. Some steps archive turns. Calls no model.
+    Everything can be restored. deploy/docs/operations.md lists the steps.
 
     Exits with 1 if the session still does not fit, or if its provider would still refuse a
     signature.
@@ -268,7 +267,7 @@ def relieve(
 
 
 def _goal(text: str | None) -> float | None:
-    """Return the number of tokens that a text means, or a share of the window (up to 1)."""
+    """Parse --to: return a number of tokens, or a share of the window as a number up to 1."""
     if text is None:
         return None
     match = re.fullmatch(r"([1-9][0-9]{1,11})|([1-9][0-9]?|100) ?%", text)

@@ -1,4 +1,4 @@
-"""All commands, as typer parses them, and how their errors are printed."""
+"""The typer application: all commands, and the messages of their errors."""
 
 import gc
 import re
@@ -24,15 +24,15 @@ COMMANDS = {
     "evidence": "show", "history": "show", "init": "setup", "config": "setup", "hook": "setup",
     "run": "run", "mcp": "run", "relieve": "change", "doctor": "run",
 }  # fmt: skip
-# The headings of the help, and the first command below each.
+# The headings of the help, by the first command below each.
 HEADINGS = {
     "scan": "Every day",
-    "sessions": "Looking",
+    "sessions": "Inspecting",
     "init": "Setting up",
     "relieve": "When something is wrong",
 }
-# Former names of commands and their replacements. A name still works if its replacement needs no
-# argument. It then prints a notice (except for `unpin`).
+# Former names of commands and their replacements. A name whose replacement contains a word in
+# capitals is refused. Each other name still works and prints a notice, except `unpin`.
 RENAMED = {
     "archives": "archive --list",
     "cat": "show",
@@ -62,7 +62,7 @@ class Commands(TyperGroup):
             args = [*words.split(), *args[1:]]
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  its interface
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  click passes it
         width = max(map(len, self.commands))
         rows: dict[str, list[tuple[str, str]]] = {}
         for name, command in self.commands.items():
@@ -77,7 +77,7 @@ class Commands(TyperGroup):
 
 
 def run() -> int:
-    """Run the command and print its error. Raises OutputError and BrokenPipeError."""
+    """Run the command and return its exit code. Raises OutputError and BrokenPipeError."""
     try:
         code = application(sys.argv[1:2])(standalone_mode=False)
     except (OutputError, BrokenPipeError):
@@ -103,7 +103,7 @@ def _complain(message: str, code: int, *, in_json: bool, **facts: object) -> int
 
 def _complain_of_usage(error: Any) -> int:
     code, message = int(getattr(error, "exit_code", 2)), error.format_message()
-    if message.startswith("Usage: "):  # the whole help, since a command is missing
+    if message.startswith("Usage: "):  # a command is missing: show the whole help
         error.show()
         return code
     words = getattr(getattr(error, "ctx", None), "command_path", "brainsurgeon")
@@ -137,17 +137,17 @@ def _options(
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the application with the commands in `words`, else with all. Adding one takes 1 ms."""
+    """Return an application with the commands named in `words`, or with all if none is named."""
     made = typer.Typer(
         cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )  # fmt: skip
     made.callback()(_options)
     chosen = [name for name in words if name in COMMANDS]
-    for name in chosen or COMMANDS:
+    for name in chosen or COMMANDS:  # each takes 1 ms
         function = getattr(import_module(f"brainsurgeon.cli.{COMMANDS[name]}"), name)
         command = shared(function, in_json=name not in ("run", "mcp", "hook"))
-        made.command(name, cls=Command, hidden=name == "hook")(command)  # only agents run it
+        made.command(name, cls=Command, hidden=name == "hook")(command)  # called by agents
     if not chosen:
         from brainsurgeon.cli.store import store
 

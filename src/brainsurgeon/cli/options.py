@@ -1,4 +1,4 @@
-"""Shared by all commands: options, settings, the store, the progress bar, standard streams."""
+"""Options, settings, store, progress bar and output of all commands."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def session_titles(incomplete: str) -> list[str]:
         with store_to_read(load(given.config)[0]) as store:
             titles = (record.title for record in store.sessions.all())
             return sorted(title for title in titles if title.startswith(incomplete))
-    except Exception:  # noqa: BLE001  a shell that completes shows no error
+    except Exception:  # noqa: BLE001  a message would spoil the user's command line
         return []
 
 
@@ -75,14 +75,14 @@ Keys = Annotated[
     ),
 ]
 Entry = Annotated[
-    str, Argument(help="Entry id, its beginning, or a whole placeholder [[extracted-…]].")
+    str, Argument(help="Id of an entry, the beginning of an id, or a placeholder [[extracted-…]].")
 ]
 Config = Annotated[str | None, Option(metavar="FILE", help="Configuration file to use.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
 
 class Given(Struct):
-    """The options that all commands share, as given, and the warnings about the settings."""
+    """The values of --config and --json, and the warnings of the configuration."""
 
     config: str | None = None
     json: bool = False
@@ -93,7 +93,7 @@ given = Given()
 
 
 def shared(function: Callable[..., None], *, in_json: bool = True) -> Callable[..., None]:
-    """Return a command with the options --json and --config, which set `given`."""
+    """Add the options --json and --config to a command. They set `given`."""
 
     @wraps(function)
     def command(*, json: bool = False, config: str | None = None, **options: Any) -> None:
@@ -156,8 +156,7 @@ def reading() -> Iterator[tuple[Settings, Store]]:
         yield settings, store
 
 
-def say(text: str) -> None:
-    """Print lines of text; other control characters are escaped."""
+def print_text(text: str) -> None:
     print(readable_lines(text))
 
 
@@ -169,10 +168,10 @@ def print_answer(in_json: Any, as_text: Callable[..., str], *answer: Any) -> Non
     if given.json:
         print_json(in_json)
     else:
-        say(as_text(*answer))
+        print_text(as_text(*answer))
 
 
-def is_watched() -> bool:
+def shows_progress() -> bool:
     """Check whether standard error is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
@@ -181,8 +180,8 @@ def is_watched() -> bool:
 def progress_bar(
     verb: str, list_sizes: Callable[[], list[int]], *, quiet: bool
 ) -> Iterator[Callable[[SessionFile], None]]:
-    """Show progress on a terminal. `list_sizes` walks the roots, so only a shown bar calls it."""
-    if quiet or not is_watched():
+    """Show progress on a terminal. Without one, `list_sizes` is not called: it walks the roots."""
+    if quiet or not shows_progress():
         yield lambda _: None
         return
     from rich.console import Console
@@ -220,14 +219,14 @@ class OutputError(BrainsurgeonError):
 def _output() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError as error:  # a new one, without errno: typer ends with code 1 on EPIPE
+    except BrokenPipeError as error:  # without errno: typer exits with 1 on EPIPE
         raise BrokenPipeError from error
     except OSError as error:
         raise OutputError(f"standard output cannot be written: {error.strerror}") from error
 
 
 class _Stream(io.TextIOWrapper):
-    """Standard output or error. Only a failed write to standard output ends the command."""
+    """Standard output or error. Failed writes raise an error on standard output only."""
 
     guard: Callable[[], AbstractContextManager[Any]]
 
@@ -242,17 +241,17 @@ class _Stream(io.TextIOWrapper):
 
 
 def replace_streams() -> None:
-    """Replace the standard streams; closed ones lead to /dev/null from now on."""
+    """Replace standard output and error by `_Stream`. Open a closed stream on /dev/null."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
-        except OSError:  # else a database could get this number, and our output
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+        except OSError:  # else the store could get this descriptor, and our output
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
     ignoring = partial(suppress, OSError, ValueError)
     for name, descriptor, guard in (("stdout", 1, _output), ("stderr", 2, ignoring)):
         stream = getattr(sys, name) or open(descriptor, "w", closefd=False)  # noqa: SIM115
         taken = _Stream(
-            encoding=stream.encoding, errors="backslashreplace",  # some encodings lack characters
+            encoding=stream.encoding, errors="backslashreplace",  # for unencodable text
             line_buffering=stream.line_buffering, write_through=stream.write_through,
             buffer=stream.detach(),
         )  # fmt: skip
@@ -261,7 +260,7 @@ def replace_streams() -> None:
 
 
 def discard_output() -> None:
-    """Discard all further output, so that the interpreter reports no error at its end."""
+    """Discard all further output, so that the interpreter reports no error when it exits."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.stdout.flush()
@@ -271,8 +270,8 @@ def values_text(values: dict[str, Any], same_as: dict[str, str]) -> str:
     texts = []
     for path, value in values.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        places = ", ".join([path, *(copy for copy, of in same_as.items() if of == path)])
-        texts.append(f"==> {readable(places)} <==\n{text}\n" if len(values) > 1 else text)
+        paths = ", ".join([path, *(copy for copy, value in same_as.items() if value == path)])
+        texts.append(f"==> {readable(paths)} <==\n{text}\n" if len(values) > 1 else text)
     if len(values) == 1 and sys.stdout.isatty():
         texts.append("\n")
     return "".join(texts)

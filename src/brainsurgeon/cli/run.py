@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.store import Store
 
-_TOGETHER = 1000  # texts that are compressed together
+_BLOCK = 1000  # number of texts that are compressed together
 RETENTION_INTERVAL = 6 * 3600  # seconds after which a scan also deletes expired values
 
 
 def scan(
     # Existing crontabs pass --once.
     once: bool = Option(False, help="Has no effect: a scan is always one run."),  # noqa: ARG001
-    dry_run: bool = Option(False, help="Print what would be done and why; write nothing."),
+    dry_run: bool = Option(False, help="Print what a run would do and why; write nothing."),
     session: options.Sessions = None,
     only_retention: bool = Option(
         False, "--retention", help="Only delete expired values; read no session."
@@ -60,13 +60,13 @@ def scan(
     retained: RetentionReport | None = None
     with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         only = {session_named(settings, store, name).path for name in session or ()}
-        ended = _OutcomeTexts(settings, dry_run=dry_run, verbose=verbose)
+        texts = _OutcomeTexts(settings, dry_run=dry_run, verbose=verbose)
         sizes = partial(operations.scan.sizes_to_scan, settings, store, only)
         gc.freeze()  # garbage collections need not examine the loaded modules
         with options.progress_bar("looking at", sizes, quiet=options.given.json) as progress:
             report = operations.scan.scan(
                 settings, store, clock=time.time, dry_run=dry_run,
-                watch=Watch(progress, ended=ended.add),
+                watch=Watch(progress, ended=texts.add),
                 only=operations.scan.Chosen(only, named=bool(only)),
             )  # fmt: skip
         if not dry_run:
@@ -75,9 +75,9 @@ def scan(
             last = store.facts.get("last_retention_run_at")
             if last is None or not 0 <= time.time() - last < RETENTION_INTERVAL:
                 retained = operations.retention.retention(settings, store, clock=time.time)
-    if ended.log:
-        ended.log.scan_finished(report)
-    _print_scan(report, ended, retained)
+    if texts.log:
+        texts.log.scan_finished(report)
+    _print_scan(report, texts, retained)
     raise typer.Exit(1 if report.failed else 0)
 
 
@@ -92,13 +92,13 @@ def _pass_on_signals(settings: Settings, store: Store) -> None:
 
 
 class _OutcomeTexts:
-    """The outcomes of a run as they will be printed, compressed: there may be 100,000 of them."""
+    """The printed texts of the outcomes of a run. Compressed: there may be 100,000 outcomes."""
 
     def __init__(self, settings: Settings, *, dry_run: bool, verbose: bool) -> None:
         self._dry_run, self._verbose = dry_run, verbose
         self._texts, self._packed = list[str](), list[bytes]()
         self.log = None
-        if settings.log_level == "debug":  # at other levels, the report is enough
+        if settings.log_level == "debug":  # the only level at which a scan logs
             from brainsurgeon import log
 
             log.set_up(settings)
@@ -110,7 +110,7 @@ class _OutcomeTexts:
             self._texts.append(json.dumps(in_json, indent=2))
         else:
             self._texts += render.runs.outcome_lines(outcome, self._dry_run, verbose=self._verbose)
-        if len(self._texts) >= _TOGETHER:
+        if len(self._texts) >= _BLOCK:
             self._packed.append(zlib.compress("\0".join(self._texts).encode()))
             self._texts = []
         if self.log:
@@ -122,30 +122,29 @@ class _OutcomeTexts:
         yield from self._texts
 
 
-def _print_scan(report: ScanReport, ended: _OutcomeTexts, retained: RetentionReport | None) -> None:
-    """Print the report of a run; nothing if nothing happened and no terminal is attached."""
+def _print_scan(report: ScanReport, texts: _OutcomeTexts, retained: RetentionReport | None) -> None:
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
     if options.given.json:
         answer = render.runs.report_json(report) | ({"retention": retained} if retained else {})
         before, after = render.formatting.document(answer).split('"sessions": []', 1)
         print(before, end='"sessions": [')
         comma = ""
-        for text in ended:
+        for text in texts:
             print(comma + "\n    " + text.replace("\n", "\n    "), end="")
             comma = ","
         print(("\n  ]" if comma else "]") + after)
         return
-    if happened or sys.stdout.isatty():
-        for line in render.runs.report(report, sessions=ended):
-            options.say(line)
+    if happened or sys.stdout.isatty():  # cron mails everything that is printed
+        for line in render.runs.report(report, sessions=texts):
+            options.print_text(line)
     if retained and (retained.held_back or retained.values_deleted):
-        options.say(render.runs.retention(retained))
+        options.print_text(render.runs.retention(retained))
 
 
 def run() -> None:
     """Run as a daemon: scan by schedule and soon after each change.
 
-    SIGTERM ends it within two seconds. SIGHUP makes it read the configuration again.
+    SIGTERM ends the daemon within two seconds. After SIGHUP, it reads the configuration again.
 
     \b
     Example:
@@ -163,7 +162,7 @@ def mcp(
     ),
     session: str | None = Option(None, help="Serve only this session: its path or id."),
 ) -> None:
-    """Serve the agents' tool purge_control, over MCP on stdin.
+    """Serve purge_control, the tool of the agents, over MCP (stdio).
 
     \b
     Example:
@@ -175,13 +174,13 @@ def mcp(
     if find_spec("mcp") is None:
         raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
     scope = None
-    with options.store_to_read(settings) as store:  # also fails at once if the store is unusable
+    with options.store_to_read(settings) as store:  # fails if the store is unusable
         if agent is not None or session is not None:
             from brainsurgeon.lookup.scope import Scope, bound
 
             scope, warning = bound(settings, store, Scope(agent, session))
             if warning:
-                text = f"{warning}; calls find nothing until there is one"
+                text = f"{warning}; calls find nothing until it exists"
                 print(f"brainsurgeon: {readable(text)}", file=sys.stderr)
     from brainsurgeon.mcp_server import serve
 
@@ -196,7 +195,7 @@ def _run_retention(settings: Settings, *, dry_run: bool) -> None:
     if options.given.json:
         options.print_json(done)
     elif dry_run or done.held_back or done.values_deleted or os.isatty(1):
-        options.say(render.runs.retention(done))
+        options.print_text(render.runs.retention(done))
 
 
 def doctor(
@@ -226,13 +225,13 @@ Form = StrEnum("Form", ["text", "html", "prometheus"])
 def status(
     check: bool = Option(False, help="For monitors: print one line; exit with 1 on trouble."),
     max_age: str = Option(
-        "15m", "--max-age", help="With --check, the largest age of the last run."
+        "15m", "--max-age", help="With --check, it is trouble if the last run is older than this."
     ),
     form: Form = Option(
         Form.text, "--format", help="html: a report page; prometheus: metrics for a monitor."
     ),
     output: str | None = Option(
-        None, help="Output file. Default of a page: report.html in state_dir."
+        None, help="Output file. Default of the page: report.html in state_dir."
     ),
     show: bool = Option(False, "--open", help="Open the page in the browser."),
     previews: bool = Option(False, help="On the page, show the beginning of extracted values."),
@@ -266,9 +265,9 @@ def status(
     if options.given.json:
         options.print_json(render.runs.status_json(current) | {"troubles": troubles})
     elif check:
-        options.say(render.runs.check(current, troubles, now))
+        options.print_text(render.runs.check(current, troubles, now))
     else:
-        options.say(render.runs.status(current, now, troubles))
+        options.print_text(render.runs.status(current, now, troubles))
     raise typer.Exit(1 if check and troubles else 0)
 
 
@@ -285,7 +284,7 @@ def _write_page(settings: Settings, output: str | None, *, previews: bool, show:
     if options.given.json:
         options.print_json({"path": path, "size_bytes": os.stat(path).st_size})
     else:
-        options.say(path)
+        options.print_text(path)
     if show:
         import webbrowser
         from pathlib import Path

@@ -1,4 +1,4 @@
-"""The commands for the setup and the configuration."""
+"""The commands init, hook and config."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typer import Option
 
 from brainsurgeon import operations, render
 from brainsurgeon.cli import options
-from brainsurgeon.cli.options import given, print_json, say
+from brainsurgeon.cli.options import given, print_json, print_text
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.reports import Done, ScanReport, Watch
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.init import Setup
 
 
-# The agents that can get the tool, and those that can get hooks, by the names of their programs.
+# Programs of agents: those that can use the tool, and those for which there is a plugin with hooks.
 Agent = StrEnum("Agent", ["openclaw", "claude", "codex"])
 HookedAgent = StrEnum("HookedAgent", ["claude"])
-HOOK_PATIENCE = 0.2  # seconds after which a hook is ended: Claude Code waits for it
+HOOK_PATIENCE = 0.2  # seconds until the hook is killed: Claude Code waits for it
 NEXT = """
 to prune now: brainsurgeon scan; to see the state: brainsurgeon status
 to undo this: brainsurgeon init --undo"""
 INSTALL = """\
 to install it: brainsurgeon init --systemd --system |
   sudo tee /etc/systemd/system/brainsurgeon.service && sudo systemctl enable --now brainsurgeon"""
-NO_FILE = "there is no file: the defaults are in force; `brainsurgeon init` writes one"
+NO_FILE = "no configuration file: the defaults apply; `brainsurgeon init` writes a file"
 NO_ANSWER = "nothing was done: no terminal to ask for confirmation; add --yes or --dry-run"
 
 
 def init(
-    systemd: bool = Option(False, help="Also install a service of your user."),
+    systemd: bool = Option(False, help="Also install a systemd user service."),
     system: bool = Option(
         False, help="With --systemd, only print the unit file of a system service."
     ),
@@ -55,10 +55,10 @@ def init(
     hooks: HookedAgent | None = Option(
         None,
         metavar="AGENT",
-        help="Also install the plugin of claude: the tool, and a warning of a full context.",
+        help="Also install the plugin of claude: the tool, and a warning when the context is full.",
     ),
     yes: bool = Option(
-        False, help="Do not ask. Writes the configuration, and does what the options name."
+        False, help="Do not ask: write the configuration, and do what the other options request."
     ),
     undo: bool = Option(False, help="Undo the steps of init."),
     dry_run: bool = Option(False, help="Print what would be done; write nothing."),
@@ -66,8 +66,8 @@ def init(
 ) -> None:
     """Find the agents, write a configuration, offer service and tool.
 
-    Shows each step, and does it after you agree. Changes no session. Overwrites only files that
-    it wrote itself.
+    Shows each step, and does it after you confirm it. Changes no session. Overwrites only files
+    that it wrote itself.
 
     \b
     Example:
@@ -91,27 +91,27 @@ def init(
         typer.echo(f"brainsurgeon: {warning}", err=True)
     report, estimated = _dry_run(setup)
     why_none = operations.init.why_none_found(setup)
-    _tell(render.init.found(setup.homes, setup.foreign, setup.unused, why_none))
-    _tell(render.init.totals(report, verbose=verbose))
-    _tell(estimated)
+    _print(render.init.found(setup.homes, setup.foreign, setup.unused, why_none))
+    _print(render.init.totals(report, verbose=verbose))
+    _print(estimated)
     done = _carry_out(setup, dry_run, yes, asks)
     if given.json:
         print_json(render.init.init_json(setup.homes, setup.offers, report, done))
-    elif done and not any(one.left for one in done):
+    elif done and not any(step.left for step in done):
         keep = operations.init.keeps_running(setup)
-        say(NEXT + (f"\nto keep it running: {keep}" if keep else ""))
-    waits = any(one.waiting for one in setup.offers)
+        print_text(NEXT + (f"\nto keep it running: {keep}" if keep else ""))
+    waits = any(offer.waiting for offer in setup.offers)
     if dry_run and waits:
-        _tell("\nnothing was done: this was a dry run; brainsurgeon init --yes does it")
+        _print("\nnothing was done: this was a dry run; brainsurgeon init --yes does it")
     if waits and not (yes or dry_run or asks):
         raise UsageError(NO_ANSWER)
     impossible = any(offer.asked and not offer.steps for offer in setup.offers)
-    raise typer.Exit(1 if impossible or any(one.left for one in done) else 0)
+    raise typer.Exit(1 if impossible or any(step.left for step in done) else 0)
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     if not given.json:
-        say(text)
+        print_text(text)
 
 
 def _print_system_unit(config: str | None, *, systemd: bool) -> None:
@@ -125,8 +125,8 @@ def _print_system_unit(config: str | None, *, systemd: bool) -> None:
 def hook() -> None:
     """Print a message for users of Claude Code when the context is too full.
 
-    Claude Code's hooks call it with the JSON of a Stop or SessionStart event on stdin. It always
-    exits with 0. It prints nothing if anything is wrong, or if 0.2 seconds are not enough.
+    Hooks of Claude Code run it with the JSON of a Stop or SessionStart event on stdin. It always
+    exits with 0. It prints nothing if an error occurs or if it needs more than 0.2 seconds.
 
     \b
     Example:
@@ -138,7 +138,7 @@ def hook() -> None:
         return
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, HOOK_PATIENCE)
-    with suppress(Exception):  # no turn may fail because of a hook
+    with suppress(Exception):  # an error must not disturb the turn
         event = load(sys.stdin)
         resumed = event.get("hook_event_name") == "SessionStart"
         with options.reading() as (settings, store):
@@ -150,7 +150,7 @@ def hook() -> None:
 
 
 def _program() -> tuple[str, ...]:
-    """Return the command that starts this program from any directory."""
+    """Return the words of a command that starts this program from any directory."""
     called = os.path.abspath(sys.argv[0])
     if os.path.basename(called) == "brainsurgeon" and os.access(called, os.X_OK):
         return (called,)
@@ -176,12 +176,12 @@ def _dry_run(setup: Setup) -> tuple[ScanReport, str]:
 def _carry_out(setup: Setup, dry_run: bool, yes: bool, asks: bool) -> list[Done]:
     done = []
     for offer in setup.offers:
-        _tell("\n" + render.init.offer(offer))
+        _print("\n" + render.init.offer(offer))
         if dry_run or not offer.waiting:
             continue
         if yes or (asks and typer.confirm("do this?", default=offer.asked)):
             carried_out = operations.init.carry_out(offer.waiting, setup.record)
-            _tell(render.init.done(carried_out))
+            _print(render.init.done(carried_out))
             done += carried_out
     return done
 
@@ -196,39 +196,39 @@ def _undo(config: str | None, *, yes: bool, dry_run: bool, asks: bool) -> None:
     store_is_left = os.path.lexists(os.path.join(record.directory, "store.db"))
     done: list[Done] = []
     steps = record.entries[1:]
-    _tell(render.init.undoing(steps) if record.entries else "there is nothing to undo")
+    _print(render.init.undoing(steps) if record.entries else "there is nothing to undo")
     if store_is_left:
-        _tell(f"the values in {record.directory} stay, and so do placeholders in sessions;")
-        _tell("to restore everything first: brainsurgeon restore --all --pristine")
+        _print(f"the values in {record.directory} stay, and so do placeholders in sessions;")
+        _print("to restore everything first: brainsurgeon restore --all --pristine")
     if record.entries and not dry_run:
         if not (yes or asks):
             raise UsageError(NO_ANSWER)
         if yes or typer.confirm("do this?", default=False):
             done = operations.init.take_back(record)
-            _tell(render.init.done(done))
+            _print(render.init.done(done))
             if store_is_left:
                 _tell_how_to_purge(record.directory)
     if given.json:
         print_json(render.init.init_json((), (), None, done))
-    raise typer.Exit(1 if any(one.left for one in done) else 0)
+    raise typer.Exit(1 if any(step.left for step in done) else 0)
 
 
 def _tell_how_to_purge(directory: str) -> None:
-    """Print how to remove the store; the configuration that named its directory may be gone."""
     from brainsurgeon.config import default_state_dir
 
+    # The undo may have removed the configuration that set state_dir.
     usual = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
     where = f"BRAINSURGEON_STATE_DIR={shlex.quote(directory)} " if usual != directory else ""
-    _tell(f"to remove the values once no placeholder is left: {where}brainsurgeon store purge")
+    _print(f"to remove the values once no placeholder is left: {where}brainsurgeon store purge")
 
 
 def config(
     check: bool = Option(False, help="Only check whether the configuration is valid."),
     schema: bool = Option(False, help="Print a JSON schema of the configuration, for editors."),
 ) -> None:
-    """Print the settings in force and the source of each.
+    """Print each setting and its source.
 
-    The output is itself a configuration. If the configuration has problems, the command lists all
+    The output is a valid configuration. If your configuration has problems, the command lists all
     of them and exits with 2.
 
     \b
@@ -243,11 +243,11 @@ def config(
     settings = options.load_settings()
     source = loading.config_path(given.config)
     if check and not given.json:
-        say(f"{source}: no problems" if source else NO_FILE)
+        print_text(f"{source}: no problems" if source else NO_FILE)
         return
     listed = loading.settings_shown(settings, given.config)
     if given.json:
         shown = [] if check else listed
         print_json({"configuration": source, "settings": shown, "warnings": given.warnings})
     else:
-        say(render.init.settings(listed, source))
+        print_text(render.init.settings(listed, source))

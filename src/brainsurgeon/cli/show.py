@@ -1,4 +1,4 @@
-"""The read-only commands: sessions, values, costs, runs and events."""
+"""The read-only commands: sessions, estimate, show, evidence, history."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def show(
     search: str | None = Option(
         None,
         metavar="TEXT",
-        help="List the entries that contain TEXT, in SESSION or in all sessions. Finds extracted "
-        "values, too. Ignores case.",
+        help="List the entries of SESSION, or of all sessions, that contain TEXT. Also searches "
+        "extracted values. Ignores case.",
     ),
     regex: bool = Option(False, help="TEXT is a regular expression."),
 ) -> None:
@@ -178,7 +178,7 @@ def _print_turn(turn: ArchivedTurn, *, index: bool) -> None:
     if options.given.json:
         options.print_json(render.turns.turn_json(turn))
     elif index:
-        options.say("\n".join(turn.index))
+        options.print_text("\n".join(turn.index))
     else:
         options.print_bytes(line + b"\n" for line in turn.lines)
 
@@ -215,7 +215,7 @@ def evidence(
 
 def history(
     events: bool = Option(
-        False, help="List events instead of runs: what happened to each session."
+        False, help="List events instead of runs: the changes of single sessions."
     ),
     follow: bool = Option(False, help="Print new events until interrupted."),
     since: str | None = Option(None, help="Only events after this event number or ISO 8601 time."),
@@ -226,8 +226,8 @@ def history(
 ) -> None:
     """List the runs and their changes, the newest last.
 
-    --events lists the newest 50 events, or with --since all later ones. Events are kept for 30
-    days. They never contain content of sessions. With --follow, --json prints one document a
+    --events lists the newest 50 events, --since all events after the given one. Events are kept for
+    30 days, and never contain content of sessions. With --follow, --json prints one document a
     line.
 
     \b
@@ -253,11 +253,11 @@ def history(
         options.print_json({"events": list(map(render.runs.event_json, happened))})
     else:
         for event in happened:
-            options.say(render.runs.event(event))
+            options.print_text(render.runs.event(event))
 
 
 def _follow(since: str | None, session: str | None, kinds: list[str], *, counts: bool) -> None:
-    # Standard output has only events: errors must not be printed there as JSON.
+    # Readers of standard output expect only events there: print no error as JSON.
     in_json, options.given.json = options.given.json, False
     if counts:
         raise UsageError("--counts cannot be combined with --follow")
@@ -269,7 +269,7 @@ def _follow(since: str | None, session: str | None, kinds: list[str], *, counts:
                 if in_json:
                     print(render.runs.event_line(event))
                 else:
-                    options.say(render.runs.event(event))
+                    options.print_text(render.runs.event(event))
             if listed:
                 sys.stdout.flush()
     except KeyboardInterrupt:
@@ -277,7 +277,7 @@ def _follow(since: str | None, session: str | None, kinds: list[str], *, counts:
 
 
 def _wait() -> bool:
-    """Wait a second; return False if the reader of standard output is gone."""
+    """Wait for a second. Return False if nothing reads standard output any more."""
     output = select.poll()
     output.register(1, 0)
     lost = select.POLLERR | select.POLLHUP | select.POLLNVAL

@@ -1,4 +1,4 @@
-"""The commands for the store as a whole."""
+"""The commands store backup, store restore and store purge."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def backup(
 @store.command(cls=options.Command)
 @options.shared
 def restore(
-    file: str = Argument(..., help="A file that `store backup` made."),
+    file: str = Argument(..., help="File that `store backup` wrote."),
     yes: Yes = False,
 ) -> None:
-    """Replace the store with a backup; the old store is kept beside it.
+    """Replace the store with a backup. The old store is kept in another file.
 
     Stop the daemon first. The backup is checked before anything is changed. Sessions with
-    placeholders newer than the backup are listed: their values are only in the present store.
+    placeholders newer than the backup are listed: the backup does not contain their values.
 
     \b
     Example:
@@ -69,8 +69,8 @@ def restore(
 
     def confirm(replacement: Replacement) -> None:
         if not yes:
-            options.say(render.sessions.before_replacing(replacement))
-            _ask("Replace the store by this backup?")
+            options.print_text(render.sessions.before_replacing(replacement))
+            _ask("Replace the store with this backup?")
 
     done = operations.store.replace_store(settings, file, time.time, confirm)
     options.print_answer(done, render.sessions.replacement, done)
@@ -80,7 +80,7 @@ def restore(
 @options.shared
 def purge(
     even_so: bool = Option(
-        False, help="Remove it even if placeholders are left. Their values are lost."
+        False, help="Remove the store even if placeholders are left. Their values are lost."
     ),
     yes: Yes = False,
 ) -> None:
