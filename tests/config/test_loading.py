@@ -249,10 +249,10 @@ BAD = [
         for text in ("-1", "1.5", '"1%"', '"64TB"', '"1.5MB"', '"-1KB"', '""', "true")
     ),
     *(
-        ("min_reclaim", text, 'min_reclaim: wants a share of the file ("1%") or bytes')
+        ("min_reclaim", text, 'min_reclaim: wants a percentage ("1%") or bytes')
         for text in ("-1", "0.01", '"-1%"', '"1.%"', '"%"', '"a lot"', "false")
     ),
-    ("min_reclaim", '"150%"', 'min_reclaim: wants a share of at most 100%, but "150%" is given'),
+    ("min_reclaim", '"150%"', 'min_reclaim: wants at most 100%, but "150%" is given'),
     *(
         (key, text, f"{key}: wants the five fields of cron")
         for key in ("auto_cron", "retention_cron")
@@ -348,7 +348,9 @@ def test_the_state_directory_may_not_overlap_a_root(problems, tmp_path, place):
         f'state_dir = "{tmp_path}{place}"\nroots = [{{path = "{tmp_path}/agents"}}]'
     )
 
-    assert message.startswith("state_dir: wants a directory outside every root, but ")
+    assert message.startswith(
+        "state_dir: wants a directory that neither is in a root nor contains one, "
+    )
     assert f"{tmp_path}/agents" in message
 
 

@@ -1,7 +1,4 @@
-"""Load the settings from a TOML file and the environment; show the settings and their sources.
-
-A problem is written as `key: expected value, but given value`.
-"""
+"""Load the settings from a TOML file and the environment. List the settings with their sources."""
 
 import json
 import os
@@ -19,13 +16,13 @@ from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, cl
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.model.reports import Setting
 
-MOST = 120  # characters of a value that a problem quotes
+MOST = 120  # characters of a value that a message quotes
 _TABLES: dict[str | int, type[SettingsTable]] = {
     "roots": models.RootTable, "rules": models.RuleTable, "use": models.UseTable,
     "profiles": models.ProfileTable, "budget": models.BudgetTable, "archive": models.ArchiveTable,
     "signals": models.SignalTable, "prices": models.PriceTable,
 }  # fmt: skip
-# The expected values, by pydantic's names of errors.
+# Descriptions of valid values, by pydantic's error types.
 _WANTED = {
     "bool_type": "true or false",
     "tuple_type": "a list",
@@ -37,7 +34,7 @@ _WANTED = {
 
 
 def problem_text(error: Any, names: dict[str, str]) -> str:
-    """Return one error of pydantic as a problem; `names` are the aliases in the file, by key."""
+    """Return the message of a pydantic error. `names` maps keys to the aliases in the file."""
     place = ""
     for step in error["loc"]:
         if isinstance(step, int):
@@ -45,7 +42,7 @@ def problem_text(error: Any, names: dict[str, str]) -> str:
         elif step != "[key]":
             place += f".{step}" if place else names.get(step, step)
     kind = error["type"]
-    if kind == "extra_forbidden":  # not quoted: the value may be a secret of another program
+    if kind == "extra_forbidden":  # the value may be a secret: do not quote it
         *above, key = error["loc"]
         table = next((_TABLES[step] for step in reversed(above) if step in _TABLES), Settings)
         return f"{place}: no such key; {_hint(str(key), table.model_fields, ALIASES)}"
@@ -79,9 +76,9 @@ def quoted(value: Any) -> str:
     return text if len(text) <= MOST else text[: MOST - 3] + "..."
 
 
-def contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
-    """Yield the problems of values that contradict each other; `table` is the parsed file."""
-    yield from _misplaced(settings, table)
+def _contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
+    """Yield the problems of keys that are valid only alone. `table` is the parsed file."""
+    yield from _directory_problems(settings, table)
     archives = {"archive": settings.archive}
     for name, profile in settings.profiles.items():
         if "command" in profile.archive.model_fields_set:
@@ -91,34 +88,34 @@ def contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
     for place, archive in archives.items():
         if archive.command and not archive.enabled:
             yield f"{place}.command: wants archive.enabled = true beside it, but false is given"
-    yield from _unusable(settings)
+    yield from _profile_problems(settings)
 
 
-def _misplaced(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
-    places = [os.path.realpath(root.path) for root in settings.root_directories()]
-    for number, place in enumerate(places):
-        first = places.index(place)
+def _directory_problems(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
+    roots = [os.path.realpath(root.path) for root in settings.root_directories()]
+    for number, root in enumerate(roots):
+        first = roots.index(root)
         if first < number:
             yield (
                 f"roots[{number}].path: wants another directory than roots[{first}], "
                 f"but {quoted(table['roots'][number]['path'])} is given"
             )
     state = os.path.realpath(settings.state_dir)
-    for place in dict.fromkeys(places):
-        if os.path.commonpath([state, place]) in (state, place):
+    for root in dict.fromkeys(roots):
+        if os.path.commonpath([state, root]) in (state, root):
             yield (
-                "state_dir: wants a directory outside every root, but "
-                f"{quoted(settings.state_dir)} is given and {quoted(place)} is a root"
+                "state_dir: wants a directory that neither is in a root nor contains one, but "
+                f"{quoted(settings.state_dir)} is given and {quoted(root)} is a root"
             )
 
 
-def _unusable(settings: Settings) -> Iterator[str]:
+def _profile_problems(settings: Settings) -> Iterator[str]:
     known = list(dict.fromkeys((*BUILT_IN_PROFILES, *settings.profiles)))
     chosen = [(f"use[{number}].", use.profile) for number, use in enumerate(settings.use)]
-    for place, profile in [*chosen, *([("", settings.profile)] if settings.profile else [])]:
+    for table, profile in [*chosen, *([("", settings.profile)] if settings.profile else [])]:
         if profile not in known:
             name, hint = json.dumps(profile), _hint(profile, known)
-            yield f"{place}profile: wants a profile, but {name} is given; {hint}"
+            yield f"{table}profile: wants a profile, but {name} is given; {hint}"
     earlier: list[str] = []
     for number, use in enumerate(settings.use):
         covering = [
@@ -140,6 +137,7 @@ def _covers(earlier: str, later: str) -> bool:
         return True
     if any(mark in earlier for mark in "?["):
         return False
+    # Each session has a title, as `agent/name`. It need not have session keys.
     if later.startswith(KEY) and not earlier.startswith(KEY):
         return set(earlier) <= {"*", "/"} and earlier.count("/") <= 1
     return earlier.startswith(KEY) == later.startswith(KEY) and fnmatchcase(later, earlier)
@@ -148,7 +146,7 @@ def _covers(earlier: str, later: str) -> bool:
 _KEY = re.compile(r"\s*([A-Za-z0-9_]+)\s*=")
 _TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
 PREFIX = "BRAINSURGEON_"  # of environment variables that override keys
-# Accepted with a warning: the store keeps their values now.
+# Ignored with a warning: the store keeps these times now.
 FORMER_KEYS = ("last_run_at", "last_retention_run_at")
 
 
@@ -166,7 +164,7 @@ def default_state_dir() -> str:
 
 
 def load(path: str | None = None) -> tuple[Settings, list[str]]:
-    """Return the settings and warnings about them; raise ConfigError with every problem."""
+    """Return the settings, and warnings about them. Raises ConfigError with every problem."""
     source = config_path(path)
     table, lines = read_file(source) if source else ({}, {})
     problems: list[str] = []
@@ -181,7 +179,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     except ValidationError as error:
         problems += [problem_text(problem, names) for problem in error.errors()]
         raise _invalid(source, problems, lines) from None
-    problems += contradictions(settings, table)
+    problems += _contradictions(settings, table)
     if problems:
         raise _invalid(source, problems, lines)
     return settings, warnings
@@ -200,7 +198,7 @@ def _invalid(source: str | None, problems: list[str], lines: dict[str, int]) -> 
 
 
 def read_file(path: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the keys in a file, and the lines on which they and their tables probably are."""
+    """Parse a file. Also return the probable line numbers of its keys and tables."""
     try:
         with open(path, encoding="utf-8") as handle:
             text = handle.read()
@@ -221,7 +219,7 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
-    """Put the variables BRAINSURGEON_<KEY> into the table; return warnings about unknown ones."""
+    """Replace keys by the variables BRAINSURGEON_<KEY>. Return warnings about other variables."""
     warnings = []
     for variable, text in sorted(os.environ.items()):
         key = variable.removeprefix(PREFIX).lower()
@@ -248,7 +246,7 @@ def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
 
 
 def _from_text(key: str, text: str) -> Any:
-    """Parse a value from the environment; tables are given as JSON."""
+    """Parse the text of an environment variable. Tables are written as JSON there."""
     field = Settings.model_fields[key]
     if field.default_factory:
         return json.loads(text)
@@ -280,7 +278,7 @@ def _former(name: str) -> str:
 
 
 def settings_shown(settings: Settings, path: str | None) -> list[Setting]:
-    """Return the settings in force; `path` is the configuration file as given, or None."""
+    """Return each setting with its source. `path` is the value of --config."""
     file = config_path(path)
     given, lines = read_file(file) if file else ({}, {})
     shown = []
@@ -294,13 +292,13 @@ def settings_shown(settings: Settings, path: str | None) -> list[Setting]:
 
 
 def flat(table: SettingsTable, above: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Yield each key of a table with its value and description; keys within a table are dotted."""
+    """Yield each key of a table with its value and description. Keys of inner tables are dotted."""
     whole, given = (table.model_dump(mode="json", exclude_unset=unset) for unset in (False, True))
     for name, field in type(table).model_fields.items():
         value = getattr(table, name)
         if isinstance(value, SettingsTable):
             yield from flat(value, f"{above}{name}.")
-        else:  # tables inside lists and dicts are shown without their defaults
+        else:  # a table in a list or dict is listed without its defaults
             yield f"{above}{name}", given.get(name, whole[name]), field.description or ""
 
 
@@ -313,10 +311,10 @@ def toml(value: Any) -> str | None:
             for key, inner in value.items() if inner is not None
         )  # fmt: skip
         return f"{{ {inner} }}" if inner else "{}"
-    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-        return "\n".join(["[", *(f"  {toml(one)}," for one in value), "]"])
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        return "\n".join(["[", *(f"  {toml(item)}," for item in value), "]"])
     if isinstance(value, list):
-        return f"[{', '.join(str(toml(one)) for one in value)}]"
+        return f"[{', '.join(str(toml(item)) for item in value)}]"
     return json.dumps(value, ensure_ascii=False)
 
 

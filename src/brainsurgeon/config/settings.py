@@ -52,7 +52,7 @@ def keys_set(table: SettingsTable) -> dict[str, Any]:
 
 
 def _shared(record: type[Struct], table: SettingsTable) -> dict[str, Any]:
-    """Return the settings of a table whose keys are fields of a record."""
+    """Return the settings whose keys are also fields of `record`."""
     names = set(record.__struct_fields__).intersection(type(table).model_fields)
     return {name: getattr(table, name) for name in names}
 
@@ -61,7 +61,7 @@ class RootTable(SettingsTable):
     path: RootPath = Field(description="the directory; `~` is your home directory")
     format: Literal["auto", "openclaw", "claude-code", "codex", "generic"] = key(
         "auto",
-        "format of its files; `auto` detects it by their first lines, `codex` files are only read",
+        "format of the files; `auto` detects it by their first lines; `codex` files are only read",
     )
     exclusive: Switch = key(
         False, "you promise that no other program writes there; for file systems without leases"
@@ -70,7 +70,7 @@ class RootTable(SettingsTable):
 
 class RuleTable(SettingsTable):
     kind: Kind = Field(description="kind of the values to extract")
-    tool: Names = key((), "globs of tool names; none: every tool")
+    tool: Names = key((), "globs of tool names; an empty list: every tool")
     min_value_length: Count | None = key(None, "like the key `min_value_length`, for this rule")
     keep_recent: Count | None = key(None, "like the key `keep_recent`, for this rule")
 
@@ -78,8 +78,8 @@ class RuleTable(SettingsTable):
 class ArchiveTable(SettingsTable):
     enabled: Switch = key(
         False,
-        "replace the last answer of finished turns by a summary; the entries between prompt and "
-        "answer are no longer sent, or are shortened",
+        "replace the last answer of finished turns with a summary; the entries between prompt and "
+        "answer are shortened, or no longer sent",
     )
     token_threshold: Count = key(8000, "archive turns of more tokens than this")
     tool_call_threshold: Count = key(5, "archive turns with at least this many tool calls")
@@ -110,8 +110,8 @@ class BudgetTable(SettingsTable):
     )
     max_messages: Count = key(
         0,
-        "number of newest messages that can be sent unshortened: older ones are archived, or all "
-        "their values are extracted; 0: no limit",
+        "number of newest messages that are sent in full: older ones are archived, or all their "
+        "values are extracted; 0: no limit",
     )
 
     def by_tier(self) -> dict[Tier | None, float]:
@@ -129,11 +129,11 @@ class SignalTable(SettingsTable):
     max_session_cost_usd: Dollars | None = key(
         None, "report a session that has cost this many dollars"
     )
-    on_signal: Command = key((), "your program that gets each signal as JSON on its standard input")
+    on_signal: Command = key((), "your program that reads each signal as JSON on standard input")
 
 
 class ExtractionSettings(SettingsTable):
-    """The settings that decide which values are extracted."""
+    """The settings by which values are selected for extraction."""
 
     keep_recent: Count = key(3, "number of newest messages from which nothing is extracted")
     keep_recent_tokens: Count = key(
@@ -161,8 +161,8 @@ class ExtractionSettings(SettingsTable):
     )
     signed_models: Names = key(
         (),
-        "globs of more models, besides Claude 5.1 and later, whose thinking becomes invalid if "
-        "anything before it changes; `!` excludes a model",
+        "globs of models whose thinking becomes invalid if anything before it changes, in addition "
+        "to Claude 5.1 and later; `!` excludes a model",
     )
     when: Literal["pays", "cold", "always"] = key(
         "pays",
@@ -202,7 +202,7 @@ class Profiled(ExtractionSettings):
 
 
 class ProfileTable(Profiled):
-    """Settings of a profile. Other keys keep the values of the configuration."""
+    """A table `[profiles.NAME]`. Keys without a value here keep that of the configuration."""
 
 
 class UseTable(SettingsTable):
@@ -212,7 +212,7 @@ class UseTable(SettingsTable):
     profile: str = Field(description="name of a profile, yours or built in")
 
 
-# Other names of keys, and their usual names.
+# Former names of keys, and their present names.
 ALIASES = {
     "abandoned_after_seconds": "abandoned_after",
     "keep_after_restore_seconds": "keep_after_restore",
@@ -241,7 +241,7 @@ class RewriteSettings(SettingsTable):
     min_session_bytes: Size = key(0, "never change sessions that are smaller than this")
     min_reclaim: Reclaim = key(
         0.01,
-        'rewrite a session only if this saves at least so many bytes (`"64KB"`), or this share of '
+        'rewrite a session only if this saves at least a number of bytes (`"64KB"`) or a share of '
         'its last request (`"1%"`)',
     )
     quiet: Wait = key(30, "how long a session must be unchanged before it is rewritten")
@@ -337,7 +337,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
 
     @property
     def uses_session_keys(self) -> bool:
-        return any(glob.startswith(KEY) for one in self.use for glob in one.sessions)
+        return any(glob.startswith(KEY) for use in self.use for glob in use.sessions)
 
     def profile_of(self, titles: Iterable[str], keys: Iterable[str]) -> str | None:
         names = {False: list(titles), True: [KEY + key for key in keys]}
@@ -367,11 +367,11 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
             threshold = None
         values["budget"] = self.budget.model_copy(update=budget)
         values["archive"] = self.archive.model_copy(update=keys_set(profile.archive))
-        # The first matching glob counts. The profile's come first, with its values for equal globs.
+        # The first matching glob decides: the profile's come first, and replace equal ones.
         values["windows"] = {**profile.windows, **self.windows, **profile.windows}
         values["tiers"] = {**profile.tiers, **self.tiers, **profile.tiers}
         chosen = self.model_copy(update=values)
-        chosen._profile_threshold = threshold  # noqa: SLF001  a copy of our own
+        chosen._profile_threshold = threshold  # noqa: SLF001  an attribute of this class
         chosen._by_profile = {}  # noqa: SLF001
         return chosen
 
@@ -406,7 +406,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         )  # fmt: skip
 
     def rules_fingerprint(self) -> str:
-        """Return a digest that changes whenever decisions on an unchanged file may change."""
+        """Return a digest of everything that decides about the values of an unchanged file."""
         from brainsurgeon.formats import FORMATS  # noqa: PLC0415  `config` needs no formats
 
         known = sorted((name, form.version) for name, form in FORMATS.items())

@@ -1,4 +1,4 @@
-"""Types of configuration values: each validates a value, or raises an error that names the rule."""
+"""Types of configuration values, with their validators and their form in the JSON schema."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from brainsurgeon.model.turns import TIERS, Tier
 
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-# The five fields of cron: lowest number, highest number, and names from the lowest on.
+# The five fields of cron: lowest number, highest number, names of the numbers.
 _CRON = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, DAYS))
 _FIVE_FIELDS = 'the five fields of cron ("*/2 * * * *")'
 _CRON_ITEM = re.compile(r"(\*|[0-9]+(?:-[0-9]+)?)(?:/([0-9]+))?")
@@ -72,7 +72,7 @@ _EXCLUDE_KINDS = ("agent", "session", "tool")  # words before the colon in patte
 
 
 class InvalidValueError(ValueError):
-    """An invalid value: the expected values, and the one that was probably meant."""
+    """An invalid value. `wanted` describes valid values, `meant` is the probably intended one."""
 
     def __init__(self, wanted: str, meant: str | None = None) -> None:
         self.meant = meant
@@ -80,9 +80,9 @@ class InvalidValueError(ValueError):
 
 
 class SettingsTable(BaseModel):
-    """A table of the configuration: immutable, without unknown keys."""
+    """A table of the configuration. Immutable; unknown keys are refused."""
 
-    # Only the whole configuration is validated. A validator for each table doubles the import time.
+    # Build a validator only when it is used: one for each table would double the import time.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
@@ -96,7 +96,7 @@ def closest(word: str, words: Iterable[str]) -> str | None:
 
 
 def wants(text: str) -> WrapValidator:
-    """Return a validator that replaces every error of the annotated type with this message."""
+    """Return a validator that replaces each error of the annotated type with a message."""
 
     def read(value: Any, inner: Any) -> Any:
         try:
@@ -108,7 +108,7 @@ def wants(text: str) -> WrapValidator:
 
 
 def seconds_of(value: Any) -> int | None:
-    """Return the seconds of `24h` and the like, None for `never`."""
+    """Parse a duration such as `24h`. Return seconds, or None for `never`."""
     if value is None or value == "never":
         return None
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
@@ -140,7 +140,7 @@ def _interval(value: Any) -> int:
 
 
 def _duration_text(seconds: int | None) -> str:
-    """Return a duration in the largest unit that fits, but a day as 24h and a week as 7d."""
+    """Return a duration in its largest whole unit, but a day as 24h and a week as 7d."""
     if seconds is None:
         return "never"
     if seconds == 0:
@@ -162,15 +162,15 @@ def _size(value: Any) -> int:
 
 
 def _reclaim(value: Any) -> float | int:
-    """Return a share of the file for `1%`, the number of bytes for anything else."""
+    """Return a float for a percentage (0.01 for `1%`), an integer for a number of bytes."""
     if isinstance(value, str) and (match := _SHARE.fullmatch(value)):
         if (share := float(match[1]) / 100) > 1:
-            raise InvalidValueError("a share of at most 100%")
+            raise InvalidValueError("at most 100%")
         return share
     try:
         return _size(value)
     except InvalidValueError:
-        raise InvalidValueError('a share of the file ("1%") or bytes ("64KB")') from None
+        raise InvalidValueError('a percentage ("1%") or bytes ("64KB")') from None
 
 
 def _threshold(value: Any) -> Any:
@@ -205,7 +205,7 @@ def _root(value: Any) -> str:
 
 
 def _excluded(value: Any) -> str:
-    """Validate a pattern of `exclude`. Globs that match no absolute path are refused."""
+    """Validate a pattern of `exclude`. A glob that matches no absolute path is refused."""
     text = value if isinstance(value, str) else ""
     kind, _, name = text.partition(":")
     if (kind in _EXCLUDE_KINDS and name) or text[:1] in ("/", "*", "?", "["):
@@ -216,7 +216,7 @@ def _excluded(value: Any) -> str:
 
 
 def _session_glob(value: Any) -> str:
-    """Validate a glob of sessions. One without slash and wildcard would match no `agent/name`."""
+    """Validate a glob of sessions. Without slash and wildcard, it could match no `agent/name`."""
     has_glob = isinstance(value, str) and value.removeprefix(KEY) != ""
     if has_glob and (value.startswith(KEY) or any(mark in value for mark in "/*?[")):
         return str(value)
@@ -234,7 +234,7 @@ def _session_globs(value: Any) -> Any:
 
 
 def _command(value: Any) -> Any:
-    """Accept only a list of words: no shell runs the command, so nothing would split a string."""
+    """Accept only a list of words. No shell runs the command, so a string would not be split."""
     if value is None or isinstance(value, list | tuple):
         return value or ()
     raise InvalidValueError('a list of words (["/usr/bin/summarise", "--short"])')
@@ -244,7 +244,7 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-# The types named `_Written…` are only for the JSON schema: how such a value may be written.
+# The types `_Written…` are for the JSON schema. They describe values as users write them.
 _WrittenDuration = Annotated[str, Field(pattern=rf"^({_DURATION.pattern}|never)$")]
 _WrittenSize = (
     Annotated[int, Field(ge=0, le=LARGEST)]
