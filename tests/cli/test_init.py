@@ -310,7 +310,7 @@ def test_init_names_a_tool_that_the_plugin_replaces(newcomer):
     newcomer.init("--yes", "--mcp", "claude")
     result = newcomer.init("--yes", "--hooks", "claude")
 
-    assert b"unregister the second tool: claude mcp remove" in result.stdout
+    assert b"remove the earlier tool: claude mcp remove" in result.stdout
 
 
 def test_init_accepts_a_named_agent_without_sessions(newcomer):
@@ -325,7 +325,7 @@ def test_init_accepts_a_named_agent_without_sessions(newcomer):
 
 
 def test_init_warns_of_what_the_plugin_cannot_find(newcomer):
-    """The plugin starts `brainsurgeon` from PATH, with the usual configuration."""
+    """The plugin starts `brainsurgeon` from PATH, with the default configuration."""
     newcomer.install("claude")
     own = newcomer.home / "own.toml"
     other = newcomer.init("--dry-run", "--hooks", "claude", "--config", str(own))
@@ -334,10 +334,10 @@ def test_init_warns_of_what_the_plugin_cannot_find(newcomer):
     link.symlink_to("/bin/true")
     usual = newcomer.init("--dry-run", "--hooks", "claude")
 
-    assert f"the usual configuration, not {own}".encode() in other.stdout
-    assert b"put a link there" in other.stdout
-    assert b"usual configuration" not in usual.stdout
-    assert b"put a link there" not in usual.stdout
+    assert f"the default configuration, not {own}".encode() in other.stdout
+    assert b"the plugin needs the command brainsurgeon in PATH" in other.stdout
+    assert b"default configuration" not in usual.stdout
+    assert b"the plugin needs the command" not in usual.stdout
 
 
 def test_init_undo_accepts_a_plugin_removed_by_the_user(newcomer):
@@ -351,9 +351,9 @@ def test_init_undo_accepts_a_plugin_removed_by_the_user(newcomer):
     second = newcomer.init("--undo", "--yes")
 
     assert first.returncode == 1
-    assert b"plugin of Claude Code: was gone already" in first.stdout
+    assert b"plugin of Claude Code: was already removed" in first.stdout
     assert second.returncode == 0
-    assert b"marketplace of Claude Code: was gone already" in second.stdout
+    assert b"marketplace of Claude Code: was already removed" in second.stdout
 
 
 def test_init_undo_keeps_an_earlier_marketplace(newcomer):
@@ -417,9 +417,9 @@ def test_init_undo_keeps_what_was_changed_since(newcomer):
         output = result.stdout.decode()
 
         assert result.returncode == 1
-        assert f"! configuration: {newcomer.config} was changed since: it stays" in output
-        assert f"! user unit: {newcomer.unit} was changed since" in output
-        assert "! tool of Claude Code: was changed since" in output
+        assert f"! configuration: {newcomer.config} was changed and is kept" in output
+        assert f"! user unit: {newcomer.unit} was changed and is kept" in output
+        assert "! tool of Claude Code: was changed and is kept" in output
     assert newcomer.calls()[count:] == []
     assert newcomer.config.read_text().endswith("# mine\n")
     assert not (newcomer.home / ".claude/skills").exists()

@@ -89,15 +89,15 @@ def test_doctor_reports_a_sound_world_and_changes_nothing(pruned, doctor):
     findings, code = doctor()
     assert code == 0
     assert {level for level, *_ in findings} == {"ok"}
-    assert matching(findings, "2 placeholders are in sessions, 2 lead to a value, 0 to a tombstone")
+    assert matching(findings, "2 placeholders in sessions: 2 with a value, 0 expired")
     assert matching(findings, "2 stored values match their digest")
     assert matching(findings, "leases work")
     assert all_files(pruned) == before
 
 
 def test_doctor_creates_no_store(world, doctor):
-    """Without a store it notes that the first scan makes one."""
-    check(doctor(), 0, "note", "the first scan makes it")
+    """Without a store it notes that the first scan creates one."""
+    check(doctor(), 0, "note", "the first scan creates it")
     assert not world.state.exists()
 
 
@@ -108,8 +108,9 @@ def test_doctor_prints_each_finding_with_its_advice(pruned, doctor, monkeypatch,
     monkeypatch.setattr(sys, "argv", [word for word in sys.argv if word != "--json"])
     assert cli._run() == 1
     output = capsys.readouterr().out
-    assert re.search(rf"error +\S+{re.escape(STRAY)}: a temporary file of no known rewrite", output)
-    assert "compare it before removing it" in output
+    found = rf"error +\S+{re.escape(STRAY)}: a temporary file of an unknown rewrite"
+    assert re.search(found, output)
+    assert "compare it with its session" in output
 
 
 @pytest.mark.parametrize("table", ["blobs", "extractions", "sessions", "journal"])
@@ -168,7 +169,7 @@ def test_doctor_reports_a_store_that_others_can_read(pruned, doctor, name, mode,
     place.chmod(mode)
     findings, code = doctor()
     assert code == 1
-    level, advice = matching(findings, "is open to others")
+    level, advice = matching(findings, "other users have access")
     assert (level, advice) == ("error", f"chmod {wanted} {place}")
     assert place.stat().st_mode & 0o7777 == mode
 
@@ -223,14 +224,9 @@ def test_doctor_names_an_old_file_that_cannot_be_merged(pruned, doctor, monkeypa
     assert status(pruned.settings(), pruned.store, pruned.clock()).unfinished.kept_beside == {
         str(beside): why
     }
-    stays = rf"two.jsonl: {beside.name} stays beside it: {why}"
-    check(
-        doctor(),
-        0,
-        "warning",
-        stays,
-        "add the lines that the session lacks, and remove the file beside it",
-    )
+    stays = rf"two.jsonl: its old file {beside.name} remains: {why}"
+    advice = "add the lines that the session lacks, then remove the old file"
+    check(doctor(), 0, "warning", stays, advice)
 
     before = path.read_bytes()
     assert pruned.scan(keep_recent=0).recovered == []  # reported once
@@ -241,12 +237,12 @@ def test_doctor_names_an_old_file_that_cannot_be_merged(pruned, doctor, monkeypa
     assert status(pruned.settings(), pruned.store, pruned.clock()).unfinished.kept_beside == {}
 
 
-def test_doctor_keeps_a_temporary_file_of_no_known_rewrite(pruned, doctor):
+def test_doctor_keeps_a_temporary_file_of_an_unknown_rewrite(pruned, doctor):
     """It may contain original lines: it is an error, and `--repair` does not remove it."""
     stray = pruned.directory / STRAY
     stray.write_bytes(b"perhaps the only copy\n")
     for words in ((), ("--repair",)):
-        check(doctor(*words), 1, "error", "no known rewrite", "compare")
+        check(doctor(*words), 1, "error", "of an unknown rewrite", "compare")
         assert stray.read_bytes() == b"perhaps the only copy\n"
 
 
@@ -267,16 +263,14 @@ def test_doctor_reports_orphaned_placeholders(pruned, doctor):
     check(doctor(), 0, "warning", "2 placeholders are orphans, in 00000003", "state_dir")
 
 
-def test_doctor_counts_placeholders_with_a_tombstone(pruned, doctor):
+def test_doctor_counts_placeholders_of_expired_values(pruned, doctor):
     """A placeholder whose value has expired is counted apart and is no error."""
     with pruned.store.transaction():
         row = pruned.store._connection.execute("SELECT min(id) FROM extractions").fetchone()[0]
         pruned.store.expiry.delete([(row, "for the test")], 0.0)
     findings, code = doctor()
     assert code == 0
-    assert matching(
-        findings, "2 placeholders are in sessions, 1 leads to a value, 1 to a tombstone"
-    )
+    assert matching(findings, "2 placeholders in sessions: 1 with a value, 1 expired")
 
 
 def test_doctor_reports_a_missing_root(pruned, doctor):
@@ -304,7 +298,7 @@ def test_doctor_notes_an_agent_that_moved_to_sqlite(pruned, doctor):
         claw.execute("CREATE TABLE transcript_events (id INTEGER)")
         claw.execute("INSERT INTO transcript_events VALUES (1)")
     moved = "main: its sessions are in SQLite now"
-    check(doctor(), 0, "note", moved, "its files are not written any more")
+    check(doctor(), 0, "note", moved, "it does not use its files any more")
 
 
 def test_doctor_repair_rebuilds_the_placements(pruned, doctor):

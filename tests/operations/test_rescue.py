@@ -69,7 +69,7 @@ def test_doctor_counts_placeholders_of_lost_values(world):
     pages = leaf_pages(world.state / "store.db", "blobs")
     damage_pages(world.state / "store.db", pages[len(pages) // 2])
     lost = rescue(world.settings(), LATER)[1].what.partition(" ")[0]
-    expected = f"{lost} placeholders lead to values lost with a damaged store"
+    expected = f"{lost} placeholders have values that a damaged store lost"
 
     for _ in range(2):
         with open_store(str(world.state)) as store:

@@ -180,4 +180,4 @@ def test_report_sums_small_places_that_pruning_leaves(world, monkeypatch):
     data = report(world.settings(), world.store, world.clock())
 
     assert [(row.number, row.size) for row in data.unreached] == [(1, 4), (3, 6)]
-    assert data.unreached[1].name == "3 smaller places of this kind"
+    assert data.unreached[1].name == "3 smaller places"

@@ -90,7 +90,7 @@ def init(
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
     report, estimated = _dry_run(setup)
-    why_none = operations.init.why_none_found(setup)
+    why_none = operations.init.why_no_agent(setup)
     _print(render.init.found(setup.homes, setup.foreign, setup.unused, why_none))
     _print(render.init.totals(report, verbose=verbose))
     _print(estimated)
@@ -98,7 +98,7 @@ def init(
     if given.json:
         print_json(render.init.init_json(setup.homes, setup.offers, report, done))
     elif done and not any(step.left for step in done):
-        keep = operations.init.keeps_running(setup)
+        keep = operations.init.command_for_service(setup)
         print_text(NEXT + (f"\nto keep it running: {keep}" if keep else ""))
     waits = any(offer.waiting for offer in setup.offers)
     if dry_run and waits:
@@ -204,7 +204,7 @@ def _undo(config: str | None, *, yes: bool, dry_run: bool, asks: bool) -> None:
         if not (yes or asks):
             raise UsageError(NO_ANSWER)
         if yes or typer.confirm("do this?", default=False):
-            done = operations.init.take_back(record)
+            done = operations.init.undo(record)
             _print(render.init.done(done))
             if store_is_left:
                 _tell_how_to_purge(record.directory)

@@ -159,7 +159,7 @@ def _show(asked: _Asked, store: Store, session: Session) -> str:
 def _restore(asked: _Asked, store: Store, session: Session) -> str:
     done = restore(
         asked.settings, store, asked.entry, clock=asked.caller.clock, session=session,
-        how=How(asked.call.keys or (), give=asked.within_limit, by_tool=True),
+        how=How(asked.call.keys or (), select=asked.within_limit, by_tool=True),
     )  # fmt: skip
     if asked.settings.log_level == "debug":
         from brainsurgeon import log  # noqa: PLC0415  no other level says anything here

@@ -17,56 +17,53 @@ from brainsurgeon.rewrite.budget import archiving_of
 from brainsurgeon.rewrite.inspect import Examination, Planner, examine_to_show, excluded
 from brainsurgeon.store import Store
 
-NONE_ARCHIVED = "none of them could be archived now"
-ALREADY = "archived already"
+NONE_ARCHIVED = "no turn could be archived now"
+ALREADY = "already archived"
 
 
 def archive(
     settings: Settings, store: Store, session: str | Session, *, clock: Callable[[], float],
     turns: tuple[int, int] | None = None, note: str | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
-    """Archive turns of any size: all of a session, or from the first to the second number.
+    """Archive the turns of a session, or only those from number `turns[0]` to `turns[1]`.
 
-    `note` is the outcome of the last of these turns, for its summary. If the session is not idle, a
-    later scan archives them. Raises UsageError for wrong numbers, and FailedError if nothing may be
+    The summary of the last turn contains `note` as its outcome. If the session is not idle, a later
+    scan archives the turns. Raises UsageError for wrong numbers, and FailedError if nothing may be
     archived in the session or its file cannot be changed.
     """
     chosen, now = session_named(settings, store, session), clock()
     title = chosen.title
-    with _live_turns(settings, store, chosen, now, turns) as (examined, meant):
-        archived = [verdict for verdict in meant if verdict.archived]
-        if not archived:
-            return _answer(title, meant)
-        asked: dict[str, str | None] = {verdict.prompt_id: None for verdict in archived}
-        if note is not None:
-            asked[next(reversed(asked))] = note
-        _note(store, examined, asked, now)
+    with _live_turns(settings, store, chosen, now, turns) as (examined, verdicts):
+        to_archive = [verdict.prompt_id for verdict in verdicts if verdict.archived]
+        if not to_archive:
+            return _answer(title, verdicts)
+        outcomes: dict[str, str | None] = dict.fromkeys(to_archive)
+        outcomes[to_archive[-1]] = note
+        _request(store, examined, outcomes, now)
     path = file_of(chosen).path
     report = scan(settings, store, clock=clock, only=Chosen([path], named=True, command="archive"))
     if not report.sessions:
-        return ArchiveAnswer(title, (), tuple(meant), pending=True, reason=NONE_ARCHIVED)
+        return ArchiveAnswer(title, (), tuple(verdicts), pending=True, reason=NONE_ARCHIVED)
     outcome = report.sessions[0]
     if outcome.outcome in ("skipped", "failed"):
         raise FailedError(f"{title}: {outcome.reason}; its file was left as it is")
     if outcome.outcome == "deferred" or outcome.plan is None:
-        kept = tuple(verdict for verdict in meant if verdict.prompt_id not in asked)
+        kept = tuple(verdict for verdict in verdicts if verdict.prompt_id not in outcomes)
         return ArchiveAnswer(title, (), kept, pending=True, reason=outcome.reason)
-    # Only for requested turns: the run judged all others by the limits in `[archive]`.
-    of_run = {
-        verdict.prompt_id: verdict for verdict in outcome.plan.turns if verdict.prompt_id in asked
-    }
-    done = [of_run.get(verdict.prompt_id, verdict) for verdict in meant]
-    return _answer(title, done, is_done=outcome.outcome == "changed")
+    # The run applied the limits in `[archive]` to all other turns: ignore its verdicts on them.
+    of_run = {turn.prompt_id: turn for turn in outcome.plan.turns if turn.prompt_id in outcomes}
+    final = [of_run.get(verdict.prompt_id, verdict) for verdict in verdicts]
+    return _answer(title, final, is_done=outcome.outcome == "changed")
 
 
 def would_archive(
     settings: Settings, store: Store, session: str | Session, now: float,
     turns: tuple[int, int] | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
-    """Return the result that `archive` would have. Writes nothing."""
+    """Return the expected answer of `archive`. Writes nothing."""
     chosen = session_named(settings, store, session)
-    with _live_turns(settings, store, chosen, now, turns) as (_, meant):
-        return replace(_answer(chosen.title, meant), dry_run=True)
+    with _live_turns(settings, store, chosen, now, turns) as (_, verdicts):
+        return replace(_answer(chosen.title, verdicts), dry_run=True)
 
 
 def _answer(title: str, verdicts: list[Verdict], *, is_done: bool = True) -> ArchiveAnswer:
@@ -81,7 +78,7 @@ def _live_turns(
     settings: Settings, store: Store, session: Session, now: float,
     numbers: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Examination, list[Verdict]]]:  # fmt: skip
-    """Yield the examined session, and what a request would do to each turn that is still sent."""
+    """Yield the examined session and the verdict on a request to archive each live turn."""
     title, file = session.title, file_of(session)
     if not settings.enabled:
         raise FailedError(f"{title}: nothing is archived while enabled = false; set it to true")
@@ -91,50 +88,52 @@ def _live_turns(
         if examined.format.archives is None:
             why = "turns in a database cannot be archived"
             raise FailedError(f"{title}: {why}; nothing was changed")
-        asking = without_thresholds(examined.settings.archive_rules())
+        rules = without_thresholds(examined.settings.archive_rules())
         planner = Planner(examined, examined.records)
-        turns = planner.plan(replace(archiving_of(planner, asking), most=0)).turns
-        listed = [_for_request(verdict) for verdict in turns if verdict.dead is None]
-        newest = max((verdict.number for verdict in listed), default=0)
+        turns = planner.plan(replace(archiving_of(planner, rules), most=0)).turns
+        live = [_on_request(verdict) for verdict in turns if verdict.dead is None]
+        newest = max((verdict.number for verdict in live), default=0)
         first, last = numbers or (1, newest)
         if numbers and first > last:
             raise UsageError(f"--turns: {first}..{last}: name the earlier turn first")
-        if numbers and not {first, last} <= {verdict.number for verdict in listed}:
+        if numbers and not {first, last} <= {verdict.number for verdict in live}:
             raise UsageError(f"--turns: the turns of this session are 1..{newest}")
-        yield examined, [verdict for verdict in listed if first <= verdict.number <= last]
+        yield examined, [verdict for verdict in live if first <= verdict.number <= last]
 
 
-def _for_request(verdict: Verdict) -> Verdict:
+def _on_request(verdict: Verdict) -> Verdict:
     if verdict.archived:
         return replace(verdict, reason="requested")
-    empty = verdict.depth and not verdict.middle
-    return replace(verdict, reason=ALREADY) if empty else verdict
+    is_archive = verdict.depth and not verdict.middle
+    return replace(verdict, reason=ALREADY) if is_archive else verdict
 
 
-def _note(store: Store, examined: Examination, asked: dict[str, str | None], now: float) -> None:
+def _request(
+    store: Store, examined: Examination, outcomes: dict[str, str | None], now: float
+) -> None:
     record = note_record(store, examined.session)
     with store.transaction():
-        for prompt_id, text in asked.items():
-            store.requests.add(Request(record.id, "archive", now, prompt_id, value=text))
+        for prompt_id, outcome in outcomes.items():
+            store.requests.add(Request(record.id, "archive", now, prompt_id, value=outcome))
 
 
 def done(
     settings: Settings, store: Store, session: Session, text: str, clock: Callable[[], float]
 ) -> str:
-    """Request to archive the last turn, with `text` as its outcome; return its prompt's id."""
+    """Request to archive the last turn with the outcome `text`. Return the id of its prompt."""
     now = clock()
-    with _live_turns(settings, store, session, now) as (examined, listed):
-        if not listed or not listed[-1].prompt_id:
+    with _live_turns(settings, store, session, now) as (examined, verdicts):
+        if not verdicts or not verdicts[-1].prompt_id:
             raise UsageError("this session has no turn that could be archived; nothing was changed")
-        prompt_id = listed[-1].prompt_id
-        _note(store, examined, {prompt_id: text}, now)
+        prompt_id = verdicts[-1].prompt_id
+        _request(store, examined, {prompt_id: text}, now)
     return prompt_id
 
 
 def archives(
     settings: Settings, store: Store, session: str | Session | None = None
 ) -> list[StandingArchive]:
-    """List the archives in a session, or in all, oldest first."""
+    """List the archives of one session or of all, in each session the oldest first."""
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     return [
         StandingArchive(item.title, record)

@@ -30,34 +30,34 @@ from brainsurgeon.store import Store, database
 from brainsurgeon.store.salvage import LOST
 
 ARCHIVED = "archived by its agent; brainsurgeon does not change archives"
-# For placeholders that no record explains.
+# For placeholders without a record.
 ADVICE = (
-    "this store has no values for them: if another store has, set state_dir to its directory"
-    " or restore its backup; else only a backup of the session has the values"
+    "this store lacks their values; if another store has them, set state_dir to its directory"
+    " or restore its backup; otherwise, only a backup of the session has the values"
 )
 _INTERRUPTED = "the next scan finishes it, or: brainsurgeon doctor --repair"
 _WAITS = "the next scan tries again"
-_BESIDE = "compare both files, add the lines that the session lacks, and remove the file beside it"
-_EXCLUSIVE = "nothing is changed there unless its root has `exclusive = true` (no other writers)"
+_BESIDE = "compare both files: add the lines that the session lacks, then remove the old file"
+_EXCLUSIVE = "no session is changed there unless the root has `exclusive = true` (no other writers)"
 _FROM_BACKUP = "restore a backup of the store (store restore FILE), or these values are lost"
-_LOST = "an older backup may hold them (store restore FILE); else they cannot be restored"
+_LOST = "an older backup may have them (store restore FILE); otherwise they cannot be restored"
 _FOLLOW = "sessions were there: configure the target of the link as a root, or remove the link"
 _OWNER = "run as the user that owns it"
 _AGENT = "run as the agent's user"
-_MOST = 5  # orphans listed for a session
+_MOST_ORPHANS = 5  # listed for a session
 NO_ROOT = "its database is below no root: configure the directory of OpenClaw's agents as a root"
 
 
 class SessionPlaceholders(Struct, frozen=True):
-    standing: tuple[int, ...]  # ids of extractions
-    expired: int  # number of those with only a tombstone
-    orphans: tuple[str, ...]  # entries with placeholders that no record can restore
-    unknown: int  # texts that only look like placeholders
+    matched: tuple[int, ...]  # the ids of their extractions
+    expired: int  # number of matched placeholders whose value expired
+    orphans: tuple[str, ...]  # for each placeholder without a matching record: the id of its entry
+    unknown: int  # number of texts that only look like placeholders
     session_id: int | None
 
 
 def doctor(settings: Settings, store: Store, *, repair: bool = False) -> list[Finding]:
-    """Check everything; with `repair` (needs a writable store) also repair what is safe."""
+    """Run all checks. With `repair`, which needs a writable store, also make safe repairs."""
     findings = [*_state_directory(settings), *_disks(settings)]
     if not settings.enabled:
         findings.append(Finding(
@@ -65,7 +65,7 @@ def doctor(settings: Settings, store: Store, *, repair: bool = False) -> list[Fi
             "set enabled = true in the configuration, or leave out the key",
         ))  # fmt: skip
     if store.exists:
-        if damage := store.damage():  # no repairs, and no check of the values of placeholders
+        if damage := store.damage():  # repairs and checks of placeholders need a sound store
             return [*findings, Finding("error", damage, database.ADVICE), *_roots(settings)]
         if repair:
             findings += [
@@ -88,7 +88,7 @@ def _state_directory(settings: Settings) -> Iterator[Finding]:
             status = os.lstat(path)
         except FileNotFoundError:
             if not unwritable:
-                yield Finding("note", f"{path}: not there yet; the first scan makes it")
+                yield Finding("note", f"{path}: does not exist yet; the first scan creates it")
             return
         except OSError as error:
             yield Finding("error", f"{path}: {error.strerror}", _AGENT)
@@ -97,7 +97,7 @@ def _state_directory(settings: Settings) -> Iterator[Finding]:
         if status.st_uid != os.geteuid():
             yield Finding("error", f"{path} belongs to another user", _AGENT)
         elif mode & ~wanted:
-            yield Finding("error", f"{path} is open to others ({mode:04o})",
+            yield Finding("error", f"{path}: other users have access ({mode:04o})",
                           f"chmod {wanted:o} {path}")  # fmt: skip
         else:
             yield Finding("ok", f"{path}: only this user has access")
@@ -111,7 +111,7 @@ def _disks(settings: Settings) -> Iterator[Finding]:
             yield Finding(
                 "error" if left < database.NONE_LEFT else "warning",
                 f"{path}: the disk is full, {left:,} bytes are left",
-                "make room: values and new files are written before old ones are removed",
+                "make room: new files and values are written before old ones are removed",
             )
 
 
@@ -122,8 +122,8 @@ def _store(store: Store) -> Iterator[Finding]:
         yield Finding("error", f"{lead} to a missing record", _FROM_BACKUP)
     total, damaged = store.blobs.check_all()
     if gone := store.extractions.count_expired(LOST):
-        text = counted(gone, "placeholder leads to a value", "placeholders lead to values")
-        yield Finding("error", f"{text} lost with a damaged store", _LOST)
+        lead = counted(gone, "placeholder has a value", "placeholders have values")
+        yield Finding("error", f"{lead} that a damaged store lost", _LOST)
     if damaged:
         yield Finding("error", f"{len(damaged)} of {total} stored values are damaged", _FROM_BACKUP)
     else:
@@ -132,7 +132,7 @@ def _store(store: Store) -> Iterator[Finding]:
     for rewrite in store.journal.open_rewrites():
         if rewrite.stays:
             advice = _BESIDE if rewrite.ended_at else _WAITS
-            yield Finding("warning", f"{rewrite.path}: {rewrite.temporary} stays beside it: "
+            yield Finding("warning", f"{rewrite.path}: its old file {rewrite.temporary} remains: "
                                      f"{rewrite.stays}", advice)  # fmt: skip
         else:
             yield Finding("warning", f"{rewrite.path}: a rewrite was interrupted", _INTERRUPTED)
@@ -161,7 +161,7 @@ def _roots(settings: RootSettings) -> Iterator[Finding]:
 
 def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Finding]:
     recorded = {rewrite.temporary for rewrite in store.journal.open_rewrites()}
-    standing = expired = unknown = 0
+    matched = expired = unknown = 0
     migrated: set[str] = set()
     unwritable: Counter[tuple[str, str]] = Counter()
     roots = settings.root_directories()
@@ -179,7 +179,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
             migrated.add(item.agent_directory)
             unseen = hidden(item.agent_directory)
             yield Finding("note", f"{item.agent}: its sessions are in SQLite now",
-                          NO_ROOT if unseen else "its files are not written any more")  # fmt: skip
+                          NO_ROOT if unseen else "it does not use its files any more")  # fmt: skip
         try:
             with open_session(item) as session:
                 seen = placeholders_of(settings, store, session)
@@ -190,21 +190,21 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         except OSError as error:
             yield Finding("error", f"{item.path}: {error.strerror}", _OWNER)
             continue
-        if repair and seen.standing and seen.session_id is not None:
+        if repair and seen.matched and seen.session_id is not None:
             with store.transaction():
-                store.placements.add(seen.session_id, seen.standing)
-        standing += len(seen.standing)
+                store.placements.add(seen.session_id, seen.matched)
+        matched += len(seen.matched)
         expired += seen.expired
         unknown += seen.unknown + len(seen.orphans)
         if obstacle:
             unwritable[item.agent, obstacle] += 1
         yield from _without_value(item, seen)
     for (agent, why), number in unwritable.items():
-        yield Finding("warning", f"{agent}: {number} of its sessions left alone: {why}")
-    stand = counted(standing, "placeholder is", "placeholders are")
-    lead = counted(standing - expired, "leads", "lead")
+        sessions = counted(number, "session")
+        yield Finding("warning", f"{agent}: {sessions} cannot be changed: {why}")
+    lead = counted(matched, "placeholder", "placeholders")
     level: Level = "note" if unknown else "ok"
-    yield Finding(level, f"{stand} in sessions, {lead} to a value, {expired} to a tombstone")
+    yield Finding(level, f"{lead} in sessions: {matched - expired} with a value, {expired} expired")
 
 
 def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Finding]:
@@ -213,10 +213,10 @@ def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Fin
             seen.unknown, "text looks like a placeholder", "texts look like placeholders"
         )
         yield Finding("warning", f"{file.title}: {texts}, unknown to the store",
-                      "typed or pasted ones are harmless")  # fmt: skip
+                      "typed or pasted texts are harmless")  # fmt: skip
     if orphans := seen.orphans:
-        names = ", ".join(orphans[:_MOST])
-        more = " …" if len(orphans) > _MOST else ""
+        names = ", ".join(orphans[:_MOST_ORPHANS])
+        more = " …" if len(orphans) > _MOST_ORPHANS else ""
         number = counted(len(orphans), "placeholder is an orphan", "placeholders are orphans")
         yield Finding("warning", f"{file.title}: {number}, in {names}{more}", ADVICE)
 
@@ -224,8 +224,8 @@ def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Fin
 def _no_session(item: SessionFile | Unreadable, recorded: set[str]) -> Iterator[Finding]:
     if isinstance(item, SessionFile):
         if item.name not in recorded:
-            yield Finding("error", f"{item.path}: a temporary file of no known rewrite",
-                          "it may hold original lines: compare it before removing it")  # fmt: skip
+            yield Finding("error", f"{item.path}: a temporary file of an unknown rewrite",
+                          "compare it with its session: it may have more lines")  # fmt: skip
     elif item.failed and os.path.lexists(item.path):  # `_roots` reports a missing root
         advice = {LINK: _FOLLOW, os.strerror(errno.EACCES): _OWNER}.get(item.why, "")
         yield Finding("error", f"{item.path}: {item.why}", advice)
@@ -235,15 +235,16 @@ def _databases(settings: Settings) -> Iterator[Finding]:
     for layout in describe_databases(settings):
         if layout.left_alone:
             level: Level = "warning" if settings.databases != "off" else "note"
-            what = f"{layout.path}: {layout.left_alone}"
-            yield Finding(level, what, "its sessions are only read")
+            yield Finding(
+                level, f"{layout.path}: {layout.left_alone}", "its sessions are only read"
+            )
         else:
-            made = f"OpenClaw {layout.program or 'unknown'}, layout {layout.layout}"
-            yield Finding("ok", f"{layout.path}: the layout is known ({made})")
+            program = f"OpenClaw {layout.program or 'of unknown version'}"
+            yield Finding("ok", f"{layout.path}: {program}, layout {layout.layout} is supported")
 
 
 def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> SessionPlaceholders:
-    """Return the placeholders of a session, from the plan of a restore of all of them."""
+    """Return the placeholders of a session. They come from a plan that restores everything."""
     form = session.format
     record = find_record(store, session)
     examined = examine_open(settings, store, session, 0.0, record, kept_messages=0)
@@ -252,7 +253,7 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
         value.id: value.blob_id is None
         for value in examined.records.extractions if value.replacement is None
     }  # fmt: skip
-    standing = tuple(ident for ident in planned.sightings.here if ident in is_expired)
+    matched = tuple(ident for ident in planned.sightings.here if ident in is_expired)
     orphans = tuple(
         entry for entry, why in planned.handled.left if why in (NO_RECORD, OTHER_ENTRY, SEVERAL)
     )
@@ -263,8 +264,8 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
         for part in form.parts(entry, NO_SURVEY, None)
     )
     return SessionPlaceholders(
-        standing, sum(is_expired[ident] for ident in standing), orphans,
-        texts - len(standing) - len(orphans), examined.records.own,
+        matched, sum(is_expired[ident] for ident in matched), orphans,
+        texts - len(matched) - len(orphans), examined.records.own,
     )  # fmt: skip
 
 
@@ -288,19 +289,19 @@ def _left_in(settings: Settings, store: Store, session: Session) -> Placeholders
             seen = placeholders_of(settings, store, opened)
     except FileNotFoundError:
         return None
-    except RefusedError as why:  # it is there, but its format is unknown now
+    except RefusedError as why:  # the file exists, but its format is unknown now
         placed = record and store.placements.of_session(record.id)
         return _unsure(session.title, str(why)) if placed else None
     except (BlockingIOError, BusyError):
-        return _unsure(session.title, "it is being written just now")
+        return _unsure(session.title, "it is being written now")
     except OSError as why:
         return _unsure(session.title, why.strerror or type(why).__name__)
-    number, orphans = len(seen.standing) + len(seen.orphans), len(seen.orphans)
+    number, orphans = len(seen.matched) + len(seen.orphans), len(seen.orphans)
     return PlaceholdersLeft(session.title, number, orphans) if number else None
 
 
 def placeholders_in_archives(settings: RootSettings) -> Iterator[PlaceholdersLeft]:
-    """Yield each archive of an agent below a root if it has placeholders or cannot be read."""
+    """Yield the agents' own archives that contain placeholders or cannot be read."""
     for file in placeholders.sessions_and_archives(settings.root_directories()):
         if openclaw.is_session_name(file.name):
             continue

@@ -23,36 +23,36 @@ from brainsurgeon.store import Store
 def estimate(
     settings: Settings, store: Store, names: Iterable[str | Session], now: float
 ) -> Estimate:
-    """Replay the calls of the named sessions, or of all if none is named. Writes nothing."""
+    """Estimate the costs of the named sessions, or of all if none is named. Writes nothing."""
     chosen = [session_named(settings, store, name) for name in names]
     skipped = (RefusedError, FailedError) if chosen else (RefusedError, FailedError, BusyError)
-    chosen = chosen or all_sessions(settings, store)
-    listed = []
+    listed, chosen = [], chosen or all_sessions(settings, store)
     for session in chosen:
         with suppress(*skipped):
             if replayed := _replay(settings, store, session, now):
                 listed.append(replayed)
     totals = {
-        name: reduce(Bill.plus, (one.policies[name] for one in listed), Bill()) for name in POLICIES
+        name: reduce(Bill.plus, (item.policies[name] for item in listed), Bill())
+        for name in POLICIES
     }
-    calls, left_out = sum(one.calls for one in listed), len(chosen) - len(listed)
-    return Estimate(tuple(listed), calls, totals, left_out)
+    calls = sum(item.calls for item in listed)
+    return Estimate(tuple(listed), calls, totals, left_out=len(chosen) - len(listed))
 
 
 def _replay(
     settings: Settings, store: Store, session: Session, now: float
 ) -> SessionEstimate | None:
-    """Return the estimate of a session, None if it records no time of a model call."""
+    """Return the estimate of a session, or None if no recorded model call has a time."""
     if session.file is None:
         return None
     with examine_to_show(settings, store, session.file, session.record, now) as examined:
         _, full = weigh(Planner(examined, examined.records))
-        known = replace(examined.records, rate=full.calibration.rate)
+        calibrated = replace(examined.records, rate=full.calibration.rate)
         rules = examined.settings.decision_rules()
         lean = examined.settings.under("lean").decision_rules()
-        recorded, leaner = (
-            history(examined.session.lines, examined.format, examined.survey, known, chosen)
-            for chosen in (rules, lean)
+        recorded, recorded_lean = (
+            history(examined.session.lines, examined.format, examined.survey, calibrated, applied)
+            for applied in (rules, lean)
         )
     calls = [event for event in recorded if isinstance(event, ModelCall)]
     if not any(call.at for call in calls):
@@ -61,12 +61,12 @@ def _replay(
     dollars, events = dollars_of(calls, price), [*unpruned(recorded)]
     policies = {
         "raw": (rules, None, events), "configured": (rules, rules.when, events),
-        "lean": (lean, lean.when, [*unpruned(leaner)]),
+        "lean": (lean, lean.when, [*unpruned(recorded_lean)]),
         "cold": (rules, "cold", events), "always": (rules, "always", events),
     }  # fmt: skip
-    most = full.threshold * full.window
+    limit = full.threshold * full.window
     bills = {
-        name: bill(Replay(applied, when, price, quiet=quiet, full=most).run(sent), price, dollars)
+        name: bill(Replay(applied, when, price, quiet=quiet, full=limit).run(sent), price, dollars)
         for name, (applied, when, sent) in policies.items()
     }
     return SessionEstimate(session.title, session.path, len(calls), bills)

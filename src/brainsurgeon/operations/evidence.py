@@ -1,4 +1,4 @@
-"""Show the results of a session's tool calls within a budget. Writes nothing."""
+"""Return the results of a session's tool calls, and fill placeholders. Writes nothing."""
 
 import json
 from collections import defaultdict
@@ -34,8 +34,8 @@ def evidence(
 ) -> EvidenceReport:  # fmt: skip
     """Return the results of a session's tool calls, extracted or not, in at most `budget` bytes.
 
-    `turn` limits them to the turn with this entry, or to the LAST one. Raises NotFoundError if
-    there is no such entry.
+    `turn` is the id of an entry, or LAST. It limits the results to the turn with this entry, or to
+    the last turn. Raises NotFoundError if no entry has this id.
     """
     chosen = session_named(settings, store, session)
     file = file_of(chosen)
@@ -44,8 +44,8 @@ def evidence(
         visible = tuple(owned(store, chosen, records.extractions))
         records = replace(records, extractions=visible)
         reader = _EntryReader(store, opened, records)
-        between = reader.turn(None if turn == LAST else turn) if turn else None
-        calls = planned.gather(opened.format, reader.entries(between))
+        offsets = reader.turn(None if turn == LAST else turn) if turn else None
+        calls = planned.gather(opened.format, reader.entries(offsets))
         text = planned.evidence_text(calls, budget, reader.text)
     return EvidenceReport(
         chosen.title, budget, tuple(planned.index_lines(calls, budget)), text.decode()
@@ -55,17 +55,17 @@ def evidence(
 def mount(
     settings: Settings, store: Store, data: bytes, scope: Scope, budget: int = BUDGET
 ) -> bytes:
-    """Return a request (JSON) or lines of a session with the placeholders of `scope` filled.
+    """Replace placeholders in `data` by their values, shortened to `budget` bytes in total.
 
-    The values get at most `budget` bytes together. All other bytes stay. Raises NotFoundError if no
-    session is in scope.
+    `data` is a JSON document, such as the body of a model call, or lines of JSON. Only values of
+    sessions in `scope` are used. Raises NotFoundError if there is no session in scope.
     """
     listed = sessions_in(settings, store, scope)
     if not listed:
-        raise NotFoundError("no session is known in this scope; name another agent or session")
+        raise NotFoundError("this scope has no session; name another agent or session")
     session_ids = {session.record.id for session in listed if session.record}
-    of_text = cache(lambda text: _texts_of(store, listed[0], session_ids, text))
-    documents, mounted = [data], list[tuple[int, planned.Occurrence, bytes, bytes]]()
+    values_for = cache(lambda text: _values(store, listed[0], session_ids, text))
+    documents, filled = [data], list[tuple[int, planned.Occurrence, bytes, bytes]]()
     try:
         json.loads(data)
     except (ValueError, RecursionError):
@@ -74,28 +74,28 @@ def mount(
     for number, raw in enumerate(documents):
         with suppress(ValueError, RecursionError):
             for place in planned.placeholders(json.loads(raw)):
-                if values := of_text(place.text):
+                if values := values_for(place.text):
                     token = json_text(store, value := planned.nearest(place.path, values))
                     text = planned.notice(value) if token is None else json.loads(token.decode())
-                    mounted.append((number, place, token or b"", planned.as_bytes(text)))
+                    filled.append((number, place, token or b"", planned.as_bytes(text)))
                     messages.setdefault((number, place.path[:2]), len(messages))
-    mounted.sort(
-        key=lambda one: (one[1].failed, messages[one[0], one[1].path[:2]], len(one[3])),
+    filled.sort(  # failed results first, then the newest messages, then the longest texts
+        key=lambda item: (item[1].failed, messages[item[0], item[1].path[:2]], len(item[3])),
         reverse=True,
     )
-    given = planned.shares([len(text) for *_, text in mounted], budget)
-    cuts: dict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
-    for (number, place, token, text), room in zip(mounted, given, strict=True):
+    shares = planned.shares([len(text) for *_, text in filled], budget)
+    edits: dict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
+    for (number, place, token, text), share in zip(filled, shares, strict=True):
         with suppress(UntouchableError):  # a duplicate key
             span = locate(documents[number], [place.path])[place.path]
-            cut = json.dumps(planned.shortened(text, room).decode(), ensure_ascii=False).encode()
-            if room:
-                whole = token and room == len(text)
-                cuts[number].append((*span, token if whole else cut))
-    return b"".join(splice(raw, cuts[number]) for number, raw in enumerate(documents))
+            short = json.dumps(planned.shortened(text, share).decode(), ensure_ascii=False).encode()
+            if share:
+                is_whole = token and share == len(text)
+                edits[number].append((*span, token if is_whole else short))
+    return b"".join(splice(raw, edits[number]) for number, raw in enumerate(documents))
 
 
-def _texts_of(store: Store, session: Session, session_ids: set[int], text: str) -> list[Extraction]:
+def _values(store: Store, session: Session, session_ids: set[int], text: str) -> list[Extraction]:
     values = owned(store, session, store.extractions.of_entry(text))
     return [
         value for value in as_the_model_had_them(values)
@@ -113,50 +113,50 @@ class _EntryReader:
         survey = self._form.survey(session.lines, 0)
         self._matcher = Matcher(self._form, survey, records)
         # The length of each line and the id of its entry, by its offset.
-        self._places: dict[int, tuple[int, str | None]] = {}
+        self._read: dict[int, tuple[int, str | None]] = {}
 
     def _lines(self) -> Iterator[ParsedLine]:
         for parsed in parsed_lines(self._session.lines, self._form):
-            # In a sub-agent's own file, every line is marked as a side chain.
+            # A sub-agent's file marks each line as a side chain, and a side chain has no turns.
             entry = {**parsed.entry, "isSidechain": False} if self._is_subagent else parsed.entry
             yield replace(parsed, entry=entry)
 
     def turn(self, entry_id: str | None) -> range:
-        """Return the offsets of the turn with an entry, or of the last turn if it is None."""
+        """Return the offsets of the turn with an entry, or of the last turn without an id."""
         wanted = None if entry_id is None else id_named(entry_id)
-        places: dict[str, int] = {}
+        offsets: dict[str, int] = {}
         starts = []
         for parsed in self._lines():
             step = self._form.turn_step(parsed.entry)
             if step and step.role == "prompt":
                 starts.append(parsed.offset)
             if parsed.ident is not None:
-                places[parsed.ident] = parsed.offset
-        at = max(places.values(), default=0) if wanted is None else places.get(wanted)
+                offsets[parsed.ident] = parsed.offset
+        at = max(offsets.values(), default=0) if wanted is None else offsets.get(wanted)
         if at is None:
             raise NotFoundError(
                 f"no entry of this session has the id {wanted!r}; name one of its entries"
             )
         start = max((one for one in starts if one <= at), default=0)
         end = min((one for one in starts if one > at), default=self._session.fingerprint.size)
-        standing = {
+        in_place = {
             value.archive_id for value in self._records.extractions if value.state == "standing"
         }
-        for archive in self._records.archives:  # an archive may contain earlier turns
-            if archive.id in standing and start <= places.get(archive.entry_id, -1) < end:
-                start = min(start, places.get(archive.prompt_id, start))
+        for archive in self._records.archives:  # one archive may cover several turns
+            if archive.id in in_place and start <= offsets.get(archive.entry_id, -1) < end:
+                start = min(start, offsets.get(archive.prompt_id, start))
         return range(start, end)
 
-    def entries(self, between: range | None) -> Iterator[tuple[int, planned.Filled]]:
+    def entries(self, offsets: range | None) -> Iterator[tuple[int, planned.Filled]]:
         for parsed in self._lines():
-            if between is None or parsed.offset in between:
-                self._places[parsed.offset] = len(parsed.raw), parsed.ident
+            if offsets is None or parsed.offset in offsets:
+                self._read[parsed.offset] = len(parsed.raw), parsed.ident
                 yield parsed.offset, self._filled(parsed)
 
     def text(self, call: planned.Evidence) -> bytes:
-        """Return the text of a result. It is read again: all of them may not fit in memory."""
+        """Read the entry of a result again: the texts of all results may not fit in memory."""
         start = call.offset or 0
-        size, ident = self._places[start]
+        size, ident = self._read[start]
         raw = self._session.read(start, start + size)
         parsed = ParsedLine(start, raw, parse(raw) or {}, ident, True)
         return self._filled(parsed).answer(self._form, call.call_id)[0]

@@ -1,4 +1,4 @@
-"""The runs, and the events: listed, followed, and counted by kind and tool."""
+"""List runs and events, follow new events, and count values by kind and tool."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -10,16 +10,16 @@ from brainsurgeon.model.reports import KINDS, Event, Run, Tally
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.store import Store, open_to_read
 
-# The newest events that are listed without `since`, and the newest runs.
+# The numbers of events and runs that are listed by default.
 LISTED, LISTED_RUNS = 50, 20
-# Consecutive reads that may fail: a writer may hold the store, or a crash may have left files.
+# Failed reads in a row until `follow` gives up. A read fails while a writer has locked the store.
 _PATIENCE = 10
-_LONGEST_ID = 19
-_NO_RECORD = -1  # in place of the id of a session that the store has no record of
+_ID_DIGITS = 18
+_NO_SESSION = -1  # no event has this session id
 
 
 def runs(store: Store, *, most: int | None = LISTED_RUNS) -> list[Run]:
-    """Return the newest runs, newest last; all if `most` is None."""
+    """Return the `most` newest runs, or all if it is None, the oldest first."""
     return store.runs.newest(most)
 
 
@@ -27,23 +27,23 @@ def events(
     settings: Settings, store: Store, *, since: str | None = None,
     session: str | None = None, kinds: Collection[str] = (), everything: bool = False,
 ) -> list[Event]:  # fmt: skip
-    """Return the events after `since` (an id or time), or the LISTED newest, the newest last.
+    """Return the events after `since` (an id or time), `everything`, or the LISTED newest events.
 
-    Raises UsageError for an invalid kind or time.
+    The oldest comes first. Raises UsageError for an invalid kind or time.
     """
     reader = _Reader(settings, session, kinds)
-    listed = reader.after(store, 0 if since is None else _id_before(store, since))
-    return listed if everything or since is not None else listed[-LISTED:]
+    found = reader.after(store, 0 if since is None else _id_before(store, since))
+    return found if everything or since is not None else found[-LISTED:]
 
 
 def follow(
     settings: Settings, *, since: str | None = None, session: str | None = None,
     kinds: Collection[str] = (), wait: Callable[[], bool],
 ) -> Iterator[list[Event]]:  # fmt: skip
-    """Yield events after an id or time, or new ones only, until `wait` returns False.
+    """Yield lists of events after `since`, by default from now on, until `wait` returns False.
 
-    While the store is locked or does not exist yet, no event is yielded. Raises BusyError if it was
-    replaced or removed: a new one may use the same ids for other events.
+    A list is empty while the store is locked or does not exist yet. Raises BusyError if the store
+    was replaced or removed: in another store, other events have these ids.
     """
     reader, followed, failed = _Reader(settings, session, kinds), None, 0
     seen = None
@@ -65,7 +65,7 @@ def follow(
                 raise
         if followed not in (None, identity):
             raise BusyError(
-                "the store was replaced or removed; follow the new one from an event or a time on"
+                "the store was replaced or removed; start again to follow the events of the new one"
             )
         followed = identity
         yield fresh
@@ -74,7 +74,7 @@ def follow(
 
 
 class _Reader:
-    """Reads events of some kinds, of all sessions or of one that may have no record yet."""
+    """Reads events by kind and session. The session need not have a record yet."""
 
     def __init__(self, settings: Settings, session: str | None, kinds: Collection[str]) -> None:
         for kind in kinds:
@@ -92,12 +92,12 @@ class _Reader:
             else:
                 record = store.sessions.at(self._path)
             self._session_id = record.id if record else None
-        ident = None if self._name is None else self._session_id or _NO_RECORD
+        ident = None if self._name is None else self._session_id or _NO_SESSION
         return store.events.after(seen, kinds=self._kinds, session_id=ident, until=until)
 
 
 def _id_before(store: Store, since: str) -> int:
-    if since.isascii() and since.isdigit() and len(since) < _LONGEST_ID:
+    if since.isascii() and since.isdigit() and len(since) <= _ID_DIGITS:
         return int(since)
     moment = parse_time(since)
     if moment is None:

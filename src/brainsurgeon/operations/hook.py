@@ -1,4 +1,4 @@
-"""The line that a user of Claude Code reads when the context is too full."""
+"""Advise a user of Claude Code whose session is too full."""
 
 import os
 
@@ -18,17 +18,18 @@ from brainsurgeon.store import Store
 def advice(
     settings: Settings, store: Store, path: str, now: float, *, resumed: bool = False
 ) -> str | None:
-    """Return how full a context is, and would be after a scan; None if a scan would not help.
+    """Return the load of a session now and after a scan, as a sentence.
 
-    A process that just `resumed` the session sends what is in the file. Any other also sends the
-    values that were extracted since its last call.
+    None if the session is not too full, or a scan would not help. A process that just `resumed`
+    the session sends the file's content. Any other process still has the values that were extracted
+    since its last call in memory.
     """
     file = discover_at(settings.root_directories(), os.path.realpath(path))
     if not isinstance(file, SessionFile):
         return None
     with open_to_show(file) as session:
         settings = settings_for(settings, file)
-        last = _too_full(settings, session) if isinstance(session, OpenSession) else None
+        last = _last_call_if_full(settings, session) if isinstance(session, OpenSession) else None
         if last is None:
             return None
         examined = examine_open(settings, store, session, now, store.sessions.at(file.path))
@@ -38,20 +39,17 @@ def advice(
         planner = Planner(closed, closed.records)
         _, full = weigh(planner)
         load = full.load if resumed else max(full.load, last.tokens + last.output)
-        then = full.load - fit_in(planner).plan.tokens
-    if load <= full.threshold * full.window or then >= load:
+        load_after = full.load - fit_in(planner).plan.tokens
+    if load <= full.threshold * full.window or load_after >= load:
         return None
     return (
         f"context {100 * load / full.window:.0f} % full; `/exit`, and after the next scan"
-        f" `claude --continue` starts with {100 * then / full.window:.0f} % (brainsurgeon)"
+        f" `claude --continue` starts with {100 * load_after / full.window:.0f} % (brainsurgeon)"
     )
 
 
-def _too_full(settings: Settings, session: OpenSession) -> ModelCall | None:
-    """Return the last call if the context was full then.
-
-    In that case, `session.lines` afterwards begin at the last compaction.
-    """
+def _last_call_if_full(settings: Settings, session: OpenSession) -> ModelCall | None:
+    """Return the last call if the session was too full; start `session.lines` at its context."""
     last, form = None, session.format
     for line in parsed_lines(session.lines.backward(), form):
         call = form.call(line.entry)

@@ -1,7 +1,7 @@
-"""Find the agents of this user, plan the steps of the setup, do them and undo them.
+"""Find the agents of this user, plan the steps of a setup, carry them out, and undo them.
 
-Planning changes nothing. Each step is recorded in the state directory before it is done, so that a
-crash leaves nothing unrecorded. Foreign and changed files are reported and kept.
+Planning changes nothing. Each step is recorded in the state directory first, so that after a crash
+no step is unrecorded. Files that other programs wrote or changed are reported and kept.
 """
 
 import hashlib
@@ -37,12 +37,12 @@ from brainsurgeon.model.reports import (
 )
 from brainsurgeon.store.database import make_directory
 
-PLUGIN = servers.PLUGIN  # in `mcp`, this name stands for Claude Code's plugin
+PLUGIN = servers.PLUGIN  # in the parameter `mcp`: the plugin for Claude Code
 
 PATIENCE = 120  # seconds until a command is killed; the agents' commands take a few seconds
 _SYSTEMCTL = ("systemctl", "--user")
 _ADD_LINE = ("sh", "-c", "{ crontab -l 2>/dev/null; printf '%s\\n' \"$1\"; } | crontab -", "sh")
-# A crontab that cannot be listed is kept; one that has only our line is removed.
+# Keeps a crontab that cannot be listed. Removes a crontab if the line is the only one.
 _REMOVE = (
     'why=$(crontab -l 2>&1) || case $why in *"no crontab"*|*"o such file"*) exit 0;;'
     ' *) echo "$why" >&2; exit 1;; esac;'
@@ -79,7 +79,7 @@ class Record(Struct):
         self._write()
 
     def forget(self, entry: dict[str, Any]) -> None:
-        """Remove an entry that was undone; after the last one, also remove the record."""
+        """Remove an undone entry from the record. With the last entry, delete the record's file."""
         self.entries.remove(entry)
         if len(self.entries) > 1:
             self._write()
@@ -94,8 +94,8 @@ class Record(Struct):
 
 class Setup(Struct, frozen=True):
     homes: tuple[Home, ...]
-    foreign: tuple[Home, ...]  # of other users
-    settings: Settings  # once the offers are accepted
+    foreign: tuple[Home, ...]  # owned by other users
+    settings: Settings  # in force once the offers are accepted
     record: Record
     offers: tuple[Offer, ...]
     warnings: tuple[str, ...]
@@ -108,9 +108,10 @@ def set_up(
 ) -> Setup:  # fmt: skip
     """Plan the requested steps and, with `offer_more`, others that may be useful.
 
-    The offer of an impossible service has no steps. Raises UsageError for an impossible tool.
+    If a requested service cannot run here, its offer has no steps. Raises UsageError if a requested
+    tool cannot be registered.
     """
-    # A named agent will have sessions later, even if it has none yet.
+    # Agents in `mcp` count even if they have no sessions yet.
     every_home = homes([servers.TITLES["claude" if name == PLUGIN else name] for name in mcp])
     foreign = tuple(
         home for home in every_home
@@ -129,9 +130,9 @@ def set_up(
     step = FileStep("configuration", path, _configuration(own), state)
     man_path = os.path.expanduser("~/.local/share/man/man1/brainsurgeon.1")
     manual = _file_step("man page", man_path, _packaged_text("deploy/brainsurgeon.1"), record)
-    # A service does not see a shell's XDG_CONFIG_HOME.
-    usual = os.path.expanduser("~/.config/brainsurgeon/config.toml")
-    options = () if path == usual or path.startswith("/etc/") else ("--config", path)
+    # A service does not have the shell's XDG_CONFIG_HOME.
+    default = os.path.expanduser("~/.config/brainsurgeon/config.toml")
+    options = () if path == default or path.startswith("/etc/") else ("--config", path)
     offers = (
         Offer("a configuration, and the man page", (step, manual), asked=True),
         *_systemd(program, options, settings, record, asked=systemd, offer_more=offer_more),
@@ -166,7 +167,7 @@ def _systemd(
         "user service", (*_SYSTEMCTL, "enable", "--now", "brainsurgeon"),
         (*_SYSTEMCTL, "disable", "--now", "brainsurgeon"), state, path=path,
     )  # fmt: skip
-    note = "to run it while you are logged out, also: loginctl enable-linger"
+    note = "to keep it running while you are logged out, also run: loginctl enable-linger"
     yield Offer(_SERVICE, (unit, start), asked, note)
 
 
@@ -215,12 +216,12 @@ def _cron(program: Command, options: Command, *, asked: bool, offer_more: bool) 
 
 def _without_systemd() -> str:
     if shutil.which("crontab"):
-        return "`brainsurgeon init --cron` lets cron do it"
+        return "`brainsurgeon init --cron` adds a line for cron"
     return "run `brainsurgeon run` under a process supervisor, as in deploy/compose.yaml"
 
 
-def keeps_running(setup: Setup) -> str | None:
-    """Return how to keep it running on this machine, or None if a service or cron does."""
+def command_for_service(setup: Setup) -> str | None:
+    """Return how to set up regular runs, or None if the setup includes a service or cron."""
     steps = [step for offer in setup.offers for step in offer.steps]
     if any(step.what in ("user service", "line for cron") for step in steps):
         return None
@@ -253,14 +254,12 @@ def _plugin(options: Command, *, asked: bool) -> Iterator[Offer]:
     steps = tuple(servers.plugin_steps(_packaged("deploy/claude-code")))
     notes = []
     if servers.configured("claude") is not None:
-        notes.append("unregister the second tool: claude mcp remove --scope user brainsurgeon")
+        notes.append("remove the earlier tool: claude mcp remove --scope user brainsurgeon")
     if options:
-        notes.append(f"it reads the usual configuration, not {options[-1]}")
-    places = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
-    if shutil.which("brainsurgeon", path=places) is None:
-        notes.append(
-            "it finds the command brainsurgeon in PATH or ~/.local/bin only: put a link there"
-        )
+        notes.append(f"the plugin reads the default configuration, not {options[-1]}")
+    searched = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
+    if shutil.which("brainsurgeon", path=searched) is None:
+        notes.append("the plugin needs the command brainsurgeon in PATH or ~/.local/bin")
     title = "the plugin for Claude Code: tool, skill, hooks"
     yield Offer(title, steps, asked, "; ".join(notes))
 
@@ -303,7 +302,7 @@ def _tools(
         yield Offer(f"the tool purge_control for {title}", (tool, skill), agent in asked, note)
 
 
-def why_none_found(setup: Setup) -> str | None:
+def why_no_agent(setup: Setup) -> str | None:
     if any(home not in setup.foreign for home in setup.homes):
         return None
     if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
@@ -312,9 +311,9 @@ def why_none_found(setup: Setup) -> str | None:
 
 
 def _configuration(homes: Iterable[Home]) -> str:
-    # Defaults become comments: a value would override a default that a later version changes.
+    # Defaults become comments: otherwise, they would override the changed defaults of new versions.
     example = _packaged_text("config.toml.example")
-    # A service does not see an environment that sets the state directory.
+    # A service does not have the shell's environment.
     state_dir = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
     if state_dir != os.path.expanduser("~/.local/state/brainsurgeon"):
         value = json.dumps(os.path.abspath(os.path.expanduser(state_dir)), ensure_ascii=False)
@@ -333,7 +332,7 @@ def _configuration(homes: Iterable[Home]) -> str:
 
 
 def _unit_word(text: str) -> str:
-    """Escape a word for a unit file: `%` begins a specifier there, `$` a variable."""
+    """Escape a word for a unit file, where `%` begins a specifier and `$` a variable."""
     escaped = text.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
     quoted = escaped.replace('"', '\\"')
     return f'"{quoted}"' if re.search(r"[\s\"';]", text) else escaped
@@ -355,9 +354,9 @@ def homes(even_missing: Collection[str] = ()) -> list[Home]:
 
 
 def unused_homes(settings: Settings) -> list[UnusedHome]:
-    """Return the homes below no root, which are not read, and lines that make them roots."""
+    """Return the homes that are outside of all roots, each with lines that make it a root."""
     roots = [os.path.realpath(root.path) for root in settings.root_directories()]
-    # Without configured roots, OpenClaw's directory is the only root. Any other would replace it.
+    # OpenClaw's directory is the default root. It is listed again: configured roots replace it.
     default = home_paths.openclaw_agents()
     kept = [default] if not settings.roots and os.path.isdir(default) else []
     unused = []
@@ -411,19 +410,19 @@ def _digest(content: bytes) -> str:
 
 
 def carry_out(steps: Iterable[Step], record: Record) -> list[Done]:
-    """Do the steps in order, each recorded first; stop at the first that fails."""
+    """Record and do each step, in order. Stop after the first step that fails."""
     done = []
     for step in steps:
         done.append(
-            _write_file(step, record) if isinstance(step, FileStep) else _run_command(step, record)
+            _write_file(step, record) if isinstance(step, FileStep) else _do_command(step, record)
         )
         if done[-1].left:
             break
     return done
 
 
-def take_back(record: Record) -> list[Done]:
-    """Undo the recorded steps, last first. Files that were changed are kept, with their records."""
+def undo(record: Record) -> list[Done]:
+    """Undo the recorded steps, the last one first. Changed files are kept and stay recorded."""
     done = []
     for entry in reversed(record.entries[1:]):
         result = _remove_file(entry) if "digest" in entry else _undo_command(entry, record)
@@ -446,7 +445,7 @@ def _write_file(step: FileStep, record: Record) -> Done:
         if step.state == "ours":
             _replace_file(step.path, step.content)
         else:
-            with open(step.path, "x", encoding="utf-8") as handle:  # fails if it exists by now
+            with open(step.path, "x", encoding="utf-8") as handle:  # fails if the file exists
                 handle.write(step.content)
     except OSError as error:
         if not older:
@@ -454,20 +453,20 @@ def _write_file(step: FileStep, record: Record) -> Done:
             record.forget(entry)
         return Done(step.what, f"{step.path} cannot be written: {error.strerror}", left=True)
     for command in step.after:
-        if failure := _failure(command):
+        if failure := _run(command):
             return Done(step.what, f"{step.path} is written, but {failure}", left=True)
     return Done(step.what, f"{step.path} is written")
 
 
-def _run_command(step: CommandStep, record: Record) -> Done:
+def _do_command(step: CommandStep, record: Record) -> Done:
     entry = {
         "what": step.what, "undo": step.undo, "agent": step.agent, "server": list(step.server),
         "path": step.path,
     }  # fmt: skip
     if step.state == "ours":
-        _failure(step.undo)
+        _run(step.undo)
     record.add(entry, replaced=record.find(what=step.what))
-    if failure := _failure(step.command):
+    if failure := _run(step.command):
         record.forget(entry)
         return Done(step.what, failure, left=True)
     return Done(step.what, f"done: {shlex.join(step.command)}")
@@ -476,39 +475,39 @@ def _run_command(step: CommandStep, record: Record) -> Done:
 def _remove_file(entry: dict[str, Any]) -> Done:
     what, path, result = entry["what"], entry["path"], "is removed"
     if os.path.lexists(path) and digest_of(path) != entry["digest"]:
-        return Done(what, f"{path} was changed since: it stays", left=True)
+        return Done(what, f"{path} was changed and is kept", left=True)
     try:
         os.unlink(path)
     except FileNotFoundError:
-        result = "was gone already"
+        result = "was already removed"
     except OSError as error:
         return Done(what, f"{path} cannot be removed: {error.strerror}", left=True)
     _remove_empty(entry["directories"])
     for command in entry["after"]:
-        _failure(command)
+        _run(command)
     return Done(what, f"{path} {result}")
 
 
 def _undo_command(entry: dict[str, Any], record: Record) -> Done:
-    what, undo = entry["what"], entry["undo"]
+    what, command = entry["what"], entry["undo"]
     if agent := entry["agent"]:
         now = servers.configured(agent)
         if now is None:
-            return Done(what, "was gone already")
+            return Done(what, "was already removed")
         if now != entry["server"]:
-            return Done(what, f"was changed since: it stays (undo: {shlex.join(undo)})", left=True)
+            return Done(what, f"was changed and is kept (undo: {shlex.join(command)})", left=True)
     unit = record.find(path=entry["path"], what="user unit") if entry["path"] else None
     if unit and os.path.lexists(unit["path"]) and digest_of(unit["path"]) != unit["digest"]:
-        return Done(what, f"{unit['path']} was changed since: it keeps running", left=True)
-    if failure := _failure(undo):
-        if undo[:2] == ["claude", "plugin"] and servers.plugin_is_gone(undo[-1]):
-            return Done(what, "was gone already")
+        return Done(what, f"{unit['path']} was changed: the service keeps running", left=True)
+    if failure := _run(command):
+        if command[:2] == ["claude", "plugin"] and servers.plugin_is_gone(command[-1]):
+            return Done(what, "was already removed")
         return Done(what, failure, left=True)
-    return Done(what, f"undone: {shlex.join(undo)}")
+    return Done(what, f"undone: {shlex.join(command)}")
 
 
-def _failure(command: Sequence[str]) -> str | None:
-    """Run a command; return None, or an error message with the last line of its output."""
+def _run(command: Sequence[str]) -> str | None:
+    """Run a command. If it fails, return an error message with the last line of its output."""
     shown = shlex.join(command)
     try:
         done = _call(command, PATIENCE)

@@ -32,8 +32,8 @@ def relieve(
 ) -> Relief:  # fmt: skip
     """Extract values until the session fits, or record the request if the session is not idle.
 
-    Raises MovedError if the agent has moved its sessions elsewhere, FailedError if the session is
-    excluded or its file cannot be read or replaced.
+    Raises MovedError if the agent no longer uses the session's file, and FailedError if the session
+    is excluded or its file cannot be read or replaced.
     """
     chosen = sessions.session_named(settings, store, session)
     file = sessions.file_of(chosen)
@@ -69,7 +69,7 @@ def relieve(
 def would_relieve(
     settings: Settings, store: Store, session: str, wanted: Wanted, now: float
 ) -> Relief:
-    """Return the result that `relieve` would have in an idle session. Writes nothing."""
+    """Return the expected result of `relieve` in an idle session. Writes nothing."""
     chosen = sessions.session_named(settings, store, session)
     file = sessions.file_of(chosen)
     with inspect.examine_to_show(settings, store, file, chosen.record, now) as examined:

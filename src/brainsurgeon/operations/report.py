@@ -22,31 +22,31 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 # Limits of lists. The largest items come first.
-MOST_READ = 25  # sessions that are read to list what the next scan would extract
-LISTED = 500  # sessions on the page, which a browser has to open
-_VALUES = 40  # extracted values listed for each session
-_PLACES = 50  # places with copies
-_SIDE = ("tool-results", "file-history")  # beside a session: agents keep copies of values there
+MOST_READ = 25  # sessions that are read to preview the next scan
+LISTED = 500  # sessions on the page
+_VALUES = 40  # extracted values of each session
+_PLACES = 50  # directories and databases with copies of values
+_COPIES = ("tool-results", "file-history")  # directories in which agents keep copies of values
 
 
 def report(settings: Settings, store: Store, now: float, *, previews: bool = False) -> Report:
-    """Return the report. Writes nothing; the report has session content only with `previews`."""
-    known = all_sessions(settings, store)
-    listed = summaries(settings, store, known, now)
-    by_path = {session.path: session for session in known}
+    """Return the report, with content of sessions only if `previews` is set. Writes nothing."""
+    sessions = all_sessions(settings, store)
+    listed = summaries(settings, store, sessions, now)
+    by_path = {session.path: session for session in sessions}
     pages = []
-    for number, about in enumerate(listed[:LISTED]):
-        session = by_path[about.path]
+    for number, summary in enumerate(listed[:LISTED]):
+        session = by_path[summary.path]
         values: Iterable[Extraction] = ()
-        page = SessionPage(about)
+        page = SessionPage(summary)
         if session.file and number < MOST_READ:
             try:
                 content = context(settings, store, session, now)
             except (BrainsurgeonError, RefusedError, OSError) as why:
                 reason = why.strerror or "" if isinstance(why, OSError) else str(why)
-                page = SessionPage(about, not_read=reason)
+                page = SessionPage(summary, not_read=reason)
             else:
-                page, values = _page(about, content), content.extracted
+                page, values = _page(summary, content), content.extracted
         if page.next_bytes is None and session.record:
             values = (
                 value for value in store.extractions.contained_in(session.record.id)
@@ -57,7 +57,7 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
         shown = tuple(
             (value, preview_of(store, value) if previews else None) for value in ranked[:_VALUES]
         )
-        models = costs_of(store.spending.of(about.path), settings.price_rules())
+        models = costs_of(store.spending.of(summary.path), settings.price_rules())
         pages.append(replace(page, values=shown, more=len(ranked) - len(shown), models=models))
     kinds = store.sums.by_kind()
     return Report(
@@ -67,25 +67,25 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
         _sums_by_name((tool or f"({kind})", number, size, 0) for kind, tool, number, size in kinds),
         tuple(pages),
         tuple(summary for summary in listed if _waits(summary, by_path[summary.path], settings)),
-        _largest(_unreached(known)), previews,
-        estimate(settings, store, [by_path[about.path] for about in listed[:MOST_READ]], now),
+        _largest(_copies_beside(sessions)), previews,
+        estimate(settings, store, [by_path[summary.path] for summary in listed[:MOST_READ]], now),
     )  # fmt: skip
 
 
-def _waits(about: SessionSummary, session: Session, settings: Settings) -> bool:
-    """Check whether a session is left alone now, but may be pruned later."""
-    never = about.format == codex.NAME or (session.file and excluded(session.file, settings))
-    return about.state not in ("idle", "gone") and not never
+def _waits(summary: SessionSummary, session: Session, settings: Settings) -> bool:
+    """Check whether a session cannot be pruned now, but may be pruned later."""
+    never = summary.format == codex.NAME or (session.file and excluded(session.file, settings))
+    return summary.state not in ("idle", "gone") and not never
 
 
-def _page(about: SessionSummary, content: Context) -> SessionPage:
+def _page(summary: SessionSummary, content: Context) -> SessionPage:
     due = content.pays and not content.plan.deferred
     filling = tuple(
         Sum(f"{item.kind}, {item.tool}" if item.tool else item.kind, item.values, item.chars)
         for item in content.filling
     )
     return SessionPage(
-        about, filling=filling, next_values=len(content.plan.extracted) if due else 0,
+        summary, filling=filling, next_values=len(content.plan.extracted) if due else 0,
         next_bytes=max(0, content.plan.gain) if due else 0, not_read=content.plan.deferred or "",
     )  # fmt: skip
 
@@ -94,7 +94,7 @@ def _largest(places: Iterator[Sum]) -> tuple[Sum, ...]:
     ranked = sorted(places, key=lambda place: (-place.size, place.name))
     if rest := ranked[_PLACES:]:
         number, size = sum(place.number for place in rest), sum(place.size for place in rest)
-        ranked[_PLACES:] = [Sum(f"{len(rest):,} smaller places of this kind", number, size)]
+        ranked[_PLACES:] = [Sum(f"{len(rest):,} smaller places", number, size)]
     return tuple(ranked)
 
 
@@ -106,16 +106,16 @@ def _sums_by_name(rows: Iterator[tuple[str, int, int, int]]) -> tuple[Sum, ...]:
     return tuple(Sum(name, *counts) for name, counts in ranked)
 
 
-def _unreached(known: list[Session]) -> Iterator[Sum]:
-    """Yield the places beside sessions in which agents keep copies. They are never pruned."""
+def _copies_beside(sessions: list[Session]) -> Iterator[Sum]:
+    """Yield the places in which agents keep copies of values. These copies are never pruned."""
     places: set[str] = set()
     databases: set[str] = set()
-    for session in known:
+    for session in sessions:
         if session.file and session.file.in_database:
             databases.add(os.path.dirname(session.file.path))
         elif session.file:
             bases = os.path.dirname(session.path), os.path.splitext(session.path)[0]
-            places |= {os.path.join(base, side) for base in bases for side in _SIDE}
+            places |= {os.path.join(base, name) for base in bases for name in _COPIES}
     for place in sorted(places):
         if sizes := list(_sizes_below(place)):
             yield Sum(place, len(sizes), sum(sizes))

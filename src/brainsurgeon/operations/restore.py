@@ -1,7 +1,7 @@
 """Restore the values of an entry, of a session, of all sessions, or of a run.
 
-A session that is not idle gets a pending request. Each session that keeps a placeholder is reported
-with the reason, even an unknown session: the user may be about to uninstall brainsurgeon. A
+A session that is not idle gets a pending request. Placeholders that remain are reported with the
+reason, even in sessions without a record: the user may be about to uninstall brainsurgeon. A
 rollback also removes the fields that the run set. Values that the run restored stay restored.
 """
 
@@ -58,10 +58,10 @@ from brainsurgeon.store.database import daemon_holder, translated
 from brainsurgeon.store.journal import LEAST_WAIT
 
 _TRY_AGAIN = 0.5  # seconds between two attempts of a restore that waits
-LOST = "extracted into another store: set state_dir to its directory, if that still exists"
+LOST = "the values are in another store; if it still exists, set state_dir to its directory"
 UNSEEN = "it may contain placeholders"
 ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original value"
-# Why a value of a run has no placeholder any more.
+# Reasons why an extracted value has no placeholder any more.
 EXPIRED = "expired"
 RESTORED_SINCE = "restored since"
 CHANGED_SINCE = "changed since: the placeholder is gone"
@@ -69,15 +69,15 @@ Restored = TypeVar("Restored", bound=reports.SessionRestore)
 
 
 class How(Struct, frozen=True):
-    """How an entry is restored."""
+    """Options for the restore of an entry."""
 
-    keys: Iterable[str] = ()  # only the values with these keys; without any, all values
+    keys: Iterable[str] = ()  # keys of the values to restore; if empty, restore all
     pristine: bool = False  # also remove our fields
-    wait: bool = False  # until the session is idle
-    whole: bool = False  # also restore the values that were extracted from an archived turn
+    wait: bool = False  # wait until the session is idle
+    whole: bool = False  # if the entry is an archived turn, also restore the turn's other entries
     # Selects the content of the answer. If it raises an error, nothing changes.
-    give: Callable[[dict[str, Any]], dict[str, Any]] = dict
-    by_tool: bool = False  # requested by a tool call: shorten that call later, even if idle now
+    select: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    by_tool: bool = False  # requested by a tool call, which a later scan shortens
 
 
 def restore(
@@ -87,8 +87,8 @@ def restore(
     """Restore the values of an entry.
 
     `entry` is its id or a whole placeholder. Raises NotFoundError, AmbiguousError or ExpiredError
-    if the lookup fails, ChangedError if the entry has neither placeholder nor value, MovedError
-    if the agent no longer keeps its sessions in files.
+    if the lookup fails, ChangedError if the entry has neither the placeholder nor the value, and
+    MovedError if the agent no longer uses the session's file.
     """
     how = how or How()
     wanted = list(how.keys)
@@ -97,27 +97,26 @@ def restore(
     file = file_of(named.session)
     texts = entries.json_texts(store, values)
     shown, same_as = entries.contents(entries.as_sent(values, wanted), texts)
-    content = how.give(shown)  # before the request: it may raise an error
+    content = how.select(shown)  # before the request: it may raise an error
     record, now = recorded(with_record(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)
-    redaction = Request(record.id, "redact", now, named.entry_id)
-    later = None if settings.keep_purge_control_calls else redaction
+    request = Request(record.id, "redact", now, named.entry_id)
+    redaction = None if settings.keep_purge_control_calls else request
     answer = reports.RestoreAnswer(
         named.entry_id, record.title, same_as, content=content, pending=False,
         sizes={dotted(value.path): value.size for value in values}, at=now, previous=previous,
-        answer_id=secrets.token_hex(8), redaction=later if how.by_tool else None,
+        answer_id=secrets.token_hex(8), redaction=redaction if how.by_tool else None,
         to_agent=calling_session() is not None,
     )  # fmt: skip
     already = replace(answer, already=True, at=now if previous is None else previous)
-    is_there = partial(_has_originals, entry_id=named.entry_id, values=values, texts=texts)
+    has_originals = partial(_has_originals, entry_id=named.entry_id, values=values, texts=texts)
     placed = store.placements.of_session(record.id)
     others = _others_of_turn(settings, store, named, now) if how.whole else ()
-    stands = any(value.id in placed for value in values)
-    if not (how.pristine or others or stands) and is_there(file):
+    is_placed = any(value.id in placed for value in values)
+    if not (how.pristine or others or is_placed) and has_originals(file):
         why_busy = _why_not_idle(settings, store, file, now)
-        # The agent of a busy session may be the caller.
-        may_call = how.by_tool or bool(why_busy)
-        return replace(already, why_pending=why_busy, redaction=later if may_call else None)
+        by_agent = how.by_tool or bool(why_busy)  # the agent of a busy session may be the caller
+        return replace(already, why_pending=why_busy, redaction=redaction if by_agent else None)
     of_session = _restore_request(settings, record, now, pristine=how.pristine)
     paths = tuple(value.path for value in values) if wanted else None
     requests = (
@@ -138,7 +137,7 @@ def restore(
                 for request in requests:
                     store.requests.add(request)
             return replace(
-                answer, pending=True, why_pending=str(why), redaction=later,
+                answer, pending=True, why_pending=str(why), redaction=redaction,
                 restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
             )  # fmt: skip
     not_done = plan.not_done
@@ -147,7 +146,7 @@ def restore(
     count = sum(edit.entry_id in others for edit in plan.restorations)
     undone = {edit.entry_id for edit in plan.fields if edit.undoes}
     if named.entry_id not in undone | {edit.entry_id for edit in plan.restorations}:
-        if is_there(current_state(file)):
+        if has_originals(current_state(file)):
             return replace(already, others=count, missed=not_done if others else ())
         reasons = [why for ident, why in plan.handled.missed if ident == named.entry_id]
         reason = ", ".join(reasons) or "its placeholder is no longer there"
@@ -183,8 +182,8 @@ def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAn
 def _others_of_turn(
     settings: Settings, store: Store, named: entries.EntryValues, now: float
 ) -> tuple[str, ...]:
-    """Return the other entries with values in an archived turn, even if it was restored."""
-    from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  few entries are turns
+    """Return the other entries with values in an archived turn, which may have been restored."""
+    from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  slow
 
     turn = archived_turn(settings, store, named, now, with_undone=True)
     lines = turn.lines if turn else ()
@@ -211,7 +210,7 @@ def _why_not_idle(settings: Settings, store: Store, file: SessionFile, now: floa
     return ""
 
 
-def _patience(settings: Settings) -> float:  # seconds that a restore stays pending, or waits
+def _patience(settings: Settings) -> float:  # seconds until a request lapses or a wait ends
     return max(float(settings.keep_after_restore), LEAST_WAIT)
 
 
@@ -228,18 +227,18 @@ def _has_originals(
 
 
 def note_answer(store: Store, answer: reports.RestoreAnswer, printed: str) -> None:
-    """Record the printed answer, by which a later scan finds and shortens the agent's call."""
+    """Record a printed answer. A later scan finds the agent's call by it, and shortens the call."""
     if answer.redaction:
-        own = PrintedAnswer.of(printed, answer.answer_id)
+        as_printed = PrintedAnswer.of(printed, answer.answer_id)
         with store.transaction():
-            store.requests.add(replace(answer.redaction, answer=own))
+            store.requests.add(replace(answer.redaction, answer=as_printed))
 
 
 def restore_all(
     settings: Settings, store: Store, *, clock: Callable[[], float], session: str | None = None,
     pristine: bool = False, watch: reports.Watch | None = None,
 ) -> list[reports.SessionRestore]:  # fmt: skip
-    """Restore all values, in one session or in all, archive files of agents included."""
+    """Restore all values in one session, or in all sessions and the agents' own archives."""
     watch = watch or reports.Watch()
 
     def restore_session(item: Session) -> tuple[reports.SessionRestore, Rewrite | None]:
@@ -269,7 +268,7 @@ def restore_all(
     answers = []
     for item, (answer, late) in zip(chosen, results, strict=True):
         untouched = answer.state == "nothing to undo" and not answer.left
-        if session or item.record or not untouched:  # else it never had a placeholder
+        if session or item.record or not untouched:  # leave out sessions without placeholders
             not_done = (*answer.missed, UNFINISHED) if late else answer.missed
             answers.append(replace(answer, missed=not_done))
     for archive in archives:
@@ -318,6 +317,7 @@ def _retry_pending(
 def overfull_after(
     settings: Settings, store: Store, now: float, *, session: str | None = None
 ) -> list[reports.OverfullSession]:
+    """Return the sessions that would exceed their windows if all their values were restored."""
     from brainsurgeon.rewrite.budget import weigh  # noqa: PLC0415  slow
 
     overfull = []
@@ -340,7 +340,7 @@ def overfull_after(
 def change_each(
     sessions: Iterable[Session], change: Callable[[Session], tuple[Restored, Rewrite | None]]
 ) -> list[tuple[Restored, Rewrite | None]]:
-    """Change each session; return the results, each with its rewrite if that is unfinished."""
+    """Change each session. Return each result, with the rewrite if the rewrite is unfinished."""
     results: list[tuple[Restored, Rewrite | None]] = []
     unfinished, late, stopped = Unfinished(), list[Rewrite](), True
     try:
@@ -360,7 +360,7 @@ def _restore_session(
 ) -> tuple[reports.SessionRestore, Rewrite | None]:  # fmt: skip
     now, title = clock(), session.title
     if session.file and session.record is None:
-        answer = _unknown(settings, store, title, session.file, now)
+        answer = _without_record(settings, store, title, session.file, now)
         if answer is not None:
             return answer, None
         session = with_record(store, session)
@@ -370,7 +370,7 @@ def _restore_session(
         return plan, None
     nothing = "nothing restored" if plan.handled.missed else "nothing to undo"
     note = ""
-    if plan.handled.unfit:  # it was signed when placeholders preceded it
+    if plan.handled.unfit:  # signed in a request with placeholders
         number = counted(len(plan.handled.unfit), "entry", "entries")
         outcome = "it is restored nevertheless" if pristine else "it stays extracted"
         note = f"signed thinking of {number} no longer fits the preceding content: {outcome}"
@@ -384,7 +384,7 @@ def _change(
     settings: Settings, store: Store, session: Session, request: Request,
     clock: Callable[[], float], kind: type[Restored],
 ) -> tuple[Plan | Restored, Rewrite | None]:  # fmt: skip
-    """Carry out a request; return its plan, or a report of type `kind` if that is impossible."""
+    """Carry out a request. Return its plan, or a report of type `kind` if nothing was done."""
     title, file = session.title, session.file
     if file is None:
         if hidden := why_hidden(store, session):
@@ -394,21 +394,21 @@ def _change(
     try:
         return carry_out(settings, store, file, recorded(session), (request,), clock)
     except NotIdleError as why:
-        if not is_archive(file):  # no scan looks at archives
-            _note(store, request, str(why))
+        if not is_archive(file):  # no scan reads archives, so a request would wait forever
+            _record(store, request, str(why))
         return kind(title, "pending", reason=str(why)), None
     except (DamagedError, FailedError, MovedError, NotFoundError, StoreFullError) as why:
         return kind(title, "failed", reason=str(why).removeprefix(f"{title}: ")), None
 
 
-def _note(store: Store, request: Request, reason: str) -> None:
-    """Record a pending request. A rollback never lapses: record it only once, with an event."""
-    ident, number = request.session_id, request.rolls_back
+def _record(store: Store, request: Request, reason: str) -> None:
+    """Record a pending request. The request of a rollback never lapses: record it only once."""
+    ident, run = request.session_id, request.rolls_back
     with store.transaction():
-        if number is None:
+        if run is None:
             store.requests.add(request)
-        elif all(other.rolls_back != number for other in store.requests.of_session(ident)):
-            facts = {"rolls_back": number, "pending": True, "reason": reason}
+        elif all(other.rolls_back != run for other in store.requests.of_session(ident)):
+            facts = {"rolls_back": run, "pending": True, "reason": reason}
             store.requests.add(request)
             store.events.add(request.asked_at, "rollback", ident, facts, store.runs.number())
 
@@ -417,10 +417,10 @@ def _left(plan: Plan) -> tuple[str, ...]:
     return tuple(f"{entry}: {why}" for entry, why in dict.fromkeys(plan.handled.left))
 
 
-def _unknown(
+def _without_record(
     settings: Settings, store: Store, title: str, file: SessionFile, now: float
 ) -> reports.SessionRestore | None:
-    """Return the result for a session not in the store, or None if something can be restored."""
+    """Return the result for a session without a record, or None if a value can be restored."""
     try:
         with open_session(file) as opened:
             plan = inspect.plan_of_everything(
@@ -451,7 +451,7 @@ def rollback(
         reason = f"there is no run {number}"
         if number <= store.runs.last:
             reason = f"run {number} is no longer recorded and cannot be rolled back"
-        raise NotFoundError(f"{reason}; `brainsurgeon history` lists them")
+        raise NotFoundError(f"{reason}; `brainsurgeon history` lists the runs")
     extracted = _extracted(store, number)
 
     def undo(session: Session) -> tuple[reports.SessionRollback, Rewrite | None]:
@@ -474,12 +474,12 @@ def rollback(
 
 
 def _extracted(store: Store, number: int) -> dict[int, list[Extraction]]:
-    """Return the values that a run extracted, by the ids of the sessions with placeholders."""
+    """Return the values that a run extracted, by the id of each session with the placeholder."""
     by_session: dict[int, list[Extraction]] = defaultdict(list)
     for value in store.extractions.of_run(number):
         # Forks and copies have the placeholders, too.
-        for session in {value.session_id, *store.placements.sessions_of(value.id)}:
-            by_session[session].append(value)
+        for session_id in {value.session_id, *store.placements.sessions_of(value.id)}:
+            by_session[session_id].append(value)
     return by_session
 
 
@@ -487,12 +487,12 @@ def _chosen(
     settings: Settings, store: Store, number: int, touched: Collection[int],
     names: Collection[str],
 ) -> list[Session]:  # fmt: skip
-    known = _with_updated_records(store, all_sessions(settings, store, with_former_roots=True))
-    wanted = [session_among(known, name) for name in names] if names else known
+    sessions = _with_updated_records(store, all_sessions(settings, store, with_former_roots=True))
+    wanted = [session_among(sessions, name) for name in names] if names else sessions
     changed = [item for item in wanted if item.record and item.record.id in touched]
     if names and (untouched := next((item for item in wanted if item not in changed), None)):
-        what = f"nothing of run {number} is found in {untouched.title}"
-        raise NotFoundError(f"{what}; `brainsurgeon history --events` lists the run's changes")
+        reason = f"{untouched.title} has no change of run {number} to roll back"
+        raise NotFoundError(f"{reason}; `brainsurgeon history --events` lists the run's changes")
     return changed
 
 
@@ -504,7 +504,7 @@ def _answer(
     turns = {value.archive_id for value in back} - {None}
     explained = {entry for entry, _ in plan.handled.missed} | set(plan.handled.unfit)
     not_done = plan.not_done
-    since: Counter[str] = Counter()  # why values have no placeholder any more
+    without_placeholder: Counter[str] = Counter()  # numbers of values, by reason
     for value in extracted:
         if value.id in restored or value.is_link:
             continue
@@ -513,10 +513,10 @@ def _answer(
         elif value.entry_id not in explained:
             turn = "" if value.archive_id is None else "archived turn, "
             why = RESTORED_SINCE if value.state == "restored" else CHANGED_SINCE
-            since[turn + (EXPIRED if value.blob_id is None else why)] += 1
+            without_placeholder[turn + (EXPIRED if value.blob_id is None else why)] += 1
     undone = plan.insertions_removed
     return reports.SessionRollback(
         session.title, "rolled back" if back or undone else "nothing to undo",
         sum(value.archive_id is None for value in back), undone,
-        tuple(dict.fromkeys(not_done)), turns=len(turns), since=dict(since),
+        tuple(dict.fromkeys(not_done)), turns=len(turns), since=dict(without_placeholder),
     )  # fmt: skip
