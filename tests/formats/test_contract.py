@@ -213,7 +213,7 @@ class FormatContract:
         data = sample.read_bytes().rstrip(b"\n")
         torn = survey(self.form, data[:-1])
 
-        assert torn.open_turn == "the last line is torn: a write is under way"
+        assert torn.open_turn == "the last line is still being written"
         assert survey(self.form, data).open_turn == survey(self.form, data + b"\n").open_turn
 
     def test_extraction_changes_nothing_else_that_the_format_reads(self, sample):

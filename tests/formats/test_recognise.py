@@ -50,8 +50,8 @@ def test_recognise_finds_the_format_by_the_first_entries(head, hint, form):
         ([{"id": "s", "timestamp": "t", "instructions": None}, {"record_type": "state"}],
          "auto", "not a known session format"),
         ([{"type": []}, {"type": {}}], "auto", "not a known session format"),
-        ([RESULT], "openclaw", "configured as openclaw, but the file is not"),
-        ([HEADER], "codex", "configured as codex, but the file is not"),
+        ([RESULT], "openclaw", "configured as openclaw, but has another format"),
+        ([HEADER], "codex", "configured as codex, but has another format"),
     ],
 )  # fmt: skip
 def test_recognise_refuses_unknown_versions_and_formats(head, hint, reason):

@@ -204,7 +204,7 @@ def test_scan_defers_a_session_until_quiet_seconds_passed(world, session, clock)
         ("call", "a tool call"),
         ("result", "a tool result"),
         ("unstopped", "the assistant has not stopped"),
-        ("torn", "the last line is torn"),
+        ("torn", "the last line is still being written"),
     ],
 )
 def test_scan_defers_an_open_turn_until_it_is_abandoned(world, conversation, clock, ending, why):

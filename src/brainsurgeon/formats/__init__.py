@@ -19,10 +19,10 @@ UNKNOWN = "unknown"
 
 
 class Beginning(NamedTuple):
-    """The facts in the first lines of a file."""
+    """The result of reading the first lines of a file."""
 
-    form: Format | None  # None: the file is left alone
-    reason: str = ""  # why it is left alone
+    form: Format | None  # None: the file is never changed
+    reason: str = ""  # why it is never changed
     name: str | None = None  # of the format
     identity: str | None = None  # the id of the conversation
 
@@ -42,7 +42,7 @@ def recognise(
     only_read = name if name == codex.NAME else None
     if hint not in ("auto", name):
         if hint != "generic":
-            return Beginning(None, f"configured as {hint}, but the file is not", only_read)
+            return Beginning(None, f"configured as {hint}, but has another format", only_read)
         name = hint
     adapter = adapters.get(name)
     if adapter is None:

@@ -35,18 +35,18 @@ class ResultText(Struct, frozen=True):
 class Thoughts(Struct, frozen=True):
     """The signed or redacted thinking of one message."""
 
-    models: tuple[str, ...]  # names of its model
-    blocks: tuple[tuple[KeyPath, int], ...]  # with their lengths in characters
+    models: tuple[str, ...]  # names of the model that wrote the message
+    blocks: tuple[tuple[KeyPath, int], ...]  # paths and lengths (characters)
     instead: bytes  # the JSON that replaces a block
-    only_content: bool = False  # the message has nothing else: its blocks are never replaced
+    only_content: bool = False  # the message contains nothing else: no block is replaced
     asked_to_drop: bool = False  # the provider was asked to drop blocks with invalid signatures
 
 
 class Format(Protocol):
-    """One agent's dialect: its entries, and which of their values may be extracted."""
+    """How an agent writes sessions: the entries and their values."""
 
     name: str
-    version: int  # increased whenever a result changes for the same bytes: files are read again
+    version: int  # increase it whenever a method returns something else for the same bytes
     archives: ArchiveForm | None = "flat"  # None: finished turns cannot be archived
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
@@ -57,14 +57,14 @@ class Format(Protocol):
         return None
 
     def session(self, head: Sequence[Entry]) -> str | None:
-        """Return the id of the conversation. It depends only on values that never change."""
+        """Return the id of the conversation. It must never change while the file is used."""
 
     def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
-        """Return a digest of the values that our edits never change; None if ids are random."""
+        """Return a digest of the values that we never edit, or None if entry ids are random."""
         return None
 
     def survey(self, lines: Lines, kept_messages: int) -> Survey:
-        """Find the newest messages (up to `kept_messages`), the open turn and the dead entries."""
+        """Find the newest messages, the reason why the last turn is open, and the dead entries."""
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:
         """Return the id of the entry within its session, or None if it has no usable one."""
@@ -233,7 +233,7 @@ def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[ToolC
 
 
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
-    """Return the texts of a content, each with the index of its block (None: no block)."""
+    """Return the texts of a content, each with the index of its block (None: the content)."""
     texts: list[tuple[int | None, str]] = [(None, content)] if isinstance(content, str) else [
         (index, str_or_empty(block.get("text"))) for index, block in blocks_in(content, "text")
     ]  # fmt: skip
@@ -251,7 +251,7 @@ def reply_step(
     message: Entry, linked: tuple[str | None, tuple[str, ...]], calls: Iterable[ToolCall], *,
     stopped: bool, cut_short: bool,
 ) -> TurnStep:  # fmt: skip
-    """Return a reply as a step of its turn; `linked` are its `parent` and `names` in TurnStep."""
+    """Return a reply as a step of its turn. `linked` are `parent` and `names` of the TurnStep."""
     path, text = last_text(message.get("content"), ("message", "content"))
     made = tuple(calls)
     return TurnStep(

@@ -1,9 +1,9 @@
 """Claude Code: one JSON object a line, chained by `uuid` and `parentUuid`.
 
 Other lines (titles, modes, queued prompts, snapshots, unknown types) are not edited, except the
-records of API requests, of which Claude Code reads only the hash. The shapes were seen in files
-that versions 2.0.64 to 2.1.330 wrote, and read in @anthropic-ai/claude-code 2.0.76 and 2.1.112
-(`cli.js`) and in 2.1.330.
+records of API requests, of which Claude Code reads only the hash. Sources: files that versions
+2.0.64 to 2.1.330 wrote, and the code of @anthropic-ai/claude-code 2.0.76, 2.1.112 (`cli.js`) and
+2.1.330.
 """
 
 import re
@@ -106,21 +106,22 @@ def _ids_in(blocks: Iterable[tuple[int, Entry]], key: str) -> tuple[str, ...]:
     return tuple(ident for ident in ids if isinstance(ident, str))
 
 
-# The next request contains the chain from the newest leaf, as the loader of transcripts reads it:
+# The next request contains the chain: the newest line, its parent, and so on. Claude Code loads it
+# as follows:
 #
-# - One API message is split into one line for each block. If it calls several tools, the parent of
-#   each result's line is the line of its call, so the chain is a tree. The loader adds all lines of
-#   each message on the chain, and their results.
-# - A compaction writes a boundary without a parent. Lines before it are not sent any more, except
-#   the messages that the boundary lists as preserved.
-# - If a parent is not in the file (it may be a torn line), the closest line before replaces it.
+# - An API message has one line for each block. If it calls several tools, the parent of each
+#   result is the line of its call: the lines form a tree. All lines of each message on the chain
+#   are added, and their results.
+# - A compaction writes a boundary without a parent. Lines before it are no longer sent, except the
+#   messages that the boundary lists as preserved.
+# - If a parent is missing (its line may be incomplete), the closest line before replaces it.
 # - Lines of sub-agents (`isSidechain`) were once in the main file; now they have their own files.
 
 
 class Chain:
-    """All chained lines of one file, in file order, and which of them are live (on the chain).
+    """Finds the live lines of a file: those on the chain.
 
-    `leaf` is the uuid in the newest `last-prompt`, `metadata` the last `compactMetadata`.
+    `leaf` is the uuid in the last `last-prompt`, `metadata` the last `compactMetadata`.
     """
 
     def __init__(self, lines: list[Node], leaf: str | None, metadata: Entry) -> None:
@@ -185,15 +186,15 @@ class Chain:
         return {
             node.offset: BEFORE_COMPACTION if node.offset < self._boundary else OFF_BRANCH
             for node in self._lines
-            # The chain skips lines of progress, which are on no branch.
+            # Lines of progress are on no branch, so they are dead only before a boundary.
             if node.offset not in live and (node.offset < self._boundary or node.kind != "progress")
         }
 
     def positions(self, kept_messages: int) -> dict[int, int]:
         """Return the offsets of the newest lines, with the number of messages after each.
 
-        Progress lines are left out: no request contains them. The lines of one API message are one
-        message. A call has the position of its result, so that no limit falls between the two.
+        Progress lines are left out: no request contains them. The lines of one API message count as
+        one message. A call has the position of its result, so that both are kept or neither.
         """
         positions: dict[int, int] = {}
         spoken: dict[str, int] = {}
@@ -223,8 +224,8 @@ class Chain:
 CLOSING_STOPS = (
     "end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded",
 )  # fmt: skip
-# Seconds of silence required after a text without `stop_reason`: versions before 2.1.112 omit it
-# from most lines, and usually more of the same turn follows.
+# Seconds without a change after which a text without `stop_reason` ends a turn. Versions before
+# 2.1.112 omit `stop_reason` in most lines, and usually continue the turn.
 UNMARKED_QUIET = 120.0
 
 # Beginnings of user lines that end a turn: interruptions, and the output of a user's command.
@@ -243,12 +244,12 @@ def is_prompt(entry: Entry) -> bool:
 
 
 def _open_turn(lines: Lines, *, in_subagent_file: bool) -> tuple[str | None, float]:
-    """Return why the last turn is open, or None; and the seconds of silence that finish it."""
+    """Return why the last turn is open, or None; and `quiet` of the Survey."""
     for line in lines.backward():
         entry = parse(line.raw) if line.raw else None
         if entry is None:
             if not line.terminated:
-                return "the last line is torn: a write is under way", 0.0
+                return "the last line is still being written", 0.0
         elif entry_id(entry) is not None and (entry.get("isSidechain") is True) == in_subagent_file:
             if entry["type"] == "assistant":
                 return _after_reply(entry)
@@ -332,9 +333,8 @@ def _tool_result(block: Entry, took: int | None) -> ToolResult:
     )
 
 
-# Tried: 2.0.76 to 2.1.330 resume a session even if any strings were changed and images replaced by
-# text blocks. The shape of `toolUseResult` has to stay, since the interactive screen reads its
-# fields.
+# Tried: 2.0.76 to 2.1.330 resume a session even if strings were changed and images replaced by text
+# blocks. The structure of `toolUseResult` must not change: the interactive screen reads its fields.
 
 # Keys whose values are never extracted: the agent needs them to interpret the object.
 _UNTOUCHED = re.compile(
@@ -345,14 +345,14 @@ _UNTOUCHED = re.compile(
 # Keys below which nothing is extracted: the agent validates their values against a schema.
 _VALIDATED = frozenset({"structuredPatch", "todos", "usage"})
 # Replacements of signed thinking: empty content if its line has no other block (the usual case),
-# else a text block of white space. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: both are left
-# out of every request. An empty text is sent and refused up to 2.1.260. An empty block of thinking
-# is refused in all versions. 2.1.112 joins the results before and after a line of white space.
+# else a text block of white space. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: requests
+# contain neither. Versions up to 2.1.260 send an empty text, which the provider refuses, as it
+# refuses an empty thinking block. 2.1.112 joins the results before and after a line of white space.
 NO_CONTENT = b"[]"
 LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
 # If the plan file is missing, a resume writes it again from the call (2.1.112, 2.1.330). The result
-# contains what the user changed in the plan.
+# contains the user's changes to the plan.
 _PLANNED = "the agent continues with the plan"
 # Attachments of which 2.1.330 reads only `rendered`. The values of all other attachments are
 # compared with new values, rendered again, or kept for a compaction (`invoked_skills`).
@@ -436,7 +436,7 @@ def _unread(
 
 
 def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
-    """Yield the parts of an attachment; 2.1.330 sends `rendered` in its place if it can."""
+    """Yield the parts of an attachment. 2.1.330 sends `rendered` instead, if that is complete."""
     attachment = dict_or_empty(entry.get("attachment"))
     name = str_or_none(attachment.get("type"))
     rendered = name in _RENDERED_ONCE and _is_rendered(entry.get("rendered"))
@@ -531,7 +531,7 @@ class ClaudeCode(Format):
         )
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        digest = self.rest(entry)  # compactions repeat records: the id needs a line number
+        digest = self.rest(entry)  # a compaction repeats records: distinguish them by line number
         return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
 
     def rest(self, entry: Entry) -> bytes | None:

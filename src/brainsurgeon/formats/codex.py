@@ -1,8 +1,8 @@
 """Codex sessions are recognised and read, but never changed.
 
-A running Codex keeps its session file open, and would go on writing to a file that was replaced.
-Versions from 0.146 on store offsets of the file in a database of their own; when the offsets shift,
-the conversation disappears from their lists (openai/codex, issues 43744, 35746 and 38341).
+A running Codex keeps its session file open, and would continue to write to a replaced file. Since
+0.146, Codex stores offsets into the file in a database. If they are wrong, it no longer lists the
+conversation (openai/codex, issues 43744, 35746 and 38341).
 """
 
 import json
@@ -24,7 +24,7 @@ ONLY_READ = (
 
 def agent(head: bytes) -> str | None:
     found = _WORKING_DIRECTORY.search(head)
-    try:  # encoded as Claude Code encodes it
+    try:  # the directory, encoded as in Claude Code
         return f"{NAME}:{re.sub('[^A-Za-z0-9]', '-', json.loads(found[1]))}" if found else None
     except ValueError:
         return None

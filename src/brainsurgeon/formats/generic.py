@@ -81,7 +81,7 @@ class Generic(base.Format):
             entry = parse(line.raw) if line.raw else None
             if entry is None:
                 if not line.terminated and judged is None:
-                    open_turn, judged = "the last line is torn: a write is under way", line.offset
+                    open_turn, judged = "the last line is still being written", line.offset
                 continue
             kind = _kind(entry)
             positions[line.offset] = messages if kind else max(messages - 1, 0)
@@ -90,11 +90,11 @@ class Generic(base.Format):
                 judged = line.offset
                 left = OPEN_KINDS.get("tool_call" if any(_tool_blocks(entry, *_CALLS)) else kind)
                 open_turn = f"the last turn is open: {left}" if left else None
-        cursor = None if judged is None else ""  # no line affects earlier ones
+        cursor = None if judged is None else ""  # no line affects earlier lines
         return Survey(kept_messages, positions, open_turn, since=judged, cursor=cursor)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        """Return `__id` or `id`, else an id made of line number and `rest`."""
+        """Return `__id` or `id`. Without both, make an id from the line number and `rest`."""
         for key in ("__id", "id"):
             if entry.get(key) is not None:
                 return base.usable_id(entry[key])

@@ -1,11 +1,10 @@
 """The sessions of OpenClaw and pi.
 
-One JSON object a line; entries form a tree by `id` and `parentId`. The shapes were read in
-@mariozechner/pi-coding-agent 0.73.1 and @earendil-works/pi-coding-agent 1.5.2
-(`dist/core/session-manager.js`) and openclaw 2026.7.35 (`dist/transcript-tree-*.js`,
-scanSessionTranscriptTree; `dist/transcript-rewrite-*.js`), and seen in files that those programs
-wrote. System prompts and tools (in messages of the role `system`, and in a compaction's
-`systemMessage`) have no parts.
+One JSON object a line; entries form a tree by `id` and `parentId`. System prompts and tools (in
+messages of the role `system`, and in a compaction's `systemMessage`) are never extracted. Sources:
+files of these programs, @mariozechner/pi-coding-agent 0.73.1 and @earendil-works/pi-coding-agent
+1.5.2 (`dist/core/session-manager.js`), and openclaw 2026.7.35 (`dist/transcript-tree-*.js`,
+scanSessionTranscriptTree; `dist/transcript-rewrite-*.js`).
 """
 
 import re
@@ -62,8 +61,8 @@ from brainsurgeon.model.turns import (
     TurnStep,
 )
 
-# The entry types that move the leaf: openclaw's (transcript-tree, isCanonicalSessionEntryType), and
-# those of newer versions and of pi, in which every entry moves it.
+# The types of entries that become the leaf, the end of the branch: openclaw's (transcript-tree,
+# isCanonicalSessionEntryType), and all types of its newer versions and of pi.
 TREE_TYPES = (
     "message", "thinking_level_change", "model_change", "compaction", "branch_summary",
     "custom", "custom_message", "label", "session_info", "context_edit", "usage", "reset",
@@ -76,10 +75,9 @@ NOT_REPLAYED = ("error", "aborted")
 class Branch:
     """The active branch, walked from the leaf towards the root.
 
-    A `leaf` entry selects its target. A side append (`appendMode: "side"`) or an entry of an
-    unknown type moves the cursor for the next append but not the leaf. An entry appended at this
-    cursor continues from the leaf, and so does an entry without `parentId`. A `linear` branch
-    contains every node.
+    A `leaf` entry makes its target the leaf. A side append (`appendMode: "side"`) or an entry of an
+    unknown type does not become the leaf. The next entry may name it as its parent, but continues
+    from the leaf. So does an entry without `parentId`. A `linear` branch contains every node.
     """
 
     def __init__(self, *, linear: bool = False) -> None:
@@ -95,7 +93,7 @@ class Branch:
 
     @property
     def cursor(self) -> str:
-        """The state of the walk, which decides about the branch in earlier lines."""
+        """The state of the walk. It decides which earlier entries are on the branch."""
         return repr((self._next, self._leaf, self._appended, self.ended))
 
     def pass_over(self, raw: bytes) -> None:
@@ -104,7 +102,7 @@ class Branch:
             self._leaf, self._next = True, None
 
     def contains(self, entry: Entry) -> bool:
-        """Check whether the entry is on the branch; call it from the last entry backwards."""
+        """Check whether the entry is on the branch. To be called with each entry, last first."""
         kind = entry.get("type")
         if self.linear:
             return kind in TREE_TYPES
@@ -128,16 +126,16 @@ class Branch:
         return kind in TREE_TYPES
 
     def _follow(self, parent: str | None, *, appended: bool = False) -> None:
-        """Look for `parent` next. An `appended` entry may follow the cursor instead of the leaf."""
+        """Look for `parent` next. The parent of an `appended` entry may be a side append."""
         self._next, self._leaf, self._appended = parent, False, appended
         self.ended = parent is None and not appended
 
 
 class Reach:
-    """Finds how far back the next request reaches. `look` takes the branch's entries, last first.
+    """Finds the entries of the branch that the next request does not contain.
 
-    After a compaction, the request begins at `firstKeptEntryId`, after a reset at the reset. A
-    `context_edit` removes its target, or replaces it by a text of its own.
+    `look` takes the entries of the branch, last first. The request begins at `firstKeptEntryId` of
+    a compaction or at a reset. A `context_edit` removes or replaces its target in the request.
     """
 
     def __init__(self) -> None:
@@ -167,11 +165,11 @@ class Reach:
 
 
 class Asking:
-    """Finds the user message that began the last round. `look` takes the entries, last first.
+    """Finds the user message that began the last turn. `look` takes the entries, last first.
 
-    If the answer to results failed (too long, aborted), the user may have written another message.
-    The provider joins that message with the results, so the round that began before them continues,
-    and its thinking has to be repeated.
+    If the answer to tool results failed (too long, aborted), the user may have written another
+    message. The provider joins it with the results: the turn continues, and its thinking must be
+    sent again. So the message before the results began the turn.
     """
 
     def __init__(self) -> None:
@@ -180,7 +178,7 @@ class Asking:
 
     def look(self, offset: int, entry: Entry) -> None:
         if self._seen_answer and self.at is not None:
-            return  # no earlier entry can be the message
+            return  # no earlier message can begin the turn
         message = dict_or_empty(entry.get("message"))
         role = message.get("role") if entry.get("type") == "message" else None
         if role == "user":
@@ -214,11 +212,11 @@ _UNVERIFIED = ("openai", "azure", "google", "mistral")
 
 
 def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
-    """Yield the thinking blocks of an assistant message, locked unless the provider allows edits.
+    """Yield the thinking blocks of an assistant message. Some signed blocks are locked.
 
     Anthropic and Bedrock verify the text against the signature. So a block is extracted as a whole,
-    and only before the last user message. Signed thinking of all other providers stays.
-    In place of a signature, openai-completions stores the name of a provider's field.
+    and only before the last user message. Signed thinking of all other providers is locked. With
+    openai-completions, the signature may be the name of a provider's field: it signs nothing.
     """
     api = str_or_empty(message.get("api"))
     locked = None
@@ -243,8 +241,8 @@ def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
 def _thoughts(message: Entry) -> Thoughts | None:
     """Return the signed thinking of an assistant message; None if no request repeats it.
 
-    An answer that ended in an error or was aborted is never sent again. pi records the effort that
-    it asked for (`providerThinkingLevel`) only if it also asked for `drop_block`.
+    An answer that failed or was aborted is never sent again. pi records `providerThinkingLevel`,
+    the requested effort, only if it also requested `drop_block`.
     """
     api = str_or_empty(message.get("api"))
     if message.get("stopReason") in NOT_REPLAYED or api.startswith(_UNVERIFIED):
@@ -297,10 +295,10 @@ _ROLES: dict[str, Role] = {
     "user": "prompt", "assistant": "reply", "toolResult": "result", "bashExecution": "aside",
     "custom": "aside",
 }  # fmt: skip
-# Types that nothing on the branch depends on. Read in @mariozechner/pi-coding-agent 0.73.1
+# Types of entries that may leave the branch. Read in @mariozechner/pi-coding-agent 0.73.1
 # (`dist/core/session-manager.js`, buildSessionContext): the model is taken from the last assistant
-# message of the branch. Levels of thinking, tools and the state of extensions are taken from
-# entries of their own, which therefore have to stay on the branch.
+# message of the branch. Entries with levels of thinking, tools or the state of extensions are read:
+# they have to stay.
 _NOTES = ("label", "session_info", "usage", "model_change")
 _CONTENT: KeyPath = ("message", "content")
 _DETAILS: KeyPath = ("message", "details")
@@ -331,7 +329,7 @@ class OpenClaw(Format):
     def survey(self, lines: Lines, kept_messages: int) -> Survey:
         branch = Branch()
         survey = self._survey(lines, kept_messages, branch)
-        # A leaf that leads nowhere is ignored, as in openclaw: then all lines are the branch.
+        # As in openclaw, a leaf whose entry is missing is ignored: all lines are the branch.
         lost = branch.parent_missing and not survey.positions
         return self._survey(lines, kept_messages, Branch(linear=True)) if lost else survey
 
@@ -340,7 +338,7 @@ class OpenClaw(Format):
         dead: dict[int, str] = {}
         dead_before, dead_why = 0, ""
         messages, reach, asking = 0, Reach(), Asking()
-        judged: int | None = None  # the offset of the line that tells whether a turn is open
+        judged: int | None = None  # offset of the line that shows whether a turn is open
         open_turn: str | None = None
         for line in lines.backward():
             complete = reach.over and messages > kept_messages and asking.at is not None
@@ -365,7 +363,7 @@ class OpenClaw(Format):
                 is_message = self.is_message(entry)
                 positions[line.offset] = messages if is_message else max(messages - 1, 0)
                 messages += is_message
-        dead.pop(0, None)  # the header is not in the tree
+        dead.pop(0, None)  # the header is no entry of the tree
         cursor = None
         if judged is not None and not branch.linear:
             cursor = dead_why or f"{branch.cursor} {reach.cursor}"
@@ -459,7 +457,7 @@ class OpenClaw(Format):
         message = dict_or_empty(entry.get("message"))
         if message.get("role") != "assistant":
             return None
-        # When OpenClaw changes its branch, it repeats messages with new ids but the same names.
+        # On a new branch, OpenClaw repeats messages. Only the ids of their entries differ.
         names = (message.get("responseId"), message.get("timestamp"))
         ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
         usage = dict_or_empty(message.get("usage"))
@@ -489,7 +487,7 @@ def _result(message: Entry) -> ToolResult:
 def left_open(line: Line, entry: Entry | None) -> str | None:
     """Return why the turn is open, "" if it is finished, None if the line shows neither."""
     if entry is None:
-        return None if line.terminated else "the last line is torn: a write is under way"
+        return None if line.terminated else "the last line is still being written"
     role, message = _role(entry), dict_or_empty(entry.get("message"))
     if role in ("user", "toolResult"):
         return f"the last turn is open: a {'user message' if role == 'user' else 'tool result'}"
@@ -523,9 +521,9 @@ def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
                 yield replace(part, locked=signed)
 
 
-# The events in a database are the same as in files. Values in its indexes stay: the indexes are
-# filled from the text of user and assistant messages (openclaw 2026.9.6,
-# `dist/session-transcript-index-*.mjs`) and would not notice a change.
+# A database has the same entries as a file. It also has indexes, filled from the text of user and
+# assistant messages (openclaw 2026.9.6, `dist/session-transcript-index-*.mjs`). They would not
+# notice a change of this text, so it is never extracted.
 INDEXED = "an index of the agent's database contains it"
 
 
@@ -538,7 +536,7 @@ class OpenClawRows(OpenClaw):
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         for part in super().parts(entry, survey, offset):
-            # A text block in place of another block would change the indexed text.
+            # A placeholder for a whole block is text, which the index would lack.
             adds_text = part.block and part.kind != "tool_result"
             indexed = part.kind in ("user", "assistant") or adds_text
             yield replace(part, locked=part.locked or INDEXED) if indexed else part

@@ -48,7 +48,7 @@ def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
 
 
 def members(line: bytes) -> list[tuple[str, int, int, int]]:
-    """List the top-level members: key, its start, and its value's span. Raises UntouchableError."""
+    """List the top-level members: key, start of the key, start and end of the value."""
     text = line.decode("latin-1")
     listed = []
     try:
@@ -82,7 +82,7 @@ _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.
 
 
 def splice_string(token: bytes, cuts: Iterable[tuple[int, int, str]]) -> bytes:
-    """Return a JSON string with some of its characters replaced; all other escapes stay.
+    """Return a JSON string with some of its characters replaced. All others stay as written.
 
     A cut is a start and an end (in characters) and the new text. Nested cuts are ignored.
     """
@@ -167,7 +167,7 @@ def find_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPa
 
 
 def compact_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span] | None:
-    """Find the spans in a line that is byte for byte what orjson writes, else return None.
+    """Find the spans if the line is written exactly as orjson would write it, else return None.
 
     Such a line has no duplicate keys. The entry is serialised with a mark in place of each value.
     The line must consist of the texts between the marks and of the serialised values.
@@ -199,8 +199,8 @@ def compact_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[Ke
     return spans if raw[end:] == texts[-1] else None
 
 
-# Our fields go at the top level of the entry, never inside a message or a block: providers answer
-# 400 to an unknown key in a block. These are the values that we write into them.
+# The values that we write into our fields. The fields are at the top level of an entry, never in a
+# message or block: providers answer 400 to an unknown key in a block.
 _TOKENS = {
     REDACTED: re.compile(rb"true"),
     RESTORED: re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"'),
@@ -232,8 +232,8 @@ def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
 def remove_marked_field(line: ParsedLine, name: str) -> list[FieldEdit]:
     """Remove `_restored` or `_redacted` if it is written exactly as we insert it.
 
-    Forks and copies carry these fields into files that have no records. A duplicate field is not
-    ours: it stays, and the rest of the line may still be edited.
+    In forks and copies, these fields have no records. A duplicate field is not ours: it stays, and
+    the rest of the line may still be edited.
     """
     try:
         member = _member(line.raw, name)
@@ -273,7 +273,7 @@ def _member(raw: bytes, name: str) -> tuple[int, int, int] | None:
 def verify(raw: bytes, offset: int, entry: Entry, edits: Sequence[Edit]) -> None:
     """Raise UntouchableError unless the edits have exactly the planned effect. Modifies `entry`.
 
-    Restored values are not compared: they are checked by their digest when they are read.
+    Restored values are not compared: the store checks their digest when it reads them.
     """
     written = [edit for edit in edits if not isinstance(edit, Restoration)]
     splices = [(edit.start - offset, edit.end - offset, edit.new) for edit in written]

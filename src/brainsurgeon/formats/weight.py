@@ -15,7 +15,7 @@ from brainsurgeon.model.entries import Entry, KeyPath, decode
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, ModelCall, Sent
 
-# How providers and agents say that a prompt is too long for its model. Few sessions need these
+# Messages of providers and agents: the prompt is too long for its model. Few sessions need these
 # patterns, so they are compiled when they are first used.
 _OVERFLOW = (
     r"(?i)context_length_exceeded|context[ _-]?(?:length|window) (?:is )?exceeded|context overflow"
@@ -28,7 +28,7 @@ _LIMITS = (
     r"|context window of ([0-9,]+)"
 )
 _PROMPTS = r"(?i)([0-9,]+) tokens > [0-9,]+ maximum|(?:resulted in|requested) ([0-9,]+) tokens"
-# How a provider says that a signature is invalid for its content.
+# Messages of providers: a signature is invalid for its content.
 _SIGNATURE = (
     r"(?i)bound to a different conversation|invalid `?signature`? in `?thinking"
     r"|thinking[^.]{0,80}cannot be modified|each thinking block must contain|thinking is required"
@@ -68,7 +68,7 @@ def dollars(value: object) -> float | None:
 
 
 def recorded(entry: Entry, usage: Entry, model: object, ident: str | None = None) -> ModelCall:
-    """Return the model call that an entry answers; `usage` may have the keys of any provider.
+    """Return the model call that an entry answers. `usage` may have the keys of any provider.
 
     OpenAI includes cached tokens in the prompt's tokens. All other providers count them separately.
     """
@@ -90,7 +90,7 @@ def recorded(entry: Entry, usage: Entry, model: object, ident: str | None = None
         parse_time(entry.get("timestamp")), cached=cached, hour=bool(hour),
         written=counts(usage, "cacheWrite", "cache_creation_input_tokens"),
         output=counts(usage, "output", "output_tokens", "completion_tokens"), cost=cost or None,
-        # Agents record 0 where they know no price.
+        # Agents record 0 if they know no price.
         dollars=dollars(costs.get("total")),
     )  # fmt: skip
 
