@@ -35,9 +35,9 @@ from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
-# Path steps to an agent's own copies of texts. The model gets the texts from elsewhere.
-ASIDE = frozenset({"details", "toolUseResult"})
-# Path steps below which Claude Code keeps results for its screen, in another form.
+# Keys of an agent's own copies of tool results. No model gets these copies.
+OWN_COPIES = frozenset({"details", "toolUseResult"})
+# Keys of the results in the form in which Claude Code shows them on its screen.
 SCREEN = frozenset({"toolUseResult", "attachment"})
 
 
@@ -51,10 +51,10 @@ def entry_named(
     settings: Settings, store: Store, reference: str, session: str | Session | None,
     *, to_show: bool = False,
 ) -> EntryValues:  # fmt: skip
-    """Return the extracted values of an entry, by a placeholder, an id or its unique beginning.
+    """Return the extracted values of an entry, by placeholder, id or unique beginning of the id.
 
-    With `to_show`, several sessions may match if their values are equal. Raises NotFoundError or
-    AmbiguousError.
+    Raises NotFoundError or AmbiguousError. With `to_show`, several sessions may have the entry if
+    its values are equal in all of them.
     """
     wanted = id_named(reference)
     if not store.exists:
@@ -80,7 +80,7 @@ def entry_named(
         if len(idents) > 1:
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
         named = _of_exact_id(settings, store, idents[0], here, to_show=to_show)
-        # If an entry has the id `wanted`, that entry is meant: it has no extracted values.
+        # An entry whose whole id is `wanted` takes precedence, and it has no extracted values.
         if _has_entry(named.session, wanted):
             raise
         return named
@@ -113,7 +113,7 @@ def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
 
 
 def _in_session(store: Store, session: Session, values: list[Extraction]) -> list[Extraction]:
-    """Return the values placed in a session, else extracted from it, else found in its file."""
+    """Select the values that a session contains: by the store's records, else by its file."""
     record = session.record
     placed = store.placements.of_session(record.id) if record else frozenset()
     here = [value for value in values if value.id in placed]
@@ -121,7 +121,7 @@ def _in_session(store: Store, session: Session, values: list[Extraction]) -> lis
         here = [value for value in values if value.session_id == record.id]
     if not here and values and session.file:  # a fork or a copy that no scan has seen yet
         with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
-            # Unlike a retention run, this leaves out lines that are too long to be read.
+            # Placeholders in lines that are too long to be read (`raw` is None) are not found.
             found = (PLACEHOLDER.findall(line.raw or b"") for line in opened.lines)
             in_file = frozenset(chain.from_iterable(found))
             here = [value for value in values if value.placeholder.encode() in in_file]
@@ -129,7 +129,7 @@ def _in_session(store: Store, session: Session, values: list[Extraction]) -> lis
 
 
 def _check_all_owned(store: Store, named: EntryValues) -> None:
-    """Raise NotFoundError if a request for the entry would cover values of other agents."""
+    """Raise NotFoundError if the session contains values of the entry that another agent owns."""
     session = named.session
     values = store.extractions.of_entry(named.entry_id)
     own = {(value.name, value.path, value.digest) for value in owned(store, session, values)}
@@ -142,7 +142,7 @@ def _nothing_extracted(wanted: str, session: Session | None = None) -> NotFoundE
     where = f" in {session.title}" if session else ""
     return NotFoundError(
         f"nothing is extracted from entry {wanted!r}{where}; "
-        "`brainsurgeon sessions SESSION` lists what is"
+        "`brainsurgeon sessions SESSION` lists extracted values"
     )
 
 
@@ -154,7 +154,7 @@ def _of_any_session(
         raise _nothing_extracted(wanted)
     listed = all_sessions(settings, store, with_former_roots=True)
     for session in of_calling_process(listed):
-        # A fork has the entry ids of its origin, so that a lookup by id alone would match both.
+        # Preferred: a fork has the same entry ids as its origin, so both would match.
         try:
             return _of_session(store, session, reference)
         except NotFoundError:
@@ -164,22 +164,22 @@ def _of_any_session(
     for value in values:
         for ident in store.placements.sessions_of(value.id) or {value.session_id}:
             by_session[ident].append(value)
-    known = [
+    matches = [
         (session, by_session[session.record.id]) for session in listed
         if session.record and session.record.id in by_session
     ]  # fmt: skip
-    live = [pair for pair in known if pair[0].file] or known
-    # To show values, any of several sessions is fine if their values are equal at each path.
+    matches = [match for match in matches if match[0].file] or matches
+    # To show values, any of the sessions will do if all have equal values at each path.
     equal = len({(v.path, v.digest) for v in values}) == len({v.path for v in values})
-    if len(live) > 1 and not (to_show and equal):
+    if len(matches) > 1 and not (to_show and equal):
         several = len({value.name for value in values}) > 1
         shown = [
             f"{session.title}  {placeholder_named(here[-1].name)}" if several else session.title
-            for session, here in live
+            for session, here in matches
         ]
         hint = "name the session with --session" + (", or paste the placeholder" * several)
         raise AmbiguousError(f"entry {wanted!r}", shown, hint)
-    session, here = live[0]
+    session, here = matches[0]
     return EntryValues(session, here[-1].entry_id, newest(here))
 
 
@@ -190,15 +190,15 @@ def _has_entry(session: Session, ident: str) -> bool:
 
 
 def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
-    """Return the first of `ids` found in a session's file, else all that begin with `wanted`.
+    """Return the first of `ids` in a session, or all its entry ids that begin with `wanted`.
 
-    A file that cannot be read contains none. Raises BusyError for a database in use.
+    Returns [] if its file cannot be read. Raises BusyError if its database is in use.
     """
     if session.file is None or not wanted:
         return []
-    # An id that JSON can spell in several ways, or that is derived, cannot be found by its bytes.
+    # Lines cannot be searched for ids that JSON may escape, or that brainsurgeon generated.
     plain = all(is_safe(ident) and not is_generated(ident) for ident in ids)
-    begin_alike: dict[str, None] = {}
+    prefixed: dict[str, None] = {}
     wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]
     with suppress(OSError, RefusedError), open_session(session.file) as opened:
         lines = (
@@ -209,13 +209,13 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
             if (ident := parsed.ident) is not None and ident in ids:
                 return [ident]
             if ident is not None and ident.startswith(wanted):
-                begin_alike[ident] = None
-        return list(begin_alike)
+                prefixed[ident] = None
+        return list(prefixed)
     return []
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Return the unexpired values of some keys. Raises NoSuchKeyError or ExpiredError."""
+    """Return the unexpired values with these keys. Raises NoSuchKeyError or ExpiredError."""
     wanted = with_keys(named.values, keys)
     if not wanted:
         paths = ", ".join(dotted(value.path) for value in named.values)
@@ -238,7 +238,7 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
 
 
 def archive_in(named: EntryValues, *, with_undone: bool = False) -> Extraction | None:
-    """Return the extraction with an entry's archive; if `with_undone`, even if it was undone."""
+    """Return the extraction that archived a turn in an entry, an undone one if `with_undone`."""
     parts = (part for part in named.values if part.archive_id is not None and not part.is_link)
     return next((part for part in parts if with_undone or part.state == "standing"), None)
 
@@ -248,9 +248,9 @@ def newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
 
 
 def with_keys(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Return the values named by `keys` (a whole path or one step of it), or all without keys.
+    """Return the values with these keys, or all values if there are no keys.
 
-    A key may be a list of keys, separated by commas.
+    A key is a whole path or one step of a path. A text may contain several, separated by commas.
     """
     wanted = {name for key in keys for name in (key, *map(str.strip, key.split(",")))}
     return tuple(
@@ -259,14 +259,14 @@ def with_keys(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extrac
     )  # fmt: skip
 
 
-def as_sent(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Drop values for the agent's screen, unless `keys` are given or there are no others."""
+def without_screen(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extraction, ...]:
+    """Drop values for Claude Code's screen, unless there are `keys` or no other values."""
     sent = tuple(value for value in values if SCREEN.isdisjoint(value.path))
     return values if list(keys) else sent or values
 
 
-def as_the_model_had_them(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
-    return tuple(sorted(values, key=lambda value: not ASIDE.isdisjoint(value.path)))
+def own_copies_last(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
+    return tuple(sorted(values, key=lambda value: not OWN_COPIES.isdisjoint(value.path)))
 
 
 def json_texts(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
@@ -289,14 +289,14 @@ def json_text(store: Store, value: Extraction) -> bytes | None:
 def contents(
     values: Iterable[Extraction], texts: dict[int, bytes]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the distinct values by path, and for the path of each copy the path of its original.
+    """Return the distinct values by path, and the paths of the originals by the paths of copies.
 
-    The original is the value that the model got, if possible.
+    Of equal values, the original is the one that the model got, if the model got any.
     """
     by_path: dict[str, Any] = {}
     same_as: dict[str, str] = {}
     first: dict[str, str] = {}
-    for value in as_the_model_had_them(values):
+    for value in own_copies_last(values):
         if value.id not in texts:
             continue
         path, content = dotted(value.path), decode(texts[value.id])

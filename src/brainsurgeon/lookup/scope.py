@@ -1,4 +1,4 @@
-"""Find the sessions that a caller may see, and the one that a call names or comes from."""
+"""Find the sessions that a caller may see, the session that a call names, and the calling one."""
 
 import time
 from collections.abc import Callable
@@ -29,11 +29,10 @@ from brainsurgeon.store import Store
 
 
 class Scope(Struct, frozen=True):
-    """One agent, one session, or, with neither, every session.
+    """The sessions that a caller may see: those of an agent, one session, or by default all.
 
     `agent` is a name, the agent's own directory, or the working directory of a Claude Code
-    project. `session` is a path, an id or `agent/id`, but no prefix: it could match another session
-    later.
+    project. `session` is a path, an id or `agent/id`: a prefix could match another session later.
     """
 
     agent: str | None = None
@@ -47,7 +46,7 @@ class Caller(Struct, frozen=True):
 
 
 def bound(settings: Settings, store: Store, scope: Scope) -> tuple[Scope, str | None]:
-    """Resolve the names in a scope to paths; also return a warning if one matches nothing."""
+    """Resolve the names in a scope to paths. Also return a warning if a name matches nothing."""
     listed = _of_agent(all_sessions(settings, store), scope.agent)
     directories = sorted({session.agent_directory for session in listed})
     if scope.agent and len(directories) > 1:
@@ -65,7 +64,7 @@ def bound(settings: Settings, store: Store, scope: Scope) -> tuple[Scope, str | 
 
 
 def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]:
-    """Return the sessions that a caller may see, none if the agent's name has become ambiguous."""
+    """Return the sessions in a scope. There are none if the agent's name has become ambiguous."""
     listed = _of_agent(all_sessions(settings, store), scope.agent)
     if scope.agent and len({session.agent_directory for session in listed}) > 1:
         return []
@@ -81,14 +80,14 @@ def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]
 
 
 def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
-    """Return an agent's sessions. Directories without files are left out if others have some."""
+    """Return an agent's sessions. Omit its directories without files if others have files."""
     is_path = agent is not None and (sep in agent or agent == ".") and "\0" not in agent
     if agent is None:
         listed = sessions
     elif is_path:
-        place = paths.realpath(agent)
-        places = place, paths.realpath(claude_code.project_of(place))
-        listed = [item for item in sessions if paths.realpath(item.agent_directory) in places]
+        path = paths.realpath(agent)
+        directories = path, paths.realpath(claude_code.project_of(path))
+        listed = [item for item in sessions if paths.realpath(item.agent_directory) in directories]
     else:
         listed = [item for item in sessions if agent in openclaw.agent_names(item.agent)]
     live = {(item.agent, item.agent_directory) for item in listed if item.file}
@@ -103,9 +102,10 @@ def session_for(
     settings: Settings, store: Store, caller: Caller, name: str | None,
     holds: Callable[[Session], bool] | None = None,
 ) -> Session:  # fmt: skip
-    """Return the session that is named, else the calling one, else the one that `holds` the entry.
+    """Return the session called `name`, else the calling session, else the only one that `holds`.
 
-    Waits for calls that Claude Code has not written yet. Raises UnnamedError if several fit.
+    `holds` checks whether a session has the wanted entry. Waits briefly if Claude Code may not
+    have written the call yet. Raises UnnamedError if several sessions are possible.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
     if name:
@@ -121,14 +121,14 @@ def session_for(
         if len(calling) == 1:
             return calling[0]
         for starter in of_calling_process(calling or listed):
-            # This session's process started ours, even if its call is not written yet. A session
-            # without a record may be a new fork: the store does not know which entries it contains.
+            # The process of this session started ours. Without a record, the session may be a new
+            # fork: the store does not know its entries.
             if holds is None or starter.record is None or holds(starter):
                 return starter
-        late = any(
+        may_wait = any(
             claude_code.location(item.path) and _is_active(settings, item, now) for item in listed
         )
-        if calling or not late or time.monotonic() > deadline:
+        if calling or not may_wait or time.monotonic() > deadline:
             return _only_one(calling or listed, holds)
         time.sleep(0.1)
         listed = sessions_in(settings, store, scope) or listed
@@ -138,28 +138,28 @@ def other_holder(
     settings: Settings, store: Store, scope: Scope, session: Session,
     holds: Callable[[Session], bool],
 ) -> Session:  # fmt: skip
-    """Return another session with the entry: preferably the one that started `session`.
+    """Return another session of the agent with the entry, preferably the parent of `session`.
 
-    Claude Code copies entries into forks: of several sessions with the entry, the newest is
-    returned. For other agents, several raise UnnamedError. Raises NotFoundError if none has it.
+    Of several sessions of Claude Code, the newest is returned: it copies entries into forks.
+    Raises UnnamedError for several sessions of another agent, NotFoundError if no session has it.
     """
-    beside = [
+    of_agent = [
         item for item in sessions_in(settings, store, scope)
         if item.agent_directory == session.agent_directory
     ]  # fmt: skip
-    place = claude_code.location(session.path)
-    started_by = (item for item in beside if place and item.title == place.started_by)
-    own = next(filter(holds, started_by), None)
-    if own is None and place and (holders := list(filter(holds, beside))):
+    location = claude_code.location(session.path)
+    parents = (item for item in of_agent if location and item.title == location.started_by)
+    parent = next(filter(holds, parents), None)
+    if parent is None and location and (holders := list(filter(holds, of_agent))):
         return _newest_first(holders)[0]
-    return own or _only_one(beside, holds)
+    return parent or _only_one(of_agent, holds)
 
 
 def own_session(settings: Settings, store: Store, caller: Caller, name: str | None) -> Session:
-    """Return the calling session or, if it is named, the session of one of its sub-agents."""
+    """Return the calling session or, by its name, the session of one of its sub-agents."""
     try:
         own = session_for(settings, store, caller, None)
-    except UnnamedError as why:  # a name would not help: another session may not be read
+    except UnnamedError as why:  # do not ask for a name: the caller may read no other session
         raise UsageError(
             "it is unknown which session makes this call, so no evidence can be given; in a "
             "shell, `brainsurgeon evidence SESSION` prints it"
@@ -175,15 +175,15 @@ def own_session(settings: Settings, store: Store, caller: Caller, name: str | No
 
 
 def started_by(own: Session, others: list[Session]) -> list[Session]:
-    """Return the sessions of a session's sub-agents, as their agent recorded them."""
-    file, where = own.file, claude_code.location(own.path)
-    if where is not None:
-        main = f"{where.agent}/{where.session}"
-        places = ((item, claude_code.location(item.path)) for item in others)
+    """Return the sessions of a session's sub-agents, by the agent's own records."""
+    file, location = own.file, claude_code.location(own.path)
+    if location is not None:
+        main = f"{location.agent}/{location.session}"
+        located = ((item, claude_code.location(item.path)) for item in others)
         return [
-            item for item, place in places
-            if place and place.started_by == main and place.home == where.home
-            and where.subagent is None
+            item for item, other in located
+            if other and other.started_by == main and other.home == location.home
+            and location.subagent is None
         ]  # fmt: skip
     if file is None:
         return []
@@ -242,7 +242,7 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
 def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry]:
     """Return the arguments of the newest tool calls after the prompt that have no result yet.
 
-    If the model was cut short in a message without calls, earlier calls do not wait any more.
+    Calls before a message without calls in which the model was cut short do not count.
     """
     answered: set[str | None] = set()
     unnamed, waiting, seen_call = 0, [], False
@@ -257,7 +257,7 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
         answers, calls = list(form.result_texts(entry)), list(form.calls(entry))
         ident = form.identity(entry, line.raw, line.number)
         if seen_call and form.is_message(entry) and not calls:
-            break  # the calls before this entry have their answers
+            break  # earlier calls were answered before the newest were made
         answered |= {answer.call_id for answer in answers if answer.call_id}
         unnamed += any(answer.call_id is None for answer in answers)
         for call in reversed(calls):
@@ -269,24 +269,24 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
 
 
 def _is_same_call(written: Entry, call: Entry) -> bool:
-    """Check whether arguments in a file equal those of the call. Some agents wrap arguments."""
+    """Check whether the arguments in a file, or an object in one of them, equal those of a call."""
     inner = (value for value in written.values() if isinstance(value, dict))
-    # Null arguments do not count: some agents pass null for each argument that is not given.
+    # Null arguments do not count: some agents pass null for each omitted argument.
     wanted, *candidates = (
         {key: value for key, value in arguments.items() if value is not None}
         for arguments in (call, written, *inner)
     )
     return any(
-        wanted.keys() == one.keys() and all(_is_same(wanted[key], one[key]) for key in wanted)
-        for one in candidates
+        wanted.keys() == found.keys() and all(_is_same(wanted[key], found[key]) for key in wanted)
+        for found in candidates
     )
 
 
 def _is_same(given: object, written: object) -> bool:
-    """Check whether a written argument is the given one, whole or masked.
+    """Check whether a written argument equals the given one, or masks it.
 
-    OpenClaw takes the argument `session` for a secret: 2026.7.35 writes `main/e…742d`, 2026.9.6
-    writes `***` within the arguments of `tool_call`.
+    OpenClaw masks the argument `session` as if it were a secret. 2026.7.35 writes `main/e…742d`,
+    2026.9.6 writes `***` within the arguments of `tool_call`.
     """
     if given == written or not (isinstance(given, str) and isinstance(written, str)):
         return given == written

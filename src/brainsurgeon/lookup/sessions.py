@@ -32,9 +32,9 @@ def find_record(store: Store, session: AnyOpen) -> SessionRecord | None:
 
 
 def record_of(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
-    """Return the record with a file's path, if it has no other session id.
+    """Return the record with a file's path, unless that record has another session id.
 
-    Else return a record with the file's session id whose session left the recorded path.
+    Otherwise return a record with the file's session id, if its path has no such session now.
     """
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:
@@ -54,7 +54,7 @@ def _has_left(record: SessionRecord) -> bool:
     except OSError as error:
         return isinstance(error, FileNotFoundError)
     if not in_database and os.path.realpath(record.path) != record.path:
-        return True  # reached through a link; links are not followed
+        return True  # the path leads through a link now, and links are not followed
     file = session_at(record.root, record.path)
     if not isinstance(file, SessionFile):
         return in_database and file is None
@@ -88,7 +88,7 @@ def is_current(record: SessionRecord, file: SessionFile, identity: str | None) -
 def record_placeholders(
     store: Store, session: AnyOpen, record: SessionRecord | None, plan: Plan, now: float
 ) -> None:
-    """Record the placeholders seen in an idle session, and end requests that need no edit."""
+    """Record the placeholders seen in an idle session. End requests that the plan has handled."""
     placed = store.placements.of_session(record.id) if record else frozenset()
     seen = plan.sightings
     is_new = any(ident not in placed for ident in seen.here)
@@ -100,7 +100,7 @@ def record_placeholders(
         store.placements.record(record.id, seen.here, seen.gone, seen.missing, now)
 
 
-# pi and Codex name their files by the start time of a session and its id.
+# pi and Codex name a file by the start time and the id of its session.
 _AFTER_TIME = (
     "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9-]+Z?_(.+)"
     "|rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-(.+)"
@@ -114,8 +114,8 @@ class Session(Struct, frozen=True):
     path: str
     file: SessionFile | None
     record: SessionRecord | None
-    unseen: str = ""  # why its file could not be looked for
-    only_owned: bool = False  # the caller may see only values extracted from the same agent
+    unseen: str = ""  # why it is unknown whether its file exists
+    only_owned: bool = False  # the caller may see only values from sessions of this agent
 
     @property
     def agent(self) -> str:
@@ -141,9 +141,9 @@ class Walk(Struct, frozen=True):
 
 
 def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -> Walk:
-    """Return the sessions below the roots, and those known only to the store.
+    """Return the sessions below the roots, and recorded sessions that were not found.
 
-    If `with_former_roots`, also look for sessions that were last seen below a former root.
+    If `with_former_roots`, also look for recorded sessions below roots of earlier configurations.
     """
     roots = settings.root_directories()
     records = list(store.sessions.all())
@@ -157,7 +157,7 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
     problems = [item for item in items if isinstance(item, Unreadable)]
     files = [item for item in items if not isinstance(item, Unreadable)]
     paths = {file.path for file in files}
-    # Files are read for their ids only if a recorded session is missing at its path.
+    # Files without a record are read for their ids only if a recorded session is not at its path.
     moved = any(row.displaced or row.path not in paths for row in records if row.identity)
 
     def session_of(file: SessionFile) -> Session:
@@ -168,42 +168,42 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
 
     sessions = [session_of(file) for file in files]
     seen = {session.record.id for session in sessions if session.record}
-    places = {file.fingerprint.file_id for file in files}
+    file_ids = {file.fingerprint.file_id for file in files}
     for record in records:
         if record.id in seen:
             continue
-        is_linked = _place_of(record.path) in places  # by a hard link
-        looked_for = not record.displaced and (with_former_roots or is_linked)
-        file = session_at(record.root, record.path) if looked_for else None
+        is_linked = _file_id(record.path) in file_ids  # by a hard link
+        may_exist = not record.displaced and (with_former_roots or is_linked)
+        file = session_at(record.root, record.path) if may_exist else None
         if isinstance(file, SessionFile):
             sessions.append(session_of(file))
         else:
-            unseen = _unseen(record.path, problems)
+            unseen = _why_unseen(record.path, problems)
             sessions.append(Session(record.title, record.path, None, record, unseen=unseen))
     return Walk(tuple(sessions), tuple(problems))
 
 
-def _place_of(path: str) -> tuple[int, int] | None:
+def _file_id(path: str) -> tuple[int, int] | None:
     try:
         return Fingerprint.of(os.lstat(path)).file_id
     except OSError:
         return None
 
 
-def _unseen(path: str, problems: Iterable[Unreadable]) -> str:
-    """Return why the walk could not check whether a file exists, or ""."""
+def _why_unseen(path: str, problems: Iterable[Unreadable]) -> str:
+    """Return why the walk could not read a directory above a file or the file, or ""."""
     above = (one for one in problems if f"{path}/".startswith(f"{one.path.rstrip('/')}/"))
     return next((f"{problem.path}: {problem.why}" for problem in above), "")
 
 
 def why_hidden(store: Store, session: Session) -> str:
-    """Return why a file with placeholders cannot be seen, or "" if it had none or is gone."""
+    """Return why a session cannot be read, or "" if it is gone or contained no placeholders."""
     record = session.record
     if record is None or not store.placements.of_session(record.id):
         return ""
-    place = session_at(record.root, record.path)
-    if isinstance(place, Unreadable):
-        return f"{place.path} cannot be read ({place.why})"
+    found = session_at(record.root, record.path)
+    if isinstance(found, Unreadable):
+        return f"{found.path} cannot be read ({found.why})"
     return session.unseen
 
 
@@ -216,7 +216,7 @@ def all_sessions(
 def session_named(
     settings: Settings, store: Store, name: str | Session, *, with_former_roots: bool = False
 ) -> Session:
-    """Return a session by path, id or prefix of it (also after `agent/`), or session key.
+    """Return a session by path, session key, id or prefix of the id; `agent/` may precede an id.
 
     Raises NotFoundError or AmbiguousError.
     """
@@ -255,7 +255,7 @@ def session_among(sessions: list[Session], name: str) -> Session:
         lambda session: _begins_with(session, name),
     )
     for fits in ways:
-        candidates = _living(list(filter(fits, sessions)))
+        candidates = _current(list(filter(fits, sessions)))
         if len(candidates) == 1:
             return candidates[0]
         if candidates:
@@ -264,10 +264,10 @@ def session_among(sessions: list[Session], name: str) -> Session:
     raise NotFoundError(f"no session is called {name!r}; `brainsurgeon sessions` lists them")
 
 
-def _living(sessions: list[Session]) -> list[Session]:
-    """Among sessions with the same title, keep those in a database, else those with a file.
+def _current(sessions: list[Session]) -> list[Session]:
+    """Of sessions with the same title, keep those in a database, else those with a file.
 
-    An agent that moves to a database keeps the names of its sessions.
+    OpenClaw kept the names of its sessions when it moved them from files to databases.
     """
 
     def rank(session: Session) -> int:
@@ -280,12 +280,12 @@ def _living(sessions: list[Session]) -> list[Session]:
 
 
 def is_called(session: Session, name: str) -> bool:
-    """Check whether a session's file name equals `name`, with or without its start time."""
+    """Check whether a session's file is called `name`, with or without `agent/` and start time."""
     return name in _names(session, _ids_in(session.name))
 
 
 def has_header_id(session: Session, name: str) -> bool:
-    """Check whether a session's header has this id; read the file if the store has no id."""
+    """Check whether a session's header has this id. Reads the file if the store has no id."""
     if name.endswith("/") or not name:
         return False
     identity = session.identity or (identity_of(session.file) if session.file else None)
@@ -311,9 +311,9 @@ def _names(session: Session, ids: list[str]) -> set[str]:
 
 
 def with_record(store: Store, session: Session) -> Session:
-    """Return the session with its record, which is updated or created.
+    """Return the session with its record, after updating or creating the record.
 
-    Raises FailedError if it has no record and its file cannot be read.
+    Raises FailedError or BusyError if there is no record and the file cannot be read.
     """
     file = session.file
     if file is None:
@@ -324,7 +324,7 @@ def with_record(store: Store, session: Session) -> Session:
     except (BusyError, FailedError):
         if session.record is None:
             raise
-        return session  # the next operation on the session fails or waits, with the reason
+        return session  # the next operation on the session reports the reason
 
 
 def file_of(session: Session) -> SessionFile:

@@ -41,8 +41,8 @@ Name an entry by its id or by the whole placeholder. Never write a placeholder y
 
 
 def serve(settings: Settings, scope: Scope | None) -> None:
-    """Serve calls, one after the other, until stdin ends; without a scope, for every session."""
-    gc.disable()  # starts a sixth faster: the SDK creates many objects, none of them garbage
+    """Serve calls one by one until stdin ends. Without a scope, callers may see all sessions."""
+    gc.disable()  # the server starts a sixth faster: the SDK creates many objects, but no garbage
     import anyio  # noqa: PLC0415
     from mcp.server.stdio import stdio_server  # noqa: PLC0415
 
@@ -68,7 +68,7 @@ def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
             title=TITLE, read_only_hint=False, destructive_hint=False, idempotent_hint=True,
             open_world_hint=False,
         ),
-        _meta={"anthropic/alwaysLoad": True},  # Claude Code defers the tools of servers otherwise
+        _meta={"anthropic/alwaysLoad": True},  # by default, Claude Code loads tools only on demand
     )  # fmt: skip
     one_at_a_time = CapacityLimiter(1)
 

@@ -24,14 +24,14 @@ from brainsurgeon.render import formatting, sessions, turns
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
-# For entries that are unknown, expired or of another agent: it must not reveal which.
+# The same text for entries that are unknown, expired or of another agent, to hide which they are.
 NOT_HERE = "Nothing is extracted under that name here, or its value has expired."
 
 
 def answer(
     settings: Settings, scope: Scope, arguments: dict[str, Any], clock: Callable[[], float]
 ) -> tuple[str, bool]:
-    """Carry out a tool call; return the text of the answer and whether it is an error."""
+    """Carry out a tool call. Return the text of the answer, and whether it is an error."""
     try:
         call = parse_call(arguments)
         asked = _Asked(settings, Caller(scope, arguments, clock), call)
@@ -44,13 +44,13 @@ def answer(
                 text = _WRITE[call.action](asked, store, asked.session(store))
     except errors.BrainsurgeonError as error:
         hidden = type(error) is errors.NotFoundError or isinstance(error, errors.ExpiredError)
-        return NOT_HERE if hidden else formatting.in_json(_in_words_of_the_tool(str(error))), True
+        return NOT_HERE if hidden else formatting.in_json(_commands_as_actions(str(error))), True
     except Exception as error:  # noqa: BLE001  as on the command line: no traceback
         return formatting.unexpected(error), True
     return text, False
 
 
-def _in_words_of_the_tool(message: str) -> str:
+def _commands_as_actions(message: str) -> str:
     names = {"sessions": "get_context", "pin": "set_extractable"}
     message = re.sub(
         r"`brainsurgeon (sessions|restore|pin|show)[^`]*`",
@@ -72,8 +72,8 @@ class _Asked(NamedTuple):
     def session(self, store: Store) -> Session:
         """Return the named session, else the calling one, else the only one with the entry.
 
-        If the calling session lacks the entry, return its parent or another session of the agent
-        that has it. Evidence is only for the calling session and its sub-agents.
+        If the calling session does not have the entry, return its parent or another session of the
+        agent with the entry. Evidence comes only from the calling session and its sub-agents.
         """
         if self.call.action == "evidence":
             return own_session(self.settings, store, self.caller, self.call.session)
@@ -85,11 +85,11 @@ class _Asked(NamedTuple):
                 entry_named(self.settings, store, self.entry, session, to_show=True)
             except errors.NotFoundError:
                 return False
-            except errors.AmbiguousError:  # several ids begin with it
+            except errors.AmbiguousError:  # several entries of the session match
                 return True
             return True
 
-        # `done` must not fall back to the only known session: it may be another agent's.
+        # `done` must not fall back to the only known session: another agent may have made the call.
         any_session = None if self.call.action == "done" else lambda _session: True
         session = session_for(
             self.settings, store, self.caller, self.call.session,
@@ -100,7 +100,7 @@ class _Asked(NamedTuple):
 
         placed = store.placements.of_session(session.record.id) if session.record else frozenset()
         if any(value.id in placed for value in store.extractions.of_entry(self.entry)):
-            return session  # even if the agent gave the entry a new id
+            return session  # its entry may have another id now
         if contains_entry(store, session, self.entry):
             return session
         return other_holder(
@@ -162,7 +162,7 @@ def _restore(asked: _Asked, store: Store, session: Session) -> str:
         how=How(asked.call.keys or (), select=asked.within_limit, by_tool=True),
     )  # fmt: skip
     if asked.settings.log_level == "debug":
-        from brainsurgeon import log  # noqa: PLC0415  no other level says anything here
+        from brainsurgeon import log  # noqa: PLC0415  at other levels, a restore logs nothing
 
         log.set_up(asked.settings)
         log.restored(done)
@@ -173,7 +173,7 @@ def _restore(asked: _Asked, store: Store, session: Session) -> str:
 
 def _set_extractable(asked: _Asked, store: Store, session: Session) -> str:
     value = asked.call.value
-    assert value is not None  # noqa: S101  a call without one was refused
+    assert value is not None  # noqa: S101  parse_call refuses a call without a value
     return _text(sessions.set_json(set_extractable(
         asked.settings, store, asked.entry, value, clock=asked.caller.clock, session=session
     )))  # fmt: skip

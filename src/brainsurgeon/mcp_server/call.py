@@ -1,4 +1,4 @@
-"""The arguments of a call of purge_control: their schema, and their validation."""
+"""Schema and validation of the arguments of purge_control."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 
-# Other names that are accepted for the tool and for the action `restore`; they are not listed.
+# Names that are also accepted for the tool and for the action `restore`, but not advertised.
 ALSO_CALLED = ("restore", "restore_remote")
 Absent = SkipJsonSchema[None]
 Whole = Annotated[int, Field(ge=0)]
@@ -29,8 +29,8 @@ def _listed(keys: Any) -> Any:
     return [key.strip() for key in keys.split(",") if key.strip()]
 
 
-def _plain(value: Any) -> Any:
-    """Return the boolean or the number that a text means, and anything else unchanged."""
+def _from_text(value: Any) -> Any:
+    """Parse a boolean or a number that was passed as text. Return anything else unchanged."""
     if not isinstance(value, str):
         return value
     if value.isascii() and value.isdigit() and len(value) < 20:  # noqa: PLR2004
@@ -57,7 +57,7 @@ class Call(BaseModel):
         "comma-separated.",
     )
     value: Annotated[
-        StrictBool | Annotated[StrictInt, Field(ge=0)] | Absent, BeforeValidator(_plain)
+        StrictBool | Annotated[StrictInt, Field(ge=0)] | Absent, BeforeValidator(_from_text)
     ] = Field(None, description="For set_extractable.")
     note: Annotated[str, Field(max_length=8000)] | Absent = Field(
         None, description="For done: the outcome of the task."
@@ -98,8 +98,8 @@ def schema() -> dict[str, Any]:
 
 
 def parse_call(arguments: dict[str, Any]) -> Call:
-    """Return the call with these arguments; raise UsageError with everything wrong in them."""
-    # Some hosts pass every argument, with null for those not given.
+    """Return the call with these arguments. Raises UsageError, which lists all problems."""
+    # Some hosts pass null for each omitted argument.
     given = {key: value for key, value in arguments.items() if value is not None}
     if "entry" not in given and "entry_id" in given:
         given["entry"] = given["entry_id"]
@@ -109,7 +109,7 @@ def parse_call(arguments: dict[str, Any]) -> Call:
         problems = [
             f"{'.'.join(str(step) for step in one['loc'][:1]) or 'arguments'}: {one['msg']}"
             for one in error.errors(include_url=False, include_input=False, include_context=False)
-            if one["type"] != "none_required"  # from `| Absent`: no argument is None here
+            if one["type"] != "none_required"  # of `| Absent`, beside the actual problem
         ]
         raise UsageError("; ".join(dict.fromkeys(problems))) from error
     if call.entry_id not in (None, call.entry):

@@ -13,7 +13,7 @@ from brainsurgeon.errors import NotFoundError
 from brainsurgeon.formats.base import ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import UntouchableError, locate, splice
 from brainsurgeon.hosts import claude_code
-from brainsurgeon.lookup.entries import as_the_model_had_them, json_text, owned
+from brainsurgeon.lookup.entries import json_text, own_copies_last, owned
 from brainsurgeon.lookup.scope import Scope, sessions_in
 from brainsurgeon.lookup.sessions import Session, file_of, session_named
 from brainsurgeon.model.entries import KeyPath, id_named, parse
@@ -98,7 +98,7 @@ def mount(
 def _values(store: Store, session: Session, session_ids: set[int], text: str) -> list[Extraction]:
     values = owned(store, session, store.extractions.of_entry(text))
     return [
-        value for value in as_the_model_had_them(values)
+        value for value in own_copies_last(values)
         if not value.block and value.replacement is None
         and ({value.session_id, *store.placements.sessions_of(value.id)} & session_ids)
     ]  # fmt: skip

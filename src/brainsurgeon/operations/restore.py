@@ -93,10 +93,10 @@ def restore(
     how = how or How()
     wanted = list(how.keys)
     named = entries.entry_named(settings, store, entry, session)
-    values = entries.as_the_model_had_them(entries.choose(named, wanted))
+    values = entries.own_copies_last(entries.choose(named, wanted))
     file = file_of(named.session)
     texts = entries.json_texts(store, values)
-    shown, same_as = entries.contents(entries.as_sent(values, wanted), texts)
+    shown, same_as = entries.contents(entries.without_screen(values, wanted), texts)
     content = how.select(shown)  # before the request: it may raise an error
     record, now = recorded(with_record(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)

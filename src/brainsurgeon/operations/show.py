@@ -42,7 +42,7 @@ def show(
     named = entries.entry_named(settings, store, entry, session, to_show=True)
     wanted = list(keys)
     values = entries.choose(named, wanted)
-    sent = entries.as_sent(values, wanted)
+    sent = entries.without_screen(values, wanted)
     shown, same_as = entries.contents(sent, entries.json_texts(store, sent))
     missed = tuple(
         f"{dotted(value.path)}: expired" for value in entries.with_keys(named.values, wanted)
