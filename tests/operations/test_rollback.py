@@ -31,7 +31,7 @@ def test_rollback_restores_every_byte_and_the_times(world, original, path):
 
 def test_rollback_is_recorded_as_a_run_and_an_event(world, original):
     """Both name the run that was rolled back."""
-    number = world.rollback(1).made
+    number = world.rollback(1).run_id
 
     assert world.store.runs.by_id(number).command == "rollback"
     assert world.store.runs.by_id(number).facts == {"rolls_back": 1, "sessions": 1, "restored": 1}
@@ -46,7 +46,7 @@ def test_second_rollback_changes_nothing(world, original, path):
     second = world.rollback(1)
 
     assert (path.stat().st_ino, world.store.events.newest()) == before
-    assert second.made is None
+    assert second.run_id is None
     [outcome] = second.sessions
     assert (outcome.state, outcome.since) == ("nothing to undo", {RESTORED_SINCE: 1})
 

@@ -228,7 +228,8 @@ class Traced:
     def _lost_beside(self, store, tail):
         """Return the problem if two files stay although the order of the lines is known."""
         [rewrite] = store.journal.open_rewrites()
-        *_, beside = Path(rewrite.beside).read_bytes().split(b"\n", self.original.count(b"\n"))
+        content = Path(rewrite.temporary_path).read_bytes()
+        *_, beside = content.split(b"\n", self.original.count(b"\n"))
         if self.verb not in operations.LINES or not tail or not beside:
             return "the old file stays although nothing is uncertain"
         return None

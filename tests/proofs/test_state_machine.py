@@ -697,7 +697,7 @@ class Agents(RuleBasedStateMachine):
             self.dies_exchanged = True
             self.scan()
         for rewrite in self.world.store.journal.open_rewrites():
-            old, session = Path(rewrite.beside), self.named.get(rewrite.name)
+            old, session = Path(rewrite.temporary_path), self.named.get(rewrite.name)
             if session not in self.sessions.values() or not _has_inode(old, rewrite.inode):
                 continue
             path = self._path(session)

@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from brainsurgeon.model.reports import StandingArchive
+from brainsurgeon.model.reports import ListedArchive
 from brainsurgeon.model.turns import ArchiveRecord
 from brainsurgeon.render.turns import archives
 
@@ -28,7 +28,7 @@ def test_archives_table_fits_80_columns(terminal, ident):
     record = ArchiveRecord(
         ident, "p", 9, 108_032, 1_557, 1, None, 1_000, 1_000, 1_000, 1, 1, 1.0,
     )  # fmt: skip
-    rows = [StandingArchive("pi:--" + "a-long-name-" * 9, record)]
+    rows = [ListedArchive("pi:--" + "a-long-name-" * 9, record)]
     with redirect_stdout(terminal):
         head, row = archives(rows, 86_400.0 * 20).splitlines()
 

@@ -112,7 +112,7 @@ def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> 
         text = render.formatting.document(render.sessions.restored_json(answer))
     else:
         text = readable_lines(render.sessions.restored(answer, to_person=to_person))
-        values = options.values_text(answer.content, answer.same_as) if answer.delivers else ""
+        values = options.values_text(answer.content, answer.same_as) if answer.shows_values else ""
     operations.restore.note_answer(store, answer, f"{text}\n{values}")
     print(text, flush=True)
     options.print_bytes([values.encode("utf-8", "surrogatepass")])

@@ -13,7 +13,7 @@ import orjson
 from msgspec import Struct
 
 PREFIX, SUFFIX = "[[extracted-", "]]"
-# The id in a placeholder; the number after a tilde distinguishes equal ids of different values.
+# The id in a placeholder. A number at its end (`~2`) distinguishes entries with equal ids.
 ID = "~?[A-Za-z0-9._-]{1,128}(?:~[0-9]{1,9})?"
 WHOLE_PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}")
 
@@ -23,13 +23,13 @@ def placeholder_named(ident: str) -> str:
 
 
 def unnumbered(name: str) -> str:
-    """Return the id in a placeholder without the number after a tilde: the entry's id."""
+    """Return the id in a placeholder without a number (`~2`) at its end."""
     at = name.rfind("~")
     return name[:at] if at > 0 else name
 
 
 def id_named(reference: str) -> str:
-    """Return the id that a user entered bare or as a placeholder, perhaps in quotes."""
+    """Return the id that a user entered, bare or in a placeholder, which may be quoted."""
     bare = reference.strip(" \t\r\n`")
     match = WHOLE_PLACEHOLDER.fullmatch(bare.strip("'\""))
     return match[1] if match else bare
@@ -48,7 +48,7 @@ Kind = Literal["thinking", "tool_call", "tool_result", "assistant", "user", "sys
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Entry = dict[str, Any]
 
-# The position of an entry that never counts as recent, or is not on the active branch.
+# The position (number of later messages) of an entry that never counts as recent.
 OLD = sys.maxsize
 
 # The fields that we may add at the top level of an entry.
@@ -56,7 +56,7 @@ EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redac
 
 
 class Line(Struct, frozen=True, gc=False):
-    """One line of a session file, without the newline that follows it if it is `terminated`."""
+    """One line of a session file. `raw` excludes the newline, which exists if `terminated`."""
 
     number: int
     offset: int
@@ -68,15 +68,15 @@ class Lines(Protocol):
     def __iter__(self) -> Iterator[Line]: ...
 
     def backward(self) -> Iterator[Line]:
-        """Yield the lines from the last to the first; their `number` is 0, since it is unknown."""
+        """Yield the lines from the last to the first. Their `number` is 0, which means unknown."""
 
 
 class Part(Struct, frozen=True):
     """One value inside an entry that could be extracted.
 
-    With `block`, a text block replaces the whole object at `path` (an image or signed thinking):
-    the provider would refuse a placeholder inside it. `instead` is JSON that replaces signed
-    thinking: a model would imitate a placeholder there.
+    If `block`, the value is a whole object, such as an image. A text block with the placeholder
+    replaces it, since the provider would refuse a placeholder inside it. If set, the JSON `instead`
+    replaces the value (signed thinking), since a model would imitate a placeholder there.
     """
 
     path: KeyPath
@@ -85,7 +85,7 @@ class Part(Struct, frozen=True):
     tool: str | None = None
     block: bool = False
     locked: str | None = None  # why no rule may extract the value
-    dead: bool = False  # never sent to a model: only the agent's own screen shows it
+    dead: bool = False  # never sent to a model, such as a copy for the agent's screen
     instead: bytes | None = None
 
 
@@ -93,14 +93,14 @@ class RemovedValue(Struct, frozen=True):
     """A value of an entry that a placeholder or another text replaces in its line."""
 
     entry_id: str
-    name: str  # the id in the placeholder or in the archive's text
+    name: str  # the id in the placeholder or in the text of the archive
     path: KeyPath
     kind: Kind
     tool: str | None
     chars: int
     block: bool  # a text block replaces a whole object
-    anchor: str | None  # the id of its tool call, or for an archive's link the original parent id
-    rest: bytes | None  # a digest of the rest of the line, None if entry ids are random
+    anchor: str | None  # the id of its tool call, or the value itself if it is a parent id
+    rest: bytes | None  # a digest of the rest of the line; None if entry ids are random
     tokens: int  # saved in the next request
 
 
@@ -148,9 +148,9 @@ def placeholder_in(value: object) -> str | None:
 # A line of 11 MB of `[],` takes 700 MB when parsed. The peak bytes for each structural character
 # were measured with orjson 3 and CPython 3.11 to 3.13, in the worst case: 100 for an empty list,
 # 240 for an object, 90 for an item after a comma, 130 for a key. Each character of a string takes
-# as many bytes as the widest in it.
+# as many bytes as the widest character of that string.
 
-# Bytes of memory; a line that would take more is copied without being parsed.
+# Bytes of memory. A line that could take more is copied without being parsed.
 HEAVIEST = 96 << 20
 _EASY = HEAVIEST // 128  # bytes; no line up to this length takes more than HEAVIEST
 _COSTS = {b"[": 100, b"{": 240, b",": 90, b":": 130}
@@ -159,8 +159,8 @@ _TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u")
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{,:]', re.DOTALL)
 BOM = b"\xef\xbb\xbf"
 _LONGEST_INT = 300
-# Bytes; longer lines go to the standard parser. orjson 3.13 reserves twelve bytes for each byte of
-# a line, and crashes the process if memory runs out while it creates a string.
+# Bytes of the longest line for orjson. Version 3.13 reserves twelve bytes for each byte of a line,
+# and crashes the process if memory runs out while it creates a string.
 _LONGEST_QUICK = 4 << 20
 
 
@@ -179,10 +179,10 @@ def too_dense(raw: bytes) -> bool:
 
 
 def parse(raw: bytes) -> Entry | None:
-    """Return the entry in a line; None if it is no JSON object or would take too much memory.
+    """Return the entry in a line; None if it is no JSON object or could take too much memory.
 
-    The standard parser accepts text that some agents write and orjson refuses, such as lone
-    surrogates. Both refuse invalid UTF-8.
+    Text that orjson refuses, such as a lone surrogate, goes to the standard parser: some agents
+    write it. Both parsers refuse invalid UTF-8.
     """
     value = None if len(raw) > _EASY and too_dense(raw) else decode(raw)
     return value if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""The plan of one session: edits that each replace the bytes from `start` to `end` of its file."""
+"""The plan of one session. Each edit replaces the bytes from `start` to `end` of its file."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ How = Literal["extract", "redact", "empty", "archive"]
 class Removal(RemovedValue, frozen=True, kw_only=True):
     """A value that a plan removes from its line, and its replacement `new` (JSON).
 
-    By `how`, `new` is a placeholder with the id `name` (`extract`), a short text (`redact`), an
-    empty block that is never sent (`empty`), or the text or link of an archive (`archive`).
+    Depending on `how`, `new` is a placeholder with the id `name` (`extract`), a short text
+    (`redact`), an empty block, which is never sent (`empty`), or the text or the parent id of an
+    archive (`archive`).
     """
 
     start: int
     end: int
     new: bytes
-    forced: bool  # even if it gains nothing
+    forced: bool  # requested or required: carried out even if it gains nothing
     reason: str
     how: How = "extract"
-    # The id of an earlier extraction of this value, whose stored value remains the original.
-    takes_over: int | None = None
+    takes_over: int | None = None  # the id of an earlier extraction: its stored value is reused
 
     @property
     def contains_name(self) -> bool:
-        """The new text contains `name`: it is a placeholder or an archive's text."""
+        """True if `new` contains `name`: it is a placeholder or the text of an archive."""
         return self.replacement is None or (self.how == "archive" and self.path != LINK)
 
     def with_name(self, name: str) -> Removal:
@@ -68,15 +68,15 @@ UNRECORDED = 0
 
 
 class FieldEdit(Struct, frozen=True):
-    """Sets or undoes one of our top-level fields."""
+    """Set one of our top-level fields, or undo such an edit."""
 
     start: int
     end: int
     new: bytes
     entry_id: str
     name: str
-    before: bytes | None  # the old JSON, None if the field was absent
-    undoes: int | None = None  # the id of the field's record, or UNRECORDED; None: sets the field
+    before: bytes | None  # the old JSON; None if the field was absent
+    undoes: int | None = None  # the id of the record to undo, or UNRECORDED; None: set the field
     rest: bytes | None = None  # as in `RemovedValue`
 
 
@@ -107,7 +107,7 @@ class KeptPart(Amount, frozen=True):
 
 
 class Amounts(defaultdict[tuple[Any, ...], list[int]]):
-    """Number and total length of values, by kind, tool and sometimes a reason."""
+    """The number and the total length of values, by kind and tool, or by kind, tool and reason."""
 
     def __init__(self) -> None:
         super().__init__(lambda: [0, 0])
@@ -124,41 +124,41 @@ class Amounts(defaultdict[tuple[Any, ...], list[int]]):
 
 
 class Sightings(Struct, frozen=True):
-    """Ids of extractions: those in the file (`here`), and those that have disappeared from it."""
+    """The placeholders in a file, and the recorded placeholders that disappeared from it."""
 
-    here: tuple[int, ...] = ()
-    gone: tuple[int, ...] = ()  # disappeared from entries that still exist
-    missing: tuple[int, ...] = ()  # disappeared with their entries
+    here: tuple[int, ...] = ()  # extractions (ids) whose placeholders are in the file
+    gone: tuple[int, ...] = ()  # extractions whose placeholders disappeared; their entries exist
+    missing: tuple[int, ...] = ()  # extractions whose entries disappeared
     foreign: tuple[str, ...] = ()  # placeholders without a record
-    tokens: int = 0  # saved in each request by those `here`
+    tokens: int = 0  # saved in each request by the extractions `here`
 
 
 class Handled(Struct, frozen=True):
-    """The `requests` that a plan fulfils, and those that it cannot fulfil."""
+    """The effects of a plan on requests."""
 
-    requests: tuple[int, ...] = ()
+    requests: tuple[int, ...] = ()  # fulfilled ones
     asked_until: int = 0  # the id of the newest request that the plan takes into account
     unanswered: tuple[int, ...] = ()  # requests to redact an answer that was not found in time
     restored: tuple[str, ...] = ()  # entries to record as restored
     missed: tuple[tuple[str, str], ...] = ()  # entries of impossible requests, and the reasons
     unfit: tuple[str, ...] = ()  # entries whose signed thinking cannot be restored or removed
-    # Entries of placeholders that stay though all values were to be restored, and the reasons.
+    # Entries that keep a placeholder although all values were to be restored, and the reasons.
     left: tuple[tuple[str, str], ...] = ()
 
 
 class Plan(Struct, frozen=True):
-    """All changes to one session, in file order."""
+    """The edits of one session, in file order, with the reasons and the results of planning."""
 
     edits: tuple[Edit, ...] = ()
     kept: tuple[KeptPart, ...] = ()
     unsent: tuple[Amount, ...] = ()  # values that no request contains
-    due_at: float | None = None  # when a decision next changes by time alone
+    due_at: float | None = None  # when the passage of time next changes a decision
     # Ids of restored entries, and the times until which they keep their values.
     protected: Mapping[str, float] = field(default_factory=dict)
     sightings: Sightings = Sightings()
     handled: Handled = Handled()
     warnings: tuple[str, ...] = ()
-    deferred: str | None = None  # why nothing may be changed now
+    deferred: str | None = None  # why the session may not be changed now
     archives: tuple[PlannedArchive, ...] = ()
     turns: tuple[Verdict, ...] = ()
     load: int = 0  # tokens of the session's last prompt and its answer, 0 if unknown
@@ -176,7 +176,7 @@ class Plan(Struct, frozen=True):
         return tuple(one for one in self.removals if one.tokens > 0 and not self.is_requested(one))
 
     def is_requested(self, edit: Edit) -> bool:
-        """Check whether an edit was requested and changes what is sent."""
+        """Check whether an edit was requested and changes the next model request."""
         if isinstance(edit, FieldEdit) or edit.tokens <= 0:
             return False
         if isinstance(edit, Removal) and edit.how == "archive":
@@ -193,10 +193,10 @@ class Plan(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        taken = sum(removal.tokens for removal in self.removals)
-        return taken - sum(edit.tokens for edit in self.restorations)
+        removed = sum(removal.tokens for removal in self.removals)
+        return removed - sum(edit.tokens for edit in self.restorations)
 
-    def saving(self, savings: Savings, now: float) -> Savings:
+    def savings_after(self, savings: Savings, now: float) -> Savings:
         broken = any(not isinstance(edit, FieldEdit) and edit.tokens for edit in self.edits)
         return replace(
             savings, off=max(0, savings.off + self.tokens),
@@ -259,7 +259,7 @@ class Outcome(Struct, frozen=True):
     bytes_after: int
     bytes_stored: int = 0
     plan: Plan | None = None
-    full: Fullness | None = None  # afterwards
+    full: Fullness | None = None  # of the session after the run
 
     @property
     def executed(self) -> Plan:

@@ -27,9 +27,9 @@ class SessionRecord(Struct, frozen=True):
     path: str
     root: str
     format: str
-    identity: str | None = None  # the id in its file
-    displaced: bool = False  # another session has its path now
-    missed_at: float | None = None  # when a retention run first found no file there
+    identity: str | None = None  # the id in its header
+    displaced: bool = False  # another session is at this path now
+    missed_at: float | None = None  # when a retention run first found no file at `path`
 
     @property
     def title(self) -> str:
@@ -42,13 +42,13 @@ class Tombstone(Struct, frozen=True):
 
 
 class Extraction(RemovedValue, frozen=True):
-    """The record of a value that was extracted from an entry: its replacement and stored value.
+    """The record of a value that was extracted from an entry.
 
     `replacement` is the new JSON if it is no placeholder: emptied thinking, a shortened restore
-    call, or an archive. `size` and `digest` are those of the value's bytes in the line.
+    call, or an archive. `size` and `digest` are those of the value's bytes in its line.
 
-    `state` is `standing` if a session contains the placeholder, and `restored` if no session that
-    was read does. If the record is a tombstone, it is `expired`, and `blob_id` is None.
+    `state` is `expired` if there is a tombstone; `blob_id` is then None. Otherwise, it is
+    `standing` if a session that was read contains the placeholder, and else `restored`.
     """
 
     id: int
@@ -73,7 +73,7 @@ class Extraction(RemovedValue, frozen=True):
 
     @property
     def placeholder(self) -> str:
-        """The placeholder's text, empty if another text replaced the value."""
+        """The text of the placeholder, empty if something else replaced the value."""
         return "" if self.replacement is not None else placeholder_named(self.name)
 
     @property
@@ -82,7 +82,7 @@ class Extraction(RemovedValue, frozen=True):
 
     @property
     def is_link(self) -> bool:
-        """The value is the parent id that an archive replaced in the turn's last answer."""
+        """True if the value is the original parent id of an archived turn's last answer."""
         return self.archive_id is not None and self.path == LINK
 
     @property
@@ -91,25 +91,25 @@ class Extraction(RemovedValue, frozen=True):
 
 
 class FieldRecord(Struct, frozen=True):
-    """One of our fields that was set in a session."""
+    """One of our fields, set in an entry."""
 
     id: int
     session_id: int
     entry_id: str
     name: str
-    before: bytes | None  # the original value as JSON, None if the field was absent
-    after: bytes  # as written
+    before: bytes | None  # the original value as JSON; None if the field was absent
+    after: bytes  # the bytes written in its place; with the key if the field was absent
     value: str  # the new value as JSON
     run_id: int | None = None
     rest: bytes | None = None  # as in `RemovedValue`
 
 
 class PrintedAnswer(Struct, frozen=True):
-    """Finds the printed answer of a restore in the result of the agent's tool call."""
+    """Finds the answer to a restore in the result of the agent's tool call."""
 
     ident: str  # the random id in the answer
     before: int  # number of characters before the id
-    length: int
+    length: int  # characters
     digest: str
 
     @classmethod
@@ -132,9 +132,9 @@ def _digest(text: str) -> str:
 
 
 class Request(Struct, frozen=True):
-    """A request that waits until its session is idle, with one of these as `action`.
+    """A request that waits until its session is idle. `action` is one of these.
 
-    - `restore`
+    - `restore`: restore values, by default all
     - `set`: set the field `_extractable` to `value`
     - `relieve`: relieve the session, with the options in `value`
     - `archive`: archive the turn whose prompt is the entry, with the note `value`
@@ -148,10 +148,10 @@ class Request(Struct, frozen=True):
     paths: tuple[KeyPath, ...] | None = None  # None: every value of the entry
     value: Any = None
     pristine: bool = False  # a restore also removes our fields
-    lapses_at: float | None = None
+    lapses_at: float | None = None  # when it lapses if it is still pending
     answer: PrintedAnswer | None = None
-    rolls_back: int | None = None  # a restore undoes only the run with this id
-    id: int | None = None  # None: it is carried out at once
+    rolls_back: int | None = None  # restore only the values that the run with this id extracted
+    id: int | None = None  # None if it was not recorded, but is carried out at once
 
     def concerns(self, entry_id: str) -> bool:
         return self.entry_id is None or self.entry_id == entry_id
@@ -171,13 +171,13 @@ EVERYTHING = Request(0, "restore", 0.0, pristine=True)
 class Records(Struct, frozen=True):
     """The store's records of one session and of the values in its file."""
 
-    # Candidates for the placeholders and other replacements in the file, from any session.
+    # Extractions from any session to which the placeholders and replacements in the file may refer.
     extractions: tuple[Extraction, ...] = ()
     last_sighted: frozenset[int] = frozenset()  # extractions in the file when it was last read
-    same_identity: frozenset[int] = frozenset()  # ids of all records with the session's `identity`
-    # Our fields in the session, and on entries with the same ids in other sessions.
+    same_identity: frozenset[int] = frozenset()  # session records (ids) with the same `identity`
+    # Our fields in the session, and in entries with the same ids in other sessions.
     fields: tuple[FieldRecord, ...] = ()
-    restores: dict[str, float] = field(default_factory=dict)  # the last one of each entry
+    restores: dict[str, float] = field(default_factory=dict)  # times of the last ones, by entry
     requests: tuple[Request, ...] = ()
     asked_until: int = 0  # the id of the newest request, or 0
     own: int | None = None  # the id of the session's record
@@ -204,7 +204,7 @@ class Records(Struct, frozen=True):
 
 
 class FileState(Struct, frozen=True):
-    """The result of the last scan of a file, with the fingerprint and the rules at that time."""
+    """The result of the last scan of a file, and the fingerprint and rules at that time."""
 
     fingerprint: Fingerprint
     rules: str
@@ -212,17 +212,17 @@ class FileState(Struct, frozen=True):
     outcome: str
     reason: str
     first_seen: float  # when a run first saw this fingerprint
-    due_at: float | None  # from then on, the result may differ by time alone
+    due_at: float | None  # when the result may change though file and rules do not
     looked_at: float  # when a scan last opened the file
 
 
 class Confirmation(Struct, frozen=True):
     """The facts to record once a rewrite is complete."""
 
-    restored_ids: list[int] = field(default_factory=list)  # of extractions
-    fields_gone: list[int] = field(default_factory=list)  # records of undone fields
-    requests: list[int] = field(default_factory=list)  # that are fulfilled
-    restored: list[str] = field(default_factory=list)  # entries
+    restored_ids: list[int] = field(default_factory=list)  # ids of restored extractions
+    fields_gone: list[int] = field(default_factory=list)  # ids of the records of undone fields
+    requests: list[int] = field(default_factory=list)  # ids of fulfilled requests
+    restored: list[str] = field(default_factory=list)  # ids of restored entries
     at: float = 0.0
     # Changed rows of a database: number, and digests (hexadecimal) before and after.
     rows: list[tuple[int, str, str]] = field(default_factory=list)
@@ -232,8 +232,8 @@ class Confirmation(Struct, frozen=True):
 class RewrittenFiles(Struct, frozen=True):
     """The old and the new file of a rewrite.
 
-    A rewrite in a database has the database's path as `directory`, the session's id as `name`, and
-    no `temporary` file.
+    In a database, there are none: `directory` is the path of the database, `name` is the id of the
+    session, and `temporary` is empty.
     """
 
     root: str
@@ -243,10 +243,10 @@ class RewrittenFiles(Struct, frozen=True):
     inode: int
     new_inode: int | None = None  # None until the new file is complete
     ends: tuple[End, End] = (End(0, b""), End(0, b""))  # of the old and the new file
-    moving_to: int | None = None  # the inode of the file that receives lines from the other
+    moving_to: int | None = None  # the inode of the file to which lines are being moved
 
     @property
-    def beside(self) -> str:
+    def temporary_path(self) -> str:
         return f"{self.directory}/{self.temporary}"
 
     @property
@@ -265,14 +265,14 @@ class RewrittenFiles(Struct, frozen=True):
 
 
 class OpenRewrite(RewrittenFiles, frozen=True, kw_only=True):
-    """A rewrite under way, or interrupted, as recorded in the journal."""
+    """A rewrite that is under way or was interrupted, as recorded in the journal."""
 
     id: int
     session_id: int
     confirmation: Confirmation
-    confirmed: bool = False  # only the old file remains to be removed
+    confirmed: bool = False  # complete, except that the old file is still to be removed
     stays: str | None = None  # why the old file could not be removed
-    ended_at: float | None = None  # when it became certain that retries cannot help
+    ended_at: float | None = None  # when it was given up, since no retry could help
 
 
 class Held(Struct, frozen=True):
@@ -284,8 +284,7 @@ class Held(Struct, frozen=True):
     extracted_at: float
     restored_at: float | None = None
     unplaced_at: float | None = None  # when a scan first saw that no session has its placeholder
-    # The last change of a session with the placeholder, and when a run first missed such a session
-    # or the entry in it. Both are None if no session has the placeholder.
-    activity: float | None = None
-    missed_at: float | None = None
-    unseen: bool = False  # the run could not see whether the sessions still exist
+    # The next two are None if no session has the placeholder.
+    activity: float | None = None  # the last change of a session with the placeholder
+    missed_at: float | None = None  # when a run first missed such a session, or the entry in it
+    unseen: bool = False  # the run could not check whether the sessions still exist

@@ -1,4 +1,4 @@
-"""The results of commands, as the JSON documents and the printed texts show them."""
+"""The results of commands, to be printed as text or JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DatabaseStatus(Struct, frozen=True):
     path: str
     program: str | None
     layout: int | None
-    left_alone: str | None  # why nothing is extracted from it
+    left_alone: str | None  # why nothing is extracted from this database
 
 
 class ScannedFiles(Struct):
@@ -72,8 +72,8 @@ class ScanReport(ScanTotals, rename={"problems": "unreadable"}):
 
     sessions: list[Outcome] = field(default_factory=list)
     problems: list[Unreadable] = field(default_factory=list)
-    recovered: list[Recovery] = field(default_factory=list)  # rewrites that were interrupted before
-    interrupted: list[str] = field(default_factory=list)  # rewrites that it could not complete
+    recovered: list[Recovery] = field(default_factory=list)  # interrupted rewrites of earlier runs
+    interrupted: list[str] = field(default_factory=list)  # rewrites that this run did not complete
     databases: list[DatabaseStatus] = field(default_factory=list)  # only in a dry run
     stopped: bool = False
     homes: list[UnusedHome] = field(default_factory=list)  # only before the first run
@@ -90,9 +90,9 @@ class Home(Struct, frozen=True):
 
 
 class UnusedHome(Home, frozen=True):
-    """A directory with sessions below no root."""
+    """A directory with sessions that is not below a root."""
 
-    config: str = ""  # the lines that make it a root
+    config: str = ""  # lines for the configuration that make the directory a root
 
 
 class RetentionReport(Struct):
@@ -104,13 +104,13 @@ class RetentionReport(Struct):
     bytes_deleted: int = 0  # of the original values
     blobs_deleted: int = 0
     values_damaged: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)  # numbers of expired values
+    reasons: dict[str, int] = field(default_factory=dict)  # numbers of expired values, by reason
     held_back: dict[str, str] = field(default_factory=dict)  # why nothing was deleted, by root
     stopped: bool = False
 
 
 class StoreCopy(Struct, frozen=True, rename={"size": "size_bytes", "values": "values_held"}):
-    """A copy of a store that was read again and checked."""
+    """A copy of the store. It was read again and checked."""
 
     path: str
     size: int
@@ -123,13 +123,13 @@ class Recovery(Struct, frozen=True):
 
 
 class ShownValues(Struct, frozen=True, omit_defaults=True):
-    """The values of one entry by path, as the agent would read them."""
+    """The values of one entry, by path."""
 
     entry_id: str
     session: str
-    # For the path of each omitted value: the path of the equal one in `content`.
+    # Maps the path of each omitted value to the path of an equal value in `content`.
     same_as: dict[str, str] = field(default_factory=dict)
-    missed: tuple[str, ...] = ()  # values that are not there, and the reasons
+    missed: tuple[str, ...] = ()  # values that could not be returned, and the reasons
     content: dict[str, Any] = field(default_factory=dict)  # the last field, since it may be long
 
 
@@ -141,16 +141,16 @@ class RestoreAnswer(ShownValues, frozen=True, kw_only=True):
     at: float
     previous: float | None  # the time of an earlier restore
     answer_id: str  # random; the result of the agent's tool call contains it
-    redaction: Request | None  # shortens this call later
+    redaction: Request | None  # the request to shorten this call later
     insertions_removed: tuple[str, ...] = ()
     why_pending: str = ""
     restored_by: Literal["daemon", "scan --once"] = "scan --once"
-    already: bool = False  # the values have been in the session since `at`
+    already: bool = False  # the values were restored at `at`, before this call
     others: int = 0  # restored values of other entries
     to_agent: bool = False  # the caller runs in Claude Code, which does not read its session again
 
     @property
-    def delivers(self) -> bool:
+    def shows_values(self) -> bool:
         return self.pending or bool(self.why_pending) or self.to_agent
 
 
@@ -159,11 +159,11 @@ IN_ARCHIVE = "archived by its agent"
 
 
 class Watch(Struct, frozen=True):
-    """The functions through which a caller follows a command.
+    """The functions by which a command reports its progress to the caller.
 
-    `ended` is called with each outcome of a scan, except of sessions that are simply unchanged;
-    without `ended`, the report keeps the outcomes. A restore of all values waits up to `patience`
-    seconds for sessions that are not idle, and calls `waiting` whenever their results change.
+    A scan calls `ended` with the outcome of each session, except `unchanged` ones. Without `ended`,
+    the report contains these outcomes. A restore of all values waits up to `patience` seconds for
+    sessions that are not idle, and calls `waiting` whenever their results change.
     """
 
     progress: Callable[[SessionFile], None] = lambda _: None
@@ -174,7 +174,7 @@ class Watch(Struct, frozen=True):
 
 
 class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
-    """The result of `--all` for one session."""
+    """The result of `restore --all` for one session."""
 
     session: str
     # restored, pending, nothing restored, nothing to undo, gone, failed or IN_ARCHIVE
@@ -183,7 +183,7 @@ class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
     insertions_removed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()  # changes that could not be undone
     reason: str = ""
-    note: str = ""  # about its signatures
+    note: str = ""  # about signatures in the session
     left: tuple[str, ...] = ()  # entries that still have a placeholder
 
     @property
@@ -214,7 +214,7 @@ class SessionRollback(
 
 class RollbackReport(Struct, frozen=True):
     undone: Run
-    made: int | None
+    run_id: int | None  # of the rollback
     sessions: tuple[SessionRollback, ...]
 
 
@@ -223,19 +223,19 @@ class Relief(Fit, frozen=True, kw_only=True):
 
     session: str
     pending: bool = False
-    reason: str = ""  # why it is pending or, in a dry run, would be
-    went: tuple[Amount, ...] = ()  # extracted values that were sent to a model
-    stays: tuple[Amount, ...] = ()  # values that are still sent
-    values: int = 0  # all extracted ones
-    signatures: int = 0  # the invalid signatures among them
+    reason: str = ""  # why the relief is pending or, in a dry run, would be
+    went: tuple[Amount, ...] = ()  # extracted values that requests contained before
+    stays: tuple[Amount, ...] = ()  # values that requests still contain
+    values: int = 0  # the number of all extracted values
+    signatures: int = 0  # the number of invalid signatures among the extracted values
     bytes_before: int = 0
     bytes_after: int = 0
-    # Entries whose invalid signed thinking stays: the provider will refuse the next prompt, too.
+    # Entries that keep signed thinking that is invalid: the provider will refuse the next prompt.
     refused: tuple[str, ...] = ()
 
 
 class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
-    """The prompts of some calls. They cost as much as `tokens_paid` uncached input tokens."""
+    """The cost of the prompts of some calls; `tokens_paid` is the cost in uncached input tokens."""
 
     tokens_sent: int = 0
     tokens_cached: int = 0
@@ -258,7 +258,7 @@ class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars
     tokens_sent: int = 0
     tokens_cached: int = 0
     tokens_answered: int = 0
-    dollars: float | None = None  # of the calls with a known price, None if there are none
+    dollars: float | None = None  # of the calls with a known price; None if no price is known
     calls_unpriced: int = 0
 
     def plus(self, calls: int, usage: ModelCall, dollars: float | None) -> ModelCost:
@@ -275,9 +275,9 @@ class SessionCosts(Struct, frozen=True):
 
     models: tuple[ModelCost, ...]
     compactions: tuple[Compaction, ...] = ()
-    warm_until: float | None = None  # when the provider's cache expires, None if none was used
+    warm_until: float | None = None  # when the provider's cache expires; None without a cache
     subagents: int = 0
-    stated: float | None = None  # dollars that the agent itself recorded
+    stated: float | None = None  # the cost in dollars that the agent itself recorded
 
 
 class SessionEstimate(Struct, frozen=True):
@@ -287,7 +287,7 @@ class SessionEstimate(Struct, frozen=True):
     policies: dict[str, Bill]
 
 
-# No extraction; as configured; the lean profile; as configured, with `when` cold or always.
+# No extraction; as configured; by the profile `lean`; as configured, but `when` is cold, or always.
 POLICIES = ("raw", "configured", "lean", "cold", "always")
 
 
@@ -302,7 +302,7 @@ class FieldAnswer(
     Struct, frozen=True, omit_defaults=True,
     rename={"value": "extractable", "extracted": "still_extracted"},
 ):  # fmt: skip
-    """The answer to a request to set `_extractable` to `value`; None removes the field."""
+    """The answer to a request to set `_extractable` to `value`, or to remove the field (None)."""
 
     entry_id: str
     session: str
@@ -316,7 +316,7 @@ EventKind = Literal[
     "extraction", "restoration", "redaction", "archive", "unarchive", "relief", "rollback",
     "expiry", "lapse", "summary_failed", "signal", "failure",
 ]  # fmt: skip
-# A `lapse` is a request that could not be carried out.
+# `lapse`: a request was cancelled, since it could not be carried out.
 KINDS: tuple[EventKind, ...] = get_args(EventKind)
 
 
@@ -373,9 +373,9 @@ class ArchivedTurn(Struct, frozen=True):
     index: tuple[str, ...]
 
 
-# Bytes of the results in a report of evidence, unless the caller asks for more or less.
+# The default number of bytes of the results in a report of evidence.
 BUDGET = 32_000
-# Defaults for one answer of the MCP tool: bytes of values, and number of values in a list.
+# Defaults for an answer of the MCP tool: number of bytes of values, number of values in a list.
 LIMIT, LISTED = 65_536, 50
 
 
@@ -386,7 +386,7 @@ class EvidenceReport(Struct, frozen=True, rename={"budget": "budget_bytes"}):
     evidence: str
 
 
-class StandingArchive(Struct, frozen=True):
+class ListedArchive(Struct, frozen=True):
     session: str
     archive: ArchiveRecord
 
@@ -397,7 +397,7 @@ class Hit(Struct, frozen=True, rename={"text": "preview"}):
     path: str
     offset: int  # of the match, in bytes
     text: str
-    held: bool  # in the store, not in the session
+    held: bool  # the match is in an extracted value, not in the session
 
 
 class SessionSummary(
@@ -418,7 +418,7 @@ class SessionSummary(
 
 
 class Filling(Amount, frozen=True):
-    live_chars: int
+    live_chars: int  # characters that requests contain
 
 
 class Context(Struct, frozen=True):
@@ -431,7 +431,7 @@ class Context(Struct, frozen=True):
     state: str  # "idle" or why the session would be deferred
     extracted: tuple[Extraction, ...] = ()
     plan: Plan = Plan()
-    pays: bool = False  # the plan frees enough for a rewrite
+    pays: bool = False  # the plan saves enough for a rewrite
     changed_at: float | None = None  # None if the session's file is gone
     full: Fullness | None = None
     archives: tuple[ArchiveRecord, ...] = ()
@@ -453,7 +453,7 @@ class Context(Struct, frozen=True):
 
 
 class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):
-    """A backup that replaces the store, or is about to."""
+    """The replacement of the store by a backup, done or planned."""
 
     newer: tuple[PlaceholdersLeft, ...]  # placeholders without a record in the backup
     kept: str | None = None  # the path of the old store
@@ -461,9 +461,9 @@ class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):
 
 class Purge(Struct, frozen=True, rename={"directory": "store_path", "placeholders": "in_the_way"}):
     directory: str
-    placeholders: tuple[PlaceholdersLeft, ...]  # that prevented the removal
+    placeholders: tuple[PlaceholdersLeft, ...]  # without the store, they could not be restored
     removed: bool = False
-    left: tuple[str, ...] = ()  # foreign files
+    left: tuple[str, ...] = ()  # files that stay in the directory
 
 
 class Sum(Struct, frozen=True):
@@ -477,7 +477,7 @@ class SessionPage(Struct, frozen=True):
     about: SessionSummary
     models: tuple[ModelCost, ...] = ()
     values: tuple[tuple[Extraction, str | None], ...] = ()  # the largest, with previews
-    more: int = 0  # omitted values
+    more: int = 0  # number of omitted values
     filling: tuple[Sum, ...] = ()
     next_values: int = 0
     next_bytes: int | None = None  # None if the session was not read
@@ -489,13 +489,13 @@ class Report(Struct, frozen=True):
 
     made_at: float
     status: Status
-    days: tuple[tuple[int, int, int], ...]  # day (counted from 1970), number of values, their size
+    days: tuple[tuple[int, int, int], ...]  # day (counted from 1970), number and size of values
     agents: tuple[Sum, ...]
     kinds: tuple[Sum, ...]
     tools: tuple[Sum, ...]
     sessions: tuple[SessionPage, ...]  # the largest
     waiting: tuple[SessionSummary, ...]
-    unreached: tuple[Sum, ...]  # files with copies of values, from which nothing is extracted
+    unreached: tuple[Sum, ...]  # other files with copies of values; nothing is extracted from them
     previews: bool
     estimate: Estimate  # of the largest of these sessions
 
@@ -514,8 +514,8 @@ class PlaceholdersLeft(Struct, frozen=True, rename={"note": "reason", "entries":
     placeholders: int
     orphans: int  # placeholders without a record
     note: str = ""
-    sure: bool = True  # False if the session could not be read: `note` is the reason
-    entries: tuple[str, ...] = ()  # with placeholders, in an archive of the agent
+    sure: bool = True  # False if the session could not be read; `note` is then the reason
+    entries: tuple[str, ...] = ()  # with placeholders, if the session is in its agent's archive
 
 
 class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
@@ -526,8 +526,8 @@ class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
 
 
 class Leaving(Struct, frozen=True):
-    values: int
-    expires_at: float
+    values: int  # the number of values that expire soon
+    expires_at: float  # when the first of them expires
 
 
 class DaemonStatus(Struct, frozen=True, rename={"pid": "daemon_pid"}):
@@ -579,11 +579,11 @@ class Status(Struct, frozen=True):
     places: PlacesStatus
     tokens: TokensStatus
     runs: tuple[Run, ...]
-    # Failed sessions and lapsed reliefs of the last day, or since the oldest of the `runs` if that
-    # is earlier. The newest is the last.
+    # Failures and lapsed requests for relief of the last day, or since the oldest of the `runs` if
+    # that is earlier. The newest comes last.
     failures: tuple[Event, ...]
     values_damaged: int
-    blocked: dict[str, str]  # reasons of waits over a day, by path
+    blocked: dict[str, str]  # why sessions have waited for over a day, by path
 
 
 class Setting(Struct, frozen=True):
@@ -599,8 +599,8 @@ class Metric(Struct, frozen=True):
     kind: Literal["counter", "gauge"] = "gauge"
 
 
-# The target of a step is missing (new), an older version that `init` wrote (ours), already as it
-# should be (there), or not written by `init` (other).
+# The target of a step is missing (new), was written by an earlier `init` (ours), needs no change
+# (there), or was not written by `init` (other).
 State = Literal["new", "ours", "there", "other"]
 Command = tuple[str, ...]
 
@@ -627,11 +627,11 @@ Step = FileStep | CommandStep
 
 
 class Offer(Struct, frozen=True):
-    """Steps that a person accepts or rejects together."""
+    """Steps that the user accepts or rejects together."""
 
     title: str
     steps: tuple[Step, ...]
-    asked: bool  # an option requested them
+    asked: bool  # an option requested these steps
     note: str = ""
 
     @property
@@ -642,4 +642,4 @@ class Offer(Struct, frozen=True):
 class Done(Struct, frozen=True):
     what: str
     result: str
-    left: bool = False
+    left: bool = False  # the target was not changed as intended

@@ -9,16 +9,16 @@ from brainsurgeon.model.entries import KeyPath, Part
 from brainsurgeon.model.plans import Plan, gain
 from brainsurgeon.model.turns import ModelCall, Tier
 
-Spared = frozenset[tuple[str | None, KeyPath]]  # values by the ids of their entries and paths
+Spared = frozenset[tuple[str | None, KeyPath]]  # values, each by its entry's id and its path
 
 
 class Rule(Struct, frozen=True):
-    """One rule. `tools` are globs; without any, all parts match. `keep_recent` is in messages."""
+    """A rule for values of one kind."""
 
     kind: str
-    tools: tuple[str, ...]
-    min_value_length: int
-    keep_recent: int
+    tools: tuple[str, ...]  # globs; without any, all tools match
+    min_value_length: int  # characters
+    keep_recent: int  # messages
 
     def matches(self, part: Part) -> bool:
         return part.kind == self.kind and (
@@ -27,18 +27,18 @@ class Rule(Struct, frozen=True):
 
 
 class ValueRules(Struct, frozen=True):
-    """The rules that decide about each value."""
+    """The rules by which each value is extracted or kept."""
 
-    rules: tuple[Rule, ...]  # the first that matches a part decides
+    rules: tuple[Rule, ...]  # the first rule that matches a part applies
     keep_recent: int = 3  # messages, if no rule matches
     min_value_length: int = 500  # characters, if no rule matches
     enabled: bool = True
     keep_after_restore: float = 600.0  # seconds
     exclude_tools: tuple[str, ...] = ()
-    giant: int = 0  # if not 0: longer results (characters) are extracted at any position
-    max_messages: int = 0  # if not 0: values further back are extracted at any length
+    giant: int = 0  # if not 0: results with more characters are extracted at any position
+    max_messages: int = 0  # if not 0: values before these messages are extracted at any length
     keep_recent_tokens: int = 0  # messages are also recent if fewer tokens follow them
-    superseded: bool = False  # superseded results are recent in the last two messages at most
+    superseded: bool = False  # superseded results are recent only in the last two messages
 
     def match(self, part: Part) -> Rule | None:
         return next((rule for rule in self.rules if rule.matches(part)), None)
@@ -49,7 +49,7 @@ class ValueRules(Struct, frozen=True):
 
     @property
     def shortest(self) -> int:
-        """The length (characters) up to which no rule extracts a value."""
+        """The number of characters up to which no rule extracts a value."""
         if self.max_messages or not self.rules:
             return 0
         return min(self.min_value_length, *(rule.min_value_length for rule in self.rules))
@@ -63,24 +63,24 @@ class ValueRules(Struct, frozen=True):
 class Rules(ValueRules, frozen=True):
     """All rules of a configuration."""
 
-    # `take`: extract thinking whose signature would break. `defer`: leave the session alone.
+    # `take`: also extract thinking whose signature would break. `defer`: do not change the session.
     signed_thinking: str = "take"
-    # Globs of the models that sign thinking together with the request before it.
+    # Globs of the models whose signatures cover the request before the thinking.
     signed_models: tuple[str, ...] = ()
     min_reclaim: float | int = 0.01  # a share (float) or a number of bytes
-    # Signed thinking to extract in any turn. `broken`: if its signature is broken or signs no text.
+    # Signed thinking to extract in any turn. `broken`: with an invalid signature, or without text.
     drop_signatures: Literal["", "broken", "all"] = ""
-    # When live values are extracted: if it `pays`, only with a `cold` prompt cache, or `always`.
+    # Extract values that requests contain if that `pays`, only with a `cold` cache, or `always`.
     when: str = "pays"
-    waits: str = ""  # why live values stay for now, unless requested
+    waits: str = ""  # why values that requests contain stay for now, unless they are requested
     # Values that a relief need not extract, and last answers that it need not archive.
     spared: Spared = frozenset()
 
     def pays(self, plan: Plan, size: int) -> bool:
-        """Check whether a plan frees enough of a session of `size` bytes.
+        """Check whether a plan frees at least `min_reclaim` of a session of `size` bytes.
 
-        A share is compared with the tokens of the last prompt, or with the bytes of the file if
-        these tokens are unknown or the values are never sent.
+        A share is of the tokens of the last prompt. It is of the bytes of the file for values that
+        are never sent, and for all values if these tokens are unknown.
         """
         if isinstance(self.min_reclaim, int):
             return plan.gain > 0 and plan.gain >= self.min_reclaim
@@ -100,10 +100,10 @@ class ArchiveRules(Struct, frozen=True):
     keep_recent: int = 3  # messages
 
 
-# The window in tokens if it is not known.
+# The window in tokens if the window of the model is unknown.
 WINDOW = 200_000
 THRESHOLDS: dict[Tier, float] = {"frontier": 0.85, "mid": 0.65, "small": 0.35}
-# Globs of parts of the text `/<model id>`: the longest that matches decides.
+# Globs of parts of the text `/<model id>`. The longest glob that matches applies.
 _NAMES: tuple[tuple[str, Tier], ...] = (
     *((name, "frontier") for name in (
         "claude*opus", "claude*fable", "claude*mythos", "gpt-5", "gemini-3*pro", "/o3",
@@ -114,25 +114,25 @@ _NAMES: tuple[tuple[str, Tier], ...] = (
 
 
 class Budget(Struct, frozen=True):
-    """The windows of models, and the thresholds: the shares above which a session is too full."""
+    """The windows of models, and thresholds: a session above this share of its window is too full.
 
-    of_profile: float | None = None
-    by_tier: tuple[tuple[Tier | None, float], ...] = ()  # set by the user; None: without a tier
+    Tiers are found by globs as in `_NAMES`; the globs in `tiers` take precedence.
+    """
+
+    profile_threshold: float | None = None
+    by_tier: tuple[tuple[Tier | None, float], ...] = ()  # the user's thresholds; None: no tier
     windows: tuple[tuple[str, int], ...] = ()  # in tokens, by globs of models
-    tiers: tuple[tuple[str, Tier], ...] = ()  # by globs of parts of model ids, tried first
+    tiers: tuple[tuple[str, Tier], ...] = ()
 
     def tier(self, model: str | None) -> Tier | None:
-        known = _longest_first(self.tiers) + _longest_first(_NAMES)
+        globs = _longest_first(self.tiers) + _longest_first(_NAMES)
         ident = f"/{model}".lower()
-        return next((tier for name, tier in known if fnmatchcase(ident, f"*{name}*")), None)
+        return next((tier for glob, tier in globs if fnmatchcase(ident, f"*{glob}*")), None)
 
     def threshold_of(self, tier: Tier | None) -> float:
-        """Return the share of the window above which a session is too full.
-
-        The user's value comes first. Otherwise the profile can only lower the tier's value.
-        """
-        usual = THRESHOLDS[tier] if tier else self.of_profile or 0.75
-        lower = min(usual, self.of_profile or usual)
+        """Return the user's threshold, else the tier's. A profile can only lower the latter."""
+        usual = THRESHOLDS[tier] if tier else self.profile_threshold or 0.75
+        lower = min(usual, self.profile_threshold or usual)
         return dict(self.by_tier).get(tier, lower)
 
     def window(self, model: str | None, recorded: int | None) -> int:
@@ -149,9 +149,9 @@ def _longest_first(names: tuple[tuple[str, Tier], ...]) -> list[tuple[str, Tier]
 class Price(Struct, frozen=True):
     """The prices of one token, as multiples of the price of an uncached input token."""
 
-    read: float = 0.1
+    read: float = 0.1  # from the cache
     write: float = 1.25  # to the cache of 5 minutes
-    write_hour: float = 2.0
+    write_hour: float = 2.0  # to the cache of an hour
     input: float | None = None  # dollars for a million uncached input tokens, if known
     output: float = 0.0
 
@@ -159,9 +159,9 @@ class Price(Struct, frozen=True):
         return self.write_hour if hour else self.write
 
     def paid(self, call: ModelCall) -> float:
-        """Return what the prompt of a call costs, in uncached input tokens."""
-        plain = max(0, call.tokens - call.cached - call.written)
-        return plain + self.read * call.cached + self.of_write(hour=call.hour) * call.written
+        """Return the cost of the prompt of a call, in uncached input tokens."""
+        uncached = max(0, call.tokens - call.cached - call.written)
+        return uncached + self.read * call.cached + self.of_write(hour=call.hour) * call.written
 
     def dollars(self, call: ModelCall) -> float | None:
         if self.input is None:

@@ -1,4 +1,4 @@
-"""Sessions in files and in databases, and the survey of a whole session."""
+"""Sessions in files and in databases, the walk that finds them, and surveys of their entries."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ class Judged(NamedTuple):
     outcome: str
 
 
-# A file as last seen: a hash of its fingerprint, when something in it is due, and the outcome. A
-# tuple, since a tree may have 100,000 files.
+# A hash of a file's fingerprint, when something in the file is due, and the outcome of its scan. A
+# tuple, which takes little memory: a tree may have 100,000 files.
 KnownFile = tuple[int, float | None, Judged]
 
 
 class Listing(NamedTuple):
-    mark: Fingerprint
+    mark: Fingerprint  # of the directory
     names: list[str]
     directories: list[str]
     links: list[str]
 
 
 class Memory(Protocol):
-    """The known files of a tree. A walk skips files that are unchanged and have nothing due."""
+    """The known files of a tree. A walk skips unchanged files in which nothing is due."""
 
     rules: str
     now: float
-    listings: Mapping[str, Listing]  # of directories, as the last run saw them
-    listed: dict[str, Listing]  # as this run saw them
+    listings: Mapping[str, Listing]  # of the last run, by directory
+    listed: dict[str, Listing]  # of this run
 
     def known_in(self, directory: str) -> Mapping[str, KnownFile]:
-        """Return the known files of a directory, by name, without those that have requests."""
+        """Return the known files of a directory, by name, except files with pending requests."""
 
     def record_skipped(self, directory: str, names: list[str]) -> None: ...
 
@@ -66,25 +66,25 @@ class Root(Struct, frozen=True):
 
     path: str
     format: str = "auto"
-    required: bool = True  # report it if it is missing
-    exclusive: bool = False  # the user promises that no other program writes below it
-    databases: bool = True  # include the sessions in agents' databases below it
+    required: bool = True  # a missing directory is reported
+    exclusive: bool = False  # the user promises that no other program writes below the directory
+    databases: bool = True  # sessions in agents' databases below the directory are included
 
 
 class End(Struct, frozen=True):
-    """The size of a file and a digest of its last bytes, to recognise a file that only grew."""
+    """The size of a file and a digest of its last bytes. If it only grew, these still match."""
 
     size: int
     digest: bytes
 
 
 class SessionFile(Struct, frozen=True):
-    """A session file below a root. `hint` and `exclusive` are `format` and `exclusive` of the root.
+    """A session below a root. `hint` and `exclusive` are `format` and `exclusive` of the root.
 
-    A session in a database of its agent has the database's path as `directory`, the session's id as
-    `name`, the agent's name for the session as `key` (None for a file), and a fingerprint made of
-    columns of the database. `own_ms` is the time (milliseconds) that our last write recorded in the
-    database. It does not count as activity of the agent.
+    If the session is in a database, `directory` is the path of the database, `name` is the id of
+    the session, `key` is the agent's name for it (None for a file), and the fingerprint comes from
+    columns of the database. `own_ms` is the time (milliseconds) that our last write recorded in
+    the database. It does not count as activity of the agent.
     """
 
     root: str
@@ -116,10 +116,10 @@ class SessionFile(Struct, frozen=True):
 
 
 class Signs:
-    """The files, described by `name`, that show whether an agent is at work on a session.
+    """The files that show whether an agent is at work on a session. `name` describes them.
 
-    They are read before a lease is taken. Under the lease, only their `stat` is compared: a process
-    that is blocked in open(2) must not wait until megabytes are parsed.
+    They are read before a lease is taken. Under the lease, only their `stat` is compared: another
+    process may be blocked in open(2), and must not wait until megabytes are parsed.
     """
 
     def __init__(
@@ -137,11 +137,11 @@ class Signs:
 
 
 class NotIdleError(Exception):
-    """The session may not be changed now, but perhaps by a later run.
+    """The session may not be changed now. A later run may change it.
 
-    At `until`, it may be idle even if it does not change. With `in_database`, runs need not look
-    again before `until` or a change of the database. `given_up` implies `in_database`; the session
-    is then not recorded as waiting.
+    At `until`, the session may be idle even if it does not change. If `in_database`, runs need not
+    try it again before `until` or a change of the database. `given_up` implies `in_database`. Such
+    a session does not count as waiting, since it may never become idle.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class NotIdleError(Exception):
         self.until, self.in_database, self.given_up = until, in_database or given_up, given_up
 
 
-class Unreadable(Struct, frozen=True, rename={"why": "reason"}):
+class Unreadable(Struct, frozen=True, rename={"why": "reason"}):  # a file or a directory
     root: str
     path: str
     why: str
@@ -166,24 +166,24 @@ EDITED_AWAY = "taken out by a later edit of the context"
 
 
 class Survey(Struct, frozen=True):
-    """The facts about the entries of a session that are known only after reading all of it."""
+    """Facts about the entries of a session that are known only once all lines were read."""
 
     kept_messages: int
     # By offset, the number of messages after an entry, if that is less than `kept_messages`.
     positions: Mapping[int, int]
-    open_turn: str | None  # why the last turn is open
+    open_turn: str | None  # why the last turn is open; None if it is finished
     # The offset of the last turn's prompt. If the previous turn ended with tool results that got no
     # answer, this is the offset of the previous turn's prompt.
     last_user: int | None = None
     # By offset, why the next request will not contain an entry (such as OFF_BRANCH).
     dead_entries: Mapping[int, str] = field(default_factory=dict)
-    # All lines before this offset except a header at 0 are dead, too, for the reason `dead_why`.
+    # Nor will it contain a line before this offset, for the reason `dead_why`. (A header is at 0.)
     dead_before: int = 0
     dead_why: str = ""
-    quiet: float = 0.0  # seconds without a change after which the file's end can be trusted
+    quiet: float = 0.0  # seconds without a change after which the last turn counts as finished
     appends_anew: bool = False  # the agent may write an entry again under another id and keep both
-    # The offset of the line that shows whether the last turn is finished. While `cursor` is the
-    # same, the branch and the dead entries before that line are the same. None if unknown.
+    # The offset of the line that shows whether the last turn is finished; None if unknown. While
+    # `cursor` is the same, the branch and the dead entries before that line are the same.
     since: int | None = None
     cursor: str | None = None
 
@@ -199,15 +199,15 @@ class Survey(Struct, frozen=True):
         return self.last_user is not None and (offset is None or offset < self.last_user)
 
 
-# Without a survey every entry counts as old.
+# In an empty survey, every entry counts as old.
 NO_SURVEY = Survey(0, MappingProxyType({}), None)
 
 
 class Resume(Struct, frozen=True):
     """Resume point of a scan: lets the next scan read only the tail of a session file.
 
-    Line `number` begins at `offset`. Decisions about earlier lines stay valid, whatever is appended
-    and however much time passes, while a survey of the later lines has the same `cursor`.
+    The tail begins at `offset` with line `number`. While a survey of the tail has the same
+    `cursor`, decisions about earlier lines stay valid in spite of appended lines and passed time.
     """
 
     fingerprint: Fingerprint

@@ -1,16 +1,16 @@
-"""Make foreign text safe to show, and format numbers, times and durations."""
+"""Escape text that may contain anything, and format numbers, times and durations."""
 
 import re
 from datetime import UTC, datetime
 
 
 def escape_surrogates(text: str) -> str:
-    """Escape lone surrogates: bytes of a file name that is not UTF-8, or halves of a cut pair."""
+    """Escape lone surrogates: invalid bytes of file names, or halves of pairs that were cut."""
     return re.sub("[\ud800-\udfff]", _escaped, text)
 
 
 def readable(text: str) -> str:
-    """Escape characters that could affect a terminal: control characters and broken bytes."""
+    """Escape characters that are not printable, since they could control a terminal."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode()
         for c in escape_surrogates(text)
@@ -44,7 +44,7 @@ def iso(moment: float) -> str:
 
 
 def parse_time(text: object) -> float | None:
-    """Return the time in an ISO 8601 text (UTC without a zone), or None if it is no such text."""
+    """Parse an ISO 8601 time, in UTC if it has no zone. Returns None if it is malformed."""
     if not isinstance(text, str):
         return None
     try:
@@ -66,7 +66,7 @@ def lasting(seconds: float) -> str:
     return f"{max(0, seconds):.0f} s"
 
 
-# `humanize` would be one more package in place of these lines. Its import takes 7 ms.
+# The package `humanize` could do this, but its import takes 7 ms.
 def bytes_(count: int) -> str:
     if abs(count) < 10_000:  # noqa: PLR2004
         return f"{count:,} B"
@@ -80,7 +80,7 @@ _CONTINUES, _CONTINUATION = 0xC0, 0x80
 
 
 def boundary(data: bytes, at: int, *, upwards: bool = False) -> int:
-    """Return `at`, or the next offset below it (`upwards`: above it) that starts a character."""
+    """Return the nearest start of a UTF-8 character up to `at` (`upwards`: from `at` on)."""
     at = min(at, len(data))
     while 0 < at < len(data) and data[at] & _CONTINUES == _CONTINUATION:
         at += 1 if upwards else -1

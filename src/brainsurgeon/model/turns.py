@@ -1,4 +1,4 @@
-"""Turns of a session, the load of its requests, and how full its context is."""
+"""Turns and archives, the calls of models with their tokens and costs, and the context load."""
 
 from typing import Any, Literal, get_args
 
@@ -7,31 +7,31 @@ from msgspec import Struct
 from brainsurgeon.model.entries import KeyPath, placeholder_in
 from brainsurgeon.model.text import counted
 
-# The first line of every archive's text.
+# The first line of the text of every archive.
 MARK = "[archived turn]"
-# The field with the id of the entry before: in the linked form, an archive changes it.
+# The field with the parent id, which an archive in the linked form changes.
 LINK: KeyPath = ("parentId",)
-# Written by an agent that was stopped after too many steps.
+# The text of an agent that was stopped after too many steps.
 GAVE_UP = "[Max turns reached]"
 
-# How a turn is archived. In the linked form, the entries between prompt and last answer leave the
-# active branch. In the flat form, their values are extracted in place.
+# An archive removes the entries between the prompt and the last answer of a turn from the active
+# branch (linked), or extracts their values (flat).
 ArchiveForm = Literal["linked", "flat"]
-# The role of an entry in its turn. An `aside` is sent to the model but is no step of its own (a
-# message of an extension). A `note` is not sent and may leave the active branch. A `fixed` entry
-# has to stay on the branch.
+# The role of an entry in its turn. An `aside` is sent to the model, but is no step of the turn (for
+# example, a message of an extension). A `note` is not sent and may leave the active branch. A
+# `fixed` entry must stay on the branch.
 Role = Literal["prompt", "reply", "result", "aside", "note", "fixed"]
 
 
 class ToolCall(Struct, frozen=True):
-    """A tool call. Its `arguments` may be JSON in a text. If it is `signed`, they have to stay."""
+    """A tool call in an entry. The arguments are at `path`."""
 
     call_id: str | None
     tool: str
     path: KeyPath = ()
     arguments: Any = None
-    as_text: bool = False
-    signed: bool = False
+    as_text: bool = False  # the entry contains the arguments as a text in JSON
+    signed: bool = False  # the arguments must not be changed
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -47,33 +47,33 @@ def files_in(arguments: Any) -> tuple[str, ...]:
 
 
 class ToolResult(Struct, frozen=True):
-    """A tool's result. Facts not recorded are None."""
+    """The result of a tool call."""
 
     call_id: str | None
     failed: bool = False
-    finding: str = ""  # the first line of a failure
+    finding: str = ""  # the first line of the result of a failed call
     exit_code: int | None = None
     took_ms: int | None = None
 
 
 class TurnStep(Struct, frozen=True):
-    """One entry as a part of its turn. `parent` and `names` are the ids to which it refers."""
+    """One entry of a turn."""
 
     role: Role
-    parent: str | None = None
-    names: tuple[str, ...] = ()
+    parent: str | None = None  # an id
+    names: tuple[str, ...] = ()  # other ids to which the entry refers
     text: str = ""  # the last block of text of a reply
     text_path: KeyPath | None = None
-    closes: bool = False  # the reply has stopped, calls no tool and has a text
-    cut_short: bool = False  # the model stopped before it was done
+    closes: bool = False  # the reply is complete, calls no tool and has a text
+    cut_short: bool = False  # the reply is incomplete
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
 
 
 class Verdict(Struct, frozen=True):
-    """The decision about a turn. At `until`, time alone may change it."""
+    """The decision whether to archive a turn. The passage of time may change it at `until`."""
 
-    number: int  # of live turns, from 1
+    number: int  # of the turn, counting from 1 the turns that requests contain
     prompt_id: str
     closing_id: str | None  # the last answer
     archived: bool
@@ -82,31 +82,31 @@ class Verdict(Struct, frozen=True):
     middle: int = 0  # number of entries between prompt and last answer
     tokens: int = 0  # of these entries
     calls: int = 0
-    depth: int = 0  # 0 if the turn is no archive
+    depth: int = 0  # 0 for a live turn, 1 for an archive, 2 for an archive of archives …
     requested: bool = False
     dead: str | None = None  # why requests no longer contain the turn
 
 
 class Archive(Struct, frozen=True):
-    """An archive: one or more turns, from the prompt `prompt_id` to the last answer `entry_id`."""
+    """One or more archived turns, from the prompt `prompt_id` to the last answer `entry_id`."""
 
     entry_id: str
     prompt_id: str
-    entries: int  # between these two
+    entries: int  # between prompt and last answer
     tokens_before: int
     tokens_after: int
     depth: int
     note: str | None
-    turns: int  # `turns`, `calls` and `failed` include those of the archives in it
+    turns: int  # these three include the archives in this archive
     calls: int
-    failed: int
+    failed: int  # calls
 
 
 class PlannedArchive(Archive, frozen=True):
-    """An archive to make of the turns with these prompts. `digest` is of the last turn."""
+    """An archive that a plan makes."""
 
-    digest: bytes
-    prompts: tuple[str, ...]
+    digest: bytes  # of the last turn
+    prompts: tuple[str, ...]  # the ids of the prompts of its turns
 
 
 class ArchiveRecord(Archive, frozen=True):
@@ -120,13 +120,13 @@ def archived_text(archives: int, turns: int) -> str:
     return of_turns if turns == archives else f"{counted(archives, 'archive')} of {of_turns}"
 
 
-# Tokens of a picture: providers scale a larger one to about this size, whatever its bytes are.
+# Tokens of a picture, whatever its bytes: providers scale a larger picture to about this size.
 PICTURE = 1500
-# Tokens per character if no recorded calls tell the rate.
+# Tokens per character if the rate cannot be estimated from recorded calls.
 RATE = 0.33
 
 
-class Sent(Struct, frozen=True):
+class Sent(Struct, frozen=True):  # the size of a request or a part of it
     chars: int = 0
     pictures: int = 0
 
@@ -144,27 +144,27 @@ NOTHING = Sent()
 
 
 class ModelCall(Struct, frozen=True):
-    """A call of a model, as its answer records it."""
+    """A call of a model, as recorded with its answer."""
 
     ident: str | None  # of the API message, which may be written as several entries
     model: str | None
     tokens: int = 0  # of the whole prompt, cached or not; 0: not recorded, as for most failed calls
-    at: float | None = None  # when it was answered
+    at: float | None = None  # the time of the answer
     complaint: str | None = None  # TOO_LONG or SIGNATURE if the provider refused the prompt
-    limit: int | None = None  # the maximum of tokens in its error message
-    cached: int = 0
-    written: int = 0
-    hour: bool = False  # written to the cache of an hour
-    output: int = 0
-    cost: float | None = None  # recorded dollars of the prompt
-    dollars: float | None = None  # of prompt and answer
+    limit: int | None = None  # the maximum number of tokens in the provider's error message
+    cached: int = 0  # tokens of the prompt that were read from the cache
+    written: int = 0  # tokens of the prompt that were written to the cache
+    hour: bool = False  # the tokens were written to the cache of an hour
+    output: int = 0  # tokens of the answer
+    cost: float | None = None  # recorded dollars for the prompt
+    dollars: float | None = None  # recorded dollars for prompt and answer
 
 
 class Spent(Struct, frozen=True):
-    """The usage of some calls of one model. If `priced`, their agent recorded what they cost."""
+    """The usage of some calls of one model."""
 
     model: str
-    priced: bool
+    priced: bool  # the agent recorded the costs of these calls
     calls: int = 0
     tokens: int = 0
     cached: int = 0
@@ -181,25 +181,25 @@ class Spent(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True, rename={"tokens": "tokens_before"}):
-    """A compaction: later requests contain nothing from before."""
+    """A compaction: later requests contain no entries from before it."""
 
     at: float | None = None
-    tokens: int = 0  # of prompt and answer of the last call before it, 0 if that was not read
+    tokens: int = 0  # of prompt and answer of the last call before it; 0 if unknown
 
 
 class Savings(Struct, frozen=True):
-    """Savings in a session so far, estimated from the calls that it recorded."""
+    """Savings in a session so far, estimated from its recorded calls."""
 
     until: float = 0.0  # the time of the last call or a later compaction
     prompt: int = 0  # the tokens that the last prompt would have without extractions
     off: int = 0  # tokens saved in each next request
-    broken_at: float | None = None  # when an extraction broke the cache, None after the next call
-    tokens: int = 0  # saved in the prompts of these calls
-    paid: float = 0.0  # their saved cost in uncached input tokens
-    dollars: float | None = None  # their saved cost, if the price is known
+    broken_at: float | None = None  # when an extraction broke the cache; None after the next call
+    tokens: int = 0  # saved in the prompts of all calls
+    paid: float = 0.0  # the saved cost of all calls in uncached input tokens
+    dollars: float | None = None  # the saved cost of all calls, if the price is known
 
 
-# The reasons for refusing a prompt that a relief can remedy.
+# The reasons for which a provider refuses a prompt, and which a relief can remove.
 TOO_LONG, SIGNATURE = "too long", "signature"
 Tier = Literal["frontier", "mid", "small"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -208,14 +208,14 @@ LAST_STEP = 6
 
 
 class Calibration(Struct, frozen=True):
-    """An estimate of a request's tokens: `fixed`, plus `rate` for each character."""
+    """The estimate of a request's tokens: `fixed` tokens, and `rate` for each character."""
 
     rate: float
     fixed: float
     calls: int
-    # The source: recorded usage of own calls, the median of the agent's other sessions, or a guess.
+    # From calls of the session, from the median of the agent's other sessions, or a guess.
     method: Literal["session", "agent", "default"]
-    error: float | None = None  # the mean relative error over its own calls
+    error: float | None = None  # the mean relative error for the calls of the session
 
     def tokens(self, sent: Sent) -> int:
         return max(0, round(self.fixed) + sent.tokens(self.rate))
@@ -244,9 +244,9 @@ class Fit(Struct, frozen=True):
     before: Fullness | None = None
     after: Fullness | None = None
     room: int = 0  # the load (tokens) up to which the session fits
-    # If only restored values keep it from fitting, their size and when their protection ends.
+    # If the session would fit without its restored values, their size and the end of protection.
     protected: tuple[int, float] | None = None
-    least: int | None = None  # the least load, if no step can make the session fit
+    least: int | None = None  # the least possible load, if no step can make the session fit
 
     @property
     def load(self) -> int:

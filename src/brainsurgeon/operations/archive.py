@@ -9,7 +9,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, note_record, session_named
 from brainsurgeon.model.records import Request
-from brainsurgeon.model.reports import ArchiveAnswer, StandingArchive
+from brainsurgeon.model.reports import ArchiveAnswer, ListedArchive
 from brainsurgeon.model.turns import Verdict
 from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.planning.archive import without_thresholds
@@ -132,11 +132,11 @@ def done(
 
 def archives(
     settings: Settings, store: Store, session: str | Session | None = None
-) -> list[StandingArchive]:
+) -> list[ListedArchive]:
     """List the archives of one session or of all, in each session the oldest first."""
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     return [
-        StandingArchive(item.title, record)
+        ListedArchive(item.title, record)
         for item in listed if item.record
         for record in store.archives.contained_in(item.record.id)
     ]  # fmt: skip

@@ -103,7 +103,7 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
         unfinished=reports.UnfinishedWork(
             store.requests.count_open(),
             tuple(rewrite.path for rewrite in rewrites if not rewrite.stays),
-            {rewrite.beside: rewrite.stays for rewrite in rewrites if rewrite.stays},
+            {rewrite.temporary_path: rewrite.stays for rewrite in rewrites if rewrite.stays},
         ),
         places=reports.PlacesStatus(
             tuple(_roots(settings, seen)), held_back,

@@ -235,7 +235,7 @@ def changes(run: reports.Run) -> str:
 
 
 def rollback_json(done: reports.RollbackReport) -> dict[str, Any]:
-    return {"rolls_back": done.undone.id, "run_id": done.made, "sessions": done.sessions}
+    return {"rolls_back": done.undone.id, "run_id": done.run_id, "sessions": done.sessions}
 
 
 def rollback(done: reports.RollbackReport) -> str:

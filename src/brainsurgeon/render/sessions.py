@@ -28,9 +28,9 @@ _BY = {
 
 
 def restored_json(answer: reports.RestoreAnswer, *, with_content: bool = False) -> dict[str, Any]:
-    """Return the answer as JSON. `with_content` adds the values even if it delivers none."""
+    """Return the answer as JSON. `with_content` adds the values in any case."""
     before, others = answer.previous is not None, answer.others
-    delivers = answer.delivers or with_content
+    includes = answer.shows_values or with_content
     document: dict[str, Any] = {
         "answer_id": answer.answer_id, "restored": True, "pending": answer.pending,
         "entry_id": answer.entry_id, "session": answer.session,
@@ -46,11 +46,11 @@ def restored_json(answer: reports.RestoreAnswer, *, with_content: bool = False) 
         "restored_by": answer.pending and answer.restored_by,
         "insertions_removed": list(answer.insertions_removed),
         "missed": list(answer.missed),
-        "same_as": delivers and answer.same_as,
+        "same_as": includes and answer.same_as,
     }
     document |= {name: fact for name, fact in optional.items() if fact}
     # The content comes last, since it may be very long.
-    return document | ({"content": answer.content} if delivers else {})
+    return document | ({"content": answer.content} if includes else {})
 
 
 def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
@@ -60,7 +60,7 @@ def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
         state = f"not restored yet ({answer.why_pending}); here it is. {_BY[answer.restored_by]}"
     elif answer.already:
         state = f"restored already, at {local(answer.at)}"
-        state += "; here it is" if answer.delivers else ""
+        state += "; here it is" if answer.shows_values else ""
     else:
         size = bytes_(sum(answer.sizes.values()))
         state = f"{counted(len(answer.sizes), 'value')} ({size}) restored"

@@ -93,7 +93,7 @@ def record_json(record: ArchiveRecord) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def archives_json(listed: Iterable[reports.StandingArchive], now: float) -> dict[str, Any]:
+def archives_json(listed: Iterable[reports.ListedArchive], now: float) -> dict[str, Any]:
     rows = [
         {"session": one.session, **record_json(one.archive),
          "age_seconds": max(0, round(now - one.archive.made_at))}
@@ -102,7 +102,7 @@ def archives_json(listed: Iterable[reports.StandingArchive], now: float) -> dict
     return {"archives": rows}
 
 
-def archives(listed: Sequence[reports.StandingArchive], now: float) -> str:
+def archives(listed: Sequence[reports.ListedArchive], now: float) -> str:
     """Return the archives as a table, with whole ids, since `show` and `restore` need them."""
     if not listed:
         return "nothing is archived"

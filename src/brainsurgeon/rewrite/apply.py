@@ -640,7 +640,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
         made = replace(plan, edits=result.done) if result.why_partial else plan
         try:
             with store.transaction():
-                store.savings.remember(change.session_id, made.saving(savings, examined.now))
+                store.savings.remember(change.session_id, made.savings_after(savings, examined.now))
         except BaseException:  # the caller never gets the rewrite, to finish it
             finish_now([result])
             raise

@@ -66,7 +66,7 @@ def recover(store: Store) -> list[Recovery]:
     """Resolve all interrupted rewrites, except those whose session is locked by a living writer."""
     resolved = []
     for rewrite in store.journal.open_rewrites():
-        if rewrite.ended_at is not None and os.path.lexists(rewrite.beside):
+        if rewrite.ended_at is not None and os.path.lexists(rewrite.temporary_path):
             continue  # it was given up
         with suppress(BusyError), store.lock(rewrite.session_id, patience=0):
             if any(rewrite.id == still_open.id for still_open in store.journal.open_rewrites()):

@@ -133,7 +133,7 @@ class FileMemory:
 
     def add_saving(self, path: str, plan: Plan, now: float) -> None:
         if savings := self.savings.get(path):
-            self.savings[path] = plan.saving(savings, now)
+            self.savings[path] = plan.savings_after(savings, now)
 
     def unchanged_in(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
         """Return the paths of the sessions in a database if none has to be read, else None."""
