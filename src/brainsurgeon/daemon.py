@@ -32,7 +32,7 @@ from brainsurgeon.hosts.sqlite import LOG
 from brainsurgeon.model.reports import Event, Watch
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import Chosen, scan
-from brainsurgeon.operations.signals import find_signals, note_failure, pass_on
+from brainsurgeon.operations.signals import find_signals, note_failure, run_on_signal
 from brainsurgeon.operations.status import BLOCKED, doubtful_roots
 from brainsurgeon.render.runs import event_line
 from brainsurgeon.schedule import cron_trigger, scan_trigger
@@ -188,7 +188,9 @@ class _Daemon:
                 reason=event.facts["reason"],
             )  # fmt: skip
         if signals and self._settings.signals.on_signal:
-            self._messenger.submit(pass_on, self._settings, signals, self._check_stop, self._failed)
+            self._messenger.submit(
+                run_on_signal, self._settings, signals, self._check_stop, self._failed
+            )
 
     def _check_stop(self) -> None:
         if self._stop.is_set():

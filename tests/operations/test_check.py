@@ -23,7 +23,7 @@ def test_check_reports_an_old_last_run(world, pruned, clock):
 
 def test_check_reports_that_no_run_was_made(world):
     """Without any run that is the problem."""
-    assert problems(world, 1.0) == ("no run was ever made",)
+    assert problems(world, 1.0) == ("there was no run yet",)
 
 
 def test_check_reports_failures_missing_roots_and_disabling(world, pruned, clock):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from brainsurgeon.operations.signals import find_signals, note_failure, pass_on
+from brainsurgeon.operations.signals import find_signals, note_failure, run_on_signal
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.claw import GATEWAY, ClawWorld
 from building.processes import program_for
@@ -294,7 +294,7 @@ def test_on_signal_gets_json_and_its_failure_is_an_event(world, talk, tmp_path):
     output = tmp_path / "output"
     for script in (f"cat > {output}", "exit 3"):
         settings = world.settings(signals={"on_signal": ["sh", "-c", script]})
-        pass_on(
+        run_on_signal(
             settings, [(event, '{"kind": "signal"}')], lambda: None,
             lambda event, why: note_failure(world.store, event, why, time.time()),
         )  # fmt: skip

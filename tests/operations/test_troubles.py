@@ -246,8 +246,8 @@ def replace_by_file(world):
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (empty_root, "it is empty: is its disk mounted?"),
-        (replace_by_link, "a symbolic link: name the directory that it leads to"),
+        (empty_root, "the directory is empty: is its disk mounted?"),
+        (replace_by_link, "the root is a symbolic link: configure its target instead"),
         (delete_root, "no such directory"),
         (replace_by_file, "Not a directory"),
     ],

@@ -85,7 +85,7 @@ def _pass_on_signals(settings: Settings, store: Store) -> None:
     signals = store.events.take_signals()
     if not (signals and settings.signals.on_signal):
         return
-    operations.signals.pass_on(
+    operations.signals.run_on_signal(
         settings, [(event, render.runs.event_line(event)) for event in signals], lambda: None,
         lambda event, why: operations.signals.note_failure(store, event, why, time.time()),
     )  # fmt: skip

@@ -235,9 +235,8 @@ def _databases(settings: Settings) -> Iterator[Finding]:
     for layout in describe_databases(settings):
         if layout.left_alone:
             level: Level = "warning" if settings.databases != "off" else "note"
-            yield Finding(
-                level, f"{layout.path}: {layout.left_alone}", "its sessions are only read"
-            )
+            reason = f"{layout.path}: {layout.left_alone}"
+            yield Finding(level, reason, "its sessions are only read")
         else:
             program = f"OpenClaw {layout.program or 'of unknown version'}"
             yield Finding("ok", f"{layout.path}: {program}, layout {layout.layout} is supported")

@@ -26,21 +26,21 @@ from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
 from brainsurgeon.store.expiry import Candidates, Sight
 
-# Seconds of pause after a page. SQLite does not wake processes that wait for a lock: they ask
-# again, at first within 25 ms, and then find the lock free.
+# Seconds of a pause. SQLite does not wake processes that wait for a lock. They try again, at first
+# within 25 ms, so that one of them gets the lock during the pause.
 PAUSE = 0.026
-# A pause follows a transaction of many rows. Deleting this many bytes takes as long as one row.
+# A transaction of so many rows is followed by a pause. Deleting so many bytes counts as one row.
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
 _MANY_FILES = 1000  # files that are looked up together
-HIDDEN = "its agent keeps its sessions in a database that is below no root"
-_ANOTHER = "it is not the same directory as before, and has none of its known sessions"
+HIDDEN = "the agent keeps its sessions in a database that is below no root"
+_ANOTHER = "this is another directory than before, without the sessions recorded there"
 
 
 def retention(
     settings: Settings, store: Store, *, clock: Callable[[], float] = time.time,
     dry_run: bool = False, check_stop: Callable[[], None] = carry_on,
 ) -> RetentionReport:  # fmt: skip
-    """Do one retention run; after a StoppedError from `check_stop` the next run continues."""
+    """Delete expired values. If `check_stop` raises StoppedError, the next run does the rest."""
     report = RetentionReport(dry_run)
     if not dry_run:
         recover.recover(store)
@@ -68,7 +68,7 @@ class _Run:
         # Databases count here even if scans skip them.
         self._roots = [replace(root, databases=True) for root in settings.root_directories()]
         self._before = store.facts.get("retention") or {}
-        # By root: its identity when it was last trusted; the reason if it is not trusted now.
+        # By root: its identity when it was last trusted, and the reason why it is not trusted now.
         self._identities: dict[str, list[int]] = dict(self._before.get("roots") or {})
         self._not_trusted: dict[str, str] = {}
         self._sessions: set[int] = set()
@@ -80,10 +80,10 @@ class _Run:
         last = self._before.get("clock")
         before = decide.Clock(**last) if last else None
         moved = decide.clock_moved(before, clock)
-        missed: list[tuple[int, float | None]] = []
-        self._candidates.add_sessions(self._sights(self._changes(), missed))
+        new_missed_at: list[tuple[int, float | None]] = []
+        self._candidates.add_sessions(self._sights(self._changes(), new_missed_at))
         if not (dry_run or moved):
-            self._record_missed(missed)
+            self._record_missed(new_missed_at)
         first = decide.first_in_days(before, clock)
         if moved or (first and self._gather_candidates()):
             report.held_back = dict.fromkeys(self._candidates.roots(), moved or first or "")
@@ -113,7 +113,7 @@ class _Run:
             give_way()
 
     def _changes(self) -> dict[int, float]:
-        """Return when each found session last changed, by its id in the store."""
+        """Return the time of the last change of each session found, by the id of its record."""
         live: dict[int, float] = {}
         errors: dict[str, str] = {}
         items = chain(discover(self._roots, format_of=any_format), list_rows(self._roots))
@@ -145,9 +145,9 @@ class _Run:
     def _trust(
         self, roots: set[str], recorded: set[str], seen: set[str], errors: dict[str, str]
     ) -> None:  # fmt: skip
-        """Trust a root if it has a known session, or is the same directory as before.
+        """Trust a root if a recorded session is there, or if it is the same directory as before.
 
-        Any other root may be the empty mount point of a disk.
+        Any other root may be the empty mount point of a disk. Nothing expires there.
         """
         before = dict(self._identities)
         for root in roots | recorded:
@@ -164,7 +164,7 @@ class _Run:
     def _sights(
         self, changes: dict[int, float], new_missed_at: list[tuple[int, float | None]]
     ) -> Iterator[Sight]:
-        """Yield each session as this run sees it; add each changed `missed_at` to a list."""
+        """Yield the `Sight` of each session. Add each changed `missed_at` to `new_missed_at`."""
         hidden = out_of_sight(self._roots)
         for record in self._store.sessions.all():
             root, changed, missed = path_text(record.root), changes.get(record.id), None
@@ -197,7 +197,7 @@ class _Run:
             # Each page is read anew: a value may have been requested meanwhile.
             with nullcontext() if report.dry_run else store.transaction():
                 page = self._candidates.page(last)
-                expired = [(held, why) for held in page if (why := self._expired(held))]
+                expired = [(held, why) for held in page if (why := self._why_expired(held))]
                 if not report.dry_run:
                     ids = ((held.id, why) for held, why in expired)
                     blobs_deleted = store.expiry.delete(ids, self.now)
@@ -216,12 +216,12 @@ class _Run:
                     give_way()
 
     def _gather_candidates(self) -> bool:
-        """Gather values that may have expired; return whether the time of any of them is over."""
+        """Gather values that may have expired. Return whether any of them has expired."""
         settings = self._settings
         self._candidates.gather(self.now, settings.retention, settings.retention_standing)
-        return any(map(self._expired, self._candidates))
+        return any(map(self._why_expired, self._candidates))
 
-    def _expired(self, held: Held) -> str | None:
+    def _why_expired(self, held: Held) -> str | None:
         settings = self._settings
         end = decide.expires_at(held, settings.retention, settings.retention_standing)
         return end[1] if end and end[0] <= self.now else None
@@ -241,11 +241,11 @@ class _Run:
         self._sessions |= sessions
 
     def _spare_placed(self) -> None:
-        """Spare values with placeholders in recently changed files or databases."""
+        """Keep values with placeholders in sessions or archives that changed recently."""
         limit = self._settings.retention_standing
         since = float("-inf") if limit is None else self.now - limit
         files = chain(placeholders.sessions_and_archives(self._roots), list_rows(self._roots))
-        # Listed before any is read: the root of a file that moves meanwhile is held back.
+        # List all files before reading any: a file that moves in between is noticed as unreadable.
         for file in [
             file for file in files
             if not isinstance(file, Unreadable) and file.fingerprint.mtime_ns / 1e9 > since
@@ -269,7 +269,7 @@ class _Run:
 
     @contextmanager
     def _transaction(self, rows: int) -> Iterator[None]:
-        """Run a block as a transaction, with a pause afterwards if it has many rows."""
+        """Run a block as a transaction of so many rows. If they are many, pause afterwards."""
         with self._store.transaction():
             yield
         if rows >= _MANY_ROWS:

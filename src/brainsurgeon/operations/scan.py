@@ -1,4 +1,4 @@
-"""A scan: walk the roots, skip unchanged sessions, plan the others, carry out the plans."""
+"""Scan sessions: walk the roots, skip unchanged sessions, plan the others, carry out the plans."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -34,7 +34,7 @@ from brainsurgeon.store.sessions import AGAIN, IN_MEMORY, WAITS
 
 
 def _error_result(error: Exception) -> tuple[Result, str] | None:
-    """Return the outcome and its reason; None if the error does not concern one session only."""
+    """Return the outcome and its reason, or None if the error concerns more than one session."""
     match error:
         case NotIdleError() | errors.BusyError():
             return "deferred", str(error)
@@ -45,19 +45,19 @@ def _error_result(error: Exception) -> tuple[Result, str] | None:
         case errors.BrainsurgeonError() | errors.StoppedError():
             return None  # the store has failed, or the run has to stop
         case FileNotFoundError():
-            return "deferred", "the file went away during the scan"
+            return "deferred", "the file was removed during the scan"
         case BlockingIOError():
             return "deferred", inspect.LEASED
         case OSError():
             return "failed", error.strerror or type(error).__name__
-    return "failed", f"unexpected {type(error).__name__}"  # one file must not stop the others
+    return "failed", f"unexpected {type(error).__name__}"  # the scan of other sessions continues
 
 
 class Chosen(Struct, frozen=True):
     """The sessions to scan."""
 
-    paths: Collection[str] = ()  # without any, all sessions
-    named: bool = False  # by a user: not deferred while a process has them in memory
+    paths: Collection[str] = ()  # if empty, all sessions
+    named: bool = False  # named by a user: changed even while Claude Code has them in memory
     command: str = "scan"  # the name of the run in the history
 
 
@@ -65,12 +65,12 @@ def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) 
     roots, now = settings.root_directories(), time.time()
     memory = FileMemory(store, settings.rules_fingerprint(), now, only)
 
-    def rests(path: str, state: DatabaseState) -> bool:
+    def is_unchanged(path: str, state: DatabaseState) -> bool:
         return memory.unchanged_in(path, mark_of(state), now) is not None
 
     files = chain(
         discover(roots, format_of=memory.format_of, memory=memory),
-        list_rows(roots, store.rows.own_times(), rests),
+        list_rows(roots, store.rows.own_times(), is_unchanged),
     )
     return [
         file.fingerprint.size for file in files
@@ -85,13 +85,13 @@ def scan(
 ) -> ScanReport:  # fmt: skip
     """Scan all roots, or `only` some sessions.
 
-    With `dry_run` nothing is written, and `store` may be read-only. If the `check_stop` of
-    `watch` raises StoppedError, the run ends early and finishes or undoes its open rewrites.
+    With `dry_run`, nothing is written, and `store` may be read-only. If the function `check_stop`
+    of `watch` raises StoppedError, the run finishes or undoes its open rewrites and ends.
     """
     begun = time.monotonic()
     report = ScanReport(dry_run, settings.enabled)
     if dry_run:
-        # Slow imports, which only a dry run needs.
+        # Only a dry run needs these modules, and they are slow to import.
         from brainsurgeon.operations.init import unused_homes  # noqa: PLC0415
         from brainsurgeon.operations.status import describe_databases  # noqa: PLC0415
 
@@ -120,7 +120,7 @@ class _Scan:
         self._only, rules = only.paths, settings.rules_fingerprint()
         self._memory = FileMemory(store, rules, clock(), only.paths, named=only.named)
         self._unfinished, self._batch = Unfinished(), Batch()
-        self._skipped = 0  # unchanged sessions, which `_sessions` does not yield
+        self._skipped = 0  # number of unchanged sessions that `_sessions` does not yield
         self._full: dict[str, Fullness] = {}
         self._failed: list[Outcome] = []
 
@@ -138,40 +138,40 @@ class _Scan:
                         self._carry_out()
                     if self._memory.full:
                         self._write_down()
-                    self._interrupted(self._unfinished.finish_due())
+                    self._report_interrupted(self._unfinished.finish_due())
             self._carry_out()
             all_scanned = not self._only
         except errors.StoppedError:
             self._report.stopped = True
         finally:
             self._batch.close()
-            self._interrupted(self._unfinished.finish_all(hurry=self._report.stopped))
+            self._report_interrupted(self._unfinished.finish_all(hurry=self._report.stopped))
             self._write_down(at_end=True, all_scanned=all_scanned)
 
-    def _interrupted(self, rewrites: Iterable[Rewrite]) -> None:
+    def _report_interrupted(self, rewrites: Iterable[Rewrite]) -> None:
         self._report.interrupted += [rewrite.name for rewrite in rewrites]
 
     def _sessions(self) -> Iterator[SessionFile | Unreadable]:
         roots, memory = self._settings.root_directories(), self._memory
-        own = self._store.rows.own_times()
+        own_times = self._store.rows.own_times()
         for path in sorted(self._only):
             item = discover_at(roots, path, memory.format_of)
             if item:
                 yield item
             else:
-                yield from list_rows_at(roots, path, own)
+                yield from list_rows_at(roots, path, own_times)
         if not self._only:
-            below = self._store.sessions.is_below
+            was_recorded = self._store.sessions.is_below
             yield from discover(
-                roots, format_of=memory.format_of, memory=memory, was_recorded=below
+                roots, format_of=memory.format_of, memory=memory, was_recorded=was_recorded
             )  # fmt: skip
             self._skipped += memory.skipped
-            yield from list_rows(roots, own, self._is_unchanged)
+            yield from list_rows(roots, own_times, self._is_unchanged)
         self._report.files_seen += self._skipped
         self._report.files_unchanged += self._skipped
 
     def _is_unchanged(self, path: str, state: DatabaseState) -> bool:
-        """Check whether a database need not be opened; if so, count its sessions."""
+        """Check whether a database is unchanged. If it is, count its sessions as skipped."""
         sessions = self._memory.unchanged_in(path, mark_of(state), self._memory.now)
         self._skipped += len(sessions or ())
         return sessions is not None
@@ -241,14 +241,14 @@ class _Scan:
         if result == "failed":
             scanned = replace(scanned, due_at=self._memory.try_again_at(file, self._clock()))
         elif (isinstance(error, ObstacleError) and not file.in_database) or moved_to_database(file):
-            scanned = replace(scanned, due_at=0.0)  # every run tries it; rows wait for a change
+            scanned = replace(scanned, due_at=0.0)  # try again even if the file is unchanged
         return replace(scanned, again=AGAIN if result == "deferred" else None)
 
     def _change(self, file: SessionFile, now: float) -> tail.Scanned:
-        left_alone, waits = inspect.excluded(file, self._settings), self._memory.has_requests(file)
-        if left_alone and not waits:
-            raise RefusedError(left_alone)
-        if not (waits or self._report.dry_run):
+        reason, requested = inspect.excluded(file, self._settings), self._memory.has_requests(file)
+        if reason and not requested:
+            raise RefusedError(reason)
+        if not (requested or self._report.dry_run):
             grown = tail.scan_tail(
                 self._settings, self._store, file, self._memory, now, self._check
             )  # fmt: skip
@@ -262,17 +262,17 @@ class _Scan:
         with ExitStack() as held:
             quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
-            if not has_agent_name(file):  # it could not be opened during the walk, and can be now
+            if not has_agent_name(file):  # the walk could not open the file to find the name
                 raise NotIdleError(inspect.LEASED)
-            known = find_record(self._store, examined.session)
-            record = note_record(store, examined.session) if known and store else known
+            found = find_record(self._store, examined.session)
+            record = note_record(store, examined.session) if found and store else found
             examined.check_turn()
             examined = replace(examined, record=record)
             records = examined.records
             relief, archiving = asked_relief(records) is not None, bool(records.to_archive)
-            put_off = None if named or relief else examined.kept_in_memory()
+            in_memory = None if named or relief else examined.kept_in_memory()
             extract = not (
-                put_off or inspect.excluded(file, self._settings, asked=relief or archiving)
+                in_memory or inspect.excluded(file, self._settings, asked=relief or archiving)
             )
             frontier = tail.frontier_of(examined, records, extract=extract and not dry_run)
             if store and not store.spending.has_session(file.path):
@@ -285,8 +285,8 @@ class _Scan:
                 if fitting.after and examined.settings.budget.enabled:
                     notice_pressure(store, examined.session, fitting.after, now)
                 end_redactions(store, examined, planned)
-            if put_off:
-                deferred = planned.deferred if planned.edits else put_off
+            if in_memory:
+                deferred = planned.deferred if planned.edits else in_memory
                 planned = replace(planned, due_at=examined.forgotten_at, deferred=deferred)
             outcome = fitting.outcome(examined, planned)
             if outcome.outcome == "changed":
@@ -299,7 +299,7 @@ class _Scan:
             if savings := count_savings(store, examined, planned):
                 self._memory.savings[file.path] = savings
             scanned = tail.result_of(self._memory, store, planner, planned, outcome, held)
-            scanned.again = IN_MEMORY if put_off and planned.deferred == put_off else None
+            scanned.again = IN_MEMORY if in_memory and planned.deferred == in_memory else None
             return scanned
 
     def _carry_out(self) -> None:
@@ -309,7 +309,7 @@ class _Scan:
             stopped = [result for result in done if isinstance(result, errors.StoppedError)]
             for planned, result in zip(waiting, done, strict=True):
                 if isinstance(result, errors.StoppedError):
-                    continue  # later sessions may have been changed: they are counted first
+                    continue  # first count the sessions that were changed
                 self._record(
                     planned.file, planned.examined.now, partial(self._result, planned, result)
                 )
@@ -317,7 +317,7 @@ class _Scan:
                 raise stopped[0]
 
     def _result(self, planned: Planned, result: Rewrite | Exception) -> tail.Scanned:
-        if isinstance(result, RefusedError):  # the session itself was valid when it was planned
+        if isinstance(result, RefusedError):  # it was accepted when it was planned: try again later
             raise NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
@@ -325,11 +325,11 @@ class _Scan:
         self._memory.resumes[planned.file.path] = resume
         examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
         why_partial = result.why_partial
-        made = replace(planned.plan, edits=result.done) if why_partial else planned.plan
-        self._memory.add_saving(planned.file.path, made, examined.now)
+        done = replace(planned.plan, edits=result.done) if why_partial else planned.plan
+        self._memory.add_saving(planned.file.path, done, examined.now)
         if why_partial:
             rules = examined.settings.decision_rules()
-            outcome = outcome_of(examined.session.file, form, rules, made)
+            outcome = outcome_of(examined.session.file, form, rules, done)
             outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {why_partial}")
         elif outcome.full:
             self._full[outcome.path] = outcome.full
@@ -339,7 +339,7 @@ class _Scan:
         return tail.Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
 
     def _write_down(self, *, at_end: bool = False, all_scanned: bool = False) -> None:
-        """Record the results so far. If all sessions were scanned, also forget missing files."""
+        """Record the results so far. If all sessions were scanned, forget files that are gone."""
         if self._report.dry_run:
             self._memory.clear()
             return

@@ -1,4 +1,4 @@
-"""The sessions: a list of them, and the content and the costs of one. Writes nothing."""
+"""List the sessions, and return the content and costs of one session. Writes nothing."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ def sessions(
     settings: Settings, store: Store, now: float, *,
     agent: str | None = None, state: str | None = None, sort: str = "size",
 ) -> list[SessionSummary]:  # fmt: skip
-    """Return the sessions below the roots and those known only to the store."""
+    """Return the sessions below the roots, and recorded sessions whose files are gone."""
     listed = summaries(settings, store, all_sessions(settings, store), now)
     chosen = (
         item for item in listed if agent in (None, item.agent) and state in (None, item.state)
@@ -53,21 +53,21 @@ _ORDERS: dict[str, Callable[[SessionSummary], tuple[float, str]]] = {
 
 
 def summaries(
-    settings: Settings, store: Store, known: Iterable[Session], now: float
+    settings: Settings, store: Store, sessions: Iterable[Session], now: float
 ) -> list[SessionSummary]:
     totals, states = store.extractions.totals(), store.files.all()
     listed = []
-    for session in known:
+    for session in sessions:
         record = session.record
         extracted, saved = totals.get(record.id, (0, 0)) if record and session.file else (0, 0)
         form = record.format if record else None
-        size, state, reason = 0, "gone", "only the store still knows it"
+        size, state, reason = 0, "gone", "its file is gone; the store still has its record"
         if session.unseen:
             state, reason = "unreadable", session.unseen
         if session.file:
             size = session.file.fingerprint.size
-            seen = states.get(session.path)
-            form, state, reason = _state(settings, store, session.file, seen, now)
+            last_scan = states.get(session.path)
+            form, state, reason = _state(settings, store, session.file, last_scan, now)
         where = claude_code.location(session.path) if form == claude_code.FORMAT else None
         listed.append(SessionSummary(
             session.title, session.path, form, size, extracted, saved, state, reason,
@@ -78,9 +78,9 @@ def summaries(
 
 
 def _state(
-    settings: Settings, store: Store, file: SessionFile, seen: FileState | None, now: float
+    settings: Settings, store: Store, file: SessionFile, last_scan: FileState | None, now: float
 ) -> tuple[str | None, str, str]:
-    """Return the format, the state and its reason, as the next scan would see them."""
+    """Return the format of a session, its state for the next scan, and the reason of the state."""
     form = None
     try:
         if reason := inspect.excluded(file, settings):
@@ -89,24 +89,24 @@ def _state(
             examined = inspect.examine_open(settings, store, session, now, kept_messages=0)
             form = examined.format.name
             examined.check_idle()
-            if held := examined.kept_in_memory():
-                return form, "busy", held
+            if reason := examined.kept_in_memory():
+                return form, "busy", reason
     except RefusedError as why:
         return form or why.format, "skipped", str(why)
     except (NotIdleError, BusyError) as why:
         return form, "busy", str(why)
     except OSError as error:
         return None, "unreadable", error.strerror or type(error).__name__
-    if seen is None or seen.fingerprint != file.fingerprint:
+    if last_scan is None or last_scan.fingerprint != file.fingerprint:
         return form, "idle", "not scanned yet"
-    return form, "failed" if seen.outcome == FAILED else "idle", seen.reason
+    return form, "failed" if last_scan.outcome == FAILED else "idle", last_scan.reason
 
 
 PREVIEW = 80  # characters
 
 
 def context(settings: Settings, store: Store, session: str | Session, now: float) -> Context:
-    """Return the content of a session, or the stored values if its file is gone."""
+    """Return the content of a session. If its file is gone, return its stored values."""
     chosen = session_named(settings, store, session)
     record = chosen.record
     if chosen.file is None:
@@ -128,10 +128,10 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
         fitting, (_, full) = fit_in(planner), weigh(planner)
         planned = fitting.plan
         fingerprint = examined.session.fingerprint
-        standing = set(planned.sightings.here)
+        placed = set(planned.sightings.here)
         extracted = [
             value for value in records.extractions
-            if value.id in standing and value.archive_id is None
+            if value.id in placed and value.archive_id is None
         ]  # fmt: skip
         return Context(
             chosen.title, chosen.path, examined.format.name, fingerprint.size,
@@ -154,12 +154,12 @@ def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context
         if form != codex.NAME:
             return None
         measured = measure_codex(session.lines)
-        line = calibrate(measured.calls, ())
-        mark = session.fingerprint
+        calibration = calibrate(measured.calls, ())
+        fingerprint = session.fingerprint
         return Context(
-            chosen.title, chosen.path, form, mark.size, codex.ONLY_READ,
-            changed_at=mark.mtime_ns / 1e9,
-            full=fullness(settings.budget_rules(), measured, line, measured.window),
+            chosen.title, chosen.path, form, fingerprint.size, codex.ONLY_READ,
+            changed_at=fingerprint.mtime_ns / 1e9,
+            full=fullness(settings.budget_rules(), measured, calibration, measured.window),
         )  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def described(
 
 
 def preview_of(store: Store, value: Extraction) -> str | None:
-    """Return the beginning of a value in one line; None if it has expired or is damaged."""
+    """Return the beginning of a value as one line, or None if it has expired or is damaged."""
     if (stored := json_text(store, value)) is None:
         return None
     content = decode(stored)
@@ -207,7 +207,7 @@ def preview_of(store: Store, value: Extraction) -> str | None:
 
 
 def session_costs(settings: Settings, store: Store, name: str) -> SessionCosts:
-    """Return the costs of a session and its sub-agents. Unreadable files are left out."""
+    """Return the costs of a session and its sub-agents. Leaves out unreadable files."""
     listed = all_sessions(settings, store)
     own = session_among(listed, name)
     others = [one for one in listed if one.agent_directory == own.agent_directory]

@@ -1,4 +1,4 @@
-"""Set `_extractable` on an entry: pin it (for good or while it is recent), extract or unpin it."""
+"""Set the field `_extractable` of an entry: pin it (always or while it is recent) or extract it."""
 
 from collections.abc import Callable
 
@@ -16,18 +16,18 @@ from brainsurgeon.rewrite.recover import UNFINISHED, finish
 from brainsurgeon.sessions.discovery import moved_to_database
 from brainsurgeon.store import Store
 
-LARGEST_RECENT = 2**53  # larger numbers are not exact in JavaScript, the language of the agents
+LARGEST_RECENT = 2**53  # larger numbers are not exact in JavaScript, in which agents are written
 
 
 def set_extractable(
     settings: Settings, store: Store, entry: str, value: bool | int | None,
     *, clock: Callable[[], float], session: str | Session | None = None,
 ) -> FieldAnswer:  # fmt: skip
-    """Record the request, which all plans respect from now on, and set the field if possible.
+    """Record the request, and set the field if the session is idle. All plans respect requests.
 
-    None as the value removes the field. Raises NotFoundError or AmbiguousError if no entry or
-    several match, ChangedError if the entry cannot be edited, MovedError if its agent
-    uses a database now.
+    The value None removes the field. Raises NotFoundError if no entry matches, AmbiguousError if
+    several match, ChangedError if the entry cannot be edited, and MovedError if the agent no longer
+    uses the session's file.
     """
     if value is not None and value > LARGEST_RECENT:
         raise errors.UsageError(
@@ -45,7 +45,7 @@ def set_extractable(
     matches = [match for match in matches if match[1] in ids] or matches
     if not matches:
         raise errors.NotFoundError(
-            f"no entry {wanted!r} is in {where}; `brainsurgeon show SESSION` prints all entries"
+            f"no entry {wanted!r} was found in {where}; `brainsurgeon show SESSION` prints entries"
         )
     if len({ident for _, ident in matches}) > 1:
         names = [f"{item.title}  {ident}" for item, ident in matches]
@@ -57,7 +57,7 @@ def set_extractable(
     file = file_of(chosen)
     if moved_to_database(file):
         raise errors.MovedError(
-            f"{chosen.title}: its agent keeps its sessions in SQLite now; nothing was changed"
+            f"{chosen.title}: the agent keeps its sessions in SQLite now; nothing was changed"
         )
     now = clock()
     record = recorded(with_record(store, chosen))
@@ -89,5 +89,5 @@ def contains_entry(store: Store, session: Session, entry: str) -> bool:
 
 
 def _ids_of(store: Store, wanted: str) -> set[str]:
-    """Return an id, and the ids of entries whose placeholders have it."""
+    """Return an id, and the ids of the entries that have a placeholder with this id."""
     return {wanted} | {value.entry_id for value in store.extractions.of_entry(wanted)}

@@ -1,4 +1,4 @@
-"""Show stored values, archived turns and whole sessions, and search in them. Writes nothing."""
+"""Return stored values, archived turns and whole sessions, and search them. Writes nothing."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -19,13 +19,13 @@ from brainsurgeon.store import Store
 
 MOST_HITS = 50
 AROUND = 120  # characters of text returned with a hit
-_READ = ("text", "thinking")  # keys of readable text in a block; signatures are not searched
+_SEARCHED = ("text", "thinking")  # keys of a block
 
 
 def show_turn(
     settings: Settings, store: Store, entry: str, session: str | Session | None, now: float
 ) -> ArchivedTurn | None:
-    """Return the turn that is archived in an entry, or None; raise the errors of `show`."""
+    """Return the turn that is archived in an entry, or None. Raises the errors of `show`."""
     named = entries.entry_named(settings, store, entry, session, to_show=True)
     if entries.archive_in(named) is None:
         return None
@@ -38,7 +38,7 @@ def show(
     settings: Settings, store: Store, entry: str,
     session: str | Session | None = None, keys: Iterable[str] = (),
 ) -> ShownValues:  # fmt: skip
-    """Return the values of an entry; raise NotFoundError, AmbiguousError or ExpiredError."""
+    """Return the values of an entry. Raises NotFoundError, AmbiguousError or ExpiredError."""
     named = entries.entry_named(settings, store, entry, session, to_show=True)
     wanted = list(keys)
     values = entries.choose(named, wanted)
@@ -52,13 +52,13 @@ def show(
 
 
 def cat(settings: Settings, store: Store, name: str | Session, now: float) -> Iterator[bytes]:
-    """Yield a session with its placeholders filled; unchanged if its format is unknown."""
+    """Yield the content of a session with its values restored. An unknown format is unchanged."""
     from brainsurgeon.rewrite import inspect  # noqa: PLC0415  not needed to show an entry
 
     chosen = session_named(settings, store, name)
     file = file_of(chosen)
     with open_to_show(file) as session:
-        done = 0
+        position = 0
         try:
             is_known = session.format is not None
         except RefusedError:
@@ -68,19 +68,19 @@ def cat(settings: Settings, store: Store, name: str | Session, now: float) -> It
                 settings, store, session, now, chosen.record, kept_messages=0
             )
             for edit in inspect.plan_of_everything(examined).restorations:
-                yield from session.stream(done, edit.start)
+                yield from session.stream(position, edit.start)
                 yield bytes_after(edit, store.extractions.value)
-                done = edit.end
-        yield from session.stream(done, session.fingerprint.size)
+                position = edit.end
+        yield from session.stream(position, session.fingerprint.size)
 
 
 def search(
     settings: Settings, store: Store, text: str, session: str | Session | None = None,
     *, regex: bool = False,
 ) -> list[Hit]:  # fmt: skip
-    """Return the first matches of a text, ignoring case, in one session or in all.
+    """Search one session or all. Return the first match in each value, at most MOST_HITS.
 
-    Raises UsageError for an empty text or an invalid expression.
+    Ignores case. Raises UsageError for an empty text or an invalid expression.
     """
     try:
         wanted = re.compile(text if regex else re.escape(text), re.IGNORECASE)
@@ -95,14 +95,14 @@ def search(
     # A busy session is an error only if the caller named it.
     unreadable = (OSError, RefusedError) if session else (OSError, RefusedError, BusyError)
     for item in listed:
-        for entry_id, path, value, held in _texts(store, item, unreadable):
-            match = wanted.search(value)  # only the first: `show` prints the rest
+        for entry_id, path, value, stored in _texts(store, item, unreadable):
+            match = wanted.search(value)
             if match is None:
                 continue
             start = max(0, match.start() - (AROUND - (match.end() - match.start())) // 2)
             offset = len(value[: match.start()].encode("utf-8", "surrogatepass"))
             around = value[min(start, match.start()) :][:AROUND]
-            hits.append(Hit(item.title, entry_id, dotted(path), offset, around, held))
+            hits.append(Hit(item.title, entry_id, dotted(path), offset, around, stored))
             if len(hits) == MOST_HITS:
                 return hits
     return hits
@@ -111,20 +111,20 @@ def search(
 def _texts(
     store: Store, session: Session, unreadable: tuple[type[Exception], ...]
 ) -> Iterator[tuple[str, KeyPath, str, bool]]:
-    """Yield entry ids, paths, the texts there, and whether these are in the store."""
+    """Yield each text with its entry id and its path, and whether it is in the store."""
     with suppress(*unreadable):
         yield from _in_file(session)
     if session.record is None:
         return
-    held = store.extractions.contained_in(session.record.id)
-    for extraction in entries.owned(store, session, held):
+    extracted = store.extractions.contained_in(session.record.id)
+    for extraction in entries.owned(store, session, extracted):
         stored = None if extraction.is_link else entries.json_text(store, extraction)
         if stored is None:
             continue
         value = entries.decode(stored)
         texts = {extraction.path: value}
-        if isinstance(value, dict):  # a whole block: thinking, or one with an image
-            texts = {(*extraction.path, key): value.get(key) for key in _READ}
+        if isinstance(value, dict):  # a whole block, such as thinking
+            texts = {(*extraction.path, key): value.get(key) for key in _SEARCHED}
         for path, text in texts.items():
             if isinstance(text, str):
                 yield extraction.entry_id, path, text, True

@@ -17,11 +17,11 @@ from brainsurgeon.store import Store
 
 # Limits of a command: seconds until it is killed, and bytes that it may print.
 TIMEOUT, MOST = 30.0, 1 << 20
-RECENT = 60.0  # seconds; of a database, only sessions that changed this recently are read
+RECENT = 60.0  # seconds since the last change of a session in a database; others are not read
 
 
 def find_signals(settings: Settings, store: Store, path: str, now: float) -> None:
-    """Look for signals in the file at a path; of a database, in its recently changed sessions."""
+    """Look for signals in a session file, or in the recently changed sessions of a database."""
     roots = settings.root_directories()
     found = discover_at(roots, path)
     files = [found] if isinstance(found, SessionFile) else [
@@ -34,7 +34,7 @@ def find_signals(settings: Settings, store: Store, path: str, now: float) -> Non
                     notice(settings, store, session, now)
 
 
-def pass_on(
+def run_on_signal(
     settings: Settings, signals: list[tuple[Event, str]], check_stop: Callable[[], None],
     failed: Callable[[Event, str], None],
 ) -> None:  # fmt: skip

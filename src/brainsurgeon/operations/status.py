@@ -28,14 +28,14 @@ from brainsurgeon.store.database import daemon_holder
 from brainsurgeon.store.sessions import AGAIN, DATABASE, IN_MEMORY, WAITS
 
 _DAY = 86_400  # seconds
-EMPTY = "it is empty: is its disk mounted?"
-LINKED = "a symbolic link: name the directory that it leads to"
-BLOCKED = _DAY  # seconds after which a session that waits is called blocked
-_NEWEST = 3  # runs and failures shown
+EMPTY = "the directory is empty: is its disk mounted?"
+LINKED = "the root is a symbolic link: configure its target instead"
+BLOCKED = _DAY  # a session that waits for more seconds is called blocked
+_NEWEST = 3  # number of runs and of failures in a status
 
 
 def describe_databases(settings: Settings) -> list[DatabaseStatus]:
-    """Return the status of every database below the roots. Leaves no files behind."""
+    """Return the status of every database below the roots. Creates no files beside them."""
     items = (item for root in settings.root_directories() for item in openclaw.databases(root.path))
     return [status for item in items if (status := _describe(item, settings))]
 
@@ -144,8 +144,8 @@ def doubtful_roots(settings: RootSettings) -> list[Unreadable]:
 def _roots(settings: Settings, seen: Walk) -> list[RootStatus]:
     reasons: dict[str, list[str]] = defaultdict(list)
     for place in (*seen.problems, *doubtful_roots(settings)):
-        own = place.path == place.root
-        reasons[place.root].append(place.why if own else f"{place.path}: {place.why}")
+        is_root = place.path == place.root
+        reasons[place.root].append(place.why if is_root else f"{place.path}: {place.why}")
     listed = []
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
@@ -157,12 +157,12 @@ def _roots(settings: Settings, seen: Walk) -> list[RootStatus]:
 
 
 def _protocol(root: Root, files: list[SessionFile]) -> str:
-    """Find out, with a short test lease if necessary, how files below a root are replaced."""
+    """Return how files below a root are replaced. May test a lease on one of them."""
     with suppress(OSError):
         unproven = leases.unproven_at(root.path)
         if unproven and not root.exclusive:
             return f"nothing: leases prove nothing on {unproven}"
-    for file in files:  # rows of a database cannot be opened like this
+    for file in files:  # sessions in a database raise an error
         with suppress(OSError, RefusedError), open_session(file) as session:
             if leases.supported(session.descriptor):
                 return "leases"
@@ -171,7 +171,7 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
 
 
 def check(state: reports.Status, now: float, *, max_age: float | None = None) -> list[str]:
-    """Return the problems of a status; the last run must not be older than `max_age` seconds."""
+    """Return the problems in a status. A last run before `max_age` seconds is a problem, too."""
     troubles = [] if state.enabled else ["nothing is extracted: enabled = false"]
     if max_age is not None and (old := _too_old(state.daemon.last_run_at, now, max_age)):
         troubles.append(old)
@@ -203,7 +203,7 @@ def check(state: reports.Status, now: float, *, max_age: float | None = None) ->
 
 def _too_old(last: float | None, now: float, max_age: float) -> str | None:
     if last is None:
-        return "no run was ever made"
+        return "there was no run yet"
     if now - last > max_age:
         return f"the last run was {lasting(now - last)} ago, more than --max-age {lasting(max_age)}"
     if last - now > max_age:
@@ -249,12 +249,12 @@ def _of_store(store: Store) -> list[Metric]:
                len(store.files.blocked(time.time() - BLOCKED))),
         Metric("interrupted_rewrites", "Rewrites to be finished or undone by the next run.",
                interrupted),
-        Metric("sessions", "Sessions by the result of the last scan of each.",
+        Metric("sessions", "Sessions by the result of their last scan.",
                dict(sorted(files.items()))),
         *(
             Metric(f"{name}_timestamp_seconds",
-                   f"When the last {what} was made, in seconds since 1970.", at)
-            for name, what, at in (
+                   f"Time of the last {run}, in seconds since 1970.", at)
+            for name, run, at in (
                 ("last_run", "run over all sessions", store.facts.last_run_at()),
                 ("last_retention", "retention run", store.facts.get("last_retention_run_at")),
             ) if at is not None

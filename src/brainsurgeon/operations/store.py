@@ -42,15 +42,15 @@ def replace_store(
 
 
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
-    """Remove the store; while placeholders are left in sessions, only with `even_so`."""
+    """Remove the store. If sessions contain placeholders, remove it only with `even_so`."""
     directory = settings.state_dir
     if not os.path.lexists(database_path(directory)):
-        raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` makes one")
+        raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` creates one")
     with hold_store(directory):
         if not even_so:
             try:
                 opened = open_to_read(directory)
-            except StoreUnusableError:  # without records, every placeholder counts as left
+            except StoreUnusableError:  # in an empty store, no placeholder has a record
                 opened = Store(empty_database(), directory, None)
             with opened as store:
                 left = *placeholders_left(settings, store), *placeholders_in_archives(settings)
@@ -77,7 +77,7 @@ def rescue(settings: Settings, now: float) -> list[Finding]:
                 return []
     except StoreUnusableError as why:
         if not isinstance(why, StoreDamagedError):
-            return []  # not a store, of another version, or not accessible
+            return []  # the file is no store, has another version or cannot be opened
     with hold_store(directory), backup.staging(directory) as place:
         path = database_path(place)
         saved = salvage(directory, path, now)
@@ -87,12 +87,12 @@ def rescue(settings: Settings, now: float) -> list[Finding]:
         "note",
         f"the database was damaged: {counted(saved.values, 'stored value')} and "
         f"{counted(saved.rows, 'record')} were copied into a new one",
-        f"the damaged one is kept as {kept}; a backup may hold what is missing" if kept else "",
+        f"the damaged one is kept as {kept}; a backup may have the lost values" if kept else "",
     )]  # fmt: skip
     if saved.values_lost:
         findings.append(Finding(
             "error", f"{counted(saved.values_lost, 'stored value is', 'stored values are')} lost",
-            "their placeholders cannot be restored; a backup may hold them: store restore FILE",
+            "they cannot be restored, unless a backup has them: store restore FILE",
         ))  # fmt: skip
     if saved.sessions_made:
         records = counted(saved.sessions_made, "record was", "records were")
@@ -101,6 +101,6 @@ def rescue(settings: Settings, now: float) -> list[Finding]:
         ))  # fmt: skip
     for table in sorted(saved.unread - _RECREATED):
         level: Level = "error" if table in _NEEDED else "warning"
-        advice = "a backup may hold them; placeholders without a record are listed below"
-        findings.append(Finding(level, f"{table}: some of its records could not be read", advice))
+        advice = "a backup may have them; placeholders without a record are listed below"
+        findings.append(Finding(level, f"{table}: some records could not be read", advice))
     return findings
