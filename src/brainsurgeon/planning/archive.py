@@ -1,7 +1,7 @@
 """Archive turns: gather them, decide which are archived, group them, and draft the edits.
 
 In the linked form, the prompt becomes the parent of the last answer: the entries between them leave
-the active branch. In the flat form, these stay, and only their thinking and results are removed.
+the active branch. In the flat form, they stay, and only their thinking and results are removed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from brainsurgeon.planning.snapshot import Frontier, Snapshot
 # Maximum bytes of the outcome, and number of questions, in a summary.
 _QUOTED = 2000
 _QUESTIONS = 5
-# Matches every sentence: a pattern of questions alone would be tried again at each character.
+# Matches any sentence. A pattern for questions only would be slow: it is tried at each character.
 _SENTENCE = re.compile(r"[^\s.!?][^.!?\n]*\??")
 # Maximum characters of the first line of a failed result, and number of such lines, in a summary.
 _FINDING = 160
 _FINDINGS = 5
 _FILES = 20
-# The greatest depth of nested archives, and how many adjacent archives stay unmerged.
+# The greatest depth of nested archives. Of more adjacent archives than FOLD_AFTER, some are merged.
 DEPTH_CAP = 3
 FOLD_AFTER = 20
 _LONGEST_NAME = 40
@@ -53,7 +53,7 @@ _WORTH = 0.5
 
 
 class Summary(Struct, frozen=True):
-    """The summary of a turn, empty if it cannot be archived; `digest` is its key in `Archiving`."""
+    """The summary of a turn, empty if not needed. `digest` is its key in `Archiving.summaries`."""
 
     text: str = ""
     outcome: str = ""
@@ -83,7 +83,7 @@ def outcome_in(text: str) -> str:
 
 
 class Weight(NamedTuple):
-    """The size of some entries: their part of a request, and the number of live messages.
+    """The size of some entries in a request, and the number of live messages among them.
 
     The linked form removes everything in `sent`, the flat form only `going` characters.
     """
@@ -100,7 +100,7 @@ class Weight(NamedTuple):
 
 
 class Middles:
-    """Ranges of offsets, each from an archive's first prompt to before its last answer."""
+    """Ranges of offsets, each between the first prompt and the last answer of an archive."""
 
     def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
         self._spans = sorted(spans)
@@ -111,7 +111,7 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """An entry, its number on the branch, and the weight before it (a prompt's includes itself)."""
+    """An entry, its number on the branch, and the weight before it (a prompt is included)."""
 
     offset: int
     ident: str | None
@@ -124,7 +124,7 @@ class TurnEntry(NamedTuple):
 
 
 class Calls(Struct):
-    """The tool calls of a turn, without their contents: a turn may have many thousand."""
+    """The tool calls of a turn, without their contents: a turn may have thousands of calls."""
 
     answered: int = 0
     # A sum of hashes: 0 if each call with an id has exactly one result, in any order.
@@ -341,7 +341,7 @@ class Archivals(Struct, frozen=True):
     verdicts: tuple[Verdict, ...] = ()
     leaving: Middles = field(default_factory=Middles)  # entries that leave the active branch
     emptied: Middles = field(default_factory=Middles)  # entries that lose thinking and results
-    most: int | None = None  # the most live messages that remain, if `Archiving.most` is reached
+    most: int | None = None  # `Archiving.most` if no more live messages remain, else None
 
     def farthest(self, offset: int) -> int:
         return OLD if self.most is None or offset in self.leaving else self.most - 1
@@ -481,7 +481,7 @@ class _Archiver:
             turn.depth = (record.depth if record else 1) if archived else 0
 
     def _hold(self, turn: Turn, state: EntryState) -> None:
-        """Record why an entry keeps its turn from being archived; what lasts longest counts."""
+        """Record why an entry prevents archiving its turn. Keep the reason that lasts longest."""
         if turn.held and turn.until is None:
             return
         ident, now = state.entry_id or "an entry", self._session.now
@@ -585,7 +585,7 @@ class _Archiver:
         return Archival(archive, self._text(group), first.prompt, closing, sent)
 
     def _joined(self, chosen: list[Turn]) -> tuple[list[list[Turn]], int]:
-        """Return the groups of turns that become one archive each, and the messages beyond `most`.
+        """Return groups of turns to archive, and how many messages still exceed `most`.
 
         The oldest turns are grouped until at most `most` messages remain. Of more than FOLD_AFTER
         adjacent archives, the older half is merged into one. `chosen` turns are archived anyway.
@@ -620,7 +620,7 @@ class _Archiver:
         return groups
 
     def _may_join(self, turn: Turn, last: Turn) -> bool:
-        """Check whether one archive may hold two adjacent turns, or one turn given twice."""
+        """Check whether one archive may contain two adjacent turns, or one turn given twice."""
         prompt, closing = turn.prompt, last.closing
         if closing is None or not closing.step.closes or closing.step.text_path is None:
             return False
@@ -637,7 +637,7 @@ def _messages_between(group: list[Turn]) -> int:
 
 
 def _saved(group: list[Turn], alone: Mapping[Turn, int]) -> int:
-    """Return the messages that one archive of a group saves, less those its turns save `alone`."""
+    """Return how many messages one archive of a group saves, less those of archives `alone`."""
     return _messages_between(group) - sum(alone.get(turn, 0) for turn in group)
 
 

@@ -56,7 +56,7 @@ class Measure:
         self.last_sent = NOTHING  # the size of the prompt of the last call
         self.window: int | None = None  # as the session records it
         self._form, self._seen = form, set[str | None]()
-        # Maps times of extractions to the size that they removed from later requests.
+        # Maps times of extractions to the size that was removed from later requests.
         self._extracted: dict[float, Sent] = defaultdict(Sent)
         self.begin_anew()
 
@@ -85,7 +85,7 @@ class Measure:
         self.model = call.model or self.model
         self.last, self.last_sent = call, self.sent
         for at, size in self._extracted.items():
-            if call.at is not None and at > call.at:  # the value was still in its prompt
+            if call.at is not None and at > call.at:  # the prompt still contained the value
                 self.last_sent += size
         if call.tokens and (call.ident is None or call.ident not in self._seen):
             self._seen.add(call.ident)
@@ -131,7 +131,7 @@ def fit(samples: Sequence[Sample]) -> Calibration | None:
 
 
 def calibrate(samples: Sequence[Sample], others: Sequence[Calibration]) -> Calibration:
-    """Fit a session's own calls, else use the median of `others` of its agent, else a default."""
+    """Fit a line to the samples, else use the median of `others` of its agent, else a default."""
     if own := fit(samples):
         return own
     # The usual guess, 0.25 tokens per character, was too low by a third.
@@ -180,7 +180,7 @@ def steps_to(highest: int, archives: ArchiveForm | None = "flat") -> Rung:
 
 
 def rules_at(taken: Rung, rules: Rules, giant: int, kept_messages: int) -> Rules:
-    """Return the rules once these steps are taken. A longer result than `giant` is a giant one."""
+    """Return the rules after these steps. Results of more than `giant` characters are giant."""
     if not taken:  # only requested values
         return replace(rules, rules=(), min_value_length=sys.maxsize, giant=0, max_messages=0)
     for step in taken:

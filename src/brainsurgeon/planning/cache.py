@@ -1,7 +1,7 @@
-"""The provider's prompt cache of a session: whether it is warm, and what breaking it costs.
+"""The provider's prompt cache of a session: whether it is warm, and the cost of breaking it.
 
-A provider keeps the unchanged beginning of a request for some minutes and charges a tenth for it.
-After a change in the middle of a session, the next request writes everything behind it again.
+A provider keeps the beginning of a request for some minutes. A request with the same beginning then
+pays a tenth for it. After a change, the next request writes everything behind the change again.
 """
 
 from collections import deque
@@ -34,8 +34,8 @@ class Break(Struct, frozen=True):
     """The effect of a plan on the prompt cache, in tokens of the next request."""
 
     saved: int = 0  # by unrequested removals
-    # Written to the cache again because of them: from the first removal, or from the end of the
-    # cached prompt if that is earlier, to the first requested change.
+    # Written to the cache again because of these removals: from the first of them, or from the end
+    # of the cached prompt if that is earlier, to the first requested change.
     rewritten: int = 0
 
 
@@ -95,9 +95,9 @@ def read(
     changed_at: float,
 ) -> tuple[Cache, Break]:  # fmt: skip
     usage, rate, behind = Usage(), records.rate, 0
-    # Tokens before the first removal: all, and the uncached ones. The prompt of a call stays cached
-    # if nothing was extracted from it later, or if the call reports no writes. A later call that
-    # writes but reads nothing proves that it was not cached.
+    # Tokens before the first removal: all, and those that are not cached. A call caches its prompt.
+    # An extraction from this prompt ends that, if the call reports writes. A later call that writes
+    # but reads nothing proves that nothing was cached.
     front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {
@@ -106,7 +106,7 @@ def read(
     optional = plan.optional
     start = optional[0].start if optional else 0
     end = min((edit.start for edit in plan.edits if plan.is_requested(edit)), default=None)
-    # An archive changes requests from the end of the turn's prompt on. Its edits come later.
+    # An archive changes requests from the end of the turn's prompt on, but edits the last answer.
     closings = {removal.entry_id for removal in optional if removal.how == "archive"}
     prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}
     for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
@@ -167,7 +167,7 @@ RATIOS = (
 
 
 def price_of(model: str | None, configured: Prices = ()) -> Price:
-    """Return the price of a model, else that of Claude, whose cache is the dearest to break."""
+    """Return the price of a model, by default that of Claude: its cache is the dearest to break."""
     name = (model or "").lower()
     listed = (*((glob.lower(), price) for glob, price in configured), *RATIOS)
     names = (name, name.rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""The calls that sessions record: what they cost and save, and which are repeated."""
+"""The model calls in sessions: their costs, and what extractions save. Repeated tool calls."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import Compaction, ModelCall, Savings, Spent
 from brainsurgeon.planning.cache import LIFE, LONG_LIFE, Prices, price_of
 
-# After so many calls without usage in a row, no more lines are read: the agent records none.
+# Reading stops after this many consecutive calls without usage: the agent records no usage.
 MOST_UNRECORDED = 50
 
 
@@ -70,7 +70,7 @@ def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, 
 def keyed_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
     """Return a key that all entries of a call share, and the call that this entry answers.
 
-    Returns None without usage, or with neither id nor time.
+    Returns None if the entry has no usage, or if the call has neither id nor time.
     """
     if not (entry.get("usage") or dict_or_empty(entry.get("message")).get("usage")):
         return None
@@ -120,7 +120,7 @@ def _by_model(
 
 
 def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
-    """Return the dollars of an input token: configured, else computed from recorded costs."""
+    """Return the price of an input token in dollars, if possible from the configuration."""
     if price.input is not None:
         return price.input / 1e6
     priced = [call for call in calls if call.cost]
@@ -129,7 +129,7 @@ def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
 
 
 def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCall | Compaction]:
-    """Yield calls and compactions; end after MOST_UNRECORDED calls without usage in a row."""
+    """Yield calls and compactions. End after MOST_UNRECORDED consecutive calls without usage."""
     seen, unrecorded = set[str | None](), 0
     for parsed in parsed_lines(newest_first, form):
         call = form.call(parsed.entry)
@@ -151,7 +151,7 @@ def load_of(lines: Lines, form: Format, survey: Survey) -> int:
 
 
 def saved_by(savings: Savings, calls: Iterable[ModelCall | Compaction], price: Price) -> Savings:
-    """Add further calls to savings, less the costs of caches that extractions broke."""
+    """Add the savings of further calls, less the costs of caches that extractions broke."""
     for call in calls:
         if isinstance(call, Compaction):
             until = max(call.at or 0.0, savings.until)

@@ -47,7 +47,7 @@ Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extra
 
 
 class SurveyTooShortError(Exception):
-    """An entry asks to be kept for more messages (the argument) than the survey covers."""
+    """The `_extractable` of an entry (the argument) exceeds the number of surveyed messages."""
 
 
 class Judge:
@@ -55,7 +55,7 @@ class Judge:
         self.due_at: float | None = None  # when a decision first changes by time alone
         self.protected: dict[str, float] = {}
         self.warnings: list[str] = []
-        # Parts that stay unless their signature turns out to break, by offset and path.
+        # By offset and path: signed parts that no rule extracts. They go if their signature breaks.
         self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
         self.parts: Sequence[Part] = ()  # of the last entry
         self._once: dict[Any, Any] = {}  # equal paths, tools and reasons share their memory
@@ -152,7 +152,7 @@ class Judge:
         if type(override) is int and override > self._session.survey.kept_messages:
             raise SurveyTooShortError(override)
         dead, dies_at = self._session.survey.dead(parsed.offset), self._session.branches_die_at
-        if dead == OFF_BRANCH and now < dies_at:  # it may be resumed at any moment
+        if dead == OFF_BRANCH and now < dies_at:  # the user may resume the branch
             self.due(dies_at)
             dead = None
         remembered = self._session.records.restores.get(ident) if ident else None
@@ -209,8 +209,8 @@ class FieldRequests:
     ) -> list[FieldEdit]:  # fmt: skip
         """Return the edits that set our fields on an entry or undo them, one for each field.
 
-        `back` are the values that are restored into the entry, `left` its other extracted values. A
-        shortened call among these keeps the field `_redacted`.
+        `back` are the values that are restored into the entry, `left` its other extracted values.
+        With a shortened call in `left`, the field `_redacted` stays.
         """
         ident = parsed.ident or ""
         pristine = self._newest_undo(ident, None)

@@ -24,7 +24,7 @@ SHORTEST = 256
 
 
 class Evidence(Struct, frozen=True):
-    """A tool call and its result: `size` bytes in the entry at `offset`, `known` unless expired."""
+    """A tool call, and its result: `size` bytes in the entry at `offset`, or an expired value."""
 
     number: int
     tool: str
@@ -32,7 +32,7 @@ class Evidence(Struct, frozen=True):
     result: ToolResult | None = None
     offset: int | None = None
     size: int = 0
-    known: bool = True
+    known: bool = True  # not expired
 
     @property
     def line(self) -> str:
@@ -48,7 +48,7 @@ class Evidence(Struct, frozen=True):
 
 
 class Filled(Struct, frozen=True):
-    """An entry with its extracted values filled in; those at the paths in `gone` expired."""
+    """An entry with its extracted values, except those at the paths `gone`: they are lost."""
 
     entry: Entry
     gone: frozenset[KeyPath] = frozenset()
@@ -93,7 +93,7 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
         for call in step.calls if step else ():
             before = at.get(call.call_id or "")
             if before is not None and calls[before].result is None:
-                continue  # some models use an id again, but only once it is answered
+                continue  # some models reuse the id of a call that has its result
             if call.call_id is None:
                 without_id.append(len(calls))
             else:
@@ -117,8 +117,8 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
 def shares(sizes: Sequence[int], budget: int, around: Iterable[int] = repeat(0)) -> list[int]:
     """Return how many bytes of a budget each text gets.
 
-    Each text that gets bytes uses its bytes in `around`, too. A text longer than an equal share of
-    the rest gets that share, but at least `LEAST` bytes as long as the budget has them.
+    A text that gets bytes also uses its number in `around`, for a heading. A text longer than an
+    equal share of the rest gets that share, but at least `LEAST` bytes while they are left.
     """
     left, given = budget, []
     for index, (size, besides) in enumerate(zip(sizes, around, strict=False)):

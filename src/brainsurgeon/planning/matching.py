@@ -6,8 +6,8 @@ line has to match the record, too. A placeholder that a user typed or a tool pri
 
 Agents rewrite their histories with new entry ids. In an entry with another id, a placeholder is
 ours if the value there is of the recorded kind, and either belongs to the recorded tool call, or
-belongs to no call and is in a session with the recorded session id. Unless the tool call is
-recorded for this very session, the recorded entry id must not occur in the file.
+belongs to no call and is in a session with the recorded session id. The recorded entry id must not
+occur in the file, except if the tool call is recorded for this session.
 """
 
 import json
@@ -46,8 +46,8 @@ from brainsurgeon.planning.snapshot import Snapshot
 
 # The beginning of an archive's text in a line, and the id that it names.
 ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() + rb")")
-# The beginning of each text that names a value: a placeholder or an archive. A single pattern in
-# place of this one and the next two took twice as long: each of the three begins with literal text.
+# The beginning of each text that names a value: a placeholder or an archive. A single pattern
+# instead of the next three takes twice as long: each of the three begins with literal text.
 TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
 _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
 # Emptied signed thinking, in the formats of OpenClaw and Claude Code.
@@ -68,7 +68,7 @@ class Matcher:
     """Finds the recorded extractions in each entry.
 
     `foreign` collects placeholders without a record. `moved` maps extractions in an entry with
-    another id to the recorded id. Whether the file has that entry, too, is known only at its end.
+    another id to the recorded id. Only at its end is it known whether the file has both entries.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
@@ -76,7 +76,7 @@ class Matcher:
         self.moved: dict[int, str] = {}
         self._moved_to: dict[int, str | None] = {}
         self._form, self._survey, self._records = form, survey, records
-        # Values by the name in their placeholder or archive; those with a replacement by entry id.
+        # Values by the name in their placeholder or archive, and replaced values by entry id.
         self._named: dict[str, list[Extraction]] = defaultdict(list)
         self.replaced: dict[str, list[Extraction]] = defaultdict(list)
         for value in records.extractions:
@@ -174,11 +174,11 @@ class Matcher:
         return self._moved_to.setdefault(value.id, ident) == ident
 
     def _chosen(self, listed: list[Extraction]) -> Extraction | None:
-        """Return the record of the value at a path, or None if it is unknown which one it is.
+        """Return the record of the value at a path, or None if it is ambiguous.
 
-        This is the newest record of this session, else of those seen here before, else of all. A
-        replacement may contain no name: if the values differ, it has to be one of the first two. A
-        record whose value expired is replaced by one with an equal stored value.
+        Prefer the newest record of this session, then of those last seen in it, then of all. If the
+        values differ and no text names one of them, the last choice is ambiguous. Instead of a
+        record whose value expired, return one with an equal stored value.
         """
         own = [value for value in listed if value.session_id == self._records.own]
         sighted = [value for value in listed if value.id in self._records.last_sighted]
@@ -279,7 +279,7 @@ class Restores:
         return asked
 
     def _means(self, request: Request, value: Extraction) -> bool:
-        """Check whether a request is for a value. An archive's text and link belong together."""
+        """Check whether a request is for a value. Text and link of an archive are one value."""
         if value.archive_id is None or request.paths is None:
             return request.includes(value)
         return request.concerns(value.entry_id) and any(
@@ -287,9 +287,9 @@ class Restores:
         )
 
 
-# A call of our tool is recognised only by its answer, whatever the host calls the tool. The request
-# records the random id in the answer, and the digest of its text. So exactly this text is found,
-# even inside a longer output. An incomplete answer is left alone.
+# A call of our tool is recognised by its answer, since hosts name the tool differently. The request
+# records the random id in the answer and the digest of its text. So exactly this text is found,
+# even inside a longer output. An incomplete answer is left unchanged.
 
 # The values of `action` with which our tool restores; other calls are not shortened.
 _ACTIONS = frozenset({"restore", "restore_remote"})

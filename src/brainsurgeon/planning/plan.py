@@ -75,7 +75,7 @@ class _Planner:
         self._rules, self._own, self._extract = rules, own, extract
         self._archivals, self._frontier = archivals, frontier
         self._edits: list[Edit] = []
-        # By the start of an edit: the id of its entry in the file, if the edit has another one.
+        # By the start of an edit: the id of its entry in the file, if the edit has another id.
         self._named: dict[int, str] = {}
         # Ids of extractions found in the file: `_supposed` if `Matcher.moved` has them and their
         # entry has another id than the recorded one, else `_sighted`.
@@ -95,7 +95,7 @@ class _Planner:
         self._judge = Judge(session, rules, frontier)
         self._signatures = Gatherer(session, rules, archivals.leaving)
         self._signatures.signatures.left = [0] * frontier.doubts
-        # How to recognise short lines that may change, or contain our placeholders or fields.
+        # Entry ids, and texts in lines. Short lines with one of them are planned, too.
         self._concerned = {*own.answers, *self._matcher.replaced, *self._fields.entries}
         self._ours = re.compile("|".join(map(re.escape, (*_OURS, *own.calls))).encode())
         for verdict in archivals.verdicts:
@@ -105,7 +105,7 @@ class _Planner:
         calls = self._frontier.calls
         for parsed in parsed_lines(self._frontier.follow(self._session), self._form):
             if calls is not None and (keyed := keyed_call(parsed.entry, self._form)):
-                calls[keyed[0]] = keyed[1]  # the last line of a message has all figures
+                calls[keyed[0]] = keyed[1]  # the last line of a message has its full usage
             if parsed.ident is not None:
                 self._ids.add(parsed.ident)
                 self._restores.note_id(parsed.ident)
@@ -319,7 +319,7 @@ class _Planner:
             self._restored += [name for value in back for name in (ident, value.entry_id) if name]
             request = self._fields.sets.get(ident or "")
             override = request.value if request else entry.get(EXTRACTABLE)
-            # It may be extracted again: at once if forced, else after the protection.
+            # The value may be extracted again: at once if forced, else after its protection.
             self._judge.due(now + (0.0 if override is True else self._rules.keep_after_restore))
         return edits
 

@@ -1,4 +1,4 @@
-"""Replay the model calls of a session under policies of extraction, and price them.
+"""Compute the model calls of a session, and their costs, under different extraction policies.
 
 The usage of a session records how many tokens each call read from the cache. A policy lowers this
 by the tokens that it removed. The call after an extraction reads nothing behind the first change.
@@ -34,8 +34,8 @@ from brainsurgeon.planning.snapshot import LONG_AGO
 from brainsurgeon.planning.superseded import Values, superseded
 
 _PLACEHOLDER = placeholder_named("0" * 8)
-# Bounds for the factor by which values of one session have more or fewer tokens than estimated. In
-# the samples, it is 0.8 to 1.4.
+# Bounds for the ratio of recorded and estimated tokens of the values in a session. In the samples,
+# it is 0.8 to 1.4.
 _LEAST, _MOST = 0.5, 1.5
 # Minimum number of calls to estimate the growth of a prompt that no entry explains.
 _CALLS = 8
@@ -47,7 +47,7 @@ class Prompted(Struct, frozen=True):
 
 
 class Fixed(Struct, frozen=True):
-    """The tokens in front of each prompt that are not in the session: system prompt and tools."""
+    """The tokens of system prompt and tools: they begin each prompt, but no entry has them."""
 
     tokens: int
 
@@ -237,10 +237,10 @@ def _is_warm(before: ModelCall, call: ModelCall) -> bool:
 
 
 class Replay:
-    """A session under one policy: `when` is as in Rules; with None, nothing is extracted.
+    """A session under one policy. `when` is as in Rules, or None: nothing is extracted.
 
     A scan looks at the session `quiet` seconds after each turn, and again when its cache is cold.
-    With a load of more than `full` tokens, the session is too full to wait.
+    If `when` is "pays" and the load exceeds `full` tokens, the scan does not wait.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class Replay:
         self._usage = cache.Usage()
         # Calls since the cache was cold, shortest first. No extraction has changed their prompts.
         self._kept: list[ModelCall] = []
-        # The place of the prompt's last change, and the end of the shortest prompt since.
+        # In tokens: the place of the last change, and the end of the shortest prompt since then.
         self._changed = (0, 0)
         self._calls: list[ModelCall] = []
         self._begun = 0
@@ -278,7 +278,7 @@ class Replay:
         return self._calls
 
     def _call(self, call: ModelCall) -> None:
-        # Values behind the end of the prompt are gone by a compaction or a step back.
+        # A compaction or a step back by the user has removed the values behind the prompt's end.
         self._recent = [value for value in self._recent if value.before < call.tokens]
         self._due.cut(call.tokens)
         self._gone.cut(call.tokens)

@@ -160,7 +160,7 @@ def read_restored(entry: Entry, rules: ValueRules, now: float) -> tuple[float | 
 
 
 def silence(fingerprint: Fingerprint, first_seen: float, now: float) -> float:
-    """Return for how long a file is unchanged; since `first_seen` if its time is in the future."""
+    """Return the seconds since the last change, since `first_seen` if that is in the future."""
     modified = fingerprint.mtime_ns / 1e9
     return max(0.0, now - (modified if modified <= now else min(first_seen, now)))
 
@@ -172,7 +172,7 @@ def changed_recently(silent: float, quiet: float) -> str | None:
 
 
 def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rate: float) -> Rules:
-    """Return the rules with `keep_recent` raised to the messages of `keep_recent_tokens`."""
+    """Return rules that keep at least the newest messages with `keep_recent_tokens` tokens."""
     if not rules.keep_recent_tokens:
         return rules
     tokens = messages = 0

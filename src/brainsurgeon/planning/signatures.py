@@ -40,9 +40,10 @@ _UNBOUND = re.compile(r"claude-mythos-5[-.]1(?![0-9])")
 
 
 def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
-    """Check whether a model, given by all its names, signs its thinking together with the prefix.
+    """Check whether a model signs thinking together with the request before it.
 
-    Claude 5.1 and later do. The last glob that matches decides; a leading `!` means no.
+    Claude 5.1 and later do. `models` are all names of the model. The last glob that matches any
+    name decides; a leading `!` means no.
     """
     names = [name.lower() for name in models]
     versions = [match for name in names if (match := _CLAUDE.search(name))
@@ -144,7 +145,7 @@ _AnyEdit = TypeVar("_AnyEdit", bound=Edit)
 
 
 class Gatherer:
-    """Collects signatures. New archives take the entries at `leaving` (offsets) off the branch."""
+    """Collects signatures. `leaving`: offsets of entries that new archives take off the branch."""
 
     def __init__(self, session: Snapshot, rules: Rules, leaving: Container[int]) -> None:
         self.signatures = Signatures()
@@ -190,9 +191,8 @@ class Gatherer:
     def unfit(
         self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
-        # A signature is valid if everything before it is now as the agent wrote it, and was so when
-        # the thinking was signed. So no value before it may still be extracted, or have been
-        # extracted earlier than this thinking.
+        # A signature is valid if no value before it is extracted now, and none was extracted when
+        # the thinking was signed. The latter is certain if the thinking was extracted first.
         thoughts = self._form.thoughts(parsed.entry) if back else None
         if thoughts is None or not self._is_signed(thoughts):
             return []

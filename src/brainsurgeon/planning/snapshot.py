@@ -41,7 +41,7 @@ class Snapshot(Struct, frozen=True):
     records: Records
     now: float
     changed_at: float = 0.0
-    # If its answer is not found, a request to redact ends after these seconds or a later change.
+    # A request to redact ends after so many seconds, or at a change, if its answer is not found.
     patience: float = 0.0
     branches_die_at: float = 0.0  # from then on, entries off the active branch are dead
     habits: Habits = Habits()

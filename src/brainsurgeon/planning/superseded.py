@@ -11,7 +11,7 @@ from brainsurgeon.model.entries import Kind, Line, value_at
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import files_in
 
-# The id of an entry, and the kind and the call's id of its values.
+# Identifies values: the id of their entry, their kind, and the id of their tool call.
 Values = tuple[str | None, Kind, str | None]
 
 
