@@ -86,9 +86,10 @@ def test_value_of_a_dead_entry_is_extracted_at_any_position(why):
 
 
 def test_shortest_is_the_least_length_that_is_extractable():
-    """`shortest` is the smallest length that any rule extracts; shorter lines are not parsed."""
+    """`shortest` is the length up to which no rule extracts a value."""
     assert RULES.shortest == 500
     assert replace(RULES, min_value_length=20).shortest == 20
+    assert replace(RULES, giant=90).shortest == 90
     assert Rules(rules=()).shortest == 0
 
 

@@ -6,13 +6,15 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from brainsurgeon.formats import FORMATS, splice
+from brainsurgeon.formats import FORMATS, recognise, splice
 from brainsurgeon.model.records import PrintedAnswer, Records, Request
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.planning.drafts import Ids
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
+from brainsurgeon.sessions.reading import head
 from building.format_reading import open_lines
 from building.world import Conversation, dump
 
@@ -27,6 +29,33 @@ def plan_of(data, rules=RULES, requests=()):
     with open_lines(data) as lines:
         survey = form.survey(lines, rules.kept_messages)
         return plan(Snapshot(lines, form, survey, records, NOW), rules)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        RULES,
+        replace(RULES, giant=40),
+        replace(RULES, max_messages=9),
+        replace(RULES, rules=(Rule("tool_call", (), 60, 1),), superseded=True),
+        replace(RULES, exclude_tools=("B*",), drop_signatures="all"),
+    ],
+)
+def test_values_that_no_rule_extracts_affect_only_what_is_reported(samples, rules):
+    """Short values are judged only to explain: edits, warnings and times are the same without."""
+    seen = 0
+    for path in sorted(samples.rglob("*.jsonl")):
+        with open_lines(path.read_bytes()) as lines:
+            form = recognise(head(lines), "auto").form
+            if form is None:
+                continue
+            survey = form.survey(lines, rules.kept_messages)
+            session = Snapshot(lines, form, survey, Records(), NOW)
+            quick, explained = plan(session, rules), plan(session, rules, explain=True)
+        assert len(quick.kept) <= len(explained.kept)
+        assert replace(quick, kept=(), unsent=()) == replace(explained, kept=(), unsent=())
+        seen += len(quick.removals)
+    assert seen
 
 
 @pytest.mark.parametrize(

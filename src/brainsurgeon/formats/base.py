@@ -142,18 +142,23 @@ def is_generated(entry_id: str) -> bool:
     return _GENERATED.fullmatch(entry_id) is not None
 
 
-def leaves(
-    value: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int = 32
-) -> Iterator[Part]:
+def strings_in(value: Any, path: KeyPath = (), depth: int = 32) -> list[tuple[KeyPath, str]]:
+    """Return the non-empty strings in a value, with their paths."""
     if isinstance(value, str):
-        if value:
-            yield Part(path, kind, len(value), tool)
-    elif depth and isinstance(value, dict):
-        for key, item in value.items():
-            yield from leaves(item, (*path, key), kind, tool, depth - 1)
-    elif depth and isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from leaves(item, (*path, index), kind, tool, depth - 1)
+        return [(path, value)] if value else []
+    found: list[tuple[KeyPath, str]] = []
+    if depth and isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            found += strings_in(item, (*path, key), depth - 1)
+    return found
+
+
+def leaves(
+    value: Any, path: KeyPath, kind: Kind, tool: str | None, *, locked: str | None = None,
+    dead: bool = False,
+) -> Iterator[Part]:  # fmt: skip
+    for at, text in strings_in(value, path):
+        yield Part(at, kind, len(text), tool, locked=locked, dead=dead)
 
 
 def content_parts(content: Any, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:

@@ -30,6 +30,7 @@ from brainsurgeon.formats.base import (
     results_in,
     str_or_empty,
     str_or_none,
+    strings_in,
     texts_in,
     usable_id,
 )
@@ -42,7 +43,6 @@ from brainsurgeon.model.entries import (
     Part,
     parse,
     placeholder_in,
-    value_at,
 )
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
 from brainsurgeon.model.turns import NOTHING, ModelCall, Sent, ToolCall, ToolResult, TurnStep
@@ -380,8 +380,7 @@ def _assistant(entry: Entry, *, before_last_user: bool) -> Iterator[Part]:
         elif declared == "tool_use" and isinstance(block.get("input"), dict):
             tool = str_or_none(block.get("name"))
             reason = _PLANNED if tool == "ExitPlanMode" else None
-            for part in _within(block["input"], (*here, "input"), "tool_call", tool):
-                yield replace(part, locked=reason)
+            yield from _within(block["input"], (*here, "input"), "tool_call", tool, locked=reason)
 
 
 def _thinking(entry: Entry) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
@@ -398,8 +397,11 @@ def _thinking(entry: Entry) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
 
 def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
     if dict_or_empty(entry.get("origin")).get("kind") == "task-notification":
-        for part in _within(message_of(entry).get("content"), _CONTENT, "tool_result", None):
-            yield replace(part, locked="the agent would call the task unfinished")
+        content, locked = (
+            message_of(entry).get("content"),
+            "the agent would call the task unfinished",
+        )
+        yield from _within(content, _CONTENT, "tool_result", None, locked=locked)
         return
     kind: Kind = "system" if entry.get("isMeta") is True else "user"
     yield from content_parts(message_of(entry).get("content"), _CONTENT, kind, None)
@@ -420,19 +422,20 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
         locked = _PLANNED
     elif content == "[Old tool result content cleared]":
         locked = "the agent cleared it"
-    parts = content_parts(content, path, "tool_result", tool)
-    yield from (replace(part, locked=locked) for part in parts)
+    for part in content_parts(content, path, "tool_result", tool):
+        yield replace(part, locked=locked) if locked else part
 
 
 def _unread(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, *, as_one_part: bool = True
 ) -> Iterator[Part]:
     """Yield a value that is never sent, as one part unless a value in it was extracted before."""
-    parts = list(leaves(value, (), kind, tool)) if as_one_part and isinstance(value, dict) else []
-    if parts and not any(placeholder_in(value_at(value, part.path)) for part in parts):
-        yield Part(path, kind, sum(part.chars for part in parts), tool, block=True, dead=True)
+    whole = as_one_part and isinstance(value, dict)
+    texts = [text for _, text in strings_in(value)] if whole else []
+    if texts and not any(map(placeholder_in, texts)):
+        yield Part(path, kind, sum(map(len, texts)), tool, block=True, dead=True)
     else:
-        yield from (replace(part, dead=True) for part in _within(value, path, kind, tool))
+        yield from _within(value, path, kind, tool, dead=True)
 
 
 def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
@@ -448,8 +451,7 @@ def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
         yield from _unread(attachment, ("attachment",), kind, tool)
         return
     locked = None if is_file or rendered else "the agent sends it again unchanged"
-    for part in _within(attachment, ("attachment",), kind, tool):
-        yield replace(part, dead=rendered, locked=locked)
+    yield from _within(attachment, ("attachment",), kind, tool, dead=rendered, locked=locked)
 
 
 def _is_rendered(messages: object) -> bool:
@@ -464,17 +466,14 @@ def _is_rendered(messages: object) -> bool:
 
 
 def _within(
-    value: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int = 32
-) -> Iterator[Part]:
-    if isinstance(value, dict) and depth:
-        for key, item in value.items():
-            if key not in _VALIDATED and not (isinstance(item, str) and _UNTOUCHED.fullmatch(key)):
-                yield from _within(item, (*path, key), kind, tool, depth - 1)
-    elif isinstance(value, list) and depth:
-        for index, item in enumerate(value):
-            yield from _within(item, (*path, index), kind, tool, depth - 1)
-    elif isinstance(value, str):
-        yield from leaves(value, path, kind, tool)
+    value: Any, path: KeyPath, kind: Kind, tool: str | None, *, locked: str | None = None,
+    dead: bool = False,
+) -> Iterator[Part]:  # fmt: skip
+    for part in leaves(value, path, kind, tool, locked=locked, dead=dead):
+        key = part.path[-1]
+        untouched = isinstance(key, str) and _UNTOUCHED.fullmatch(key)
+        if not untouched and _VALIDATED.isdisjoint(part.path):
+            yield part
 
 
 class ClaudeCode(Format):

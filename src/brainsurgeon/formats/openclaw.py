@@ -389,8 +389,7 @@ class OpenClaw(Format):
         if role == "toolResult":
             tool = str_or_none(message.get("toolName"))
             yield from content_parts(message.get("content"), _CONTENT, "tool_result", tool)
-            for part in leaves(message.get("details"), _DETAILS, "tool_result", tool):
-                yield replace(part, dead=True)
+            yield from leaves(message.get("details"), _DETAILS, "tool_result", tool, dead=True)
         elif role == "assistant":
             yield from _assistant(message, before_last_user=survey.before_last_user(offset))
         elif role == "bashExecution":
@@ -517,8 +516,7 @@ def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
             # Gemini may verify its signatures.
             signed = "call signed by its provider" if block.get("thoughtSignature") else None
             tool = str_or_none(block.get("name"))
-            for part in leaves(block["arguments"], path, "tool_call", tool):
-                yield replace(part, locked=signed)
+            yield from leaves(block["arguments"], path, "tool_call", tool, locked=signed)
 
 
 # A database has the same entries as a file. It also has indexes, filled from the text of user and

@@ -52,7 +52,8 @@ class ValueRules(Struct, frozen=True):
         """The number of characters up to which no rule extracts a value."""
         if self.max_messages or not self.rules:
             return 0
-        return min(self.min_value_length, *(rule.min_value_length for rule in self.rules))
+        giant = self.giant or self.min_value_length
+        return min(self.min_value_length, giant, *(rule.min_value_length for rule in self.rules))
 
     @property
     def kept_messages(self) -> int:

@@ -15,6 +15,7 @@ from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
+    FIELDS,
     REDACTED,
     RESTORED,
     Entry,
@@ -52,6 +53,9 @@ class SurveyTooShortError(Exception):
 
 class Judge:
     def __init__(self, session: Snapshot, rules: Rules, frontier: Frontier) -> None:
+        # Values of at most so many characters are not judged, except in entries with placeholders,
+        # our fields or a request, and in archived turns.
+        self.shortest = 0
         self.due_at: float | None = None  # when a decision first changes by time alone
         self.protected: dict[str, float] = {}
         self.warnings: list[str] = []
@@ -91,8 +95,13 @@ class Judge:
         `farthest` messages follow the entry. An `emptied` entry is in a flat archive.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
-        self.parts = parts = list(form.parts(parsed.entry, survey, parsed.offset))
-        if not parts and override_of({}, ident, self._sets, self._pins)[0] is True:
+        chosen = override_of({}, ident, self._sets, self._pins)[0]
+        has_fields = not parsed.entry.keys().isdisjoint(FIELDS)
+        special = has_fields or emptied or standing or chosen is not None
+        shortest = 0 if special else self.shortest
+        listed = form.parts(parsed.entry, survey, parsed.offset)
+        self.parts = parts = [part for part in listed if part.chars > shortest]
+        if not parts and chosen is True:
             parts = list(form.parts({**parsed.entry, EXTRACTABLE: True}, survey, parsed.offset))
         if not parts:
             return []

@@ -51,7 +51,7 @@ def plan(
 ) -> Plan:  # fmt: skip
     """Plan the pending requests of one session and, with `extract`, its extractions.
 
-    With `explain`, `Plan.kept` includes the values in lines too short for an extractable value.
+    With `explain`, `Plan.kept` includes the values that are too short for all rules.
     """
     own, frontier = OwnCalls(session), frontier or Frontier()
     while True:
@@ -102,7 +102,7 @@ class _Planner:
             self._judge.protect(verdict.closing_id, verdict.until)
 
     def run(self, shortest: int) -> Plan:
-        calls = self._frontier.calls
+        calls, self._judge.shortest = self._frontier.calls, shortest
         for parsed in parsed_lines(self._frontier.follow(self._session), self._form):
             if calls is not None and (keyed := keyed_call(parsed.entry, self._form)):
                 calls[keyed[0]] = keyed[1]  # the last line of a message has its full usage
