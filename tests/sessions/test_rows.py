@@ -527,7 +527,7 @@ class TestChanging:
         time.sleep(1.2)
         os.kill(worker.pid, signal.SIGCONT)
 
-        assert "stood still under the lock" in worker.communicate()[0]
+        assert "was stopped while it held the lock" in worker.communicate()[0]
         assert agent.execute("BEGIN IMMEDIATE")
         agent.close()
         assert b"".join(claw.texts(GATEWAY)).count(PLACEHOLDER) == 0

@@ -26,7 +26,7 @@ from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import count_calls, count_savings, notice, notice_pressure
 from brainsurgeon.sessions.discovery import discover, discover_at, has_agent_name, moved_to_database
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError
-from brainsurgeon.sessions.row_listing import list_rows, list_rows_at, mark_of
+from brainsurgeon.sessions.row_listing import database_fingerprint, list_rows, list_rows_at
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import DatabaseError, explain
 from brainsurgeon.store.scan_memory import FileMemory
@@ -66,7 +66,7 @@ def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) 
     memory = FileMemory(store, settings.rules_fingerprint(), now, only)
 
     def is_unchanged(path: str, state: DatabaseState) -> bool:
-        return memory.unchanged_in(path, mark_of(state), now) is not None
+        return memory.unchanged_in(path, database_fingerprint(state), now) is not None
 
     files = chain(
         discover(roots, format_of=memory.format_of, memory=memory),
@@ -172,7 +172,7 @@ class _Scan:
 
     def _is_unchanged(self, path: str, state: DatabaseState) -> bool:
         """Check whether a database is unchanged. If it is, count its sessions as skipped."""
-        sessions = self._memory.unchanged_in(path, mark_of(state), self._memory.now)
+        sessions = self._memory.unchanged_in(path, database_fingerprint(state), self._memory.now)
         self._skipped += len(sessions or ())
         return sessions is not None
 

@@ -1,7 +1,4 @@
-"""Copy owner, mode, times and attributes of a session file to its new file.
-
-An attribute that cannot be copied is detected before anything is stored; the session is left alone.
-"""
+"""Copy owner, mode, times and attributes of a session file to its new file."""
 
 import errno
 import fcntl
@@ -11,26 +8,26 @@ import struct
 import sys
 from functools import cache
 
-# Attributes that the system itself gives to each new file, by its own rules.
+# Extended attributes that the system sets on each new file.
 _LABELS = ("security.selinux", "security.SMACK64", "security.apparmor")
 # FS_IOC_GETFLAGS of linux/fs.h (ioctl_iflags(2)).
 _GET_FLAGS = 0x80086601 if sys.maxsize > 1 << 32 else 0x80046601
-# Immutable and append-only: such a file cannot even change its name.
+# Immutable and append-only: such a file cannot even be renamed.
 _FIXED = 0x10 | 0x20
-# Flags of how the filesystem stores a file (compressed, encrypted, indexed, huge, inline). They
-# need not be copied.
-_NOT_OURS = 0x00000F00 | 0x00001000 | 0x00040000 | 0x00080000 | 0x00200000 | 0x10000000
+# Flags that describe how the filesystem stores a file (compressed, encrypted, indexed, huge,
+# inline). They need not be copied.
+_STORAGE_FLAGS = 0x00000F00 | 0x00001000 | 0x00040000 | 0x00080000 | 0x00200000 | 0x10000000
 
 
 def lost(descriptor: int, directory: int) -> str | None:
-    """Return the property of an open file that a new file in the directory would lose, or None."""
+    """Return why a new file in the directory cannot get all properties of an open file, or None."""
     status, user = os.fstat(descriptor), os.geteuid()
-    if not _may_give_files_away(user):
+    if not _may_chown(user):
         if status.st_uid != user:
             return "the file belongs to another user"
         above = os.fstat(directory)
-        born = above.st_gid if above.st_mode & stat.S_ISGID else os.getegid()
-        if status.st_gid not in (born, os.getegid(), *os.getgroups()):
+        inherited = above.st_gid if above.st_mode & stat.S_ISGID else os.getegid()
+        if status.st_gid not in (inherited, os.getegid(), *os.getgroups()):
             return f"its group ({status.st_gid}) cannot be given to a new file by this user"
     for name in _listed(descriptor):
         if name.startswith(("security.", "trusted.")) and name not in _LABELS:
@@ -38,7 +35,7 @@ def lost(descriptor: int, directory: int) -> str | None:
     flags = _flags(descriptor)
     if flags & _FIXED:
         return "the file is marked immutable or append-only (chattr)"
-    if flags & ~_NOT_OURS & ~_flags(directory):  # a new file gets the flags of its directory
+    if flags & ~_STORAGE_FLAGS & ~_flags(directory):  # a new file gets the flags of its directory
         return "a flag of the file (chattr) would be lost"
     return None
 
@@ -57,7 +54,7 @@ def copy(old: int, new: int, status: os.stat_result) -> None:
 
 def _listed(descriptor: int) -> list[str]:
     try:
-        return os.listxattr(descriptor)  # access lists are among them
+        return os.listxattr(descriptor)  # access control lists included
     except (AttributeError, OSError):  # not supported by this system or filesystem
         return []
 
@@ -74,7 +71,7 @@ def _flags(descriptor: int) -> int:
 
 
 @cache
-def _may_give_files_away(user: int) -> bool:
+def _may_chown(user: int) -> bool:
     if user != 0:
         return False
     try:

@@ -4,10 +4,9 @@
 # links. So a directory that is swapped for a link during the walk cannot lead outside. The root
 # itself is the user's choice and may be a link.
 #
-# A change in a directory changes its ctime, which no process can set. So an unchanged directory is
-# not listed again: the listing of an earlier run is used. It is not even opened for reading, since
-# the kernel would notify every process that watches it, including this one. Each of its files is
-# still checked.
+# A change in a directory changes its ctime, which no process can set. If the ctime is the same, the
+# listing of an earlier run is used, but each file in it is checked. The directory is not even
+# opened for reading: the kernel would notify every process that watches it, including this one.
 
 import errno
 import os
@@ -30,12 +29,12 @@ from brainsurgeon.sessions.row_listing import OpenRows, list_rows, list_rows_at,
 
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
 _PATH = getattr(os, "O_PATH", os.O_RDONLY)
-# A listing is kept for later runs only if the directory was unchanged for this many seconds before.
-# Filesystem clocks advance in steps, so a change soon after another one may have the same ctime.
+# A listing is kept for later runs only if the directory had been unchanged for this many seconds.
+# Filesystem clocks advance in steps: two changes in quick succession may have the same ctime.
 AGED = 3.0
 _DEEPEST = 16
 LINK = "a symbolic link, which is not followed"
-# Returns the name of a file's format by its path and state, or None if it has to be read.
+# Returns the name of the format of a file, or None if the file has to be read for it.
 FormatOf = Callable[[str, Fingerprint], str | None]
 
 
@@ -44,8 +43,8 @@ def _open_listed(
 ) -> tuple[int, Listing]:
     """Open a directory and return a descriptor and its listing.
 
-    `name` is its path, or its name in the open directory `above`, where a link is refused. If its
-    listing is already known, the descriptor is open only for the look-up of names.
+    `name` is its path, or its name in the open directory `above`; then it must not be a link. If
+    `memory` has its listing, the descriptor can only be used to open or stat files in it.
     """
     flags = _DIRECTORY if above is None else _DIRECTORY | os.O_NOFOLLOW
     if memory and (known := memory.listings.get(path)):
@@ -56,7 +55,7 @@ def _open_listed(
         os.close(descriptor)
     descriptor = os.open(name, os.O_RDONLY | flags, dir_fd=above)
     try:
-        mark = Fingerprint.of(os.fstat(descriptor))  # taken first: no later change is missed
+        mark = Fingerprint.of(os.fstat(descriptor))  # before the listing, to detect later changes
         listing = Listing(mark, [], [], [])
         with os.scandir(descriptor) as items:
             for item in items:
@@ -67,7 +66,7 @@ def _open_listed(
                 else:
                     listing.names.append(item.name)
         now = time.clock_gettime(time.CLOCK_REALTIME)  # the kernel's clock, as for file times
-        # On unproven filesystems it is unknown which machine sets the times of a directory.
+        # On an untested filesystem, another machine with another clock may set the ctime.
         if memory and mark.ctime_ns / 1e9 < now - AGED and unproven(descriptor) is None:
             memory.listed[path] = listing
     except BaseException:
@@ -77,7 +76,7 @@ def _open_listed(
 
 
 def any_format(_path: str, _fingerprint: Fingerprint) -> str:
-    """Return UNKNOWN. For walks that need no names of agents."""
+    """Return UNKNOWN, for walks that do not need the agents' names."""
     return formats.UNKNOWN
 
 
@@ -90,9 +89,9 @@ def discover(
 ) -> Iterator[SessionFile | Unreadable]:
     """Yield every session file below the roots once, and every path that could not be read.
 
-    Files that are unchanged and not due, as far as `memory` knows, cost one stat and are left out.
-    `wanted` selects files by name. `format_of` helps to name the agent where the directory does not
-    show it. A link is yielded as unreadable if a session `was_recorded` at its path or below it.
+    With `memory`, unchanged files for which nothing is due are left out. `wanted` selects files by
+    name. `format_of` is called if the directory does not show which agent wrote a file. A link is
+    yielded as unreadable if a session `was_recorded` at its path or below it.
     """
     walked: set[tuple[int, int]] = set()
     for root in roots:
@@ -124,7 +123,7 @@ def discover_at(
         else:
             try:
                 walk = _Walk(top, root, openclaw.is_session_name, format_of)
-                for item in walk.look(directory, name, descriptor):
+                for item in walk.file(directory, name, descriptor):
                     return item
             finally:
                 os.close(descriptor)
@@ -137,7 +136,7 @@ def has_agent_name(file: SessionFile) -> bool:
 
 
 class _Walk(Struct, frozen=True):
-    """`walked` are the directories walked so far, and the files with several hard links."""
+    """`walked` are the ids of all directories and hard links found so far."""
 
     top: str
     root: Root
@@ -164,7 +163,7 @@ class _Walk(Struct, frozen=True):
             yield Unreadable(self.top, shown, error.strerror or "cannot be opened")
             return
         try:
-            if listing.mark.file_id in self.walked:  # it is below another root, too
+            if listing.mark.file_id in self.walked:  # the directory is below another root, too
                 return
             self.walked.add(listing.mark.file_id)
             for name in listing.links:
@@ -173,7 +172,7 @@ class _Walk(Struct, frozen=True):
             directories = frozenset(listing.directories) - openclaw.SKIPPED_DIRECTORIES
             for name in sorted([*self._not_skipped(path, descriptor, listing.names), *directories]):
                 if name not in directories:
-                    yield from self.look(path, name, descriptor)
+                    yield from self.file(path, name, descriptor)
                 elif depth < _DEEPEST:
                     yield from self.directory(f"{path}/{name}", descriptor, depth + 1)
         finally:
@@ -184,7 +183,7 @@ class _Walk(Struct, frozen=True):
         rows = self.memory.known_in(path) if self.memory else None
         if self.memory is None or not rows:
             return listed
-        rules, now, walked, names, awake = self.memory.rules, self.memory.now, self.walked, [], []
+        rules, now, walked, skipped, rest = self.memory.rules, self.memory.now, self.walked, [], []
         for name in listed:
             row = rows.get(name)
             if row and row[2][0] == rules and (row[1] is None or row[1] > now):
@@ -197,13 +196,13 @@ class _Walk(Struct, frozen=True):
                 )):  # fmt: skip
                     if seen.st_nlink > 1:
                         walked.add((seen.st_dev, seen.st_ino))
-                    names.append(name)
+                    skipped.append(name)
                     continue
-            awake.append(name)
-        self.memory.record_skipped(path, names)
-        return awake
+            rest.append(name)
+        self.memory.record_skipped(path, skipped)
+        return rest
 
-    def look(
+    def file(
         self, directory: str, name: str, descriptor: int
     ) -> Iterator[SessionFile | Unreadable]:
         path = f"{directory}/{name}"
@@ -237,7 +236,7 @@ class _Walk(Struct, frozen=True):
         path = f"{directory}/{name}"
         form = self.format_of(path, fingerprint) if self.format_of else None
         if not form and openclaw.is_session_name(name):
-            # Temporary files are not opened, since that would disturb their leases.
+            # Our temporary files are never opened here: that would break their leases.
             with suppress(OSError), reading.plain_file(name, descriptor) as file:
                 form = reading.recognise_at(file, self.root.format).name
         form = form or formats.UNKNOWN
@@ -258,7 +257,7 @@ AnyOpen = reading.OpenSession | OpenRows
 def open_session(
     file: SessionFile, check_stop: Callable[[], None] = reading.carry_on
 ) -> AbstractContextManager[AnyOpen]:
-    """Open a session in either medium. Raises RefusedError or OSError if it cannot be read."""
+    """Open a session file or a session in a database. Raises RefusedError or OSError."""
     opened = open_rows if file.in_database else reading.open_session
     return opened(file, check_stop)
 
@@ -280,7 +279,7 @@ def identity_of(file: SessionFile) -> str | None:
 
 
 def session_at(root: str, path: str) -> SessionFile | Unreadable | None:
-    """Return the session (in either medium) or the unreadable item at a path below a root."""
+    """Return the session at a path below a root, in a file or database, or the unreadable item."""
     roots = [Root(root)]
     rows = list_rows(roots, only_path=path)
     row = (item for item in rows if isinstance(item, Unreadable) or item.path == path)
@@ -301,7 +300,7 @@ def current_state(file: SessionFile) -> SessionFile:
 
 @contextmanager
 def open_to_show(file: SessionFile) -> Iterator[AnyOpen]:
-    """Open a session. Raises FailedError with its title if it cannot be read in the block."""
+    """Open a session. Raises FailedError with its title if it cannot be opened or read."""
     try:
         with open_session(file) as session:
             yield session

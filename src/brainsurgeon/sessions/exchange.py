@@ -1,17 +1,17 @@
 """Replace session files; no other module does."""
 
-# A session file is never seen half-written and never replaced if anything about it changed since it
-# was read; mode, owner and times stay. No file is replaced while another process has it open.
+# No process ever sees a half-written session file. A file is not replaced if it changed since it
+# was read, or while another process has it open. Mode, owner and times stay the same.
 #
-# The new content is written to a temporary file beside the session and synced. A write lease on
-# both files proves that no other process has either open, and makes every opener wait. The state of
-# the file and of its agent is compared once more, the names are exchanged, and the directory is
-# synced. A process that had resolved the name before the exchange opens the old file: its late
-# bytes are moved to the new file while that is still leased, or the names are exchanged back.
-# `retire` removes the old file later, when no process has it open.
+# The new content is written to a temporary file beside the session and synced. Write leases on both
+# files prove that no other process has either open. A process that tries to open one must wait. The
+# state of file and agent is compared once more, the names are exchanged, and the directory is
+# synced. A *late opener* resolved the name before the exchange, so it opens the old file. Lines
+# that it appends are moved to the new file while that is still leased, or the names are exchanged
+# back. `retire` removes the old file when no process has it open.
 #
 # Sessions of one directory share the sync of the directory and the wait for late openers. Slow work
-# is done before the first lease, so that opening one session never waits for work on another.
+# is done before the first lease: a process that opens one session never waits for work on another.
 
 import os
 import re
@@ -30,8 +30,8 @@ from brainsurgeon.sessions import attributes, leases, retire
 from brainsurgeon.sessions.reading import OpenSession, RefusedError, read_range
 from brainsurgeon.sessions.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
 
-WAIT_FOR_CLOSING = 0.5  # seconds a late opener has to close the old file, or it is exchanged back
-TRUSTED = 5.0  # seconds to rely on the leases: the kernel takes them away after 45 (fcntl(2))
+WAIT_FOR_CLOSING = 0.5  # seconds that late writers have to close the old file
+TRUSTED = 5.0  # seconds to rely on the leases, which the kernel breaks after 45 (fcntl(2))
 
 _OPEN = "another process has the file open"
 _NO_LEASES = "no lease can be had here ({}), and its root is not `exclusive`"
@@ -45,7 +45,7 @@ Replacement = tuple[int, int, int]
 
 
 class RolledBackError(RefusedError):
-    """The session is unchanged again. For an instant, its name led to the new content."""
+    """The session is unchanged again. For a moment, other processes could read the new content."""
 
 
 class Exchange(Struct, frozen=True):
@@ -65,8 +65,8 @@ class Successor(Struct):
     signs: Signs
     ledger: Ledger
     result: Exchange | Exception | None = None  # of the attempt to exchange the names
-    leased_at: float = 0.0  # monotonic, a moment before the leases were taken
-    exchanged_at: float = 0.0  # monotonic, a moment after the exchange
+    leased_at: float = 0.0  # monotonic, just before the leases were taken
+    exchanged_at: float = 0.0  # monotonic, just after the exchange
 
     @property
     def inode(self) -> int:
@@ -102,7 +102,7 @@ class Successor(Struct):
         """Check whether signs and mounts allow the exchange. Slow, so it runs before any lease."""
         try:
             _refuse_if(self.signs.read())
-            # A container may have been given the file since the last check: no lease shows that.
+            # A container may have mounted the file since the last check. Leases do not show this.
             directory, name = self.session.directory, self.session.file.name
             _refuse_if(leases.obstacle(directory, name, exchanging=True))
         except Exception as error:  # noqa: BLE001  a refusal concerns this session alone
@@ -155,14 +155,14 @@ class Successor(Struct):
         return time.monotonic() < self.exchanged_at + WAIT_FOR_OPENERS
 
     def move_late_lines(self, deadline: float, removal_deadline: float) -> None:
-        """Move to the new file what a late opener appends to the old; the new one is still leased.
+        """Move lines that late openers append to the old file to the new file, which is leased.
 
-        The opener has until `deadline` (monotonic) to close the old file. If the opener did
-        anything but append, the old file has a newer history and gets its name back. Then the new
-        file is removed, or stays for the next recovery if it is in use until `removal_deadline`.
+        If a writer keeps the old file open until `deadline` (monotonic), or did not only append,
+        the old file gets its name back. Then the new file is removed. If it is still in use at
+        `removal_deadline`, it stays for the next recovery.
         """
         old, new = self.session.descriptor, self.descriptor
-        # Late readers, such as a pager, may keep the old file open; writers must close it.
+        # Only writers must close the old file. A late reader, such as a pager, may keep it open.
         while self.openers_may_come() or not leases.no_writers(old):
             if time.monotonic() > deadline:
                 self._exchange_back("another process keeps the file open", removal_deadline)
@@ -171,14 +171,14 @@ class Successor(Struct):
         status = os.fstat(old)
         edited = status.st_mtime_ns != self.session.fingerprint.mtime_ns
         if not retire.only_grew(old, old_end) or (
-            edited and (status.st_size == old_end.size or not self._same_outside())
+            edited and (status.st_size == old_end.size or not self._same_between_replacements())
         ):
             self._exchange_back("the agent rewrote the file meanwhile", removal_deadline)
         late = retire.tail_of(old, old_end)
         if late:
             self.ledger.note({self.inode: new_end}, self.inode)
-            # If this process was stopped, its lease may be gone and the new file be open elsewhere:
-            # `retire` moves the lines later.
+            # If this process was stopped for a while, the kernel may have broken the lease, and
+            # another process may have the new file open. `retire` moves the lines later.
             if time.monotonic() > self.leased_at + TRUSTED:
                 return
             try:
@@ -187,13 +187,13 @@ class Successor(Struct):
                 os.ftruncate(new, new_end.size)
                 raise
             os.fsync(new)
-            os.fsync(old)  # the journal will record that it ends with these lines
+            os.fsync(old)  # the journal will record that the old file ends with these lines
         self.ends = (
             retire.end_of(old, old_end.size + len(late)),
             retire.end_of(new, new_end.size + len(late)),
         )
 
-    def _same_outside(self) -> bool:
+    def _same_between_replacements(self) -> bool:
         old, new = self.session.descriptor, self.descriptor
         old_at = new_at = 0
         whole = self.session.fingerprint.size
@@ -207,10 +207,10 @@ class Successor(Struct):
         return True
 
     def _exchange_back(self, why: str, removal_deadline: float | None = None) -> NoReturn:
-        """Exchange the names back, and move lines written to the new file to the old file.
+        """Exchange the names back, and move lines that were appended to the new file to the old.
 
-        If the agent replaced the old file before the exchange, or the new file after it, the
-        agent's file has the name in the end. In the second case, lines in the old file stay there.
+        If the agent had replaced the old file before the exchange, the agent's file gets the name.
+        If it has replaced the new file since, its file keeps the name, and the old file its lines.
         """
         pair, old, new = self.pair, self.session.descriptor, self.descriptor
         leases.exchange(pair.directory, pair.temporary, pair.name)
@@ -220,7 +220,7 @@ class Successor(Struct):
         os.fsync(pair.directory)
         time.sleep(WAIT_FOR_OPENERS)  # for openers that had resolved the previous name
         if ours:
-            leases.drop(old)  # `turned_back` opens it by its name
+            leases.drop(old)  # `turned_back` opens the old file by its name
             pair = pair.turned_back()  # before lines of the new file are moved to it
         self.drop_leases()  # otherwise moving the lines would wait for our own lease
         if ours:
@@ -279,7 +279,7 @@ def fill(
         replaced.append((start, end, len(token)))
         done = end
     _copy_range(session, new, done, session.fingerprint.size)
-    new_end = retire.end_now(new)  # read now, since reading changes the times
+    new_end = retire.end_now(new)  # before the times are copied: reading changes the access time
     attributes.copy(session.descriptor, new, session.status)
     os.fsync(new)
     return replaced, new_end
@@ -300,7 +300,7 @@ def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
 
 
 def check_closed(session: OpenSession) -> None:
-    """Raise RefusedError if the session is open elsewhere, before anything is written in vain."""
+    """Raise RefusedError if another process has the session open, or leases do not work here."""
     try:
         taken = leases.take(session.descriptor)
         leases.drop(session.descriptor)
@@ -310,7 +310,7 @@ def check_closed(session: OpenSession) -> None:
 
 
 def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
-    """Group by directory. A sub-agent's file is exchanged alone: its main session watches it."""
+    """Group by directory. A sub-agent's file is alone: exchanging it changes the others' signs."""
     groups: dict[tuple[int, int, str], list[Successor]] = {}
     for successor in successors:
         above, place = os.fstat(successor.session.directory), successor.session.place
@@ -322,9 +322,8 @@ def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor
 def replace(successors: Sequence[Successor]) -> None:
     """Replace sessions of one directory by their successors, and set each successor's `result`.
 
-    The result is a RefusedError if the session is untouched, a RolledBackError if another process
-    may have read the new content before it was exchanged back. After an OSError before the
-    exchange, the session is untouched. After a later one, both files exist for `rewrite.recover`.
+    After a RefusedError, the session is untouched. After a RolledBackError, another process may
+    have read the new content. After any other error, both files may exist (`rewrite.recover`).
     """
     exchanged: list[Successor] = []
     unleased: list[tuple[Successor, leases.LeaseUnsupportedError]] = []
@@ -356,7 +355,7 @@ def _handle_late_openers(successors: Sequence[Successor]) -> None:
         if successors:
             os.fsync(successors[0].session.directory)
         late = await_openers(successors)
-        # One deadline for all: until then, processes that open the other new files have to wait.
+        # One deadline for all: until then, processes that open any of the new files have to wait.
         deadline = time.monotonic() + WAIT_FOR_CLOSING
         removal_deadline = deadline + retire.LOOK_BACK_LONGEST
         for successor in late:
@@ -364,7 +363,7 @@ def _handle_late_openers(successors: Sequence[Successor]) -> None:
                 try:
                     successor.move_late_lines(deadline, removal_deadline)
                 finally:
-                    successor.drop_leases()  # its error replaces that of the move
+                    successor.drop_leases()  # an error here replaces an error of the move
             except Exception as error:  # noqa: BLE001  it is the result
                 successor.result = error
     except Exception as error:  # noqa: BLE001  it concerns all of them
@@ -373,9 +372,9 @@ def _handle_late_openers(successors: Sequence[Successor]) -> None:
 
 
 def await_openers(successors: Sequence[Successor]) -> list[Successor]:
-    """Hold the leases until no late opener can come; return the successors that had one.
+    """Hold the leases until no late opener can come. Return the successors that have late openers.
 
-    Of these, only the lease of the old file is dropped; of all others, both leases.
+    Their new files stay leased. All other leases are dropped.
     """
     waiting, late = list(successors), []
     while waiting:
@@ -394,7 +393,7 @@ def await_openers(successors: Sequence[Successor]) -> list[Successor]:
     return late
 
 
-# The names of our own temporary files, which no agent takes for sessions.
+# The names of our temporary files. No agent takes such a file for a session.
 TEMPORARY = re.compile(r"\.brainsurgeon-[0-9a-f]{16}\.tmp")
 
 

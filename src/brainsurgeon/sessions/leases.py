@@ -1,10 +1,10 @@
 """Leases, which prove that no other process has a file open, and the exchange of two names."""
 
-# A write lease (`fcntl F_SETLEASE`, Linux) is granted only while no other descriptor or mapping of
-# the file exists, and then every `open` by another process waits. Measured on ext4, xfs, btrfs,
-# tmpfs and overlayfs, as root and as the owner; network filesystems refuse it. If another process
-# wants the file, the kernel sends the holder SIGIO, which kills it by default. So SIGURG, which is
-# ignored by default, is requested instead.
+# A write lease (`fcntl F_SETLEASE`, Linux) is granted only if no other descriptor or mapping of the
+# file exists. Until it is released, every other process that opens the file has to wait. Measured
+# on ext4, xfs, btrfs, tmpfs and overlayfs, as root and as the owner. If a process waits, the kernel
+# sends the holder of the lease SIGIO, which by default ends the holder. So SIGURG is requested
+# instead, which is ignored by default.
 
 import ctypes
 import errno
@@ -67,12 +67,12 @@ def supported(descriptor: int) -> bool:
 
 
 def held(descriptor: int) -> bool:
-    """Check whether our write lease is intact: no process waits to open the file."""
+    """Check that we have a write lease, and that no process waits to open the file."""
     return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_WRLCK
 
 
 def broken(descriptor: int) -> bool:
-    """Check whether a writer waits to open the file; the caller holds a lease of either kind."""
+    """Check whether a writer waits to open the file, on which the caller has any lease."""
     return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_UNLCK
 
 
@@ -99,9 +99,9 @@ def exchange(directory: int, first: str, other: str) -> None:
 
 
 # The filesystems on which the exchange was tested with concurrent writers, by number (statfs(2),
-# linux/magic.h). ext2 and ext3 have the number of ext4. Other filesystems grant leases that prove
-# nothing: on FUSE the kernel does not see which processes open the file on the other side
-# (measured: 22 of 30 lines lost), on network filesystems it does not see other machines.
+# linux/magic.h). ext2 and ext3 have the number of ext4. On others, a granted lease proves nothing:
+# the kernel does not see writers on other machines or, with FUSE, those that write to the files
+# behind the filesystem (measured: 22 of 30 lines lost).
 PROVEN = {
     0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x01021994: "tmpfs",
     0x794C7630: "overlayfs",
@@ -119,7 +119,7 @@ def unproven(descriptor: int) -> str | None:
     """Return the filesystem of an open file if leases prove nothing on it, else None."""
     if sys.platform != "linux":
         return None
-    # Longer than any `struct statfs`, which begins with the number.
+    # `struct statfs` is shorter than this, and begins with the number.
     answer = ctypes.create_string_buffer(256)
     if _libc.fstatfs(descriptor, answer):
         return "unknown"
@@ -135,12 +135,12 @@ def unproven_at(path: str) -> str | None:
         os.close(descriptor)
 
 
-# A container into which a single file is mounted keeps the inode of that file: after an exchange it
-# would write to the old file for ever (measured: 82 of 100 lines lost). The mounts of every visible
-# namespace are read from /proc/<pid>/mountinfo (proc_pid_mountinfo(5)).
+# If a single file is mounted into a container, the container keeps its inode: after an exchange, it
+# would write to the old file for ever (measured: 82 of 100 lines lost). So the mounts of every
+# visible namespace are read from /proc/<pid>/mountinfo (proc_pid_mountinfo(5)).
 
 FRESH = 1.0  # seconds for which the mounts are cached, since a run needs them for every file
-FRESHEST = 0.05  # the same before an exchange: a container may have been started meanwhile
+FRESHEST = 0.05  # the same right before an exchange, as a container may have started meanwhile
 
 # A filesystem (major:minor) and a path within it.
 _Location = tuple[bytes, bytes]
@@ -154,7 +154,7 @@ class _Mount(Struct, frozen=True):
     root: bytes
     point: bytes
 
-    def within(self, path: bytes) -> _Location:
+    def location_of(self, path: bytes) -> _Location:
         inner = os.path.relpath(path, self.point)
         return self.device, os.path.normpath(os.path.join(self.root, inner))
 
@@ -176,11 +176,11 @@ def obstacle(directory: int, name: str, *, exchanging: bool = False) -> str | No
         above = os.readlink(os.fsencode(f"/proc/self/fd/{directory}"))
         with open(f"/proc/self/fdinfo/{directory}", "rb") as lines:
             mount = next(line.split()[1] for line in lines if line.startswith(b"mnt_id:"))
-        device, path = _mounts("self")[mount].within(above)
-    except (OSError, KeyError, StopIteration):  # no Linux, or no /proc: nothing can be seen
+        device, path = _mounts("self")[mount].location_of(above)
+    except (OSError, KeyError, StopIteration):  # without Linux or /proc, the mounts are unknown
         return None
     if (device, os.path.join(path, os.fsencode(name))) in _cache.locations:
-        return "the file is a mount point of its own (a container was given this one file)"
+        return "the file itself is a mount point (it is mounted into a container, for example)"
     return None
 
 
@@ -193,12 +193,12 @@ def _mounted_locations() -> Iterator[_Location]:
         if namespace in seen:
             continue
         seen.add(namespace)
-        with suppress(OSError):  # it ended
+        with suppress(OSError):  # the process ended
             mounts = _mounts(pid)
             for mount in mounts.values():
                 yield mount.device, mount.root
                 if parent := mounts.get(mount.parent):
-                    yield parent.within(mount.point)
+                    yield parent.location_of(mount.point)
 
 
 def _mounts(pid: str) -> dict[bytes, _Mount]:
@@ -206,7 +206,7 @@ def _mounts(pid: str) -> dict[bytes, _Mount]:
         return _parsed(lines.read())
 
 
-@lru_cache(maxsize=4)  # read for every changed file, and nearly always the same
+@lru_cache(maxsize=4)  # called for every changed file, nearly always with the same lines
 def _parsed(lines: bytes) -> dict[bytes, _Mount]:
     mounts = {}
     for line in filter(None, lines.split(b"\n")):

@@ -18,7 +18,7 @@ from brainsurgeon.sessions.discovery import any_format, discover, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import open_database
 
-_PACKED = 256  # bytes of an archive to decompress at a time: they may expand 30,000-fold
+_PACKED = 256  # bytes to decompress at a time: each may become 30,000 bytes
 _ZSTD = b"\x28\xb5\x2f\xfd"
 # The text of a placeholder, and the last change of its session or archive (seconds since 1970).
 Sighting = tuple[str, float]
@@ -44,7 +44,7 @@ def with_own_placeholders(lines: Iterable[entries.Line], form: Format) -> Iterat
 
 
 def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
-    """Return all placeholders in a session or an archive. Raises OSError if it is unreadable."""
+    """Return all placeholders in a session or archive file. Raises OSError if it is unreadable."""
     placeholders, tail = set[bytes](), b""
     with _as_os_errors(), open_session(file, check_stop) as session:
         chunks = session.stream(0, session.fingerprint.size)
@@ -58,14 +58,14 @@ def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[st
 
 def archived_placeholders(database: Database, check_stop: Callable[[], None]) -> Iterator[Sighting]:
     with _as_os_errors(), open_database(database.path) as opened:
-        for _, at, data in _archives(opened):
+        for _, archived_at, data in _archives(opened):
             check_stop()
             for text in set(entries.PLACEHOLDER.findall(data)):
-                yield os.fsdecode(text), at
+                yield os.fsdecode(text), archived_at
 
 
 def archived(database: Database) -> Iterator[tuple[str, list[entries.Line]]]:
-    """Yield the ids and lines (without places) of the sessions in the archives of a database."""
+    """Yield the id and lines of each archived session in a database. Numbers and offsets are 0."""
     with _as_os_errors(), open_database(database.path) as opened:
         for session, _, data in _archives(opened):
             yield session, [entries.Line(0, 0, raw) for raw in data.split(b"\n")]
@@ -76,24 +76,24 @@ def _as_os_errors() -> Iterator[None]:
     try:
         yield
     except zstandard.ZstdError as error:
-        raise OSError(errno.EIO, "an archive that cannot be unpacked") from error
+        raise OSError(errno.EIO, "an archive cannot be unpacked") from error
     except (RefusedError, BusyError) as error:
         raise OSError(errno.EIO, str(error)) from error
 
 
 def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:
-    for table, at, inside in (
+    for table, time_column, in_database in (
         ("session_transcript_archives", "created_at", "1"),
         ("session_transcript_cold_archives", "archived_at", "storage = 'sqlite'"),
     ):
         if not sqlite.has_table(opened, table):
             continue
-        if opened.execute(f"SELECT 1 FROM {table} WHERE NOT ({inside}) LIMIT 1").fetchone():  # noqa: S608
+        if opened.execute(f"SELECT 1 FROM {table} WHERE NOT ({in_database}) LIMIT 1").fetchone():  # noqa: S608
             raise RefusedError("events were archived outside of the database")
         count = opened.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0] or 0  # noqa: S608
         for number in range(1, count + 1):  # one at a time: an archive is a whole session
             row = opened.execute(
-                f"SELECT session_id, {at}, archive_blob FROM {table} WHERE rowid = ?",  # noqa: S608
+                f"SELECT session_id, {time_column}, archive_blob FROM {table} WHERE rowid = ?",  # noqa: S608
                 (number,),
             ).fetchone()
             if row:

@@ -1,8 +1,8 @@
 """Open one session once, read-only, and read its lines as bytes."""
 
-# Everything is read, and later leased, through the one descriptor opened here: a second descriptor
-# in this process would prevent the lease. Lines end at LF only; `str.splitlines` would also split
-# at U+2028 and U+0085, which occur unescaped in JSON strings.
+# A session file is read and later leased through the same descriptor, since a second descriptor
+# would prevent the lease. Lines end at LF only: `str.splitlines` would also split at U+2028 and
+# U+0085, which occur unescaped in JSON strings.
 
 import hashlib
 import os
@@ -24,18 +24,18 @@ from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile, Signs
 from brainsurgeon.sessions import attributes, leases
 
 CHUNK = 1 << 20
-LONGEST_LINE = 32 << 20  # bytes; a longer line is kept but not parsed, to bound the memory
+LONGEST_LINE = 32 << 20  # bytes; to limit the memory, `raw` of a longer line is None
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def carry_on() -> None:
-    """Never stop."""
+    """Default of `check_stop`: never raise StoppedError."""
 
 
 class RefusedError(Exception):
-    """The session must be left alone. `format` is set only if its format is never changed."""
+    """The session must be left alone. `format` is set if its format is never changed."""
 
     def __init__(self, reason: str, form: str | None = None) -> None:
         super().__init__(reason)
@@ -43,7 +43,7 @@ class RefusedError(Exception):
 
 
 class ObstacleError(RefusedError):
-    """The file cannot be replaced now. That may change without a change to the file."""
+    """The file cannot be replaced now. The obstacle may disappear without a change to the file."""
 
 
 class Opened(ABC):
@@ -66,12 +66,12 @@ class Opened(ABC):
 
     @cached_property
     def format(self) -> Format:
-        """The format. Raises RefusedError with the reason if it is not known."""
+        """The format. Raises RefusedError if it is unknown or unsupported."""
         return self._beginning[0]
 
     @cached_property
     def identity(self) -> str | None:
-        """The id of the conversation. Raises RefusedError if the format is not known."""
+        """The id of the conversation, None if it has none. Raises RefusedError like `format`."""
         return self._beginning[1]
 
     @property
@@ -106,7 +106,7 @@ class OpenSession(Opened):
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
 
     def continue_at(self, point: Resume) -> bool:
-        """Skip the lines before a resume point. Return False if the point is not valid any more."""
+        """Let `lines` begin at a resume point. Return False if the point is not valid any more."""
         form, size = formats.FORMATS.get(point.format), point.fingerprint.size
         if form is None or not point.may_apply_to(self.fingerprint):
             return False
@@ -128,12 +128,12 @@ class OpenSession(Opened):
 
     @property
     def mounted(self) -> str | None:
-        """Why its directory entry cannot be exchanged, or None. Slow: examines every process."""
+        """Why mounts prevent an exchange of the file, or None. Slow: examines every process."""
         return leases.obstacle(self.directory, self.file.name)
 
     @property
     def obstacle(self) -> str | None:
-        """Why the file cannot be replaced, whatever its content, or None. Ignores `mounted`."""
+        """Why the file cannot be replaced, or None. Ignores its content and `mounted`."""
         if os.fstat(self.descriptor).st_nlink != 1:
             return "the file has more than one name (hard links)"
         unproven = None if self.file.exclusive else leases.unproven(self.descriptor)
@@ -182,7 +182,7 @@ def open_below(root: str, directory: str) -> int:
 def plain_file(name: str, directory: int) -> Iterator[int]:
     try:
         descriptor = os.open(name, _OPEN | getattr(os, "O_NOATIME", 0), dir_fd=directory)
-    except PermissionError:  # only the owner may leave the access time unchanged
+    except PermissionError:  # only the owner may use O_NOATIME
         descriptor = os.open(name, _OPEN, dir_fd=directory)
     try:
         yield descriptor
@@ -198,14 +198,14 @@ def recognise_at(descriptor: int, hint: str) -> formats.Beginning:
     return formats.recognise(head(FileLines(descriptor, os.fstat(descriptor).st_size)), hint)
 
 
-MARK = 4096  # bytes that are read at each of the three offsets that identify a file
+MARK = 4096  # bytes to read at each of three offsets
 
 
 def mark_of(descriptor: int, offset: int, size: int) -> bytes:
-    """Return a digest of a file's first bytes and of the bytes before `offset` and `size`.
+    """Return a digest of a file's first bytes, and of the bytes before `offset` and before `size`.
 
-    If the digest is the same and the file is not shorter, lines were appended at most. Agents that
-    rewrite a session change its length or its beginning.
+    If a file of this size or longer has the same digest, the agent has not rewritten it: that would
+    change its length or its beginning. Lines may have been appended.
     """
     digest = hashlib.blake2b(os.pread(descriptor, min(offset, MARK), 0), digest_size=16)
     for end in (offset, size):
@@ -214,7 +214,7 @@ def mark_of(descriptor: int, offset: int, size: int) -> bytes:
 
 
 def mark_if_unchanged(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
-    """Return the mark of an open file, None if it changed: then offsets of lines may be wrong."""
+    """Return the mark of an open file, or None if the file has changed since it was read."""
     mark = mark_of(descriptor, offset, seen.size)
     return mark if Fingerprint.of(os.fstat(descriptor)) == seen else None
 
@@ -266,7 +266,7 @@ class FileLines:
 
 
 def read_range(descriptor: int, start: int, end: int, chunk: int = CHUNK) -> Iterator[bytes]:
-    """Yield bytes up to the end of the file. `chunk` is the length of the first piece only."""
+    """Yield the bytes from `start` to `end`. Only the first piece is limited to `chunk` bytes."""
     while start < end:
         piece = os.pread(descriptor, min(chunk, end - start), start)
         if not piece:

@@ -1,7 +1,7 @@
-"""The end of a rewrite: move lines written to the old file, then remove that file.
+"""The end of a rewrite: move lines that were written to the old file, and remove the old file.
 
-This also undoes a rewrite, or completes one that a crash interrupted. The *old* file is the file
-with the temporary name, the *other* file is the file that got the session's name.
+This also undoes a rewrite, and completes a rewrite that a crash interrupted. After an exchange, the
+*old* file has the temporary name, and the *other* file has the session's name.
 """
 
 import errno
@@ -21,12 +21,12 @@ from brainsurgeon.model.sessions import End
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import MARK, read_range
 
-# In seconds after an exchange.
-WAIT_FOR_OPENERS = 0.010  # wait until then for openers that had resolved the previous name
-LOOK_BACK = 1.0  # check the old file for the last time
-LOOK_BACK_LONGEST = 2.0  # until then, another process may keep the old file open
+# Seconds after an exchange.
+WAIT_FOR_OPENERS = 0.010  # until no process comes that had resolved the name before the exchange
+LOOK_BACK = 1.0  # when the old file is removed if no leases are available
+LOOK_BACK_LONGEST = 2.0  # until when other processes may keep the old file open
 
-# Another program may have put a link or a pipe in a file's place: follow nothing, do not wait.
+# In case another program replaced a file by a link or a pipe: follow no link, wait for no pipe.
 CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _TO_WRITE = os.O_RDWR | os.O_APPEND | CAREFULLY
 
@@ -49,11 +49,11 @@ def tail_of(descriptor: int, end: End) -> bytes:
 
 
 def moved_before(late: bytes, there: bytes) -> int | None:
-    """Return how many bytes of `late` were moved before a crash, None if that cannot be told.
+    """Return how many bytes of `late` were moved before a crash, or None if this is unknown.
 
-    `there` are the bytes of the other file from the offset at which the move began. Part of a line
-    counts as moved if another program wrote a line after it. A line without an id proves nothing:
-    another program may have written an equal line. A line with an id is written only once.
+    `there` are the bytes of the other file from the offset at which the move began. A line with an
+    id was moved if it is there, too. An equal line without an id may be another program's. Part of
+    a line was moved if it ends `there`, or if a line of another program follows.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
@@ -76,12 +76,12 @@ class StaysError(OSError):
 
 
 class Ledger:
-    """Record of moved bytes: after a crash, none is moved twice. The base class records nothing."""
+    """Records moved bytes, so that none is moved twice after a crash. This base class does not."""
 
-    unfinished_move: int | None = None  # inode of the file to which lines moved before a crash
+    unfinished_move: int | None = None  # inode of the file that was receiving lines at a crash
 
     def note(self, ends: Mapping[int, End], moving_to: int | None = None) -> None:
-        """Record the ends of files by inode, and the inode to which lines are about to be moved."""
+        """Record the ends of files by inode, and the inode of the file that will receive lines."""
 
 
 class FilePair(Struct, frozen=True):
@@ -99,7 +99,7 @@ class FilePair(Struct, frozen=True):
         os.fsync(self.directory)
 
     def turned_back(self) -> Self:
-        """Return the pair after the names were exchanged back. Reads the end of the file `name`."""
+        """Return the pair with the roles exchanged, after the names were exchanged back."""
         named = os.open(self.name, os.O_RDONLY | CAREFULLY, dir_fd=self.directory)
         try:
             ends, other = (self.ends[1], end_now(named)), os.fstat(named).st_ino
@@ -109,7 +109,7 @@ class FilePair(Struct, frozen=True):
 
 
 def append(descriptor: int, data: bytes) -> None:
-    """Append durably; remove a partial write if no other process can have written after it."""
+    """Append durably. A partial write is removed if no other process can have written after it."""
     size = os.fstat(descriptor).st_size
     try:
         write(descriptor, data)
@@ -139,18 +139,18 @@ def retire(
 ) -> int:  # fmt: skip
     """Remove the old file once no process can write to it; return the number of bytes moved.
 
-    `leased` is our descriptor of the old file. `named_in_use` is true if another process keeps the
-    named file open: then the order of lines of different programs does not matter. Without `sync`,
-    the caller syncs the removal before it deletes the old file from the journal.
+    `leased` is our descriptor of the old file. With `named_in_use`, another process keeps the file
+    `name` open: then lines of different programs may be in any order. Without `sync`, the caller
+    syncs the removal before it deletes the old file from the journal.
 
     Raises StaysError if a process can still write to either file at `deadline` (monotonic). It is
     final if the session was rewritten, or if it is unknown which bytes were moved before a crash.
     """
-    # Lines that were appended to the old file are moved to the other file. If the old file was
-    # rewritten, or both were appended to, the old file gets its name back, and the lines of the
-    # other file are appended to it. Its own lines come first: their writer opened it before the
-    # exchange. If the other file was rewritten, both stay. A deleted session stays deleted. After a
-    # crash, it may have been moved instead: then the lines of the old file are kept.
+    # If only the old file was appended to, the lines are moved to the other file. If the old file
+    # was rewritten, or both were appended to, the old file gets its name back. Lines of the other
+    # file are then appended to it: their writers came after the exchange. If the other file was
+    # rewritten, both files stay. If the session was deleted, the old file is removed. After a
+    # crash, an old file with new lines stays, since the session may have been moved elsewhere.
     old = leased
     if old is None:
         try:
@@ -160,14 +160,14 @@ def retire(
     try:
         merge = _Merge(pair, old, pair.ends, deadline, named_in_use, after_crash)
         while True:
-            certain = _wait_until_closed(old, deadline)
+            has_lease = _wait_until_closed(old, deadline)
             if inode(pair.directory, pair.temporary) != os.fstat(old).st_ino:
                 why = "another file has the temporary name of the old file and stays there"
                 raise StaysError(why, is_final=True)
             merge.move_tail()
-            if merge.exchanged_back or not (certain and leases.broken(old)):
+            if merge.exchanged_back or not (has_lease and leases.broken(old)):
                 break
-            leases.drop(old)  # a writer waits to open it: let it through, check again
+            leases.drop(old)  # a writer waits to open the old file: let it, and check again
         if not merge.exchanged_back:
             os.unlink(pair.temporary, dir_fd=pair.directory)
             if sync:
@@ -225,7 +225,7 @@ class _Merge(Struct):
             os.close(named)
 
     def move(self, named: int, late: bytes) -> None:
-        if not self.named_in_use:  # a lease is useful, but not needed: try for a moment
+        if not self.named_in_use:  # try briefly to get a lease, which is useful but not needed
             self._lease(named, time.monotonic() + 0.05)
         theirs = tail_of(named, self.ends[1])
         begun = self.pair.ledger.unfinished_move == os.fstat(named).st_ino
@@ -233,7 +233,7 @@ class _Merge(Struct):
         if done is None:
             raise StaysError("after a crash it is unknown whether lines were moved", is_final=True)
         if theirs[done:] and late[done:] and not self.named_in_use:
-            self._turn(named, late, theirs_from=done)
+            self._exchange_back(named, late, theirs_from=done)
             return
         if late[done:]:
             self.note(named, done, os.fstat(named).st_ino)
@@ -259,16 +259,16 @@ class _Merge(Struct):
         self.pair.ledger.note({old: ends[0], other: ends[1]}, moving_to)
         return ends
 
-    def _turn(self, named: int, late: bytes, theirs_from: int) -> None:
-        """Exchange the names back, and append the lines of the other file to the old one.
+    def _exchange_back(self, named: int, late: bytes, theirs_from: int) -> None:
+        """Exchange the names back, and append the new lines of the other file to the old file.
 
-        The bytes before `theirs_from` came from the old file, which stays leased until all lines
-        are moved. Processes that open the other file meanwhile may add lines.
+        `theirs_from` is the length of the tail that was moved from the old file before a crash. The
+        old file stays leased until all lines are moved.
         """
         if not self._lease(named, self.deadline):
             raise StaysError("another process has the session open and has appended lines to it")
         moved = end_of(named, self.ends[1].size + theirs_from)
-        # Reopen the old file for writing. While we hold our lease, not even we can do so.
+        # Reopen the old file for writing, which our own lease would prevent, too.
         leases.drop(self.old)
         writing = os.open(self.pair.temporary, _TO_WRITE, dir_fd=self.pair.directory)
         os.dup2(writing, self.old, inheritable=False)
@@ -281,7 +281,7 @@ class _Merge(Struct):
         ends = moved, end_now(self.old)
         back = msgspec.structs.replace(self, old=named, ends=ends, named_in_use=True)
         back.note(self.old, 0)
-        leases.drop(named)  # processes that wait to open it may write now
+        leases.drop(named)  # processes that waited to open the other file may write to it now
         time.sleep(WAIT_FOR_OPENERS)
         _wait_until_closed(named, self.deadline)
         if theirs := tail_of(named, moved):
@@ -290,14 +290,14 @@ class _Merge(Struct):
 
 
 def remove(directory: int, temporary: str) -> None:
-    """Remove a new file that was never completed; no other process can have written to it."""
+    """Remove a new file that was never completed, so no other process can have written to it."""
     with suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=directory)
         os.fsync(directory)
 
 
 def _wait_until_closed(descriptor: int, deadline: float) -> bool:
-    """Wait until no process can write to the file; return whether a lease proves it."""
+    """Wait until no process can write to the file. Return False if leases are not supported."""
     while True:
         try:
             if leases.no_writers(descriptor):

@@ -1,8 +1,8 @@
 """List the sessions in databases of their agents, and read them as lines."""
 
 # Each event is one line. Its offset is the size of all lines before it, newlines included. Rows are
-# fetched a few at a time, never inside a long read transaction: it would keep the agent from
-# truncating its write-ahead log.
+# fetched a few at a time: a long read transaction would keep the agent from truncating its
+# write-ahead log.
 
 import os
 import sqlite3
@@ -31,7 +31,7 @@ from brainsurgeon.sessions.reading import CHUNK, LONGEST_LINE, Opened, RefusedEr
 
 MOST_ROWS = 512
 _Item = TypeVar("_Item")
-UNTRIED = "SQLite's locks were not tried on this filesystem ({}), and its root is not `exclusive`"
+UNTRIED = "SQLite's locks were not tested on this filesystem ({}), and its root is not `exclusive`"
 
 
 class RowSpan(NamedTuple):
@@ -61,8 +61,8 @@ class RowLines:
     ) -> None:  # fmt: skip
         self.database, self._schema, self._session = database, schema, session
         self.index, self._check_stop = index, check_stop
-        # Hashes of the texts that were read. Python's hash has a random key, so nobody can provoke
-        # collisions. It takes a fifth of the time of a digest.
+        # By sequence number, a hash of each text that was read. Python's hash takes a fifth of the
+        # time of a digest, and has a random key, so nobody can provoke collisions.
         self._seen: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[Line]:
@@ -85,7 +85,7 @@ class RowLines:
         return text[start - spans[0].offset : end - spans[0].offset]
 
     def row(self, span: RowSpan) -> Payload:
-        """Fetch one row. Raises RefusedError if it changed since its line was read."""
+        """Fetch one row. Raises RefusedError if the row changed since its line was read."""
         self._check_stop()
         for _, payload in self._payloads(span.seq, span.seq):
             if self._seen.get(span.seq) in (None, hash(_event(payload))):
@@ -111,7 +111,7 @@ class RowLines:
 def split(
     items: Iterable[_Item], weight_of: Callable[[_Item], int], most: int, heaviest: int
 ) -> Iterator[list[_Item]]:
-    """Split into lists limited in number and weight. An item that is too heavy is alone."""
+    """Split into lists of limited length and weight. An item that is too heavy is alone."""
     part: list[_Item] = []
     weight = 0
     for item in items:
@@ -134,11 +134,11 @@ def _event(payload: Payload) -> bytes:
     return text
 
 
-def mark_of(state: DatabaseState) -> Fingerprint:
+def database_fingerprint(state: DatabaseState) -> Fingerprint:
     main, log = state.main, state.log
-    mark = int.from_bytes(_short_digest(repr((main.mtime_ns, log))), signed=True)
+    changed = int.from_bytes(_short_digest(repr((main.mtime_ns, log))), signed=True)
     newest = max(main.mtime_ns, log.mtime_ns if log else 0)
-    return Fingerprint(main.device, main.inode, main.size, newest, mark)
+    return Fingerprint(main.device, main.inode, main.size, newest, changed)
 
 
 def _short_digest(text: str) -> bytes:
@@ -153,9 +153,9 @@ def list_rows(
 ) -> Iterator[SessionFile | Unreadable]:
     """Yield the sessions in the databases below the roots, and every unreadable database.
 
-    `own_writes` maps paths of sessions to the times (milliseconds) of our last writes. A database
-    for which `is_resting` returns true is unchanged, with nothing due: its sessions are left out.
-    `only_path` is the path of one database, or of a session in it.
+    `own_writes` are the times (milliseconds) of our last writes, by path of the session. Databases
+    for which `is_resting` returns true are left out. `only_path` is the path of one database, or of
+    a session in it.
     """
     seen: set[tuple[int, int]] = set()
     for root in roots:
@@ -187,7 +187,7 @@ def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
 
 
 def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
-    """Return a function that checks whether an agent directory's database is below no root."""
+    """Return a function that checks whether an agent keeps its sessions outside of the roots."""
     seen = {database.agent_directory for database in databases_below(roots)}
 
     @cache
@@ -202,7 +202,7 @@ def open_database(path: str) -> AbstractContextManager[sqlite3.Connection]:
 
 
 def layout_of(database: Database) -> Schema:
-    """Return the layout of a database. Raises an error if its sessions cannot be listed."""
+    """Return the layout of a database. Raises OSError or BusyError if it cannot be read."""
     with open_database(database.path) as opened:
         schema = openclaw_database.examine(opened)
         if not (schema.empty or schema.read_only_reason):
@@ -246,17 +246,17 @@ def _sessions(
         return [Unreadable(database.root, database.path, why, failed=read_only_reason is None)]
     except (OSError, BusyError) as error:
         return [Unreadable(database.root, database.path, str(error), failed=False)]
-    except Exception as error:  # noqa: BLE001  one odd database must not stop the rest
+    except Exception as error:  # noqa: BLE001  the other databases are still listed
         why = read_only_reason or f"unexpected {type(error).__name__}"
         return [Unreadable(database.root, database.path, why, failed=read_only_reason is None)]
     return files
 
 
 def fingerprint(path: str, window: Window, size: int, own: int | None) -> Fingerprint:
-    """Return a fingerprint that differs for any two states of a session.
+    """Return a fingerprint that changes with every change of the session.
 
-    Its modification time is that of the newest activity. In place of a change time, it has the
-    beginning of `generation`, an id that every rewrite of the session's events replaces.
+    Its modification time is the time of the newest activity. Its change time is the beginning of
+    `generation`, an id that every rewrite of the session's events replaces.
     """
     status = os.stat(path, follow_symlinks=False)
     changed = 0
@@ -296,7 +296,7 @@ class OpenRows(Opened):
         return self.lines.read(start, end)
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
-        while start < end:  # a read fetches whole events, so no piece ends within its first
+        while start < end:  # a read fetches whole events, so each piece has at least one
             span = self.lines.index[self.lines.index.at(start)]
             stop = min(end, max(start + CHUNK, span.offset + span.size + 1))
             yield self.read(start, stop)
@@ -330,10 +330,9 @@ class OpenRows(Opened):
         )
 
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
-        # In a file, an old open turn counts as finished. In a database, it does not.
+        # An open turn of any age stays open, unlike in a file, unless its run was killed.
         gate = Gate(quiet, self.presence, self.file.own_ms)
         gate.check(self.window, now)
-        # A last turn counts as finished if its run was killed.
         if not gate.is_killed(self.window, now) and (left := self._left_open() or open_turn):
             raise NotIdleError(left, in_database=True)
 
@@ -348,7 +347,7 @@ class OpenRows(Opened):
         return "the last turn is open: no answer from the assistant" if left is None else left
 
     def release(self) -> None:
-        """Close the database. Raises BusyError if it was read without locks and its agent wrote."""
+        """Close the database. Raises BusyError if it was `immutable` and its agent wrote to it."""
         self._held.close()
 
 

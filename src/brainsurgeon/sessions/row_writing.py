@@ -1,10 +1,9 @@
 """Change the rows of a session in an agent's database. No other module does."""
 
-# A row is changed only if each of its columns is as it was read, and only if every sign that the
-# session is idle is confirmed again under the lock. The agent waits for milliseconds at most. Like
-# OpenClaw's own rewriter of rows (openclaw 2026.9.6,
-# `rewriteSqliteTranscriptEventRowsInTransaction`), this changes the columns of the rows, the
-# generation and the time of the transcript in one transaction. No index contains the changed
+# A row is changed only if its columns still have the values that were read, and only if the session
+# is found idle again under the lock. The agent waits for milliseconds at most. One transaction
+# changes the columns of the rows, and the generation and time of the transcript, like OpenClaw's
+# `rewriteSqliteTranscriptEventRowsInTransaction` (openclaw 2026.9.6). No index contains the changed
 # columns, and no trigger fires.
 
 import errno
@@ -28,12 +27,12 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_database, split
 
 PATIENCE = 2.0  # seconds to wait for the agent's lock; the agent waits five seconds for ours
-# Seconds after which a transaction is given up: this process was stopped in it, so the checks at
-# its beginning may be out of date.
+# Seconds after which a transaction is rolled back. If it takes so long, this process was stopped in
+# it, and the checks at its beginning may be out of date.
 LONGEST_HOLD = 1.0
-# KiB of the database kept in memory, enough for the longest row that is read. So a row that was
-# just read is not read from the disk again under the lock: comparing a row of 16 MB and releasing
-# its pages then takes 64 ms instead of 166 (SQLite 3.40.1, whose default is 2 MB).
+# KiB of SQLite's cache, enough for the longest row. A row that was just read is then not read from
+# the disk again under the lock. With 16 MB, this takes 64 ms instead of 166 with the default of
+# 2 MB (SQLite 3.40.1).
 CACHE = 40 << 10
 PAUSE = 0.010  # seconds between two transactions, in which the agent may write
 # Limits of one transaction, so that the agent waits for milliseconds only.
@@ -42,7 +41,6 @@ MOST_BYTES = 4 << 20
 
 _WHERE = " WHERE session_id = ? AND seq = ? AND event_json IS CAST(? AS TEXT)"
 _UPDATE_PLAIN = "UPDATE transcript_events SET event_json = CAST(? AS TEXT)" + _WHERE  # noqa: S608
-# This changes a row only if each column still has the value that was read.
 _UPDATE = (
     "UPDATE transcript_events SET event_json = CAST(? AS TEXT), event_zstd = ?,"  # noqa: S608
     " event_utf8_bytes = ?, navigation_json = CAST(? AS TEXT)" + _WHERE
@@ -72,12 +70,12 @@ class RowWriter:
         gate: Callable[[sqlite3.Connection], str | None],
         *, compressing: bool, durable: bool, clock: Callable[[], float] = time.time,
     ) -> Written:  # fmt: skip
-        """Change some rows of a session in one transaction, or none of them.
+        """Change all rows in `edits` in one transaction, or none of them.
 
         `gate` is called under the lock; if it returns a reason, RefusedError is raised. Raises
         BusyError if the agent keeps the lock for longer than PATIENCE.
         """
-        # Everything is prepared first, so that nothing is read, hashed or decoded under the lock.
+        # The values are prepared first: nothing is read, hashed or decoded under the lock.
         update = _UPDATE if compressing else _UPDATE_PLAIN
         columns = 4 if compressing else 1
         values = [
@@ -97,7 +95,7 @@ class RowWriter:
                         raise RefusedError("a row changed meanwhile")
                 at = _mark(self.database, session, generation, int(clock() * 1000))
                 if boot_clock() - locked > LONGEST_HOLD:
-                    raise RefusedError("this process stood still under the lock")
+                    raise RefusedError("this process was stopped while it held the lock")
                 self.database.execute("COMMIT")
             finally:
                 if self.database.in_transaction:
@@ -108,7 +106,7 @@ class RowWriter:
 
 @contextmanager
 def writing(path: str) -> Iterator[RowWriter]:
-    """Open an agent's database for writing. The agent moves the changes from the log to it."""
+    """Open an agent's database for writing. Changes stay in the log until the agent moves them."""
     with ExitStack() as held:
         with _explained(path):
             database = held.enter_context(sqlite.opened(path, "rw", PATIENCE))
@@ -117,13 +115,13 @@ def writing(path: str) -> Iterator[RowWriter]:
             database.execute("PRAGMA foreign_keys = ON")
             database.execute("PRAGMA wal_autocheckpoint = 0")
             database.execute(f"PRAGMA cache_size = -{CACHE}")
-            # The table's constraint calls a function.
+            # A constraint of the table calls a function, which needs a trusted schema.
             database.execute("PRAGMA trusted_schema = ON")
-        yield RowWriter(path, database)  # outside: errors of our own store are not explained here
+        yield RowWriter(path, database)  # not in `_explained`: the block also uses our own store
 
 
 def _mark(connection: sqlite3.Connection, session: str, generation: str, now: int) -> int:
-    """Mark the transcript as rewritten, for the agent; return the time stored for that."""
+    """Mark the transcript as rewritten, as the agent itself does. Return the time of the mark."""
     rotated = connection.execute(
         "UPDATE transcript_rewrite_watermarks SET generation = ?, updated_at = ?"
         " WHERE session_id = ?",
@@ -186,7 +184,7 @@ def rewritten(
     before: Payload, row: RowPlan, value_of: Callable[[int], bytes],
     original: Callable[[bytes], Payload | None], *, compressing: bool,
 ) -> RowEdit:  # fmt: skip
-    """Return the edit of a row. `original` returns the columns that an agent wrote for a text."""
+    """Return the edit of a row. `original` returns the columns that the agent stored for a text."""
     text = row.text_after(before.event(), value_of)
     own = original(text)
     after = own if own and own.event() == text else plain(text, compressing=compressing)
@@ -194,10 +192,9 @@ def rewritten(
 
 
 def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
-    # Values are extracted first, from the newest row to the oldest, and then restored, from the
-    # oldest to the newest. So each commit leaves a history that the provider accepts, even if
-    # thinking is signed together with everything before it: a signature is removed before anything
-    # in front of it changes, and restored after everything in front of it.
+    # Each commit must leave a history that the provider accepts. A signature of thinking may cover
+    # everything before it, so it is removed before and restored after all of that. So values are
+    # extracted from the newest row to the oldest, and then others restored from the oldest on.
     def order(row: RowPlan) -> tuple[bool, int]:
         kinds = {type(edit) for edit in row.edits}
         restores = Restoration in kinds and Removal not in kinds
@@ -211,7 +208,7 @@ Digests = dict[int, str]
 
 
 def digests(path: str, session: str, seqs: Iterable[int]) -> Digests:
-    """Return the digests of the rows that exist. Raises OSError if the database is unreadable."""
+    """Return the digests of the rows that exist, "" for a damaged one. Raises OSError."""
     current: Digests = {}
     try:
         with open_database(path) as database:
