@@ -287,7 +287,7 @@ class _Scan:
                 end_redactions(store, examined, planned)
             if in_memory:
                 deferred = planned.deferred if planned.edits else in_memory
-                planned = replace(planned, due_at=examined.forgotten_at, deferred=deferred)
+                planned = replace(planned, due_at=examined.abandoned_at, deferred=deferred)
             outcome = fitting.outcome(examined, planned)
             if outcome.outcome == "changed":
                 inspect.check_mount(examined.session)

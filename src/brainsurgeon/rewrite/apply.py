@@ -1,11 +1,11 @@
 """Carry out plans, in session files and in the rows of a database.
 
-The order of the steps makes this safe. To extract: the journal entry and the values with their
-records are stored, in short transactions, then the file is exchanged. To restore: first the file is
-exchanged, then the records are changed. A rewrite that does not happen leaves nothing in the store.
+The order of the steps makes this safe. To extract values, the journal entry, the values and their
+records are committed to the store, then the file is exchanged. To restore values, the file is
+exchanged first, then the records are changed. A refused rewrite leaves no records in the store.
 
-Each commit costs some five syncs, whatever its size. So several files share each commit, but each
-file succeeds or fails by itself.
+A large commit costs as many syncs as a small one, about five. So several files share each commit,
+but each file succeeds or fails by itself.
 """
 
 import os
@@ -58,7 +58,7 @@ class Change(Struct, frozen=True):
 
 
 class ExtractedValues:
-    """Stores the values that a plan extracts, each with its record."""
+    """Stores the values that a plan extracts, and their records."""
 
     def __init__(
         self, store: Store, change: Change, read: Callable[[int, int], bytes], temporary: str = ""
@@ -75,7 +75,7 @@ class ExtractedValues:
         """Store values until `room` bytes are written. Return the number of bytes written.
 
         Runs inside the caller's transaction. If that fails, this object must not be used again.
-        Raise BusyError if a request was recorded or a needed value expired since the plan was made.
+        Raises BusyError if a request was recorded, or a value to take over expired, since planning.
         """
         if not self.journal_id:
             self._begin()
@@ -133,7 +133,7 @@ class ExtractedValues:
         return written
 
     def with_names(self, edits: Iterable[Edit]) -> Iterator[Edit]:
-        """Yield edits of the plan with the names that the store gave their placeholders."""
+        """Yield edits of the plan with the placeholders that the store chose."""
         for edit in edits:
             yield self._named.get(edit.start, edit) if isinstance(edit, Removal) else edit
 
@@ -141,14 +141,14 @@ class ExtractedValues:
 def _note_fields(
     store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit], run_id: int | None
 ) -> None:
-    """Record each edited field with its bytes before our first edit, for undoing it."""
+    """Record each edited field with its bytes before our first edit, to undo all edits."""
     records = store.fields.of_session(session_id)
-    known = {(record.entry_id, record.name): record for record in records}
+    recorded = {(record.entry_id, record.name): record for record in records}
     for edit in edits:
         if edit.undoes is not None:
             continue
         before, after = edit.before, edit.new
-        earlier = known.get((edit.entry_id, edit.name))
+        earlier = recorded.get((edit.entry_id, edit.name))
         value = after if before is not None else after.split(b":", 1)[1]
         if earlier and before is not None and earlier.after.endswith(before):
             after = earlier.after.removesuffix(before) + after
@@ -159,8 +159,8 @@ def _note_fields(
         ), journal_id)  # fmt: skip
 
 
-def _record_end(store: Store, change: Change, extracted: ExtractedValues) -> None:
-    """Make the records of a completed rewrite valid, inside the caller's transaction."""
+def _confirm(store: Store, change: Change, extracted: ExtractedValues) -> None:
+    """Record that a rewrite is complete, inside the caller's transaction."""
     ident, plan, confirmation = change.session_id, change.plan, extracted.confirmation
     store.journal.confirm(extracted.journal_id, ident, confirmation)
     seen = plan.sightings
@@ -169,7 +169,7 @@ def _record_end(store: Store, change: Change, extracted: ExtractedValues) -> Non
 
 
 class Attempt:
-    """The attempt to change one session file. `held` releases the session's lock and its files."""
+    """The attempt to change one session file. Closing `held` releases the session's lock."""
 
     def __init__(
         self, store: Store, change: Change, session: OpenSession, clock: Callable[[], float]
@@ -189,7 +189,7 @@ class Attempt:
         ident, session = self.change.session_id, self.session
         self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
-            # An incomplete new file does no harm: no other process can have written to it.
+            # While a new file is incomplete, no other process can have written to it.
             rewrite.new_inode is not None and rewrite.ended_at is None
             and rewrite.directory == session.file.directory
             for rewrite in self.store.journal.open_rewrites(ident)
@@ -216,7 +216,7 @@ class Attempt:
         elif isinstance(outcome, RefusedError):
             journal.abandon(journal_id)
         elif isinstance(outcome, Exchange):
-            _record_end(self.store, self.change, self.extracted)
+            _confirm(self.store, self.change, self.extracted)
             journal.update(journal_id, ends=outcome.pair.ends, moving_to=None)
 
     def end(self, outcome: Exchange | Exception | None) -> None:
@@ -236,7 +236,7 @@ class Attempt:
             self.successor.close()
 
     def resolve(self) -> None:
-        """Finish or undo a begun rewrite as after a crash, unless it succeeded."""
+        """If the rewrite was begun and has not succeeded, finish or undo it as after a crash."""
         if not self.journal_id or isinstance(self.result, Rewrite):
             return
         self.close()  # our own descriptor would prevent the lease
@@ -245,24 +245,24 @@ class Attempt:
             recover.resolve(self.store, rewrite, self.session.descriptor)
 
 
-_UNCONFIRMED = 0.05  # seconds for which exchanges may stay unrecorded while others follow
+_UNCONFIRMED = 0.05  # seconds after which finished exchanges are recorded before others begin
 
 
 def apply(
     store: Store, changes: Sequence[Change], clock: Callable[[], float]
 ) -> list[Rewrite | Exception]:
-    """Carry out plans. Return for each session its rewrite, or the error if there is none.
+    """Carry out plans. Return, for each session, its rewrite or the error that prevented it.
 
-    RefusedError means that the session is untouched, BusyError that another brainsurgeon is at work
-    on it. After any other error the rewrite is finished or undone as after a crash.
+    After RefusedError or BusyError, the session is unchanged. After any other error, the rewrite
+    was finished or undone as after a crash.
     """
-    # Files share their commits. Sessions in databases are changed one by one. So are files whose
-    # lock another process holds, and all files if a transaction for several of them fails.
+    # Several files share each commit. Sessions in databases are changed one by one. So are files
+    # whose lock another process holds, and the files of a shared transaction that failed.
     try:
         changes = _recorded(store, changes)
     except errors.StoppedError:
         raise
-    except Exception as error:  # noqa: BLE001  trying one by one shows which caused it
+    except Exception as error:  # noqa: BLE001  one by one, only the culprit fails
         if len(changes) == 1:
             return [error]
         return [apply(store, [change], clock)[0] for change in changes]
@@ -288,7 +288,7 @@ def apply(
                 results.append(tried.result or errors.BusyError(why))
             else:
                 results += apply(store, [tried.change], clock)
-        except Exception as error:  # noqa: BLE001  the other sessions have results
+        except Exception as error:  # noqa: BLE001  the other sessions are changed all the same
             results.append(error)
     return results
 
@@ -320,11 +320,11 @@ def _replace_files(store: Store, attempts: list[Attempt]) -> None:
 
 
 def _lock(attempts: list[Attempt]) -> list[Attempt]:
-    """Lock the sessions. Wait only if there is a single one: else two runs could deadlock."""
+    """Lock the sessions. Wait only for a single session: otherwise two runs could deadlock."""
     is_only, locked = len(attempts) == 1, list[Attempt]()
     for attempt in attempts:
         if attempt.change.session_id in [other.change.session_id for other in locked]:
-            continue  # two files of one session: our own lock would not keep the second out
+            continue  # another file of the same session: a lock does not exclude its own process
         try:
             attempt.lock(PATIENCE if is_only else 0.0)
             locked.append(attempt)
@@ -352,14 +352,14 @@ def _store_values(store: Store, locked: list[Attempt], *, is_only: bool) -> bool
     except Exception as error:  # noqa: BLE001  it is the result
         for attempt in locked:
             attempt.resolve()
-        if is_only:  # several sessions are tried one by one: that shows which one failed
+        if is_only:  # several sessions without a result are tried again, one by one
             locked[0].result = error
         return False
     return True
 
 
 def _write_new_files(store: Store, locked: list[Attempt]) -> list[tuple[Attempt, Successor]]:
-    """Write the new files, and record that they are complete: from now on each may be exchanged."""
+    """Write the new files. Record that they are complete, which must precede their exchange."""
     written = []
     for attempt in locked:
         try:
@@ -386,9 +386,9 @@ def _exchange(store: Store, written: list[tuple[Attempt, Successor]]) -> None:
     attempts = {id(successor): attempt for attempt, successor in written}
     outcomes: list[tuple[Attempt, Exchange | Exception | None]] = []
     since = time.monotonic()
-    for beside in exchange.grouped_by_directory([successor for _, successor in written]):
-        exchange.replace(beside)
-        for successor in beside:
+    for group in exchange.grouped_by_directory([successor for _, successor in written]):
+        exchange.replace(group)
+        for successor in group:
             attempt = attempts[id(successor)]
             outcomes.append((attempt, successor.result))
             attempt.close()
@@ -415,10 +415,10 @@ def _settle(store: Store, outcomes: list[tuple[Attempt, Exchange | Exception | N
 
 
 class _RowsAttempt:
-    """The attempt to change a session in a database, a few rows at a time.
+    """The attempt to change a session in a database, in steps of a few rows.
 
     The order of the commits is the same as for files. Each step is a rewrite with its own journal
-    entry: if a later step is refused, the session is valid and its records are true.
+    entry. If a later step is refused, the session is still valid and its records are correct.
     """
 
     def __init__(
@@ -469,7 +469,7 @@ class _RowsAttempt:
         return Rewrite(self._session.file.name, mark, self._stored, tuple(done), why_partial)
 
     def _carry_out_step(self, step: Sequence[RowPlan], change: Change) -> None:
-        """Carry out one step. If this raises RefusedError or BusyError, its rows are unchanged."""
+        """Carry out one step. After RefusedError or BusyError, the rows are unchanged."""
         store, ident, part = self._store, change.session_id, change.plan
         before = {row.span.seq: self._lines.row(row.span) for row in step}
         extracted = ExtractedValues(store, change, _reader(step, before))
@@ -491,15 +491,15 @@ class _RowsAttempt:
                     kept = columns.packed, columns.size, columns.navigation
                     store.rows.keep(ident, row.edits[0].entry_id, columns.digest, kept)
         try:
-            # A restoration must be durable: its stored value may be deleted afterwards.
-            # A lost commit of an extraction does no harm: the old row is back.
+            # A restoration must be durable, since its stored value may be deleted afterwards. An
+            # extraction need not be: if its commit is lost, the original is in the row again.
             durable = len(part.extracted) != len(part.edits)
             written = self._writer.change(
                 self._session.file.name, edits, self._gate(), durable=durable, clock=self._clock,
                 compressing=self._compressing,
             )  # fmt: skip
             with store.transaction():
-                _record_end(store, change, extracted)
+                _confirm(store, change, extracted)
                 store.rows.wrote(ident, written.at)
                 store.journal.close(extracted.journal_id)
         except RefusedError:
@@ -510,7 +510,7 @@ class _RowsAttempt:
             with suppress(Exception):
                 recover.resolve(store, store.journal.rewrite(extracted.journal_id))
             raise
-        # The state that the session has now: if it differs later, the agent changed something.
+        # The state after our write. Any other state that the next step finds is the agent's work.
         self._window = replace(
             self._window, times=replace(self._window.times, transcript=written.at),
             events=replace(self._window.events, generation=written.generation),
@@ -523,11 +523,11 @@ class _RowsAttempt:
         return columns and Payload(text if columns[0] is None else None, *columns)
 
     def _gate(self) -> Callable[..., str | None]:
-        """Look up the processes at work, and return the check to repeat under the lock."""
+        """Look up the agent's processes. Return the check to make once the database is locked."""
         seen, path = self._session.presence, self._session.file.directory
         presence = openclaw_database.presence(path, open_here=True)
         maintained = max(seen.maintained, presence.maintained)  # 0 if it cannot be read now
-        # None: there may be a process that we cannot see.
+        # If it is None, there may be a process that we cannot see.
         opened_at = None if seen.opened_at is None else presence.opened_at
         presence = replace(presence, opened_at=opened_at, maintained=maintained)
         gate = Gate(self._change.examined.settings.quiet, presence, self._own)
@@ -535,7 +535,7 @@ class _RowsAttempt:
 
 
 def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
-    """Return the part of a plan that one step carries out. The last part ends the requests."""
+    """Return the part of a plan that one step carries out. Only the last part ends requests."""
     rows = sorted(step, key=lambda row: row.span.seq)
     part = replace(plan, edits=tuple(edit for row in rows for edit in row.edits))
     if last:
@@ -553,21 +553,21 @@ def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[in
         for offset, text in texts:
             if offset <= start and end <= offset + len(text):
                 return text[start - offset : end - offset]
-        raise ValueError("no row of this step holds that")
+        raise ValueError("no row of this step contains these bytes")
 
     return read
 
 
-_MOST_BYTES = 8 << 20  # bytes of waiting sessions: the values to extract are in memory
-_LONGEST = 0.5  # seconds that a session waits at most, unless examining the next takes longer
+_MOST_BYTES = 8 << 20  # total size of waiting sessions, since their values are in memory
+_LONGEST = 0.5  # seconds for which a session waits, or longer while the next is examined
 
 
 class Planned(Change, frozen=True):
-    """A session to be changed, open until `held` is closed. Lines before `resume` stay."""
+    """A session to be changed, open until `held` is closed."""
 
     outcome: Outcome
     held: ExitStack
-    resume: Resume | None = None
+    resume: Resume | None = None  # the resume point after the change
 
     @property
     def file(self) -> SessionFile:
@@ -575,7 +575,7 @@ class Planned(Change, frozen=True):
 
 
 class Batch:
-    """Planned sessions that wait to be changed together. They stay open, so only a few wait."""
+    """Planned sessions that wait to be changed together. They are few, since they stay open."""
 
     def __init__(self) -> None:
         self._waiting: list[Planned] = []
@@ -613,15 +613,15 @@ class Batch:
             yield waiting
 
 
-# Why redactions that found nothing to redact are cancelled.
+# The reasons for cancelling requests to redact.
 NO_ANSWER = "the turn that made the request contains no whole answer from brainsurgeon"
 KEPT = "the configuration keeps such calls"
 
 
 def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite | None:
-    """Carry out the plan of an idle session; return None if it has no edits.
+    """Carry out the plan of an idle session. Return None if the plan has no edits.
 
-    Raise NotIdleError if only a part of it can be carried out now. That part is recorded.
+    Raises NotIdleError if only a part of the plan, or nothing, can be carried out now.
     """
     examined, plan = change.examined, change.plan
     end_redactions(store, examined, plan)
@@ -632,7 +632,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
     check_mount(examined.session)
     savings = count_savings(store, examined, plan)
     [result] = apply(store, [change], clock)
-    if isinstance(result, RefusedError):  # the session itself was valid when it was examined
+    if isinstance(result, RefusedError):  # temporary: the session was valid when examined
         raise NotIdleError(str(result)) from result
     if isinstance(result, Exception):
         raise result
@@ -641,7 +641,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
         try:
             with store.transaction():
                 store.savings.remember(change.session_id, made.savings_after(savings, examined.now))
-        except BaseException:  # the caller never gets the rewrite, to finish it
+        except BaseException:  # the caller does not get the rewrite, so it cannot finish it
             finish_now([result])
             raise
     if result.why_partial:
@@ -653,7 +653,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
 def examine_to_change(
     settings: Settings, store: Store, file: SessionFile, title: str, clock: Callable[[], float]
 ) -> Iterator[Examination]:
-    """Examine a session for a command that changes it, and translate all errors."""
+    """Examine a session for a command that changes it. Translates errors into those of commands."""
     try:
         with examine_quiet(settings, store, current_state(file), clock()) as examined:
             examined.check_turn()
@@ -669,7 +669,7 @@ def examine_to_change(
         raise errors.FailedError(f"{title}: {why}; its file was left as it is") from why
     except FileNotFoundError as why:
         raise errors.GoneError(
-            f"{title}: its file went away; `brainsurgeon show` still prints what was extracted"
+            f"{title}: its file is gone; `brainsurgeon show` still prints the extracted values"
         ) from why
     except OSError as why:
         raise failed(title, why) from why
@@ -679,7 +679,7 @@ def carry_out(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     asked: tuple[Request, ...], clock: Callable[[], float],
 ) -> tuple[Plan, Rewrite | None]:  # fmt: skip
-    """Carry out these and pending requests; extract nothing. The caller finishes the rewrite."""
+    """Carry out the requests `asked` and pending ones. The caller must finish the rewrite."""
     damaged: set[int] = set()
     while True:
         try:
@@ -695,7 +695,7 @@ def carry_out(
 
 
 def end_redactions(store: Store, examined: Examination, plan: Plan) -> None:
-    """Cancel redactions that found nothing to redact, or that the configuration forbids."""
+    """Cancel requests to redact that found nothing, or that the configuration forbids."""
     if (record := examined.record) is None:
         return
     ended = {plan.handled.unanswered: NO_ANSWER}

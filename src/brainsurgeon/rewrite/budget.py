@@ -1,4 +1,4 @@
-"""Estimate the load of a session, and plan as much relief as brings it below the threshold."""
+"""Estimate the load of a session, and plan the relief that brings it below its threshold."""
 
 import math
 import os
@@ -40,8 +40,8 @@ class Wanted(Struct, frozen=True):
     """A requested relief."""
 
     to: float | None = None  # a share of the window if at most 1, else tokens; None: as configured
-    signatures: bool = False  # are removed, too
-    now: bool = False  # recently restored values are extracted, too
+    signatures: bool = False  # also extract thinking with invalid signatures
+    now: bool = False  # also extract recently restored values
 
 
 def weigh(planner: Planner) -> tuple[Measure, Fullness]:
@@ -55,7 +55,7 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
 
 
 class Ladder:
-    """Plans a relief, step by step. Without `protect`, restored values are extracted, too."""
+    """Plans relief with ever more steps (rungs). Without `protect`, extracts restored values."""
 
     def __init__(self, planner: Planner, measured: Measure, full: Fullness, rules: Rules) -> None:
         records = replace(planner.records, rate=full.calibration.rate)
@@ -66,13 +66,13 @@ class Ladder:
         self._cached_plan = lru_cache(maxsize=6)(self.plan)
 
     def at(self, rung: Rung, spared: Spared = frozenset(), *, protect: bool = True) -> Fitting:
-        return self._cached_plan(rung, spared, protect=protect)  # lru_cache keys omit defaults
+        return self._cached_plan(rung, spared, protect=protect)  # keys do not include defaults
 
     def fit(self, rungs: Sequence[Rung], goal: int, room: int) -> Fitting:
-        """Plan on the lowest rung that meets a goal (tokens), or on the last one.
+        """Plan the lowest rung with which the load is at most `goal` (tokens), or the last rung.
 
         Of the values that this rung adds, only as many are extracted as the goal requires. The rung
-        is chosen as if no value were protected: further steps must not make up for protected ones.
+        is chosen as if no value were protected: other values must not be extracted instead.
         """
         at, protect = self.lowest(rungs, goal), True
         if self.at(rungs[min(at, len(rungs) - 1)]).plan.protected:
@@ -106,13 +106,13 @@ class Ladder:
         return Fitting(full, after, plan=plan, rules=rules)
 
     def lowest(self, rungs: Sequence[Rung], goal: int, *, protect: bool = True) -> int:
-        """Return the index of the lowest rung that meets a goal, or the number of rungs."""
+        """Return the index of the lowest rung that reaches a goal, or the number of rungs."""
         return bisect_left(
             rungs, True, key=lambda rung: self.at(rung, protect=protect).load <= goal
         )
 
     def spared(self, rungs: Sequence[Rung], at: int, goal: int, *, protect: bool) -> Spared:
-        """Return values that the rung below does not extract and the goal does not require."""
+        """Return the values that are extracted first on rung `at`, but not needed for the goal."""
         lower, here = (self.at(one, protect=protect).plan for one in rungs[at - 1 : at + 1])
         before = {removal.start for removal in lower.removals}
         examined = self.planner.examined
@@ -132,28 +132,28 @@ class Ladder:
 
 def _protected(plan: Plan, released: Plan) -> tuple[int, float] | None:
     """Return the size of the values that only protection keeps, and when their protection ends."""
-    taken = {removal.start for removal in plan.removals}
-    staying = [removal.entry_id for removal in released.removals if removal.start not in taken]
-    if not staying:
+    removed = {removal.start for removal in plan.removals}
+    kept = [removal.entry_id for removal in released.removals if removal.start not in removed]
+    if not kept:
         return None
     until = plan.protected
-    last = max(until.get(entry, 0.0) for entry in staying) or max(until.values())
+    last = max(until.get(entry, 0.0) for entry in kept) or max(until.values())
     return released.gain - plan.gain, last
 
 
 def fullness(
     limits: Budget, measured: Measure, calibration: Calibration, recorded: int | None
 ) -> Fullness:
-    """Return the load of a session; `recorded` is the window that its agent recorded.
+    """Return the load of a session. `recorded` is the window that its agent recorded.
 
-    If the last call was refused as too long, the window is no larger than that call.
+    If the last prompt was refused as too long, the window is at most as large as that prompt.
     """
     window, last = limits.window(measured.model, recorded), measured.last
     if last and last.complaint == TOO_LONG:
         refused = calibration.tokens(measured.last_sent)
         window = max(1, min(window, last.limit or refused))
-        had = last.tokens or max(refused, last.limit or 0)
-        calibration = replace(calibration, fixed=calibration.fixed + had - refused)
+        tokens = last.tokens or max(refused, last.limit or 0)
+        calibration = replace(calibration, fixed=calibration.fixed + tokens - refused)
     load = calibration.tokens(measured.sent)
     tier = limits.tier(measured.model)
     threshold = limits.threshold_of(tier)
@@ -162,7 +162,7 @@ def fullness(
 
 
 def archiving_of(planner: Planner, rules: ArchiveRules | None = None) -> Archiving:
-    """Return the archive rules (from the settings by default) and requests of a session."""
+    """Return the requests to archive turns of a session, and the `rules` or the configured ones."""
     settings = planner.examined.settings
     if not settings.enabled or planner.examined.format.archives is None:
         return NO_ARCHIVING
@@ -178,7 +178,7 @@ def asked_relief(records: Records) -> Wanted | None:
 
 
 def fit_in(planner: Planner) -> Fitting:
-    """Plan all edits that are due in a session, and extractions that make it fit."""
+    """Plan all edits that are due in a session, and the relief that makes it fit."""
     settings, asked = planner.examined.settings, asked_relief(planner.records)
     form, rules = planner.examined.format, settings.decision_rules()
     if planner.extract and asked:
@@ -194,7 +194,7 @@ def fit_in(planner: Planner) -> Fitting:
 
 
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
-    """Until the prompt cache is cold, plan no optional extraction of values that are still sent."""
+    """If it pays to wait for a cold prompt cache, plan no optional edits of what is still sent."""
     plan, before, examined = fitting.plan, fitting.before, planner.examined
     if plan.deferred or not plan.optional:
         return fitting
@@ -242,21 +242,20 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
     goal, room = _goal(full), int(full.threshold * full.window)
     if wanted.to is not None:
         goal = room = int(wanted.to * full.window if wanted.to <= 1 else wanted.to)
-    # A relief is made however little it gains.
-    begin = planner.examined.settings.decision_rules()
-    begin = replace(begin, min_reclaim=0)
+    rules = planner.examined.settings.decision_rules()
+    rules = replace(rules, min_reclaim=0)  # a relief is carried out even if it gains little
     if wanted.now:
-        begin = replace(begin, keep_after_restore=0.0)
+        rules = replace(rules, keep_after_restore=0.0)
     if wanted.signatures:
-        # If a signature was the reason why the last prompt was refused, all are removed, since it
-        # is unknown which one it was.
+        # If the last prompt was refused because of a signature, all signatures are removed: it is
+        # unknown which of them was invalid.
         refused = measured.last is not None and measured.last.complaint == SIGNATURE
-        begin = replace(begin, drop_signatures="all" if refused else "broken")
-    ladder, form = Ladder(planner, measured, full, begin), planner.examined.format
+        rules = replace(rules, drop_signatures="all" if refused else "broken")
+    ladder, form = Ladder(planner, measured, full, rules), planner.examined.format
     least = ladder.least()
-    if least.load > room and not least.plan.deferred:  # plan only requested changes
+    if least.load > room and not least.plan.deferred:  # no relief can help: plan only requests
         return replace(ladder.fit([()], goal, room), least=least.load)
-    if wanted.to is None and full.load <= goal:  # a user asked although it seems to fit
+    if wanted.to is None and full.load <= goal:  # the user asked though the session seems to fit
         return ladder.fit([(0, 1)], goal, room)
     first, both = budget.rungs(LAST_STEP - 1, form.archives), budget.rungs(LAST_STEP, form.archives)
     fitting = ladder.fit(first, goal, room)
@@ -273,7 +272,7 @@ def remember(store: Store, loads: Mapping[str, Fullness]) -> None:
 
 
 def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> None:
-    """Cancel archive requests that cannot be fulfilled: each makes every scan read all lines."""
+    """Cancel archive requests that cannot be fulfilled: with one, a scan must read all lines."""
     verdicts = {verdict.prompt_id: verdict for verdict in plan.turns}
     never = ("no gain", "depth", "format", "never sent")  # these reasons never change
     for request in records.requests if verdicts else ():
@@ -287,7 +286,7 @@ def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> 
 
 
 def plan_due(planner: Planner, check_stop: Callable[[], None], *, dry_run: bool) -> Fitting:
-    """Plan all due edits. Unless it is a `dry_run`, `archive.command` writes the summaries."""
+    """Plan all due edits. If it is no `dry_run`, `archive.command` writes summaries of turns."""
     examined = planner.examined
     store = examined.store
     fitting = fit_in(planner)

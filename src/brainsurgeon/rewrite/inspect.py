@@ -32,7 +32,7 @@ from brainsurgeon.store.journal import LEAST_WAIT
 
 
 def settings_for(settings: Settings, file: SessionFile) -> Settings:
-    """Return the settings of a session, with its profile applied if it has one."""
+    """Return the settings for a session, with the values of its profile if it has one."""
     if not settings.has_profiles:
         return settings
     titles = [f"{agent}/{file.session}" for agent in openclaw.agent_names(file.agent)]
@@ -43,7 +43,7 @@ def settings_for(settings: Settings, file: SessionFile) -> Settings:
 
 
 def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> str | None:
-    """Return why the configuration excludes this session. If `asked` for, its size is ignored."""
+    """Return why the configuration excludes a session, or None. If `asked`, ignore its size."""
     names = {"agent": openclaw.agent_names(file.agent), "session": (file.session,), "tool": ()}
     for pattern in settings.exclude:
         kind, _, glob = pattern.partition(":")
@@ -56,19 +56,19 @@ def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> s
 
 
 def is_in_memory(settings: Settings, file: SessionFile, now: float) -> bool:
-    """Check whether an open Claude Code has a session in memory, and is not at work on it."""
+    """Check whether a process of Claude Code has a session in memory, but is not at work on it."""
     place, abandoned = claude_code.location(file.path), settings.abandoned_after
     return place is not None and claude_code.presence(place, now, abandoned).in_memory is not None
 
 
 def check_mount(session: AnyOpen) -> None:
-    """Raise ObstacleError if a container mounts just this file. Slow: examines every process."""
+    """Raise ObstacleError if the file itself is mounted in a container. Examines every process."""
     if isinstance(session, OpenSession) and (mounted := session.mounted):
         raise ObstacleError(mounted)
 
 
 def check_touchable(session: AnyOpen, settings: Settings) -> None:
-    """Raise RefusedError if there is an obstacle that can be found without examining processes."""
+    """Raise RefusedError if an obstacle prevents any change. Does not examine processes."""
     if discovery.moved_to_database(session.file) and not discovery.is_archive(session.file):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
     if isinstance(session, OpenRows) and settings.databases == "auto" and (why := session.engine):
@@ -77,11 +77,11 @@ def check_touchable(session: AnyOpen, settings: Settings) -> None:
         raise ObstacleError(obstacle)
 
 
-LEASED = "another process is replacing the file"  # opening a leased file would wait
+LEASED = "another process is replacing the file"  # opening it would wait for a lease
 
 
 class Examination(Struct, frozen=True, dict=True):
-    """An open session, unchanged for `silent` seconds. `asked` are requests that are made now."""
+    """An open session, unchanged for `silent` seconds. `asked` are requests not in the store."""
 
     settings: Settings
     store: Store
@@ -103,7 +103,7 @@ class Examination(Struct, frozen=True, dict=True):
         self.check_turn()
 
     def check_turn(self) -> None:
-        """Raise NotIdleError while a turn is open or the agent shows that it is at work."""
+        """Raise NotIdleError while a turn is open, or signs show that the agent is at work."""
         session, settings = self.session, self.settings
         quiet, abandoned = settings.quiet, settings.abandoned_after
         if discovery.is_archive(session.file):
@@ -116,33 +116,33 @@ class Examination(Struct, frozen=True, dict=True):
         _raise(session.signs(lambda: self.now, quiet, abandoned).read())
 
     @property
-    def forgotten_at(self) -> float:
-        """When the session will have been silent for `abandoned_after`."""
+    def abandoned_at(self) -> float:
+        """The time at which the session will have been silent for `abandoned_after`."""
         return self.now + max(0.0, self.settings.abandoned_after - self.silent)
 
     @property
     def habits(self) -> Habits:
         # Only pi and Claude Code keep a session in memory. A running pi never reads the file again
-        # (seen with 0.73.1 to 1.5.2): its requests and forks contain what was extracted meanwhile.
-        # OpenClaw writes pi's format, in its own layout, but reads a session again for every run.
+        # (seen with 0.73.1 to 1.5.2): its requests and forks still contain extracted values.
+        # OpenClaw writes the format of pi in its own layout, and reads the session for every run.
         is_pi = self.format.name == "openclaw" and not self.session.in_layout
         remembers = is_pi or self.format.name == claude_code.FORMAT
         return Habits(drops_blocks=is_pi, remembers=remembers)
 
     def kept_in_memory(self) -> str | None:
-        """Return a reason if a process has the session in memory: extracting would save nothing."""
-        # After a long silence, the session is probably read again before it is continued.
+        """Return a reason if a process has the session in memory: its requests would not shrink."""
+        # After a long silence, the session is probably resumed in a new process.
         place, abandoned = self.session.place, self.settings.abandoned_after
         if place is None or self.silent >= abandoned:
             return None
         if not claude_code.presence(place, self.now, abandoned).in_memory:
             return None
-        until = iso(math.ceil(self.forgotten_at / 60) * 60)
+        until = iso(math.ceil(self.abandoned_at / 60) * 60)
         return f"an open Claude Code has it in memory: waits for its exit, at most until {until}"
 
     @cached_property
     def records(self) -> Records:
-        """The store's records, with the pending and the `asked` requests."""
+        """The records of the session and its values. The requests include those in `asked`."""
         store, record = self.store, self.record
         records = self.records_of_lines()
         if record is None:
@@ -165,7 +165,7 @@ class Examination(Struct, frozen=True, dict=True):
         )
 
     def records_of_lines(self) -> Records:
-        """Return the records of the entries and placeholders in the lines, without requests."""
+        """Return the records of the placeholders and fields in the session, without requests."""
         store, session, record = self.store, self.session, self.record
         lines = () if store.is_empty else session.lines
         names, entries = marks_in(lines, session.format)
@@ -180,7 +180,7 @@ class Examination(Struct, frozen=True, dict=True):
 
 
 class Planner(Struct, frozen=True):
-    """Plans an examined session. If it `hurries`, nothing waits for a cold cache."""
+    """Plans the edits of a session. If it `hurries`, it does not wait for a cold prompt cache."""
 
     examined: Examination
     records: Records
@@ -200,7 +200,7 @@ class Planner(Struct, frozen=True):
         session = Snapshot(
             lines, form, survey, records, examined.now, changed_at=examined.now - examined.silent,
             patience=max(LEAST_WAIT, settings.abandoned_after),
-            branches_die_at=examined.forgotten_at, habits=examined.habits,
+            branches_die_at=examined.abandoned_at, habits=examined.habits,
         )  # fmt: skip
         return plan(
             session, rules, extract=self.extract, explain=self.explain, frontier=self.frontier,
@@ -231,12 +231,12 @@ def examine_quiet(
     settings: Settings, store: Store, file: SessionFile, now: float,
     check_stop: Callable[[], None] = carry_on,
 ) -> Iterator[Examination]:  # fmt: skip
-    """Examine a session. Raise NotIdleError or RefusedError if it may not be changed now.
+    """Examine a session. Raises NotIdleError or RefusedError if it may not be changed now.
 
     Before a change, the caller must also call `check_turn` and `check_mount`.
     """
     with open_quiet(settings, store, file, now, check_stop) as session:
-        _ = session.format  # an unknown one is reported before any obstacle
+        _ = session.format  # raises RefusedError if it is unknown, before an obstacle is reported
         check_touchable(session, settings)
         yield examine_open(settings, store, session, now)
 
@@ -258,16 +258,16 @@ def examine_to_show(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord | None,
     now: float,
 ) -> Iterator[Examination]:  # fmt: skip
-    """Examine a session for a command that only reads; raise FailedError if that is impossible."""
+    """Examine a session for a command that only reads. Raises FailedError if it is unreadable."""
     with discovery.open_to_show(file) as session:
         yield examine_open(settings, store, session, now, record)
 
 
 def _silent_for(store: Store, file: SessionFile, now: float) -> float:
     state = store.files.at(file.path)
-    # A state with a later time was recorded before the clock was set back: ignore it.
-    known = state and state.fingerprint == file.fingerprint and state.looked_at <= now
-    return silence(file.fingerprint, state.first_seen if state and known else now, now)
+    # A state from the future was recorded before the clock was set back. Ignore it.
+    valid = state and state.fingerprint == file.fingerprint and state.looked_at <= now
+    return silence(file.fingerprint, state.first_seen if state and valid else now, now)
 
 
 def _raise(reason: str | None) -> None:

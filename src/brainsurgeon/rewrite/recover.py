@@ -1,12 +1,11 @@
-"""The end of rewrites: remove the old files, or finish or undo what a crash interrupted.
+"""The end of rewrites: remove the old files, and finish or undo rewrites that a crash interrupted.
 
 An old file is removed once no other process can write to it. Rewrites that are due together share
 the sync of their directory and the commit that closes them in the journal.
 
-Every command that may write begins with recovery from crashes. The records made in advance are
-deleted only if it is certain that no other process has read the new content. Otherwise they are
-kept: a record without a placeholder does no harm, but a placeholder without a record could never
-be restored.
+Every command that may write first recovers from crashes. It deletes the records of a rewrite only
+if no other process can have read the new content. Otherwise it keeps them: a record without a
+placeholder does no harm, but a placeholder without a record could never be restored.
 """
 
 import os
@@ -28,10 +27,10 @@ from brainsurgeon.sessions.retire import FilePair, Ledger, StaysError, inode
 from brainsurgeon.sessions.row_writing import Digests, digests
 from brainsurgeon.store import Store
 
-_WAIT = 2.0  # seconds to wait, once, for a process that has the old file open
-_HURRY = 0.2  # seconds to wait for a writer of the old file when the program is being stopped
-_LATEST = 0.2  # seconds that a due rewrite waits until others are due
-TOGETHER = 16  # sessions that share their commits
+_WAIT = 2.0  # seconds to wait, in the first recovery, for a process that has the old file open
+_HURRY = 0.2  # seconds to wait for such a process while the program is being stopped
+_LATEST = 0.2  # seconds for which a due rewrite waits for others, to be finished with them
+TOGETHER = 16  # largest number of sessions that share their commits
 UNFINISHED = (
     "another process has the session's previous file open: a later command removes that file"
 )
@@ -46,13 +45,13 @@ class JournalLedger(Ledger):
         with self._store.transaction():
             rewrite = journal.rewrite(self._id)
             old, new = rewrite.ends
-            known = ends.get(rewrite.inode, old), ends.get(rewrite.new_inode or 0, new)
-            journal.update(self._id, ends=known, moving_to=moving_to)
+            both = ends.get(rewrite.inode, old), ends.get(rewrite.new_inode or 0, new)
+            journal.update(self._id, ends=both, moving_to=moving_to)
         self.unfinished_move = None
 
 
 @contextmanager
-def noting_why_it_stays(store: Store, journal_id: int) -> Iterator[None]:
+def recording_stays(store: Store, journal_id: int) -> Iterator[None]:
     try:
         yield
     except StaysError as error:
@@ -63,7 +62,7 @@ def noting_why_it_stays(store: Store, journal_id: int) -> Iterator[None]:
 
 
 def recover(store: Store) -> list[Recovery]:
-    """Resolve all interrupted rewrites, except those whose session is locked by a living writer."""
+    """Resolve all interrupted rewrites, except in sessions that another process has locked."""
     resolved = []
     for rewrite in store.journal.open_rewrites():
         if rewrite.ended_at is not None and os.path.lexists(rewrite.temporary_path):
@@ -71,15 +70,15 @@ def recover(store: Store) -> list[Recovery]:
         with suppress(BusyError), store.lock(rewrite.session_id, patience=0):
             if any(rewrite.id == still_open.id for still_open in store.journal.open_rewrites()):
                 result = resolve(store, rewrite)
-                if not rewrite.stays or not result.startswith(rewrite.stays):  # reported once
+                if not rewrite.stays or not result.startswith(rewrite.stays):  # report it only once
                     resolved.append(Recovery(rewrite.path, result))
     return resolved
 
 
 def resolve(store: Store, rewrite: OpenRewrite, old_file: int | None = None) -> str:
-    """Finish or undo one rewrite, and return the result in words. The caller holds the lock.
+    """Finish or undo one rewrite. Return the result in words. The caller must hold the lock.
 
-    `old_file` is this process's open descriptor of the old file, if any. Only it can get a lease.
+    `old_file` is this process's open descriptor of the old file, if any. It is needed for a lease.
     """
     if rewrite.in_database:
         return _resolve_rows(store, rewrite)
@@ -91,7 +90,7 @@ def resolve(store: Store, rewrite: OpenRewrite, old_file: int | None = None) -> 
         _settle_records(store, rewrite, exchanged=True)
         with store.transaction():
             store.journal.close(rewrite.id)
-        return "its directory is gone; what was extracted stays in the store"
+        return "its directory is gone; the extracted values stay in the store"
     except OSError as error:
         return f"its directory cannot be opened ({error.strerror}); left for the next run"
     try:
@@ -108,7 +107,7 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
         if not os.path.isdir(rewrite.root):
             return "its root is not there now; left for the next run"
         settle(store, rewrite, {})
-        return "its database is gone; what was extracted stays in the store"
+        return "its database is gone; the extracted values stay in the store"
     seqs = [seq for seq, _, _ in rewrite.confirmation.rows]
     try:
         current = digests(path, rewrite.name, seqs)
@@ -118,10 +117,10 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
 
 
 def settle(store: Store, rewrite: OpenRewrite, current: Digests) -> bool:
-    """Close a rewrite of rows, and return whether it happened, by their `current` digests."""
-    # The rewrite is one transaction: it changed all of its rows or none. If this is unknown, since
-    # the agent changed the rows, too, extractions count as made and restorations do not. Otherwise
-    # a placeholder could lose its record, or a request could end without being fulfilled.
+    """Close a rewrite of rows. Return whether it happened, by the `current` digests of the rows."""
+    # The rewrite is one transaction: it changed all of its rows or none. If all have changed since,
+    # it is unknown whether it happened. Then extractions count as made and restorations do not.
+    # Otherwise a placeholder could lose its record, or a request could end unfulfilled.
     made = rewrite.confirmation
     happened = all(current.get(seq) != before for seq, before, _ in made.rows)
     if not any(current.get(seq) == after for seq, _, after in made.rows):
@@ -136,7 +135,7 @@ def settle(store: Store, rewrite: OpenRewrite, current: Digests) -> bool:
 
 
 def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file: int | None) -> str:
-    """Finish or undo a rewrite, depending on the files that its two names lead to."""
+    """Finish or undo a rewrite, depending on which files its two names refer to."""
     rewrite = _with_current_name(store, directory, rewrite)
     name = rewrite.which(inode(directory, rewrite.name))
     temporary = rewrite.which(inode(directory, rewrite.temporary))
@@ -146,15 +145,15 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file:
     )
     if name == "new" and temporary == "other":  # the agent's newer file gets its name back
         pair.exchange_names()
-        pair = pair.turned_back()  # from now on, the new file is the one to remove
+        pair = pair.turned_back()  # now the new file is to be removed
         name, temporary = "other", "new"
     elif temporary != "old":
         pair = replace(pair, ends=rewrite.ends[::-1], other_inode=rewrite.inode)
-    # Neither file is here: their directory was moved. Assume that they were exchanged.
+    # If neither file is here, their directory was moved. Assume that they were exchanged.
     moved_away = name != "old" and temporary == "none" and rewrite.new_inode is not None
     displaced = name != "old" and temporary == "old"
     exchanged = rewrite.confirmed or name == "new" or displaced or moved_away
-    # Committed before a file is removed: its inode number may be reused at once.
+    # Commit this before a file is removed, since its inode number may be reused at once.
     _settle_records(store, rewrite, exchanged=exchanged)
     saved = 0
     if rewrite.new_inode is None:  # the new file was never complete or visible under the name
@@ -163,7 +162,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file:
         swapped = temporary == "old"
         deadline = time.monotonic() + (0.0 if rewrite.stays else _WAIT)
         try:
-            with noting_why_it_stays(store, rewrite.id):
+            with recording_stays(store, rewrite.id):
                 saved = retire.retire(
                     pair, deadline=deadline, leased=old_file if swapped else None,
                     named_in_use=not swapped, after_crash=True,
@@ -173,7 +172,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file:
             return f"{error.strerror}; {then}"
     with store.transaction():
         store.journal.close(rewrite.id)
-    late = f", {saved} late bytes moved over" if saved else ""
+    late = f", {saved} bytes written late were moved" if saved else ""
     return ("finished" if exchanged else "undone") + late
 
 
@@ -187,7 +186,7 @@ def _with_current_name(store: Store, directory: int, rewrite: OpenRewrite) -> Op
 
 
 def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrite) -> bool:
-    # After a deletion, another file may have got the inode number.
+    # The inode number may be that of another file: numbers of deleted files are reused.
     which = rewrite.which(inode(directory, name))
     if which not in ("old", "new"):
         return False
@@ -217,13 +216,13 @@ class Rewrite(Struct, frozen=True):
     name: str
     fingerprint: Fingerprint
     stored: int  # bytes by which the store grew
-    done: tuple[Edit, ...] = ()  # of a database: the edits that were made
+    done: tuple[Edit, ...] = ()  # the edits that were made, if it is in a database
     why_partial: str | None = None  # why only a part of the plan was carried out
-    due: float = 0.0  # monotonic, when the old file may be checked for the last time
+    due: float = 0.0  # monotonic time of the last check of the old file
 
 
 class FileRewrite(Rewrite, frozen=True, kw_only=True):
-    """A session whose old file still exists. `held` releases the session's lock and directory."""
+    """A session whose old file still exists. Closing `held` releases the session's lock."""
 
     store: Store
     journal_id: int
@@ -232,12 +231,12 @@ class FileRewrite(Rewrite, frozen=True, kw_only=True):
 
 
 def finish(rewrite: Rewrite | None, *, hurry: bool = False) -> bool:
-    """Remove the old file of a rewrite; return False if the next recovery has to do that."""
+    """Remove the old file of a rewrite. Return False if that is left to the next recovery."""
     return not (isinstance(rewrite, FileRewrite) and finish_together([rewrite], hurry=hurry))
 
 
 def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> list[FileRewrite]:
-    """Finish rewrites of one store once they are due. Return those that have to wait longer."""
+    """Finish rewrites once they are due. Return the rewrites that are left to the next recovery."""
     with ExitStack() as held:
         for rewrite in rewrites:
             held.push(rewrite.held)
@@ -256,24 +255,24 @@ def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> 
 
 
 def _remove(rewrites: Sequence[FileRewrite], deadline: float | None) -> list[FileRewrite]:
-    """Remove old files; wait for writers until `deadline` (None: 2 seconds after the exchange)."""
-    gone, directories = [], {}
+    """Remove old files. Wait for writers until `deadline` (None: 2 seconds after the exchange)."""
+    finished, directories = [], {}
     for rewrite in rewrites:
         longest = rewrite.due - retire.LOOK_BACK + retire.LOOK_BACK_LONGEST
         with suppress(OSError, BrainsurgeonError):
-            with noting_why_it_stays(rewrite.store, rewrite.journal_id):
+            with recording_stays(rewrite.store, rewrite.journal_id):
                 retire.retire(rewrite.pair, deadline=deadline or longest, sync=False)
             status = os.fstat(rewrite.pair.directory)
             directories[status.st_dev, status.st_ino] = rewrite.pair.directory
-            gone.append(rewrite)
+            finished.append(rewrite)
     for directory in directories.values():
         os.fsync(directory)
-    if gone:
-        store = gone[0].store
+    if finished:
+        store = finished[0].store
         with store.transaction():
-            for rewrite in gone:
+            for rewrite in finished:
                 store.journal.close(rewrite.journal_id)
-    return [rewrite for rewrite in rewrites if rewrite not in gone]
+    return [rewrite for rewrite in rewrites if rewrite not in finished]
 
 
 class Unfinished:
@@ -285,8 +284,8 @@ class Unfinished:
         self._waiting.sort(key=lambda rewrite: rewrite.due)
 
     def finish_due(self) -> list[FileRewrite]:
-        """Finish the rewrites that are due. Return those whose old file cannot be removed now."""
-        # This runs for every file that is scanned, so it checks only two waiting rewrites.
+        """Finish the due rewrites. Return the rewrites that are left to the next recovery."""
+        # This runs for every file of a scan, so it checks only two of the waiting rewrites.
         now, first = time.monotonic(), self._waiting[:TOGETHER]
         enough = len(first) == TOGETHER and first[-1].due <= now
         if not enough and not (first and first[0].due + _LATEST <= now):
@@ -309,7 +308,7 @@ class Unfinished:
 
 
 def finish_now(rewrites: Iterable[Rewrite]) -> None:
-    """Finish the rewrites that can be finished at once, when a command is being stopped."""
+    """Finish the rewrites that can be finished at once: the command is being stopped."""
     for rewrite in rewrites:
         with suppress(Exception):
             finish(rewrite, hurry=True)

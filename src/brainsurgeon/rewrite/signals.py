@@ -1,4 +1,4 @@
-"""Record costs, savings and signals: repeated tool calls, high costs, too full sessions."""
+"""Record costs, savings and signals: repeated tool calls, high costs, contexts too full."""
 
 from collections.abc import Mapping
 from itertools import chain, islice, takewhile
@@ -26,7 +26,7 @@ def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> No
 
 
 def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
-    """Record a signal if the last calls of a session are equal, once for these calls."""
+    """Record a signal if the last calls of a session are equal, but only once for such a series."""
     times, form = settings.signals.repeat_threshold, session.format
     newest = calls.last_calls(parsed_lines(session.lines.backward(), form), form)
     last = list(islice(newest, times))
@@ -34,8 +34,8 @@ def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: flo
         return
     call, record = last[0], note_record(store, session)
     before = store.events.last_signal(record.id, signal=REPEATED)
-    known = (before.facts["entry_id"], before.facts["arguments"]) if before else None
-    if any((one.entry_id, one.arguments) == known for one in chain(last, newest)):
+    reported = (before.facts["entry_id"], before.facts["arguments"]) if before else None
+    if any((one.entry_id, one.arguments) == reported for one in chain(last, newest)):
         return
     with store.transaction():
         store.events.add(now, "signal", record.id, {
@@ -46,11 +46,11 @@ def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: flo
 
 
 def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
-    """Record a signal if a turn or session reaches its ceiling, once for each turn or ceiling."""
+    """Record a signal if a turn reaches its ceiling, or the session a ceiling not yet reported."""
     keys, prices, form = settings.signals, settings.price_rules(), session.format
     costs: list[tuple[str, float, float, str]] = []
     if most := keys.max_turn_cost_usd:
-        # The turn may begin before the tail that is scanned.
+        # The turn may begin before the scanned tail.
         lines = session.lines_from(0, 1) if isinstance(session, OpenSession) else session.lines
         place, dollars = calls.last_turn(parsed_lines(lines.backward(), form), form, prices)
         costs.append(("turn", dollars, most, place))
@@ -75,7 +75,7 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
 
 
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:
-    """Record a signal when a session becomes too full, and its plan does not change that."""
+    """Record a signal when a session has become too full, even after its plan (`full`)."""
     record = find_record(store, session)
     before = store.calibrations.of(record.id) if record else None
     if full.pressure <= full.threshold or (before and before.pressure > before.threshold):
@@ -95,7 +95,7 @@ def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
     begun = spending.has_session(session.file.path)
     for ident, call in calls.calls_in(session.lines.backward(), session.format):
         if ident in new:
-            continue  # only the last line of a message has all figures
+            continue  # of the entries of one message, only the last has all figures
         if not spending.has(ident):
             new[ident] = call
         elif begun:
@@ -106,7 +106,7 @@ def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
 def count_calls(
     store: Store, session: AnyOpen, known: Mapping[int, ModelCall] | None = None
 ) -> None:
-    """Record the costs of new calls of an idle session. `known` are all its calls, by call id."""
+    """Record the costs of the new calls of an idle session. `known` are all calls, if available."""
     new = new_calls(store, session) if known is None else {
         ident: call for ident, call in known.items() if not store.spending.has(ident)
     }  # fmt: skip
@@ -116,7 +116,7 @@ def count_calls(
 def count_savings(
     store: Store, examined: Examination, plan: Plan, *, of_tail: bool = False
 ) -> Savings | None:
-    """Return the savings of a session including its newest calls; None if there is nothing new."""
+    """Return the savings in a session, up to its newest call; None if they did not change."""
     record = examined.record
     before = store.savings.of(record.id) if record else None
     if before is None and not plan.sightings.tokens and plan.tokens <= 0:
@@ -131,6 +131,6 @@ def count_savings(
         model = next((call.model for call in later if isinstance(call, ModelCall)), None)
         price = price_of(model, examined.settings.price_rules())
         savings = calls.saved_by(before, reversed(later), price)
-    if not of_tail:  # that plan did not see the placeholders before the tail
+    if not of_tail:  # the plan of a tail does not know the placeholders before the tail
         savings = replace(savings, off=plan.sightings.tokens)
     return savings if savings != before or plan.edits else None

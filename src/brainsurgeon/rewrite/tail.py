@@ -1,8 +1,8 @@
 """Scan only the tail of a session that grew since the last scan.
 
-Of the lines before it (the front), only a digest of three times 4 KB is compared. Before values are
-extracted, the front is searched for the ids of their entries. A rewrite copies it unchanged, so no
-bytes are lost even if the digest is equal by accident.
+The lines before the tail are the front. Only a digest of three times 4 KB of it is compared. Before
+values are extracted, the front is searched for the ids of their entries. A rewrite copies the front
+unchanged, so no bytes are lost even if the front was changed and has the same digest.
 """
 
 import re
@@ -30,19 +30,19 @@ from brainsurgeon.store import Store
 from brainsurgeon.store.scan_memory import FileMemory
 
 SMALLEST = 1 << 18  # bytes of the smallest file that gets a resume point
-# Ids that have only one form in JSON and in placeholders, so that a search finds them.
+# Ids that are written in one way only, in JSON and in placeholders, so that a search finds them.
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_FEW = 8  # most ids to search the front for; with more, reading all is as quick
+_FEW = 8  # largest number of ids to search for; for more ids, a scan of the whole file is as quick
 
 
 class Scanned(Struct):
-    """The scan of one session. If `planned` is set, the plan is still to be carried out."""
+    """The scan of one session. If `planned` is set, the plan has not been carried out yet."""
 
     outcome: Outcome
     fingerprint: Fingerprint
     format: str | None = None
     due_at: float | None = None
-    again: str | None = None  # why the next run has to read the session even if it is unchanged
+    again: str | None = None  # why the next run must read the session even if it is unchanged
     planned: Planned | None = None
 
 
@@ -50,15 +50,15 @@ def frontier_of(
     examined: inspect.Examination, records: Records, *, extract: bool = True,
     placeholders: bool = False,
 ) -> Frontier:  # fmt: skip
-    # There is no resume point while requests are pending, after an abandoned turn, or if decisions
-    # depend on the whole session.
+    # The next scan cannot resume while requests are pending, after an abandoned turn, or if
+    # decisions depend on the whole session.
     whole = records.requests or examined.survey.open_turn or examined.settings.needs_whole_session
     since = examined.survey.since if extract and not whole else None
     return Frontier(since, remembers=examined.habits.remembers, placeholders=placeholders)
 
 
 def resume_of(planner: inspect.Planner, plan: Plan, rules: str) -> Resume | None:
-    """Return the resume point of a planned session; None if the next scan must read all lines."""
+    """Return the resume point for the next scan, or None if that scan must read all lines."""
     examined, frontier = planner.examined, planner.frontier or Frontier()
     begin, session, record = frontier.begin(plan), examined.session, examined.record
     if begin is None or plan.deferred or not isinstance(session, OpenSession):
@@ -68,7 +68,7 @@ def resume_of(planner: inspect.Planner, plan: Plan, rules: str) -> Resume | None
         return None
     tail = session.lines_from(offset, number)
     cursor = session.format.survey(tail, examined.settings.decision_rules().kept_messages).cursor
-    # After the survey: this proves that the tail did not change meanwhile.
+    # This comes after the survey, to prove that the tail did not change meanwhile.
     mark = mark_if_unchanged(session.descriptor, offset, session.fingerprint)
     if cursor is None or mark is None:
         return None
@@ -80,12 +80,12 @@ def resume_of(planner: inspect.Planner, plan: Plan, rules: str) -> Resume | None
 
 
 def pays(offset: int, size: int) -> bool:
-    """Check whether reading a file of this size from an offset is much quicker than all of it."""
+    """Check whether to read a file from an offset is much quicker than to read all of it."""
     return size >= SMALLEST and 2 * offset >= size
 
 
 def resume_after_edit(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | None:
-    """Return the planned resume point, if there is one and the new file has not changed."""
+    """Return the planned resume point for the new file, or None if the file has changed since."""
     resume, record = planned.resume, store.sessions.at(planned.file.path)
     if resume is None or record is None or not isinstance(rewrite, FileRewrite):
         return None
@@ -97,7 +97,7 @@ def resume_after_edit(store: Store, planned: Planned, rewrite: Rewrite) -> Resum
 
 
 def _rules(examined: inspect.Examination, rules: str) -> str:
-    """Return everything on which decisions about a session depend, except its file."""
+    """Return a text that changes if decisions about an unchanged session may change."""
     habits, settings = examined.habits, examined.settings
     own = settings.rules_fingerprint() if settings.has_profiles else ""
     return f"{rules}{own} {VERSION} {habits.drops_blocks:d}{habits.remembers:d}"
@@ -107,11 +107,11 @@ def scan_tail(
     settings: Settings, store: Store, file: SessionFile, memory: FileMemory, now: float,
     check_stop: Callable[[], None],
 ) -> Scanned | None:  # fmt: skip
-    """Scan the tail of a session without pending requests; return None if that is not enough.
+    """Scan the tail of a session without pending requests. Return None if that is not enough.
 
-    It is not enough if the file did more than grow, if new lines concern older entries, or if the
-    front may matter for the values to extract. Raise NotIdleError or RefusedError if the session
-    may not be touched.
+    The whole file must be scanned if it did not only grow, if new lines concern entries in the
+    front, or if the front may affect the plan. Raises NotIdleError or RefusedError if the session
+    may not be changed.
     """
     before = store.resumes.at(file.path)
     if before is None or not before.may_apply_to(file.fingerprint):
@@ -128,7 +128,7 @@ def scan_tail(
         record = store.sessions.at(file.path)
         examined = inspect.examine_open(settings, store, session, now, record)
         if (
-            # With another cursor, new lines concern entries before the tail.
+            # If the cursor differs, new lines concern entries before the tail.
             examined.survey.cursor != before.cursor
             or _rules(examined, memory.rules) != before.rules
             or not has_agent_name(file)
@@ -140,7 +140,7 @@ def scan_tail(
         notice(settings, store, session, now)
         records = examined.records_of_lines()
         if record and store.requests.of_session(record.id):
-            return None  # requested since the run began
+            return None  # a request was recorded since the run began
         frontier = frontier_of(examined, records, placeholders=before.placeholders)
         planner = inspect.Planner(examined, records, frontier=frontier, hurries=memory.named)
         fitting = fit_in(planner)
@@ -159,7 +159,7 @@ def result_of(
     memory: FileMemory, store: Store, planner: inspect.Planner, plan: Plan, outcome: Outcome,
     held: ExitStack,
 ) -> Scanned:  # fmt: skip
-    """Record and return a scan. A session to be changed stays open: the scan takes over `held`."""
+    """Record and return the result of a scan. If the session is to be changed, it stays open."""
     examined, session = planner.examined, planner.examined.session
     resume = resume_of(planner, plan, memory.rules)
     scanned = Scanned(outcome, session.fingerprint, examined.format.name, plan.due_at)
@@ -175,9 +175,9 @@ def result_of(
 def _may_carry_out(examined: inspect.Examination, before: Resume, plan: Plan) -> bool:
     """Check whether the plan for the tail is also the plan for the whole file.
 
-    The front matters in two ways only. An entry in it may have the id of an edited entry: then
-    nothing is extracted, or the placeholder gets another name. And if the agent keeps extracted
-    values in memory, thinking in front may have to be removed, too.
+    The front can affect the plan in two ways. If an entry in the front has the id of an edited
+    entry, nothing is extracted, or the placeholder gets another name. If the agent keeps extracted
+    values in memory, signed thinking in the front may have to be removed, too.
     """
     session = examined.session
     inspect.check_mount(session)

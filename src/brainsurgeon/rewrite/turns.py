@@ -1,4 +1,4 @@
-"""Read archived turns as the agent wrote them, and run the command that summarises turns."""
+"""Read the original lines of archived turns, and run the command that summarises turns."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -25,8 +25,8 @@ def archived_turn(
 ) -> ArchivedTurn | None:  # fmt: skip
     """Return the turn that is archived in an entry, or None if its lines cannot be found.
 
-    With `with_undone`, also return a turn that was restored since. Leave out values that the caller
-    may not see. Raise GoneError if the session is gone.
+    With `with_undone`, also return a turn whose archive was undone. Values that the caller may not
+    see stay placeholders. Raises GoneError if the session is gone.
     """
     part = archive_in(named, with_undone=with_undone)
     archive = store.archives.by_id(part.archive_id) if part and part.archive_id else None
@@ -37,7 +37,7 @@ def archived_turn(
         visible = tuple(owned(store, named.session, examined.records.extractions))
         records = replace(examined.records, extractions=visible)
         lines = tuple(_lines_of(Planner(examined, records), store, archive))
-        if not lines:  # the agent rewrote its history: only the text of the answer is left
+        if not lines:  # the agent rewrote the session and kept only the archive's text
             return None
         entries = ((0, Filled(entry)) for line in lines if (entry := parse(line)))
         index = tuple(call.line for call in gather(examined.format, entries))
@@ -45,7 +45,7 @@ def archived_turn(
 
 
 def _lines_of(planner: Planner, store: Store, archive: Archive) -> Iterator[bytes]:
-    """Yield the lines of a turn, with the values in the planner's records restored."""
+    """Yield the lines of a turn. The values in the records of the planner are restored in them."""
     records, session = planner.records, planner.examined.session
     links = {value.entry_id: value.anchor for value in records.extractions if value.is_link}
     offsets = _offsets(session, archive.prompt_id, archive.entry_id, links)
@@ -67,8 +67,8 @@ def _offsets(
 ) -> dict[int, int]:
     """Return the offsets and lengths of the lines of a turn, in the order of the file.
 
-    In the linked form, the agent's original links lead from the last answer up to the prompt. In
-    the flat form, the lines are between these two.
+    In the linked form, the original parent ids lead from the last answer back to the prompt. In
+    the flat form, the turn is all lines from the prompt to the last answer.
     """
     places: dict[str, tuple[int, int, str | None]] = {}
     for parsed in parsed_lines(session.lines, session.format):
@@ -86,19 +86,19 @@ def _offsets(
         offset, size, parent = places[at]
         climbed[offset] = size
         at = parent or ""
-    if at != prompt_id:  # broken links, as in some forks: return only prompt and answer
+    if at != prompt_id:  # a parent is missing, as in some forks: return only prompt and answer
         climbed = {last[0]: last[1]}
     return dict(sorted({**climbed, first[0]: first[1]}.items()))
 
 
-LONGEST = 8000  # most characters of a summary; an empty or longer one is refused
+LONGEST = 8000  # largest number of characters of a summary
 _PATIENCE = 300.0  # seconds that the command may take
 
 
 def summaries(
     planner: Planner, store: Store, plan: Plan, check_stop: Callable[[], None]
 ) -> tuple[dict[bytes, str], tuple[str, ...]]:
-    """Return the summaries that `archive.command` prints, by digest of the turn, and warnings."""
+    """Return the summaries that `archive.command` printed, by digest of the turn, and warnings."""
     examined = planner.examined
     settings, now = examined.settings, examined.now
     texts: dict[bytes, str] = {}
@@ -116,11 +116,11 @@ def summaries(
                 used = "the built-in summary is used, because `archive.command` failed"
                 warnings.append(f"turn of {archive.entry_id}: {used}: {why}")
                 facts = {"entry_id": archive.entry_id, "reason": str(why)}
-                with store.transaction():  # separate: the rewrite may still be refused
+                with store.transaction():  # the event is recorded even if the rewrite is refused
                     run_id = store.runs.number()
                     store.events.add(now, "summary_failed", record.id, facts, run_id)
                 continue
-            with store.transaction():  # after a refused rewrite, the command does not run again
+            with store.transaction():  # so the command runs only once, even if a rewrite is refused
                 store.archives.keep_summary(archive.digest, text)
         texts[archive.digest] = text
     return texts, tuple(warnings)
