@@ -75,7 +75,7 @@ def restore(
         return
     patience = 0.0
     if everything and wait:
-        patience, entry = options.seconds_given("--wait", entry or "10m"), None
+        patience, entry = options.parse_seconds("--wait", entry or "10m"), None
     if everything == (entry is not None):
         raise UsageError("restore wants one ENTRY, or --all")
     if everything and (key or values):

@@ -83,17 +83,17 @@ def run() -> int:
     except (OutputError, BrokenPipeError):
         raise
     except BrainsurgeonError as error:
-        return _complain(str(error), error.exit_code, in_json=given.json, **error.facts())
+        return _print_error(str(error), error.exit_code, in_json=given.json, **error.facts())
     except typer.Abort:
         return 130
     except Exception as error:  # noqa: BLE001  no user sees a traceback
         if hasattr(error, "show"):
-            return _complain_of_usage(error)
-        return _complain(render.formatting.unexpected(error), 1, in_json=given.json)
+            return _print_usage_error(error)
+        return _print_error(render.formatting.unexpected(error), 1, in_json=given.json)
     return code if isinstance(code, int) else 0
 
 
-def _complain(message: str, code: int, *, in_json: bool, **facts: object) -> int:
+def _print_error(message: str, code: int, *, in_json: bool, **facts: object) -> int:
     if in_json:
         options.print_json({"error": message, "exit_code": code, **facts})
     text = readable_lines(render.formatting.in_local_time(message))
@@ -101,7 +101,7 @@ def _complain(message: str, code: int, *, in_json: bool, **facts: object) -> int
     return code
 
 
-def _complain_of_usage(error: Any) -> int:
+def _print_usage_error(error: Any) -> int:
     code, message = int(getattr(error, "exit_code", 2)), error.format_message()
     if message.startswith("Usage: "):  # a command is missing: show the whole help
         error.show()
@@ -110,7 +110,7 @@ def _complain_of_usage(error: Any) -> int:
     text = message.replace("Value error, ", "").strip().rstrip(".")
     text = re.sub(r"\. Did you mean ('.*?')\?", r"; did you mean \1?", text)
     text = f"{text[:1].lower()}{text[1:]}; `{words} --help` says more"
-    return _complain(text, code, in_json="--json" in sys.argv)
+    return _print_error(text, code, in_json="--json" in sys.argv)
 
 
 def _print_version(wanted: bool) -> None:

@@ -33,10 +33,10 @@ class Command(TyperCommand):
     def __init__(self, *words: Any, **options: Any) -> None:
         super().__init__(*words, **options)
         for param in self.params:
-            _name_plainly(param)
+            _simplify_help(param)
 
 
-def _name_plainly(param: Any) -> None:
+def _simplify_help(param: Any) -> None:
     if getattr(param, "is_flag", False):
         param.secondary_opts = []
         return
@@ -118,7 +118,7 @@ def load_settings() -> Settings:
     return settings
 
 
-def seconds_given(option: str, text: str) -> float:
+def parse_seconds(option: str, text: str) -> float:
     from brainsurgeon.config.values import InvalidValueError, seconds_of
 
     try:
@@ -216,7 +216,7 @@ class OutputError(BrainsurgeonError):
 
 
 @contextmanager
-def _output() -> Iterator[None]:
+def _output_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError as error:  # without errno: typer exits with 1 on EPIPE
@@ -248,7 +248,7 @@ def replace_streams() -> None:
         except OSError:  # else the store could get this descriptor, and our output
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
     ignoring = partial(suppress, OSError, ValueError)
-    for name, descriptor, guard in (("stdout", 1, _output), ("stderr", 2, ignoring)):
+    for name, descriptor, guard in (("stdout", 1, _output_errors), ("stderr", 2, ignoring)):
         stream = getattr(sys, name) or open(descriptor, "w", closefd=False)  # noqa: SIM115
         taken = _Stream(
             encoding=stream.encoding, errors="backslashreplace",  # for unencodable text
@@ -279,6 +279,6 @@ def values_text(values: dict[str, Any], same_as: dict[str, str]) -> str:
 
 def print_bytes(chunks: Iterable[bytes]) -> None:
     for chunk in chunks:
-        with _output():
+        with _output_errors():
             sys.stdout.buffer.write(chunk)
     sys.stdout.flush()

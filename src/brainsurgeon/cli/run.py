@@ -259,7 +259,7 @@ def status(
     now = time.time()
     with options.store_to_read(settings) as store:
         current = operations.status.status(settings, store, now)
-    age = options.seconds_given("--max-age", max_age)
+    age = options.parse_seconds("--max-age", max_age)
     max_seconds = age if check or options.given.json else None
     troubles = operations.status.check(current, now, max_age=max_seconds)
     if options.given.json:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Programs of agents: those that can use the tool, and those for which there is a plugin with hooks.
 Agent = StrEnum("Agent", ["openclaw", "claude", "codex"])
 HookedAgent = StrEnum("HookedAgent", ["claude"])
-HOOK_PATIENCE = 0.2  # seconds until the hook is killed: Claude Code waits for it
+HOOK_TIMEOUT = 0.2  # seconds until the hook is killed: Claude Code waits for it
 NEXT = """
 to prune now: brainsurgeon scan; to see the state: brainsurgeon status
 to undo this: brainsurgeon init --undo"""
@@ -74,18 +74,18 @@ def init(
       brainsurgeon init --systemd --mcp claude --yes
     """  # noqa: D301
     config = given.config
-    asks = not (yes or dry_run or given.json) and sys.stdin.isatty() and sys.stdout.isatty()
+    interactive = not (yes or dry_run or given.json) and sys.stdin.isatty() and sys.stdout.isatty()
     if system:
         _print_system_unit(config, systemd=systemd)
         return
     if undo:
-        _undo(config, yes=yes, dry_run=dry_run, asks=asks)
+        _undo(config, yes=yes, dry_run=dry_run, interactive=interactive)
         return
     agents = [agent.value for agent in mcp or ()]
     if hooks:
         agents.append(operations.init.PLUGIN)
     setup = operations.init.set_up(
-        _program(), config, systemd=systemd, cron=cron, mcp=agents, offer_more=asks
+        _program(), config, systemd=systemd, cron=cron, mcp=agents, offer_more=interactive
     )
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
@@ -94,7 +94,7 @@ def init(
     _print(render.init.found(setup.homes, setup.foreign, setup.unused, why_none))
     _print(render.init.totals(report, verbose=verbose))
     _print(estimated)
-    done = _carry_out(setup, dry_run, yes, asks)
+    done = _carry_out(setup, dry_run, yes, interactive)
     if given.json:
         print_json(render.init.init_json(setup.homes, setup.offers, report, done))
     elif done and not any(step.left for step in done):
@@ -103,7 +103,7 @@ def init(
     waits = any(offer.waiting for offer in setup.offers)
     if dry_run and waits:
         _print("\nnothing was done: this was a dry run; brainsurgeon init --yes does it")
-    if waits and not (yes or dry_run or asks):
+    if waits and not (yes or dry_run or interactive):
         raise UsageError(NO_ANSWER)
     impossible = any(offer.asked and not offer.steps for offer in setup.offers)
     raise typer.Exit(1 if impossible or any(step.left for step in done) else 0)
@@ -137,7 +137,7 @@ def hook() -> None:
         os.waitpid(child, 0)
         return
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, HOOK_PATIENCE)
+    signal.setitimer(signal.ITIMER_REAL, HOOK_TIMEOUT)
     with suppress(Exception):  # an error must not disturb the turn
         event = load(sys.stdin)
         resumed = event.get("hook_event_name") == "SessionStart"
@@ -173,20 +173,20 @@ def _dry_run(setup: Setup) -> tuple[ScanReport, str]:
     return report, render.estimate.in_one_line(estimated)
 
 
-def _carry_out(setup: Setup, dry_run: bool, yes: bool, asks: bool) -> list[Done]:
+def _carry_out(setup: Setup, dry_run: bool, yes: bool, interactive: bool) -> list[Done]:
     done = []
     for offer in setup.offers:
         _print("\n" + render.init.offer(offer))
         if dry_run or not offer.waiting:
             continue
-        if yes or (asks and typer.confirm("do this?", default=offer.asked)):
+        if yes or (interactive and typer.confirm("do this?", default=offer.asked)):
             carried_out = operations.init.carry_out(offer.waiting, setup.record)
             _print(render.init.done(carried_out))
             done += carried_out
     return done
 
 
-def _undo(config: str | None, *, yes: bool, dry_run: bool, asks: bool) -> None:
+def _undo(config: str | None, *, yes: bool, dry_run: bool, interactive: bool) -> None:
     from brainsurgeon.config import config_path, load
 
     path = config_path(config)
@@ -201,19 +201,19 @@ def _undo(config: str | None, *, yes: bool, dry_run: bool, asks: bool) -> None:
         _print(f"the values in {record.directory} stay, and so do placeholders in sessions;")
         _print("to restore everything first: brainsurgeon restore --all --pristine")
     if record.entries and not dry_run:
-        if not (yes or asks):
+        if not (yes or interactive):
             raise UsageError(NO_ANSWER)
         if yes or typer.confirm("do this?", default=False):
             done = operations.init.undo(record)
             _print(render.init.done(done))
             if store_is_left:
-                _tell_how_to_purge(record.directory)
+                _print_purge_command(record.directory)
     if given.json:
         print_json(render.init.init_json((), (), None, done))
     raise typer.Exit(1 if any(step.left for step in done) else 0)
 
 
-def _tell_how_to_purge(directory: str) -> None:
+def _print_purge_command(directory: str) -> None:
     from brainsurgeon.config import default_state_dir
 
     # The undo may have removed the configuration that set state_dir.

@@ -16,7 +16,7 @@ from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, cl
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.model.reports import Setting
 
-MOST = 120  # characters of a value that a message quotes
+MAX_QUOTED = 120  # characters of a value that a message quotes
 _TABLES: dict[str | int, type[SettingsTable]] = {
     "roots": models.RootTable, "rules": models.RuleTable, "use": models.UseTable,
     "profiles": models.ProfileTable, "budget": models.BudgetTable, "archive": models.ArchiveTable,
@@ -73,7 +73,7 @@ def _hint(word: str, known: Iterable[str], aliases: Iterable[str] = ()) -> str:
 
 def quoted(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= MOST else text[: MOST - 3] + "..."
+    return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 3] + "..."
 
 
 def _contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
@@ -169,7 +169,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     table, lines = read_file(source) if source else ({}, {})
     problems: list[str] = []
     warnings = _override(table, problems)
-    warnings += [_former(key) for key in FORMER_KEYS if table.pop(key, None) is not None]
+    warnings += [_ignored_text(key) for key in FORMER_KEYS if table.pop(key, None) is not None]
     names = {key: alias for alias, key in ALIASES.items() if alias in table}
     table.setdefault("state_dir", default_state_dir())
     if table.get("rules") and "trigger_types" in table:
@@ -227,7 +227,7 @@ def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
             continue
         key = ALIASES.get(key, key)
         if key in FORMER_KEYS:
-            warnings.append(_former(variable))
+            warnings.append(_ignored_text(variable))
             continue
         if key not in Settings.model_fields:
             meant = closest(key, Settings.model_fields)
@@ -273,7 +273,7 @@ def _reason(error: ValueError, text: str) -> str:
     return f"{wanted}, but {quoted(text)} is given"
 
 
-def _former(name: str) -> str:
+def _ignored_text(name: str) -> str:
     return f"{name}: ignored; the store keeps this time now, and `brainsurgeon status` shows it"
 
 

@@ -94,7 +94,7 @@ class PriceTable(SettingsTable):
     output: Dollars = Field(description="tokens of answers")
 
     def decision_price(self) -> Price:
-        from brainsurgeon.model.rules import Price  # noqa: PLC0415  `show` needs no prices
+        from brainsurgeon.model.rules import Price  # noqa: PLC0415  not imported by `show`
 
         read, write = self.cache_read / self.input, self.cache_write / self.input
         return Price(read, write, write, self.input, self.output / self.input)
@@ -133,8 +133,6 @@ class SignalTable(SettingsTable):
 
 
 class ExtractionSettings(SettingsTable):
-    """The settings by which values are selected for extraction."""
-
     keep_recent: Count = key(3, "number of newest messages from which nothing is extracted")
     keep_recent_tokens: Count = key(
         0,
@@ -171,7 +169,7 @@ class ExtractionSettings(SettingsTable):
     )
 
     def rule_list(self) -> tuple[Rule, ...]:
-        from brainsurgeon.model.rules import Rule  # noqa: PLC0415  `show` needs no rules
+        from brainsurgeon.model.rules import Rule  # noqa: PLC0415  not imported by `show`
 
         length, recent = self.min_value_length, self.keep_recent
         return tuple(
@@ -376,7 +374,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         return chosen
 
     def decision_rules(self) -> Rules:
-        from brainsurgeon.model.rules import Rules  # noqa: PLC0415  `show` needs no rules
+        from brainsurgeon.model.rules import Rules  # noqa: PLC0415  not imported by `show`
 
         return Rules(**_shared(Rules, self) | {
             "rules": self.rule_list(),
@@ -392,13 +390,13 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         return tuple((glob, table.decision_price()) for glob, table in self.prices.items())
 
     def archive_rules(self) -> ArchiveRules:
-        from brainsurgeon.model.rules import ArchiveRules  # noqa: PLC0415  `show` archives nothing
+        from brainsurgeon.model.rules import ArchiveRules  # noqa: PLC0415  not imported by `show`
 
         more = {"enabled": self.enabled and self.archive.enabled, "keep_recent": self.keep_recent}
         return ArchiveRules(**_shared(ArchiveRules, self.archive) | more)
 
     def budget_rules(self) -> Budget:
-        from brainsurgeon.model.rules import Budget  # noqa: PLC0415  `show` needs no budget
+        from brainsurgeon.model.rules import Budget  # noqa: PLC0415  not imported by `show`
 
         return Budget(
             self._profile_threshold, tuple(self.budget.by_tier().items()),
@@ -407,7 +405,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
 
     def rules_fingerprint(self) -> str:
         """Return a digest of everything that decides about the values of an unchanged file."""
-        from brainsurgeon.formats import FORMATS  # noqa: PLC0415  `config` needs no formats
+        from brainsurgeon.formats import FORMATS  # noqa: PLC0415  not imported by `config`
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases

@@ -80,8 +80,6 @@ class InvalidValueError(ValueError):
 
 
 class SettingsTable(BaseModel):
-    """A table of the configuration. Immutable; unknown keys are refused."""
-
     # Build a validator only when it is used: one for each table would double the import time.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 

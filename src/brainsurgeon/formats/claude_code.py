@@ -106,8 +106,8 @@ def _ids_in(blocks: Iterable[tuple[int, Entry]], key: str) -> tuple[str, ...]:
     return tuple(ident for ident in ids if isinstance(ident, str))
 
 
-# The next request contains the chain: the newest line, its parent, and so on. Claude Code loads it
-# as follows:
+# The next request contains the chain: the newest line, its parent, and so on. Claude Code follows
+# these rules:
 #
 # - An API message has one line for each block. If it calls several tools, the parent of each
 #   result is the line of its call: the lines form a tree. All lines of each message on the chain

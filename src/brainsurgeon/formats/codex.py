@@ -14,7 +14,7 @@ from brainsurgeon.model.entries import Entry
 from brainsurgeon.model.turns import NOTHING, ModelCall, Sent
 
 NAME = "codex"
-HEAD = 65_536  # bytes at the start of a file in which its working directory is searched for
+HEAD = 65_536  # number of first bytes of a file that are searched for its working directory
 _WORKING_DIRECTORY = re.compile(rb'"cwd":("(?:[^"\\]|\\.)*")')
 ONLY_READ = (
     "Codex sessions are only read: a running Codex keeps its file open, and newer versions store"

@@ -86,7 +86,7 @@ class _Planner:
         self._unexplained: list[tuple[str, str]] = []
         self._restored: list[str] = []
         self._missed: list[tuple[str, str]] = []
-        # Entries (None: one without an id) in a last line without a newline; their requests wait.
+        # The entry ids (or None) in a last line without a newline: their requests wait.
         self._waits: set[str | None] = set()
         self._ids = Ids()
         self._restores = Restores(session, self._missed)

@@ -1,9 +1,9 @@
 """Compute the model calls of a session, and their costs, under different extraction policies.
 
-The usage of a session records how many tokens each call read from the cache. A policy lowers this
-by the tokens that it removed. The call after an extraction reads nothing behind the first change.
-If the provider counts written tokens, it keeps only whole prompts: the call reads the longest
-earlier prompt that ends before the change. Answers are the same under each policy.
+A session records how many tokens each call read from the cache. The tokens that a policy removed
+are subtracted. The call after an extraction reads nothing behind the first change. If the provider
+counts written tokens, its cache has only whole prompts: the call reads the longest earlier prompt
+that ends before the change. Answers are the same under each policy.
 """
 
 import sys

@@ -32,7 +32,7 @@ class EntryState(Struct, frozen=True):
 
     entry_id: str | None
     position: int
-    extractable: bool | int | None = None  # an integer: kept in that many newest messages
+    extractable: bool | int | None = None  # an integer N: kept in the newest N messages
     restored_at: float | None = None  # the latest time in the entry or the store
     redacted: bool = False
     placeholders: frozenset[str] = frozenset()  # those with a record

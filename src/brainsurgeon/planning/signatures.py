@@ -1,9 +1,9 @@
 """Find the signatures of thinking that a rewrite would break, and remove them.
 
 From Claude 5.1 on, a provider signs a block of thinking together with the whole request before it.
-A change of that part breaks the signature: the provider answers 400, or drops the block if the
-agent asked for that. So a rewrite that changes anything sent also removes every signature after the
-first change. If that is impossible, the session is left as it is.
+A change of this request breaks the signature: the provider answers 400, or drops the block if the
+agent requested it. So a rewrite that changes anything sent also removes every signature after the
+first change. If it cannot remove one of them, the session is left unchanged.
 """
 
 import math

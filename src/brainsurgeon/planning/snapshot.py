@@ -68,9 +68,9 @@ LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
 class Frontier:
     """Follows the planner over the lines, and notes the first line whose decisions may change.
 
-    These may change if the line is not terminated, or if a value in it stays but would be extracted
-    if its entry were old, its protection over, or its branch dead or alive again. The caller has to
-    check whether appended lines or requests affect older lines.
+    Decisions may change if the line is not terminated. They may also change if a value stays now,
+    but would be extracted if its entry were old, its protection over, or its branch dead or alive
+    again. The caller has to check whether appended lines or requests affect older lines.
 
     The next scan has to begin at `since` (as in `Survey`) at the latest; with None, it reads all
     lines. `remembers` is as in `Habits`. `placeholders` means that placeholders are before the
