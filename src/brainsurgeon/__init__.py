@@ -15,7 +15,7 @@ __version__ = "0.2.0"
 
 
 def import_at_first_use(package: str) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package: each command imports only the modules it needs."""
+    """Return a `__getattr__` that imports a module of a package when it is first used."""
 
     def module(name: str) -> Any:
         if find_spec(f"{package}.{name}") is None:

@@ -1,4 +1,4 @@
-"""For other Python programs: the functions behind the commands, their results, and their errors.
+"""The functions behind the commands, with their results and errors, for other Python programs.
 
     import time
     from brainsurgeon import api
@@ -10,25 +10,25 @@
         answer = api.restore(settings, store, "4f9d2a11", clock=time.time)
         print(answer.pending, answer.content)
 
-`open_store` creates a missing store. `open_to_read` returns an empty one instead, for functions
-that only read. `recover` finishes rewrites that a crash interrupted; call it before every
-function that writes. Sessions and entries are named as on the command line. Nothing prints or logs.
+`open_store` creates a missing store. `open_to_read` is for functions that only read. If the store
+is missing, it returns an empty one. `recover` finishes or undoes rewrites that a crash interrupted.
+Call it before every function that writes. Sessions and entries are named as on the command line.
+No function prints or logs.
 
 Results are classes of `reports`. Errors are classes of `errors`, subclasses of BrainsurgeonError:
-`exit_code` is the exit code of the command line, `facts()` returns the facts that a program can act
-on.
+`exit_code` is the exit code of the command line, and `facts()` returns facts to act on.
 
 - ConfigError: the configuration is invalid; all problems are listed;
 - NotFoundError, with the subclasses NoSuchKeyError and GoneError: no such session, entry or value;
-- AmbiguousError: a name matches several things, listed in `candidates`; its subclass UnnamedError:
-  no name was given, and several sessions are possible;
-- ExpiredError: the value is gone; `tombstones` say when it expired and how big it was;
+- AmbiguousError: a name has several matches, listed in `candidates`; its subclass UnnamedError:
+  no session was named, and several are possible;
+- ExpiredError: the value was deleted; `tombstones` contain the time, the reason and its size;
 - BusyError: another process uses the store or the file; try again;
-- ChangedError: the file differs from what was recorded;
-- MovedError: the agent does not use the file any more, so the file is not written;
-- StoreUnusableError, with the subclasses StoreDamagedError and DamagedError: the store cannot be
-  used; nothing was touched;
-- StoreFullError: no room for more values; FailedError: the session's file was left as it is.
+- ChangedError: the session differs from its record in the store;
+- MovedError: the agent does not use the file any more, so the file is not changed;
+- StoreUnusableError, with StoreDamagedError and DamagedError: the store cannot be used as it is;
+- StoreFullError: no room for more values;
+- FailedError: the session's file cannot be read or replaced; it was not changed.
 
 Times are seconds since 1970 in UTC, sizes named `size` or `bytes` are bytes, `chars` characters.
 """

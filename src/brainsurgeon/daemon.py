@@ -1,7 +1,7 @@
 """The daemon: scans by schedule and soon after changes, retention by cron, one job at a time.
 
 Only the scheduler's one worker thread scans and writes to the store. The main thread waits for
-signals and reloads. Others watch the roots, watch the clock, and run `on_signal`.
+signals and reloads. Other threads watch the roots, watch the clock, and run `on_signal`.
 """
 
 import gc
@@ -39,21 +39,21 @@ from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.store import Store, open_store
 from brainsurgeon.store.database import hold_daemon_lock
 
-# The roots that exist, by their real paths, each with device and inode.
+# Device and inode of each existing root, by its real path.
 Roots = dict[str, tuple[int, int]]
-# Blocked in all threads and received by sigwait(3). A handler could run late or never: Python calls
-# it in the main thread only, but the kernel may interrupt any thread.
+# Blocked in all threads and received by sigwait(3). A handler might run late or never: Python runs
+# it in the main thread only, but the kernel may interrupt another thread.
 OS_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 ROOTS_INTERVAL = 5.0  # seconds after which the watcher notices a new or a removed root
-WAKE_INTERVAL = 1.5  # seconds between two wake-ups of the watcher; stopping waits for the next
-# Seconds between two checks of the wall clock, and the change in seconds that is ignored.
+WAKE_INTERVAL = 1.5  # seconds after which the watcher wakes up, and notices that it must stop
+# Seconds between two checks of the wall clock, and the largest change that is ignored.
 CLOCK_INTERVAL, CLOCK_TOLERANCE = 10.0, 1.0
 SIGNALS_INTERVAL = 5.0  # seconds between two searches of one session for signals
 _DUE = "due:"  # prefix of the ids of jobs that scan one changed path
 
 
 def notify(state: str) -> None:
-    """Send the state of the service to systemd, by the protocol of sd_notify(3)."""
+    """Send the state of the service to systemd by the protocol of sd_notify(3)."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -86,11 +86,10 @@ class _Daemon:
         self._last_beat = 0.0
         self._searched_at: dict[str, float] = {}  # times of the last searches for signals, by path
         self._messenger = futures.ThreadPoolExecutor(1)
-        # Seconds between two watchdog messages; 0 if systemd expects none. Systemd ends this
-        # process after `WATCHDOG_USEC` microseconds without one.
-        limit = os.environ.get("WATCHDOG_USEC", "")
-        ours = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        self._beat_interval = int(limit) / 1e6 / 4 if ours and limit.isdecimal() else 0.0
+        # Seconds between two watchdog messages; 0 if systemd expects none.
+        limit = os.environ.get("WATCHDOG_USEC", "")  # microseconds
+        is_for_us = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self._beat_interval = int(limit) / 1e6 / 4 if is_for_us and limit.isdecimal() else 0.0
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(1)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -120,8 +119,7 @@ class _Daemon:
             raise self._store_error
 
     def _schedule(self) -> None:
-        # Never call this in the worker: in its shutdown, the scheduler waits for the worker and
-        # holds a lock that adding a job needs.
+        # Never call this in the worker: a shutdown waits for the worker and locks the list of jobs.
         self._scheduler.add_job(self._scan)
         add = partial(self._scheduler.add_job, replace_existing=True)
         if self._beat_interval:
@@ -132,18 +130,18 @@ class _Daemon:
 
     def _follow_clock(self) -> None:
         """Schedule all jobs again if the wall clock was set: the scheduler depends on the clock."""
-        ahead = time.time() - boot_clock()
+        offset = time.time() - boot_clock()
         while not self._stop.wait(self._beat_interval or CLOCK_INTERVAL):
-            before, ahead = ahead, time.time() - boot_clock()
-            if abs(ahead - before) > CLOCK_TOLERANCE:
-                self._log.warning("clock_set", module="daemon", seconds=round(ahead - before))
+            before, offset = offset, time.time() - boot_clock()
+            if abs(offset - before) > CLOCK_TOLERANCE:
+                self._log.warning("clock_set", module="daemon", seconds=round(offset - before))
                 self._schedule()
                 for job in self._scheduler.get_jobs():
                     if job.id.startswith(_DUE):
                         self._scan_soon(*job.args)
 
     def _check_stop_and_beat(self) -> None:
-        """Every step of the work calls this; raises StoppedError if the daemon must end."""
+        """Raise StoppedError if the daemon must end. Every step of a run calls this."""
         self._check_stop()
         self._beat()
 
@@ -172,7 +170,7 @@ class _Daemon:
         if self._stop.is_set():
             return
         now = time.monotonic()
-        recent = ((one, at) for one, at in self._searched_at.items() if at > now - SIGNALS_INTERVAL)
+        recent = (item for item in self._searched_at.items() if item[1] > now - SIGNALS_INTERVAL)
         self._searched_at = {**dict(recent), path: now}
         try:
             find_signals(self._settings, self._store, path, time.time())
@@ -189,15 +187,15 @@ class _Daemon:
             )  # fmt: skip
         if signals and self._settings.signals.on_signal:
             self._messenger.submit(
-                run_on_signal, self._settings, signals, self._check_stop, self._failed
+                run_on_signal, self._settings, signals, self._check_stop, self._note_failure
             )
 
     def _check_stop(self) -> None:
         if self._stop.is_set():
             raise StoppedError
 
-    def _failed(self, event: Event, why: str) -> None:
-        # Only the worker writes to the store.
+    def _note_failure(self, event: Event, why: str) -> None:
+        # As a job, since only the worker writes to the store.
         self._scheduler.add_job(note_failure, args=[self._store, event, why, time.time()])
 
     def _run_retention(self) -> None:
@@ -214,7 +212,7 @@ class _Daemon:
         self._end_without_store()
 
     def _end_without_store(self) -> None:
-        """End the daemon if its store is gone: values stored now could not be found again."""
+        """End the daemon if its store is gone: values that it stores now would be lost."""
         try:
             self._store.check_still_there()
         except StoreUnusableError as error:
@@ -256,7 +254,7 @@ class _Daemon:
             except (OSError, RuntimeError) as error:  # watchfiles raises either
                 self._log.warning(
                     "watch_failed", module="daemon", reason=log.reason(error),
-                    advice="the schedule goes on; fs.inotify.max_user_watches may be too small",
+                    advice="scheduled scans continue; fs.inotify.max_user_watches may be too small",
                 )  # fmt: skip
                 self._stop.wait(60)
 
@@ -265,8 +263,8 @@ class _Daemon:
         try:
             yield from self._changes_below(roots, ignore_denied=False)
         except PermissionError:
-            # Every scan reports unreadable places. Permission errors are ignored only after one
-            # occurred, since this also hides the error that inotify's limit is reached.
+            # Ignore permission errors, since every scan reports unreadable directories. This comes
+            # second, since it would also hide the error that the limit of inotify is reached.
             yield from self._changes_below(roots, ignore_denied=True)
 
     def _changes_below(self, roots: Roots, *, ignore_denied: bool) -> Iterator[str]:

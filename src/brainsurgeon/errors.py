@@ -1,10 +1,10 @@
-"""The errors of brainsurgeon: exit codes, and facts that a calling program can act on."""
+"""The errors of brainsurgeon, with exit codes and with facts for the calling program."""
 
 from collections.abc import Sequence
 
 
 class BrainsurgeonError(Exception):
-    """An error that is reported by its message, without a traceback."""
+    """An error that is reported with its message only, without a traceback."""
 
     exit_code = 1
     fact_names: tuple[str, ...] = ()
@@ -14,7 +14,7 @@ class BrainsurgeonError(Exception):
 
 
 class StoppedError(Exception):
-    """The program was asked to stop. Rewrites that had begun are finished or undone."""
+    """The program was asked to stop. Rewrites that had begun were finished or undone."""
 
 
 class UsageError(BrainsurgeonError):
@@ -38,17 +38,17 @@ class ConfigError(BrainsurgeonError):
 
 
 class NotFoundError(BrainsurgeonError):
-    """The session or entry does not exist, or has no extracted values."""
+    """The session or entry does not exist, or nothing is extracted from it."""
 
     exit_code = 3
 
 
 class NoSuchKeyError(NotFoundError):
-    """The entry has extracted values, but none with this key. The message lists their keys."""
+    """The entry has extracted values, but no value with this key. The message lists the keys."""
 
 
 class GoneError(NotFoundError):
-    """The file of the session is gone; only the store has a record of it."""
+    """The file of the session is gone. Only its record is still in the store."""
 
 
 class AmbiguousError(BrainsurgeonError):
@@ -63,7 +63,7 @@ class AmbiguousError(BrainsurgeonError):
 
 
 class UnnamedError(AmbiguousError):
-    """The call names no session, and several sessions may have made it."""
+    """The call names no session, and any of several sessions may have made the call."""
 
     def __init__(self, candidates: Sequence[str]) -> None:
         self.candidates = tuple(candidates)
@@ -78,7 +78,7 @@ def _some(candidates: Sequence[str]) -> str:
 
 
 class ExpiredError(BrainsurgeonError):
-    """The value expired; its tombstone says when, why, and how big it was."""
+    """The value expired. Its tombstone contains the time, the reason and the size."""
 
     exit_code = 5
     fact_names = ("tombstones",)
@@ -93,17 +93,17 @@ class ExpiredError(BrainsurgeonError):
 
 
 class FailedError(BrainsurgeonError):
-    """The session's file cannot be read or replaced; it was left as it is."""
+    """The session's file cannot be read or replaced. It was not changed."""
 
 
 class BusyError(BrainsurgeonError):
-    """Another process uses the store or the file; try again."""
+    """Another process uses the store or the file. A retry may succeed."""
 
     exit_code = 6
 
 
 class ChangedError(BrainsurgeonError):
-    """The session differs from its record in the store; nothing was changed."""
+    """The session differs from its record in the store. Nothing was changed."""
 
     exit_code = 3
 
@@ -115,13 +115,13 @@ class MovedError(BrainsurgeonError):
 
 
 class StoreUnusableError(BrainsurgeonError):
-    """The store is damaged, newer than this program, or another user's; it was not changed."""
+    """The store is damaged, newer than this program, or of another user. It was not changed."""
 
     exit_code = 7
 
 
 class StoreDamagedError(StoreUnusableError):
-    """The database of the store is damaged; its readable values can be saved into a new one."""
+    """The database of the store is damaged. Its readable values can be saved into a new one."""
 
 
 class DamagedError(StoreUnusableError):
@@ -133,4 +133,4 @@ class DamagedError(StoreUnusableError):
 
 
 class StoreFullError(BrainsurgeonError):
-    """There is no room for the values to extract, so nothing was extracted."""
+    """The store has no room for the values to extract, so nothing was extracted."""

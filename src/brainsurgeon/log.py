@@ -1,4 +1,4 @@
-"""Log to stderr: readable text on a terminal, JSON lines otherwise. Write the files of `status`.
+"""Log to stderr, as text on a terminal, else as JSON lines. Write the files of `status --format`.
 
 Events contain ids, key paths, counts and sizes, never the content of a value.
 """
@@ -46,7 +46,7 @@ def set_up(settings: Settings) -> None:
 
 
 def _escaped(value: Any) -> Any:
-    """Escape control characters in names, titles and ids; JSON escapes them by itself."""
+    """Escape control characters in names, titles and ids. In JSON, they are escaped anyway."""
     if isinstance(value, str):
         return readable(value)
     if isinstance(value, dict):
@@ -55,24 +55,24 @@ def _escaped(value: Any) -> Any:
 
 
 def scan_finished(report: ScanReport, reported: set[str] | None = None) -> None:
-    """Log a run. Problems already in `reported` are logged at debug; the set is updated."""
+    """Log the end of a scan. Problems in `reported` are logged at debug. The set is updated."""
     log = structlog.get_logger()
     problems = {problem.path: problem.why for problem in report.problems}
     if not report.enabled:
         problems["enabled"] = DISABLED
-    known = set() if reported is None else reported
+    reported = set() if reported is None else reported
     texts = {f"{name}: {why}" for name, why in problems.items()}
     for name, why in problems.items():
-        say = log.debug if f"{name}: {why}" in known else log.warning
+        emit = log.debug if f"{name}: {why}" in reported else log.warning
         if name == "enabled":
-            say("scan_disabled", module="scan", reason=why)
+            emit("scan_disabled", module="scan", reason=why)
         else:
-            say("root_unreadable", module="scan", path=name, reason=why)
-    unchanged = report.files_unchanged == report.files_seen and texts <= known
-    known.clear()
-    known.update(texts)
-    say = log.debug if unchanged else log.info
-    say(
+            emit("root_unreadable", module="scan", path=name, reason=why)
+    unchanged = report.files_unchanged == report.files_seen and texts <= reported
+    reported.clear()
+    reported.update(texts)
+    emit = log.debug if unchanged else log.info
+    emit(
         "scan_finished", module="scan", files_seen=report.files_seen,
         files_unchanged=report.files_unchanged, files_deferred=report.files_deferred,
         files_failed=report.files_failed, sessions_changed=report.sessions_changed,
@@ -127,7 +127,7 @@ def retention_finished(report: RetentionReport) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return an error's text if brainsurgeon or the system wrote it, else only its type."""
+    """Return the text of an error if it cannot contain content of a session, else its type."""
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return str(error) if isinstance(error, BrainsurgeonError) else type(error).__name__
@@ -142,26 +142,26 @@ def restored(answer: RestoreAnswer) -> None:
 
 
 PRIVATE = 0o600
-READABLE = 0o644  # for metrics, which another user collects: they contain no names
+READABLE = 0o644  # for metrics: another user collects them, and they contain no names
 
 
 def write_whole(path: str, text: str, mode: int) -> None:
-    """Write a text to a file with this mode; an existing file is replaced.
+    """Write a text to a file with this mode, or replace the file.
 
-    Raise UsageError if that fails. The file is not synced, since it can be written again.
+    Raises UsageError if that fails. The file is not synced, since it can be written again.
     """
-    fresh = f"{path}.{secrets.token_hex(6)}.new"
+    temporary = f"{path}.{secrets.token_hex(6)}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(fresh, flags, mode)
+        descriptor = os.open(temporary, flags, mode)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                os.fchmod(descriptor, mode)  # whatever the umask says
+                os.fchmod(descriptor, mode)  # the umask may have restricted it
                 file.write(text)
-            os.rename(fresh, path)
+            os.rename(temporary, path)
         except BaseException:
             with suppress(FileNotFoundError):
-                os.unlink(fresh)
+                os.unlink(temporary)
             raise
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}; name another file") from None

@@ -1,4 +1,4 @@
-"""Triggers for scans and retention."""
+"""Triggers of the scheduler for scans and retention runs."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ def scan_trigger(settings: ScheduleSettings) -> Any:
 
 
 def cron_trigger(expression: str) -> Any:
-    """Parse five fields as cron does; raise ValueError if cron would refuse them."""
-    # APScheduler counts weekdays from Monday (also in `CronTrigger.from_crontab`) and requires
-    # both the day of the month and the weekday to match. Cron requires one of them, unless one of
-    # the two fields begins with a star.
+    """Parse five fields as cron does. Raises ValueError if cron would refuse them."""
+    # APScheduler counts weekdays from Monday, also in `CronTrigger.from_crontab`. It requires that
+    # both the day of the month and the weekday match. Cron requires only one of them, unless one
+    # of the two fields begins with a star.
     *numbers, weekdays = cron_numbers(expression)
     minute, hour, day, month = (",".join(map(str, field)) for field in numbers)
     weekday = ",".join(DAYS[number] for number in weekdays)
