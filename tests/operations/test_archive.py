@@ -466,10 +466,11 @@ def test_search_returns_the_first_fifty_matches(world):
         talk.user(f"{'ü' * 200} Needle {number}")
     talk.assistant()
     world.put("s.jsonl", talk.bytes())
-    find = lambda text, **keys: search(world.settings(), world.store, text, **keys)  # noqa: E731
+    find = lambda text, **keys: search(world.settings(), world.store, text, **keys).hits  # noqa: E731
 
-    matches = find("needle")
-    assert len(matches) == MOST_HITS
+    found = search(world.settings(), world.store, "needle")
+    matches = found.hits
+    assert (len(matches), found.more) == (MOST_HITS, True)
     assert (matches[0].path, matches[0].offset) == ("message.content", 401)
     assert "Needle 0" in matches[0].text
     assert len(matches[0].text) <= 120
@@ -615,7 +616,7 @@ def test_search_finds_extracted_thinking(world):
     now = {entry["id"]: entry for entry in entries_of(path.read_bytes())}
     block = before["30867252"]["message"]["content"][0]
     assert now["30867252"]["message"]["content"][0] != block
-    find = lambda text: search(world.settings(), world.store, text)  # noqa: E731
+    find = lambda text: search(world.settings(), world.store, text).hits  # noqa: E731
 
     matches = find(block["thinking"][3:60])
     assert ("30867252", True, 3) in [

@@ -525,9 +525,12 @@ class TestRequests:
         world.put("s.jsonl", conversation.bytes())
         _change_while_read(world, monkeypatch)
 
-        assert [hit.session for hit in search(world.settings(), world.store, "a needle")] == [
-            "other/s"
-        ]
+        found = search(world.settings(), world.store, "a needle")
+
+        assert [hit.session for hit in found.hits] == ["other/s"]
+        assert len(found.unread) == 8
+        assert GATEWAY in str(found.unread)
+        assert "try again" in found.unread[0].reason
         assert estimate(world.settings(), world.store, (), LATER).left_out == 9
 
     @pytest.mark.parametrize("read", [

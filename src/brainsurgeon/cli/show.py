@@ -132,8 +132,8 @@ def show(
     """  # noqa: D301
     if search is not None:
         with options.reading() as (settings, store):
-            hits = operations.show.search(settings, store, search, name or session, regex=regex)
-        options.print_answer({"hits": hits}, render.turns.hits, hits)
+            found = operations.show.search(settings, store, search, name or session, regex=regex)
+        options.print_answer(found, render.turns.found, found)
         return
     if name is None or regex:
         raise UsageError("show wants an ENTRY, a SESSION or --search TEXT")

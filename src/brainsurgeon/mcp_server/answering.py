@@ -185,7 +185,7 @@ def _done(asked: _Asked, store: Store, session: Session) -> str:
 
 
 def _search(asked: _Asked, store: Store, session: Session) -> str:
-    return _text({"hits": search(asked.settings, store, asked.call.text or "", session)})
+    return _text(search(asked.settings, store, asked.call.text or "", session))
 
 
 def _evidence(asked: _Asked, store: Store, session: Session) -> str:

@@ -400,6 +400,19 @@ class Hit(Struct, frozen=True, rename={"text": "preview"}):
     held: bool  # the match is in an extracted value, not in the session
 
 
+class NotSearched(Struct, frozen=True):
+    session: str
+    reason: str
+
+
+class Found(Struct, frozen=True, rename={"unread": "not_searched"}):
+    """The first matches of a search, and the sessions whose files could not be read."""
+
+    hits: list[Hit]
+    more: bool  # there are further matches
+    unread: list[NotSearched]
+
+
 class SessionSummary(
     Struct, frozen=True,
     rename={"size": "size_bytes", "extracted": "values_extracted", "saved": "bytes_saved"},

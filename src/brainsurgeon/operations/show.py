@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, UsageError
@@ -11,7 +10,7 @@ from brainsurgeon.lookup import entries
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named
 from brainsurgeon.model.entries import KeyPath, dotted, value_at
 from brainsurgeon.model.plans import bytes_after
-from brainsurgeon.model.reports import ArchivedTurn, Hit, ShownValues
+from brainsurgeon.model.reports import ArchivedTurn, Found, Hit, NotSearched, ShownValues
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.sessions.discovery import open_session, open_to_show
 from brainsurgeon.sessions.reading import RefusedError
@@ -77,7 +76,7 @@ def cat(settings: Settings, store: Store, name: str | Session, now: float) -> It
 def search(
     settings: Settings, store: Store, text: str, session: str | Session | None = None,
     *, regex: bool = False,
-) -> list[Hit]:  # fmt: skip
+) -> Found:  # fmt: skip
     """Search one session or all. Return the first match in each value, at most MOST_HITS.
 
     Ignores case. Raises UsageError for an empty text or an invalid expression.
@@ -92,28 +91,34 @@ def search(
         raise UsageError("search wants a text: TEXT is empty")
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     hits: list[Hit] = []
-    # A busy session is an error only if the caller named it.
-    unreadable = (OSError, RefusedError) if session else (OSError, RefusedError, BusyError)
+    unread: list[NotSearched] = []
     for item in listed:
-        for entry_id, path, value, stored in _texts(store, item, unreadable):
+        for entry_id, path, value, stored in _texts(store, item, unread, named=bool(session)):
             match = wanted.search(value)
             if match is None:
                 continue
+            if len(hits) == MOST_HITS:
+                return Found(hits, more=True, unread=unread)
             start = max(0, match.start() - (AROUND - (match.end() - match.start())) // 2)
             offset = len(value[: match.start()].encode("utf-8", "surrogatepass"))
             around = value[min(start, match.start()) :][:AROUND]
             hits.append(Hit(item.title, entry_id, dotted(path), offset, around, stored))
-            if len(hits) == MOST_HITS:
-                return hits
-    return hits
+    return Found(hits, more=False, unread=unread)
 
 
 def _texts(
-    store: Store, session: Session, unreadable: tuple[type[Exception], ...]
+    store: Store, session: Session, unread: list[NotSearched], *, named: bool
 ) -> Iterator[tuple[str, KeyPath, str, bool]]:
     """Yield each text with its entry id and its path, and whether it is in the store."""
-    with suppress(*unreadable):
+    try:
         yield from _in_file(session)
+    except RefusedError:
+        pass  # not a session of a known format
+    except (OSError, BusyError) as error:
+        if named and isinstance(error, BusyError):
+            raise
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        unread.append(NotSearched(session.title, why or "it cannot be read"))
     if session.record is None:
         return
     extracted = store.extractions.contained_in(session.record.id)

@@ -140,13 +140,19 @@ def evidence(report: reports.EvidenceReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def hits(listed: Sequence[reports.Hit]) -> str:
+def found(answer: reports.Found) -> str:
     lines = []
-    for hit in listed:
+    for hit in answer.hits:
         where = f"{safe(hit.session)} {safe(hit.entry_id)} {safe(hit.path)} @{hit.offset}"
         text = " ".join(safe(hit.text).split())
         lines.append(f"{where}{' (held)' if hit.held else ''}: {text}")
-    return "\n".join(lines) or "nothing was found"
+    lines = lines or ["nothing was found"]
+    if answer.more:
+        lines.append(f"There are more: these are the first {len(answer.hits)} matches.")
+    lines += [
+        f"{safe(item.session)} was not searched: {safe(item.reason)}" for item in answer.unread
+    ]
+    return "\n".join(lines)
 
 
 def fullness_json(full: Fullness | None) -> dict[str, Any] | None:
