@@ -99,15 +99,15 @@ def test_missed_time_of_a_session_ends_when_it_is_noted(store, create_file, note
     assert store.sessions.by_id(row.id).missed_at is None
 
 
-def test_is_below_matches_a_path_and_its_directories(store, create_file, note_session):
+def test_any_at_or_below_matches_a_path_and_its_directories(store, create_file, note_session):
     """A session is below its path and its directories, not below a path that begins alike."""
     row = note_session(create_file("a"))
     directory = os.path.dirname(row.path)
 
-    assert store.sessions.is_below(row.path)
-    assert store.sessions.is_below(directory)
-    assert not store.sessions.is_below(directory[:-1])
-    assert not store.sessions.is_below(f"{directory}/b.jsonl")
+    assert store.sessions.any_at_or_below(row.path)
+    assert store.sessions.any_at_or_below(directory)
+    assert not store.sessions.any_at_or_below(directory[:-1])
+    assert not store.sessions.any_at_or_below(f"{directory}/b.jsonl")
 
 
 @pytest.mark.parametrize("name", [b"caf\xe9", b"new\nline", "ü".encode()])

@@ -152,7 +152,7 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
     def format_of(path: str, _fingerprint: Fingerprint) -> str | None:
         return by_path[path].format if path in by_path else None
 
-    files_below = discover(roots, format_of=format_of, was_recorded=store.sessions.is_below)
+    files_below = discover(roots, format_of=format_of, was_recorded=store.sessions.any_at_or_below)
     items = [*files_below, *list_rows(roots, store.rows.own_times())]
     problems = [item for item in items if isinstance(item, Unreadable)]
     files = [item for item in items if not isinstance(item, Unreadable)]

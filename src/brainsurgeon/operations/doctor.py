@@ -168,7 +168,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
     hidden = out_of_sight(roots)
     yield from _databases(settings)
     files = discover(
-        roots, was_recorded=store.sessions.is_below,
+        roots, was_recorded=store.sessions.any_at_or_below,
         wanted=lambda name: openclaw.is_session_name(name) or bool(TEMPORARY.fullmatch(name)),
     )  # fmt: skip
     for item in (*files, *list_rows(roots)):

@@ -161,7 +161,7 @@ class _Scan:
             else:
                 yield from list_rows_at(roots, path, own_times)
         if not self._only:
-            was_recorded = self._store.sessions.is_below
+            was_recorded = self._store.sessions.any_at_or_below
             yield from discover(
                 roots, format_of=memory.format_of, memory=memory, was_recorded=was_recorded
             )  # fmt: skip

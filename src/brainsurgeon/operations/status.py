@@ -83,7 +83,7 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
     ]  # fmt: skip
     expiring_soon, limit = None, settings.retention_standing
     if limit is not None:
-        missing = store.expiry.out_of_sight(now + NOTICE - limit, held_back)
+        missing = store.expiry.missing(now + NOTICE - limit, held_back)
         expiring_soon = missing and Leaving(missing[0], missing[1] + limit)
     retention = cron_trigger(settings.retention_cron) if pid and settings.retention_cron else None
     return reports.Status(

@@ -1,8 +1,8 @@
-"""The SQLite store: extracted values, the sessions with their placeholders, requests, journal.
+"""The SQLite store: extracted values, placeholders, sessions, requests and unfinished rewrites.
 
 The store uses a rollback journal and `synchronous = EXTRA`: a commit is durable when it returns.
-With `FULL`, a power cut could undo the last commit. WAL is not used: with it, SQLite up to 3.51.2
-may corrupt a database that several processes share. The directory has mode 0700, the database 0600.
+With `FULL`, a power cut could undo the last commit. WAL is not used: SQLite up to 3.51.2 may then
+corrupt a database that several processes share. The directory has mode 0700, the database 0600.
 """
 
 import os
@@ -16,7 +16,7 @@ from brainsurgeon.store import database, expiry, extractions, history, journal, 
 
 
 class Store:
-    """An open store. As a context manager, it closes itself and translates SQLite errors."""
+    """An open store. As a context manager, it closes the store and translates SQLite errors."""
 
     def __init__(self, connection: sqlite3.Connection, directory: str, locks: int | None) -> None:
         self.directory = directory
@@ -65,8 +65,8 @@ class Store:
         if database.identity(self.directory) != self.identity:
             path = database.database_path(self.directory)
             raise StoreUnusableError(
-                f"{path} vanished or was replaced while it was in use: nothing more is done. Start"
-                " this again"
+                f"{path} vanished or was replaced while it was in use: nothing more was done. Run"
+                " the command again"
             )
 
     def count_dangling(self) -> int:
@@ -74,13 +74,13 @@ class Store:
 
     @property
     def exists(self) -> bool:
-        """False for an empty store in memory, used while there is no database."""
+        """False for the empty store in memory that is used while there is no database."""
         return self.identity is not None
 
     @property
     def is_empty(self) -> bool:
-        some = "SELECT 1 FROM extractions UNION ALL SELECT 1 FROM fields LIMIT 1"
-        return self._connection.execute(some).fetchone() is None
+        first = "SELECT 1 FROM extractions UNION ALL SELECT 1 FROM fields LIMIT 1"
+        return self._connection.execute(first).fetchone() is None
 
     @property
     def size(self) -> int:
@@ -96,10 +96,9 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run a block as one transaction that is durable when the block ends.
+        """Run a block as one transaction, which is durable when the block ends.
 
-        A process that replaces the database locks it first. So the checks at the beginning of the
-        transaction stay valid until its end.
+        The database cannot be replaced meanwhile: a process that replaces it locks it first.
         """
         with database.translated(self.directory):
             self._connection.execute("BEGIN IMMEDIATE")
@@ -137,7 +136,7 @@ def open_store(directory: str) -> Store:
 
 
 def open_to_read(directory: str) -> Store:
-    """Open the store for reading; if there is none, return an empty one in memory."""
+    """Open the store for reading. If there is no store, return an empty one in memory."""
     exists = os.path.exists(database.database_path(directory))
     connection = database.open_database(directory) if exists else database.empty_database()
     return Store(connection, directory, None)

@@ -1,4 +1,4 @@
-"""Copy a store to or from a single file, replace it with another, or remove it."""
+"""Copy a store to or from a backup file, replace its database, or remove the store."""
 
 import os
 import secrets
@@ -13,10 +13,10 @@ from brainsurgeon.model.reports import StoreCopy
 from brainsurgeon.store import database
 from brainsurgeon.store.extractions import Blobs, renumber
 
-# Values copied at a time, while other processes cannot write to the store.
-_TOGETHER = 100
+# Values copied by one statement. Meanwhile, other processes cannot write to the store.
+_BATCH = 100
 # Seconds to wait until no rewrite is in progress, and for each read of a store in use: SQLite tries
-# ten times a second, and may miss the gaps between the commits of others for a long time.
+# only ten times a second, so other processes may be faster for a long time.
 _PATIENCE = 60.0
 # Files of brainsurgeon in a state directory, besides current and replaced databases.
 _OWN = ("locks", "daemon.lock", "last_run", "report.html")
@@ -31,7 +31,7 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     path = database.database_path(directory)
     if not os.path.exists(path):
         raise UsageError(
-            f"{directory}: there is no store yet to copy; `brainsurgeon scan` makes one"
+            f"{directory}: there is no store yet to copy; `brainsurgeon scan` creates one"
         )
     database.open_database(directory).close()
     fresh = f"{target}.{secrets.token_hex(8)}.new"
@@ -70,17 +70,17 @@ def copy_backup(source: str, path: str) -> int:
         ) from error
     except sqlite3.DatabaseError as error:
         raise StoreUnusableError(
-            f"{source} is no sound store ({error.sqlite_errorname}): it is not used, and the store "
-            "is as it was. Name another backup"
+            f"{source} is damaged or no backup ({error.sqlite_errorname}): it is not used, and the "
+            "store is as it was. Name another backup"
         ) from error
 
 
 def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[None]) -> None:
     """Copy a store to a new file while other processes write to it.
 
-    A value never changes and its row id is never reused, so values are copied a few at a time. All
-    other tables are then read at one moment, inside `no_rewrites`, in about a second for a million
-    rows. Values added or deleted meanwhile are added to the copy or deleted from it.
+    A value never changes, and its row id is never reused. So values are copied a few at a time. All
+    other tables are then copied in one transaction inside `no_rewrites`, a million rows in about a
+    second. This transaction also adds new values to the copy, and deletes deleted ones.
     """
     refuse_without_room(os.path.dirname(path), os.stat(source).st_size)
     descriptor = database.create_file(path)
@@ -112,18 +112,18 @@ def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[N
 
 
 def _copy_values(copy: sqlite3.Connection) -> None:
-    added = _TOGETHER
-    while added == _TOGETHER:
-        # As a subquery, this would make SQLite copy the values to a temporary file first.
+    added = _BATCH
+    while added == _BATCH:
+        # If this were a subquery, SQLite would copy the values to a temporary file first.
         newest = copy.execute("SELECT coalesce(max(id), 0) FROM main.blobs").fetchone()[0]
         added = copy.execute(
             "INSERT INTO blobs SELECT * FROM old.blobs WHERE id > ? ORDER BY id LIMIT ?",
-            (newest, _TOGETHER),
+            (newest, _BATCH),
         ).rowcount
 
 
 def check_copy(path: str) -> int:
-    """Read a whole copy; return the number of its values. Raises StoreUnusableError if unsound."""
+    """Check a whole copy; return the number of its values. Raises StoreUnusableError."""
     with closing(database.connect(path, "ro")) as connection:
         database.refuse_unknown(connection, path)
         if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
@@ -136,14 +136,14 @@ def check_copy(path: str) -> int:
                 return values
             problem = f"{len(damaged)} of its values are damaged"
     raise StoreUnusableError(
-        f"{path}: {problem}; it is not used. `brainsurgeon doctor` looks at the store itself"
+        f"{path}: {problem}; it is not used. `brainsurgeon doctor` checks the store itself"
     )
 
 
 def _refuse_target(directory: str, target: str, *, force: bool) -> None:
-    around = os.path.dirname(target)
-    if not os.path.isdir(around):
-        raise UsageError(f"{around}: no such directory; make it, or name another file")
+    parent = os.path.dirname(target)
+    if not os.path.isdir(parent):
+        raise UsageError(f"{parent}: no such directory; make it, or name another file")
     if os.path.isdir(target):
         raise UsageError(f"{target} is a directory; name a file in it")
     with suppress(OSError):
@@ -159,7 +159,7 @@ def refuse_without_room(directory: str, needed: int) -> None:
     left = database.free(directory)
     if left is not None and left < needed + database.NONE_LEFT:
         raise StoreFullError(
-            f"{directory}: {needed:,} bytes of room are needed and {left:,} are left; make room"
+            f"{directory}: {needed:,} bytes are needed and {left:,} are left; make room"
         )
 
 
@@ -170,8 +170,8 @@ def staging(directory: str) -> TemporaryDirectory[str]:
 def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
     """Replace the store's database with a complete, synced one; return the old one's new path.
 
-    There is a database at every moment. A process that still has the old one open notices this in
-    its next transaction, before it writes. The caller has exclusive access to the store.
+    There is a database at every moment. A process that has the old one open notices the exchange in
+    its next transaction, before it writes. The caller must have exclusive access to the store.
     """
     path = database.database_path(directory)
     with closing(database.connect(fresh, "rw")) as connection:
@@ -180,7 +180,7 @@ def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
     if os.path.lexists(path):
         names = (f"{path}.{suffix}" + (f"-{n}" if n > 1 else "") for n in count(1))
         kept = next(name for name in names if not os.path.lexists(name))
-    with _nobody_writing(directory):
+    with _writers_locked_out(directory):
         if kept:
             os.link(path, kept)
             if os.path.lexists(path + "-journal"):  # the database is too damaged to roll back
@@ -193,7 +193,7 @@ def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
 def remove(directory: str) -> list[str]:
     """Remove the databases of a store that is not in use; return the names of remaining files."""
     store = os.path.basename(database.database_path(directory))
-    with _nobody_writing(directory):
+    with _writers_locked_out(directory):
         for name in sorted(os.listdir(directory)):
             if name in (store, *_OWN) or name.startswith((store + ".", store + "-")):
                 os.unlink(os.path.join(directory, name))
@@ -205,8 +205,8 @@ def remove(directory: str) -> list[str]:
 
 
 @contextmanager
-def _nobody_writing(directory: str) -> Iterator[None]:
-    """Keep other processes from writing to the store, unless its database is damaged."""
+def _writers_locked_out(directory: str) -> Iterator[None]:
+    """Lock the database for other processes, unless it is too damaged for that."""
     path = database.database_path(directory)
     held: sqlite3.Connection | None = None
     try:

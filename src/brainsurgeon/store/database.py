@@ -37,8 +37,8 @@ DatabaseError = sqlite3.Error
 PAGE = 4096
 
 ADVICE = (
-    "`brainsurgeon store restore FILE` puts a backup in its place; without one"
-    " `brainsurgeon doctor --repair` saves what can still be read"
+    "`brainsurgeon store restore FILE` puts a backup in its place; without a backup,"
+    " `brainsurgeon doctor --repair` saves the values that can be read"
 )
 
 APPLICATION_ID = 0x62737267
@@ -52,19 +52,19 @@ _WRAP = 1 << 64
 _Record = TypeVar("_Record", bound=Struct)
 
 
-def _may(path: str, how: int) -> bool:
-    return os.access(path, how, effective_ids=os.access in os.supports_effective_ids)
+def _has_access(path: str, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
-def _nearest(path: str) -> str:
+def _nearest_existing(path: str) -> str:
     while not os.path.lexists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     return path
 
 
 def why_not_writable(directory: str) -> str | None:
-    above = _nearest(directory)
-    if _may(above, os.W_OK | os.X_OK):
+    above = _nearest_existing(directory)
+    if _has_access(above, os.W_OK | os.X_OK):
         return None
     if above == directory:
         return f"{directory} cannot be written by this user"
@@ -72,9 +72,9 @@ def why_not_writable(directory: str) -> str | None:
 
 
 def free(path: str) -> int | None:
-    """Return the free bytes of the disk on which a path is or would be; None if unknown."""
+    """Return the free bytes of the disk of a path that may not exist yet; None if unknown."""
     try:
-        status = os.statvfs(_nearest(path))
+        status = os.statvfs(_nearest_existing(path))
     except OSError:
         return None
     return 0 if status.f_files and not status.f_favail else status.f_bavail * status.f_frsize
@@ -111,7 +111,7 @@ def make_directory(directory: str) -> None:
 
 
 def open_database(directory: str, locks: int | None = None) -> sqlite3.Connection:
-    """Open the database for reading or, with a descriptor of the lock file, for writing."""
+    """Open the database: for writing if `locks` is a descriptor of the lock file, else to read."""
     path = database_path(directory)
     while True:
         before = identity(directory)
@@ -119,7 +119,7 @@ def open_database(directory: str, locks: int | None = None) -> sqlite3.Connectio
             if locks is not None and before is None:
                 _create(directory, path, locks)
             _refuse_foreign(path)
-            # SQLite must undo a transaction interrupted by a crash before anyone can read.
+            # If a crash interrupted a transaction, SQLite must undo it before the database is read.
             if locks is None and os.path.exists(path + "-journal"):
                 with suppress(sqlite3.OperationalError), closing(connect(path, "rw")) as writer:
                     writer.execute("SELECT 1 FROM sqlite_master").fetchone()
@@ -129,8 +129,7 @@ def open_database(directory: str, locks: int | None = None) -> sqlite3.Connectio
             except BaseException:
                 connection.close()
                 raise
-        # If another process replaced the database meanwhile, this connection has the old one. The
-        # read above waited until the replacement was complete.
+        # If another process was replacing the database, this connection has the old one.
         if before is None or identity(directory) == before:
             return connection
         connection.close()
@@ -143,7 +142,7 @@ def empty_database() -> sqlite3.Connection:
 
 
 def _create(directory: str, path: str, locks: int) -> None:
-    """Create the database under another name and rename it, so it never has half a schema."""
+    """Create the database under another name and rename it: nobody sees half a schema."""
     fcntl.flock(locks, fcntl.LOCK_EX)
     try:
         if os.path.lexists(path):
@@ -173,7 +172,7 @@ def create_schema(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     Database(connection).executescript(f"BEGIN; {SCHEMA} COMMIT;")  # one commit for all tables
     connection.execute(f"PRAGMA user_version = {VERSION}")
-    connection.execute("VACUUM")  # every store has its schema on the same pages, for `salvage`
+    connection.execute("VACUUM")  # puts the schema on the same pages in every store, for `salvage`
 
 
 def sync_directory(directory: str) -> None:
@@ -227,9 +226,9 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
 def _refuse_foreign(path: str) -> None:
     """Refuse a database that is not a store, without changing it.
 
-    A normal connection would merge another program's write-ahead log into its database. To open and
-    close the file without SQLite would release the locks of this process. Errors of reading are
-    ignored: the normal connection reports them.
+    A normal connection would merge another program's write-ahead log into its database. Reading the
+    file without SQLite would release the locks of this process. Errors are ignored: the normal
+    connection reports them.
     """
     uri = address(path, "ro&immutable=1")
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -253,7 +252,7 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return BusyError(f"{path}: another process is writing to the store; try again")
     if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
-        refused = os.path.lexists(path) and not _may(path, os.R_OK | os.W_OK)
+        refused = os.path.lexists(path) and not _has_access(path, os.R_OK | os.W_OK)
         why = "this user may not open it (Permission denied)" if refused else code
         return StoreUnusableError(
             f"{path} cannot be opened or written: {why}; nothing was touched. Run as the "
@@ -288,7 +287,7 @@ def hold_daemon_lock(directory: str) -> Iterator[None]:
     try:
         if not _lock_bytes(descriptor, 0, 0, fcntl.F_WRLCK):
             pid = _pid_in(descriptor) or "unknown"
-            raise BusyError(f"{directory}: a daemon (pid {pid}) runs on it already; stop it")
+            raise BusyError(f"{directory}: a daemon (pid {pid}) is using it already; stop it")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -337,9 +336,9 @@ def hold_bytes(
     descriptor: int, start: int, length: int, busy: str, patience: float,
     check_stop: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:  # fmt: skip
-    """Lock bytes, one for each session; raise BusyError after `patience` seconds.
+    """Lock bytes of a lock file, in which byte N stands for session N. Length 0: up to the end.
 
-    Length 0 means up to the end. The kernel releases the lock when its holder dies.
+    Raises BusyError after `patience` seconds. The kernel releases the locks of a dead process.
     """
     deadline = time.monotonic() + patience
     while not _lock_bytes(descriptor, start, length, fcntl.F_WRLCK):
@@ -366,7 +365,7 @@ def _lock_bytes(descriptor: int, start: int, length: int, kind: int) -> bool:
 
 
 class Table:
-    """Reads and writes one or a few tables; every write is part of the caller's transaction."""
+    """Reads and writes one or a few tables. The caller begins and ends transactions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -416,7 +415,7 @@ def storable(text: str) -> str:
 
 
 def key_path_text(path: KeyPath) -> str:
-    """Return a key path as JSON, or in the short form that the schema defines for `extractions`."""
+    """Return a key path as JSON, or in the short form of the schema's column `path`."""
     match path:
         case ("message", "content", int() as at, "text"):
             return f"t{at}"

@@ -1,4 +1,4 @@
-"""Expired values: find the candidates, leave tombstones, return the space.
+"""Find and delete expired values, leave tombstones, and return the space to the filesystem.
 
 There may be millions of candidates. So they are in a temporary table, which SQLite keeps on disk if
 it is large. Rows are read in pages: a long read would delay the commits of other processes.
@@ -16,21 +16,22 @@ from brainsurgeon.store.database import Table
 from brainsurgeon.store.extractions import Blobs
 from brainsurgeon.store.sessions import Rows
 
-# The most values that one transaction checks and deletes. Other writers wait for it.
+# The most values that one transaction checks and deletes. Other writers wait meanwhile.
 PAGE = 1000
-# Uncompressed bytes that are deleted together, unless a single value is larger.
+# The most uncompressed bytes that one transaction deletes. A single value may be larger.
 LARGE = 16 << 20
-# Rows that are read together.
-_LOOK = 5000
+# Rows that one statement reads.
+_ROWS = 5000
 # KiB of SQLite's cache during deletions: enough for the changes of a transaction. With the default
-# of 2,000, SQLite would write some early and lock out all other processes until the commit.
+# of 2,000, SQLite would write changes early, and lock out all other processes until the commit.
 _CACHE, _USUAL_CACHE = 16_384, 2000
-# Database pages that are returned to the filesystem together.
+# Database pages that one statement returns to the filesystem.
 _PAGES = 1024
 
-_HELD = "e.blob_id IS NOT NULL AND e.journal_id IS NULL"
+# True if the value of an extraction `e` is stored, and the rewrite that extracted it is complete.
+_STORED = "e.blob_id IS NOT NULL AND e.journal_id IS NULL"
 # True if a request asks to restore an extraction `e`, or if an unfinished rewrite may restore it.
-_WANTED = """
+_NEEDED = """
     EXISTS (SELECT 1 FROM requests w WHERE w.action = 'restore'
             AND coalesce(w.entry_id, e.entry_id) = e.entry_id
             AND (w.session_id = e.session_id OR w.session_id IN
@@ -39,8 +40,8 @@ _WANTED = """
                 (SELECT session_id FROM placements WHERE extraction_id = e.id))"""
 
 
-# A session's id and root, when it last changed, when it was first missing. Both times are None if a
-# run cannot see the session.
+# A session as a retention run finds it: its id and root, and when it last changed or was first
+# missing. Both times are None if it is unknown whether the session exists.
 Sight = tuple[int, str, float | None, float | None]
 
 
@@ -60,22 +61,20 @@ class Expiry(Table):
                 self._connection.executescript(f"PRAGMA cache_size = {-_USUAL_CACHE}; {drop}")
 
     def count_held(self) -> int:
-        return int(self._first(f"SELECT count(*) FROM extractions e WHERE {_HELD}"))  # noqa: S608
+        return int(self._first(f"SELECT count(*) FROM extractions e WHERE {_STORED}"))  # noqa: S608
 
-    def out_of_sight(
-        self, missed_before: float, held_back: Iterable[str]
-    ) -> tuple[int, float] | None:
-        """Count the values whose placeholders have all been missing since `missed_before`.
+    def missing(self, missed_before: float, held_back: Iterable[str]) -> tuple[int, float] | None:
+        """Count the values whose placeholders were all missing at `missed_before` already.
 
-        Return their number, and when the first of them went missing; None if there are none.
-        Requested values are not counted, nor values with a placeholder below a root in `held_back`.
+        Return the number and the time at which the first value went missing, or None. Requested
+        values, and values with a placeholder below a root in `held_back`, are not counted.
         """
         count, first = self._execute(
             "SELECT count(*), min(missed) FROM"  # noqa: S608
             " (SELECT max(iif(CAST(s.root AS TEXT) IN (SELECT value FROM json_each(?2)), 9e999,"
             " coalesce(p.missed_at, s.missed_at, 9e999))) AS missed FROM extractions e"
             " JOIN placements p ON p.extraction_id = e.id JOIN sessions s ON s.id = p.session_id"
-            f" WHERE {_HELD} AND NOT ({_WANTED}) AND e.id IN"
+            f" WHERE {_STORED} AND NOT ({_NEEDED}) AND e.id IN"
             " (SELECT extraction_id FROM placements WHERE missed_at <= ?1"
             " UNION SELECT extraction_id FROM placements WHERE session_id IN"
             " (SELECT id FROM sessions WHERE missed_at <= ?1))"
@@ -85,7 +84,7 @@ class Expiry(Table):
         return (count, first) if count else None
 
     def delete(self, expired: Iterable[tuple[int, str]], now: float) -> int:
-        """Turn extractions into tombstones; return how many stored values this deleted."""
+        """Turn extractions into tombstones; return how many rows of `blobs` were deleted."""
         self._execute(f"PRAGMA cache_size = {-_CACHE}")
         values, entries = set(), set()
         for ident, why in expired:
@@ -103,8 +102,8 @@ class Expiry(Table):
         return Blobs(self._connection).release(sorted(values))
 
     def shrink(self) -> bool:
-        """Return some free pages to the filesystem, zeroed. Return True if there are more."""
-        # As a script: `execute` would step once, and each step frees a single page.
+        """Zero some free pages and return them to the filesystem. Return True if there are more."""
+        # `execute` would execute one step of the statement, which frees one page.
         before = self._first("PRAGMA freelist_count")
         self._connection.executescript(f"PRAGMA incremental_vacuum({_PAGES})")
         return bool(0 < self._first("PRAGMA freelist_count") < before)
@@ -121,16 +120,16 @@ class Candidates(Table):
         """Add every value that may have expired.
 
         A value is kept for `standing` seconds after the last change of a session with its
-        placeholder, or for `retention` seconds after its last placeholder is gone. None: for ever.
+        placeholder, and for `retention` seconds without a placeholder. None means for ever.
         """
         if retention is not None:
-            self._take(
+            self._add(
                 "SELECT unplaced_at, id FROM extractions"
                 " WHERE unplaced_at <= ? AND blob_id IS NOT NULL AND (unplaced_at, id) > (?, ?)"
                 " ORDER BY unplaced_at, id LIMIT ?", now - retention,
             )  # fmt: skip
         if standing is not None:
-            self._take(
+            self._add(
                 "SELECT p.session_id, p.extraction_id FROM placements p"
                 " CROSS JOIN temp.sight s USING (session_id)"
                 " WHERE min(coalesce(p.missed_at, 9e999), coalesce(s.activity, s.missed_at, 9e999))"
@@ -139,19 +138,19 @@ class Candidates(Table):
             )  # fmt: skip
         self._execute("CREATE INDEX temp.due_name ON due (name)")
 
-    def _take(self, statement: str, until: float) -> None:
-        """Add the values that a statement finds, except those extracted after `until`.
+    def _add(self, statement: str, until: float) -> None:
+        """Add the values that a statement finds and that were extracted before `until`.
 
-        The last column of the statement is the id of the value. Its parameters are `until`, the
-        last row of the page before, and the number of rows in a page.
+        The last column of the statement is the id of the extraction. Its parameters are `until`,
+        the last row of the previous page, and the number of rows in a page.
         """
         last: tuple[float, int] = (-1, -1)
-        while rows := self._execute(statement, (until, *last, _LOOK)).fetchall():
+        while rows := self._execute(statement, (until, *last, _ROWS)).fetchall():
             self._execute(
                 "INSERT OR IGNORE INTO temp.due"  # noqa: S608
                 " SELECT e.id, iif(e.replacement IS NULL, e.name, NULL)"
                 " FROM json_each(?) j CROSS JOIN extractions e ON e.id = j.value"
-                f" WHERE {_HELD} AND e.extracted_at <= ?",
+                f" WHERE {_STORED} AND e.extracted_at <= ?",
                 (json.dumps([row[-1] for row in rows]), until),
             )
             last = rows[-1]
@@ -182,7 +181,7 @@ class Candidates(Table):
             " LEFT JOIN placements p ON p.extraction_id = e.id"
             " LEFT JOIN temp.sight s ON s.session_id = p.session_id"
             " LEFT JOIN temp.sight own ON own.session_id = e.session_id"
-            f" WHERE d.id > ? AND {_HELD} AND NOT ({_WANTED})"
+            f" WHERE d.id > ? AND {_STORED} AND NOT ({_NEEDED})"
             " GROUP BY d.id ORDER BY d.id LIMIT ?",
             (after, PAGE),
         ):

@@ -29,7 +29,7 @@ from brainsurgeon.model.turns import LINK, ArchiveRecord, PlannedArchive
 from brainsurgeon.store.database import Table, key_path_read, key_path_text, storable
 from brainsurgeon.store.history import Facts
 
-# The largest number of values that one check reads, and the bytes after which it stops.
+# The most values that one check reads, and the bytes after which it stops.
 CHECKED, CHECKED_BYTES = 2000, 64 << 20
 # On real tool results, level 1 compresses within 1 % of level 3 in four fifths of the time.
 _compressor = zstandard.ZstdCompressor(level=1)
@@ -42,7 +42,7 @@ def digest(value: bytes) -> bytes:
 
 class Blobs(Table):
     def put(self, value: bytes) -> tuple[int, bytes, int]:
-        """Store a value once; return the id of its row, its digest and the bytes written."""
+        """Store a value unless it is stored. Return its row id, its digest, the bytes written."""
         key = digest(value)
         known = self._first(
             "SELECT id FROM blobs WHERE substr(digest, 1, 8) = substr(?1, 1, 8) AND digest = ?1",
@@ -81,11 +81,11 @@ class Blobs(Table):
         ).rowcount
 
     def check(self, check_stop: Callable[[], None]) -> tuple[int, list[int]]:
-        """Check values known to be damaged, and a portion of the values that extractions refer to.
+        """Check the values that were damaged at the last check, and a portion of all others.
 
-        Values stored since the last check are left to the next check. Returns the id after which
-        the next check begins, and the ids of damaged or missing values. Each value is looked up by
-        its id: in a damaged database, a search may end early without an error.
+        Values that were stored since the last check are left out. Returns the id after which the
+        next portion begins, and the ids of damaged or missing values. Each value is looked up by
+        its id: in a damaged database, a scan may end early without an error.
         """
         after, known, until = self._checked()
         of = "SELECT blob_id, digest, size FROM extractions WHERE blob_id"
@@ -123,7 +123,7 @@ class Blobs(Table):
         try:
             self.get(blob_id, key)
         except sqlite3.OperationalError:
-            raise  # the disk or another process, not the value
+            raise  # the disk or another process is the cause
         except (DamagedError, sqlite3.DatabaseError):
             return False
         return True
@@ -145,7 +145,7 @@ _COLUMNS = ", ".join([
 _NAMES = "(replacement IS NULL OR archive_id IS NOT NULL)"
 # Key of a fact: the least number for a new placeholder whose id is not random.
 _LEAST_NUMBER = "least_number"
-# Matches the extractions of an entry by the id in its placeholders, whatever the number.
+# True for the extractions whose placeholder has the id ?1, with or without a number.
 _OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
 
 
@@ -172,12 +172,12 @@ class Extractions(Table):
         return self._extractions("e.run_id = ?", run_id)
 
     def of_entry(self, reference: str) -> list[Extraction]:
-        """Return the extractions of an entry, by its id or by a placeholder.
+        """Return the extractions of an entry. `reference` is its id or one of its placeholders.
 
-        A whole placeholder, or an id with a number, finds only the values of that placeholder.
+        A whole placeholder, or an id with a number, finds only the values of this placeholder.
         """
         name = id_named(reference) if is_placeholder(reference) else reference
-        if storable(name) != name:  # it contains characters that no id has
+        if storable(name) != name:  # no id has such characters
             return []
         exact = self._extractions("e.name = ?", name)
         if exact and (unnumbered(name) != name or is_placeholder(reference)):
@@ -210,7 +210,7 @@ class Extractions(Table):
         ]  # fmt: skip
 
     def add(self, edit: Removal, **columns: object) -> None:
-        """Record an extraction that a rewrite will make; `columns` are not attributes of `edit`."""
+        """Record an extraction that a rewrite will make. `columns` are those that `edit` lacks."""
         before = edit.takes_over and self._first(
             "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
         )
@@ -232,7 +232,7 @@ class Extractions(Table):
             raise DamagedError(str(damaged), extraction_id) from damaged
 
     def stored(self, extraction_id: int, message: str) -> tuple[int, bytes, int]:
-        """Return id, digest and size of a stored value; raise BusyError if it expired."""
+        """Return id, digest and size of a stored value; raise BusyError(message) if it expired."""
         row: tuple[int, bytes, int] | None = self._execute(
             "SELECT blob_id, digest, size FROM extractions WHERE id = ? AND blob_id IS NOT NULL",
             (extraction_id,),
@@ -247,7 +247,7 @@ class Extractions(Table):
 
     def totals(self) -> dict[int, tuple[int, int]]:
         """Return, by session, the number of values (without archives) and the bytes saved."""
-        # Bytes of a placeholder's token besides the id: in a block, and in a text.
+        # The length of a placeholder without its id, in a block and in a text.
         around = [
             len(placeholder_token(placeholder_named(""), block=block)) for block in (True, False)
         ]
@@ -267,7 +267,7 @@ class Fields(Table):
         self._insert("fields", row)
 
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
-        """Return a session's fields, and others ever set on `entries`: forks contain them, too."""
+        """Return a session's fields, and fields of others on the same entries: it may be a fork."""
         own = self.of_session(session_id) if session_id is not None else []
         known = {(one.entry_id, one.name) for one in own}
         others = self._records(
@@ -294,8 +294,8 @@ class Placeholders(Table):
         """Return the id for the placeholder of a value: `ident`, or `ident~2`, `ident~3`, ...
 
         `value` is the id of the stored value and its digest. Equal bytes at the same path share a
-        placeholder. `taken` are placeholders that mean another value in the file. `reused` means
-        that the id is not random: other sessions may have it.
+        placeholder. `taken` are placeholders in the file with another meaning. `reused` means that
+        the id is not random: other sessions may have it.
         """
         place = key_path_text(path)
         for name in self._known(ident, place, *value):
@@ -310,7 +310,7 @@ class Placeholders(Table):
         beyond = least
         while not is_free(beyond):
             beyond *= 2
-        # Finds a free number even if the used ones have gaps.
+        # Bisection finds a free number, though not always the smallest.
         return _numbered(ident, least + bisect_left(range(least, beyond), True, key=is_free))
 
     def _known(self, ident: str, place: str, blob_id: int, digest: bytes) -> Iterator[str]:
@@ -335,8 +335,8 @@ class Placeholders(Table):
 def renumber(connection: sqlite3.Connection) -> None:
     """Prevent a restored store from reusing placeholders that were made after the backup.
 
-    Files still contain these. An id that is not random could get the same number again. So numbers
-    continue from a random one. A placeholder has room for nine digits.
+    Files may still contain them. Entry ids that are not random would get the same numbers again, so
+    their numbers continue from a random one. It has at most nine digits, as a placeholder allows.
     """
     Facts(connection).put(_LEAST_NUMBER, 10**6 + secrets.randbelow(9 * 10**8))
 
@@ -359,9 +359,9 @@ class Placements(Table):
         self, session_id: int, standing: Iterable[int], gone: Iterable[int],
         missed: Iterable[int], now: float,
     ) -> None:  # fmt: skip
-        """Record which extractions a session that was just read contains (`standing`).
+        """Record the extractions that a session contains (`standing`), after it was read.
 
-        `gone` are those no longer in their entries, `missed` those whose entries were not found.
+        `gone` are no longer in their entries. The entries of `missed` were not found.
         """
         if present := set(standing):  # often empty: a database is rewritten in many steps
             seen = "SELECT extraction_id FROM placements WHERE session_id = ? AND missed_at IS NULL"
@@ -374,7 +374,7 @@ class Placements(Table):
         )
 
     def add(self, session_id: int, extraction_ids: Iterable[int]) -> None:
-        """Record that a session contains extractions, unless a rewrite has replaced them."""
+        """Record that a session contains extractions, except those that a rewrite has replaced."""
         listed = list(extraction_ids)
         self._executemany(
             "INSERT INTO placements (session_id, extraction_id)"
@@ -445,7 +445,7 @@ class Archives(Table):
         try:
             return Blobs(self._connection).get(*row).decode() if row else None
         except DamagedError:
-            return None  # deleted or damaged: the command is run again
+            return None  # the value is deleted or damaged: the command writes another summary
 
     def keep_summary(self, digest: bytes, text: str) -> None:
         blob, _, _ = Blobs(self._connection).put(text.encode())

@@ -1,6 +1,6 @@
 """Runs, events, totals and single facts.
 
-A run gets its row when its number is needed, so a run that changes nothing writes nothing.
+A run gets its row when its number is first needed. So a run that changes nothing has no row.
 """
 
 import json
@@ -15,8 +15,8 @@ from brainsurgeon.store.database import Table
 
 KEPT_SECONDS = 30 * 86_400.0
 KEPT_ROWS = 100_000
-# Rows that are deleted in one transaction.
-_TOGETHER = 1000
+# The most rows that one transaction deletes.
+_BATCH = 1000
 _EVENT = (
     "SELECT e.id, e.at, e.run_id, e.session_id, s.agent || '/' || s.name, e.kind, e.facts"
     " FROM events e LEFT JOIN sessions s ON s.id = e.session_id"
@@ -24,8 +24,8 @@ _EVENT = (
 _RUN = "SELECT id, at, command, facts FROM runs"
 _RUN_OF = "json_extract(rewrite, '$.confirmation.run_id')"  # of a rewrite in the journal
 _Kind = TypeVar("_Kind", Event, Run)
-# Extracted values, once for each session that contains their placeholder. The text and the link
-# that an archive replaced are not counted as values: archives are counted instead.
+# Extracted values, once for each session that contains their placeholder. Text and link that an
+# archived turn replaced are left out, since archived turns are counted separately.
 _STANDING = (
     " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
     " WHERE p.missed_at IS NULL AND e.archive_id IS NULL"
@@ -90,7 +90,7 @@ class Events(Table):
     def old(self, now: float) -> list[int]:
         return self._column(
             "SELECT id FROM events WHERE id <= ? OR at < ? ORDER BY id LIMIT ?",
-            self.newest() - KEPT_ROWS, now - KEPT_SECONDS, _TOGETHER,
+            self.newest() - KEPT_ROWS, now - KEPT_SECONDS, _BATCH,
         )  # fmt: skip
 
     def drop(self, ids: Collection[int]) -> None:
@@ -106,7 +106,7 @@ class Runs(Table):
         super().__init__(connection)
         self._run: tuple[str, float, dict[str, Any]] | None = None
         self._number: int | None = None
-        self.command_hung = False  # in the current run: the command that writes summaries
+        self.command_hung = False  # the command that writes summaries, in the current run
 
     @contextmanager
     def run(self, command: str, at: float, **facts: Any) -> Iterator[None]:
@@ -129,10 +129,10 @@ class Runs(Table):
 
     @property
     def current(self) -> int | None:
-        """The number of the current run; None if it has no row, or if this was rolled back."""
+        """The number of the current run; None if it has no row, or if its row was rolled back."""
         if self._run is None:
             return None
-        # After a rollback, another run may have the number.
+        # After a rollback, another process may have given the number to its own run.
         same = "SELECT id FROM runs WHERE id = ? AND command = ? AND at = ?"
         number: int | None = self._first(same, self._number, *self._run[:2])
         return number
@@ -169,18 +169,18 @@ class Runs(Table):
             " AND NOT EXISTS (SELECT 1 FROM events WHERE run_id = runs.id)"
             " AND NOT EXISTS (SELECT 1 FROM extractions WHERE run_id = runs.id"
             " AND blob_id IS NOT NULL) ORDER BY id LIMIT ?",
-            now - KEPT_SECONDS, _TOGETHER,
+            now - KEPT_SECONDS, _BATCH,
         )  # fmt: skip
 
     def drop(self, ids: Collection[int]) -> None:
         listed = (json.dumps(list(ids)),)
-        those = "IN (SELECT value FROM json_each(?))"
-        self._execute(f"UPDATE extractions SET run_id = NULL WHERE run_id {those}", listed)  # noqa: S608
-        self._execute(f"UPDATE archives SET run_id = NULL WHERE run_id {those}", listed)  # noqa: S608
-        self._execute(f"DELETE FROM runs WHERE id {those}", listed)  # noqa: S608
+        is_listed = "IN (SELECT value FROM json_each(?))"
+        self._execute(f"UPDATE extractions SET run_id = NULL WHERE run_id {is_listed}", listed)  # noqa: S608
+        self._execute(f"UPDATE archives SET run_id = NULL WHERE run_id {is_listed}", listed)  # noqa: S608
+        self._execute(f"DELETE FROM runs WHERE id {is_listed}", listed)  # noqa: S608
 
     def drop_empty(self, journal_id: int) -> None:
-        """Delete the run of an abandoned rewrite, unless it has other changes or rewrites."""
+        """Delete the run of an abandoned rewrite, unless the run has other changes or rewrites."""
         self._execute(
             "DELETE FROM runs"  # noqa: S608
             f" WHERE id = (SELECT {_RUN_OF} FROM journal WHERE id = ?1)"
@@ -194,7 +194,7 @@ class Runs(Table):
 
 
 class Sums(Table):
-    """Totals of extracted values; sizes are bytes of the values as they were in their lines."""
+    """Totals of extracted values. A size is the number of bytes of a value in its line."""
 
     def by_day(self) -> list[tuple[int, int, int]]:
         """Return days since 1970 (UTC), and the number and size of the values extracted on each."""
@@ -210,9 +210,9 @@ class Sums(Table):
         ).fetchall()
 
     def current(self) -> tuple[int, int, int, int]:
-        """Return the number of extracted values, their size, the number of archives, and tokens.
+        """Return the numbers of values, of their bytes, of archives, and of tokens saved.
 
-        The next requests of all sessions are shorter by these tokens.
+        The next requests of all sessions together are shorter by these tokens.
         """
         row: tuple[int, int, int, int] = self._execute(
             "SELECT count(*) - count(e.archive_id),"
@@ -224,7 +224,7 @@ class Sums(Table):
         return row
 
     def ever(self) -> int:
-        """Return how many values were ever extracted: ids are never reused."""
+        """Return how many values were ever extracted, by the highest id: no id is used twice."""
         return self._first(
             "SELECT seq - (SELECT count(archive_id) FROM extractions)"
             " FROM sqlite_sequence WHERE name = 'extractions'"
@@ -239,7 +239,7 @@ class Sums(Table):
 class Facts(Table):
     """Single facts, as JSON, and the time of the last run over all sessions.
 
-    The time is the mtime of a file that is not synced: an idle daemon syncs nothing.
+    The time is the mtime of a file that is never synced, so that an idle daemon syncs nothing.
     """
 
     def __init__(self, connection: sqlite3.Connection, directory: str = "") -> None:
@@ -256,7 +256,7 @@ class Facts(Table):
     def note_run(self, now: float) -> None:
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         if self.get("last_run_at") is None:
-            self.put("last_run_at", now)  # the first run creates no file, but one may exist already
+            self.put("last_run_at", now)  # and set the time of the file if it exists already
         else:
             flags |= os.O_CREAT
         with suppress(OSError):

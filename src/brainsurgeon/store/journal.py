@@ -1,7 +1,7 @@
-"""Work to be done: pending requests, and unfinished rewrites with their confirmation.
+"""Pending requests, and the journal of unfinished rewrites.
 
-A rewrite is open from the commit that stores the originals until the old file is gone. A process
-that finds an open rewrite and gets the session's lock knows that the writer died.
+A rewrite is open from the commit that stores the originals until the old file is removed. If a
+process finds an open rewrite and gets the lock of its session, the writer died or gave up.
 """
 
 import json
@@ -28,7 +28,7 @@ _AS_JSON = ("paths", "value", "answer")
 
 class Requests(Table):
     def add(self, request: Request) -> None:
-        """Record a request; a set, relieve or archive replaces an earlier one of the entry."""
+        """Record a request. A set, relieve or archive replaces an earlier one of the entry."""
         if request.action in ("set", "relieve", "archive"):
             self._execute(
                 "DELETE FROM requests WHERE session_id = ? AND entry_id IS ? AND action = ?",
@@ -46,7 +46,7 @@ class Requests(Table):
         return [_request(dict(zip(names, row, strict=True))) for row in rows]
 
     def sessions_waiting(self) -> dict[str, float]:
-        """Return the paths of sessions with requests, each with the time of the newest one."""
+        """Return the time of the newest request of each session, by the session's path."""
         rows = self._execute(
             "SELECT s.path, max(w.asked_at) FROM requests w JOIN sessions s ON s.id = w.session_id"
             " WHERE s.path IS NOT NULL GROUP BY s.path"
@@ -91,7 +91,7 @@ def _request(row: dict[str, Any]) -> Request:
     return msgspec.convert(row | read | {"pristine": bool(row["pristine"])}, Request)
 
 
-# True for shortened calls. Emptied thinking also has a replacement, but is not redacted.
+# True for shortened restore calls. Emptied thinking also has a replacement, but is not redacted.
 _REDACTED = "(replacement IS NOT NULL AND kind != 'thinking')"
 
 
@@ -133,10 +133,10 @@ class Journal(Table):
         return _rewrite(journal_id, text)
 
     def confirm(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
-        """Make the records of a rewrite valid, and write its events and run totals.
+        """Make the records of a completed rewrite valid, and record its events and run totals.
 
-        Called by the command itself, or after a crash by the command that finishes the rewrite. The
-        rewrite stays open until the old file is gone (`close`).
+        After a crash, the next command does this. The rewrite stays open until the old file is
+        removed (`close`).
         """
         self._record_events(journal_id, session_id, confirmation)
         self._confirm_extractions(journal_id, session_id, confirmation.at)
@@ -148,7 +148,7 @@ class Journal(Table):
     def _record_events(self, journal_id: int, session_id: int, note: Confirmation) -> None:
         runs, archives = Runs(self._connection), Archives(self._connection)
         run = runs.by_id(note.run_id)
-        run_id = run.id if run else None  # its row may be lost with a damaged store
+        run_id = run.id if run else None  # the run may be lost with a damaged store
         requests = self._execute(
             "SELECT action, rolls_back FROM requests WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(note.requests),),
@@ -167,11 +167,11 @@ class Journal(Table):
             "SELECT count(*) FROM fields WHERE session_id = ? AND journal_id = ?",
             session_id, journal_id,
         )  # fmt: skip
-        known = self._first(
+        counted = self._first(
             "SELECT 1 FROM events WHERE run_id = ? AND session_id = ? LIMIT 1",
             run_id, session_id,
         )  # fmt: skip
-        tokens = self._first(  # less those of extractions that an archive replaces
+        tokens = self._first(  # without the tokens of earlier extractions that an archive replaces
             "SELECT coalesce(sum(n.tokens - coalesce("
             "(SELECT sum(o.tokens) FROM extractions o JOIN placements p ON p.extraction_id = o.id"
             " AND p.session_id = n.session_id WHERE o.name = n.name AND o.path = n.path"
@@ -179,7 +179,7 @@ class Journal(Table):
             " FROM extractions n WHERE n.journal_id = ?", journal_id,
         )  # fmt: skip
         runs.add(
-            run_id, sessions=not known, tokens=tokens,
+            run_id, sessions=not counted, tokens=tokens,
             extracted=extracted["values"], chars=extracted["chars"],
             redacted=redacted["values"], restored=restored["values"],
             fields=fields + len(note.fields_gone),
@@ -235,10 +235,10 @@ class Journal(Table):
         return {name: int(number) for name, number in zip(names, row, strict=True)}
 
     def _confirm_extractions(self, journal_id: int, session_id: int, now: float) -> None:
-        """Confirm new extractions; replace or displace earlier extractions at the same key paths.
+        """Confirm new extractions, and update earlier extractions at the same key paths.
 
-        A new extraction replaces an equal earlier one. Any other one stays, since a fork may
-        contain its placeholder; this session no longer does.
+        A new extraction replaces the record of an earlier extraction of the same value. The record
+        of another value is kept for forks, without its placement in this session.
         """
         earlier = self._execute(
             "SELECT o.id, n.id, o.digest = n.digest AND o.replacement IS n.replacement"
@@ -296,15 +296,15 @@ class Journal(Table):
         self._execute("DELETE FROM journal WHERE id = ?", (journal_id,))
 
     def close_ended(self, before: float) -> None:
-        """Close rewrites given up before `before`. Their sessions' values may expire then."""
+        """Close the rewrites that were given up before a time. They kept values from expiring."""
         ended = "DELETE FROM journal WHERE json_extract(rewrite, '$.ended_at') < ?"
         self._execute(ended, (before,))
 
     def keep(self, journal_id: int) -> None:
-        """Keep the records of a rewrite that was undone, like the records of restored values.
+        """Keep the records of a rewrite that was undone, as if its values had been restored.
 
-        An agent may have read the new content meanwhile and may write its placeholders again. A
-        record without a placeholder does no harm; a placeholder without a record is useless.
+        An agent may have read the new content before, and may write its placeholders again. These
+        could not be restored without the records. Records without placeholders do no harm.
         """
         self._execute(
             "UPDATE extractions SET journal_id = NULL, unplaced_at = extracted_at"
@@ -314,7 +314,7 @@ class Journal(Table):
         self._execute("DELETE FROM fields WHERE journal_id = ?", (journal_id,))
 
     def forget(self, journal_id: int) -> None:
-        """Delete records and values of a rewrite whose content no other process can have read."""
+        """Delete the records and values of a rewrite whose new content no process can have read."""
         archives = Archives(self._connection).of_rewrite(journal_id)
         values = self._column("SELECT blob_id FROM extractions WHERE journal_id = ?", journal_id)
         self._execute("DELETE FROM extractions WHERE journal_id = ?", (journal_id,))

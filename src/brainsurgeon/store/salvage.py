@@ -1,8 +1,8 @@
 """Copy the readable rows of a damaged database into a new one.
 
 A scan of a damaged table may end early without an error, so every row id is looked up individually.
-Only values with the right digest are kept; the records of others stay as tombstones. Lost rows that
-other rows refer to are re-created. Pages of an empty store replace damaged ones of the schema.
+Only values with the right digest are copied. The records of the others become tombstones. Lost
+sessions that other rows refer to are re-created. Pages of an empty store replace a damaged schema.
 """
 
 import os
@@ -27,18 +27,18 @@ from brainsurgeon.store.database import (
 )
 from brainsurgeon.store.extractions import Blobs
 
-# Row ids to try after the highest known one, if a higher one may exist.
+# Row ids to try after the highest known row id, if that may not be the highest.
 _BEYOND = 10_000
-# The most row ids to try: a damaged one may be any number.
+# The most row ids to try: a damaged row id may be any number.
 _MOST = 100_000_000
 _INDEXES = {"path": "sqlite_autoindex_sessions_1", "identity": "sessions_identity"}
 # The reason in the tombstone of a lost value.
 LOST = "lost with a damaged store"
-# Replaces lost paths. It is absolute, because an empty path would mean the working directory. Then
-# an agent with that directory could see these sessions, although they may be of other agents.
+# Replaces lost paths. An empty path would mean the working directory, and an agent that works there
+# could see sessions of other agents.
 _NOWHERE = b"/lost-with-a-damaged-store"
-# The caches of scans: without them, the next scan reads every file and counts its calls again.
-# Only the costs of deleted sessions are lost.
+# The caches of scans. The next scan reads every file and counts its calls again. Only the costs of
+# deleted sessions are lost.
 _LEFT_OUT = frozenset({"files", "resumes", "spending", "counted_calls"})
 _TABLES = (
     "SELECT name, wr FROM pragma_table_list"
@@ -50,7 +50,7 @@ _REFERENCES = (
     " WHERE t.schema = 'main'"
 )
 _SCHEMA_NAMES = "SELECT name FROM sqlite_schema WHERE rootpage > 0"
-# The pointer map page of a database with auto_vacuum.
+# The number of the pointer map page in a database with auto_vacuum.
 _POINTER_MAP = 2
 _Row = tuple[Any, ...]
 
@@ -58,7 +58,7 @@ _Row = tuple[Any, ...]
 def by_number(
     old: sqlite3.Connection, table: str, columns: str, column: str, highest: int
 ) -> Iterator[_Row | None]:  # fmt: skip
-    """Look up each number from 1 in a column; yield the rows, and None for a failed look-up."""
+    """Look up each number up to `highest` in a column; yield its rows, or None on an error."""
     query = f"SELECT {columns} FROM {table} WHERE {column} = ?"  # noqa: S608
     for number in range(1, highest + 1):
         try:
@@ -161,8 +161,8 @@ def _mend_schema(path: str, target: str, empty: sqlite3.Connection) -> None:
             if page not in roots and page != _POINTER_MAP:
                 mended.seek((page - 1) * PAGE)
                 mended.write(data[(page - 1) * PAGE : page * PAGE])
-        # The header now has the page count of the empty store. SQLite uses it only if these four
-        # bytes equal the change counter; otherwise it uses the size of the file.
+        # The header now has the page count of the empty store. SQLite ignores this count and uses
+        # the size of the file if these four bytes differ from the change counter.
         mended.seek(92)
         mended.write(b"\xff" * 4)
 
@@ -186,7 +186,7 @@ def _copy_rows(path: str, fresh: str, now: float) -> Salvaged:
             if not without_rowid:
                 column, highest = "rowid", highest_row_id(old, table, references)
             _insert(new, table, by_number(old, table, columns, column, highest), saved)
-        # Row ids of the old database are never reused, including those of lost rows.
+        # The row ids of the old database must never be reused, not even those of lost rows.
         used = sequences(new)
         for table, highest in sequences(old).items():
             new.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
@@ -211,7 +211,7 @@ def _insert(
                 continue
             put = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})"  # noqa: S608
             saved.rows += new.execute(put, row).rowcount
-        except sqlite3.Error:  # damage that looked like a row
+        except sqlite3.Error:  # the row violates a constraint, so it is damaged
             saved.unread.add(table)
 
 
@@ -229,8 +229,8 @@ def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
 def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
     """Re-create lost sessions that other rows refer to.
 
-    Paths and identities are read from indexes, which are on other pages. The next scan corrects
-    names, roots and agents.
+    Their paths and identities are read from indexes, which are on other pages than the rows. The
+    next scan corrects names, roots and agents.
     """
     paths, identities = (by_index(old, column) for column in ("path", "identity"))
     lost = {
@@ -260,9 +260,9 @@ def _dangling(column: str, parent: str) -> str:
 
 
 def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
-    """Clear references to lost rows, or delete the row if it needs the reference.
+    """Clear references to lost rows. Delete rows that need such a reference.
 
-    A request to roll back a run needs the run. Without it, the request would restore everything.
+    A request to roll back a lost run is deleted: without the run, it would restore everything.
     """
     for table, column, parent, needed in new.execute(_REFERENCES).fetchall():
         dangling = f"WHERE {_dangling(column, parent)}"
@@ -272,18 +272,18 @@ def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
             saved.unread |= {table} if gone else set()
         else:
             new.execute(f"UPDATE {table} SET {column} = NULL {dangling}")  # noqa: S608
-    # Without its row in the journal, it is unknown whether a rewrite was done. As in recovery, it
-    # counts as done then: records without placeholders do no harm.
+    # If the journal's row of a rewrite is lost, it is unknown whether the rewrite was completed. It
+    # counts as completed: records without placeholders do no harm.
     unknown = f"WHERE {_dangling('journal_id', 'journal')}"
     new.execute(f"UPDATE extractions SET journal_id = NULL {unknown}")  # noqa: S608
     new.execute(f"UPDATE fields SET journal_id = NULL, state = 'standing' {unknown}")  # noqa: S608
 
 
 def _complete_placements(new: sqlite3.Connection, *, incomplete: bool) -> None:
-    """Re-create placements that may be lost: each value is contained in its own session.
+    """Record that each value is in its own session, if the table of placements is `incomplete`.
 
-    Without a placement, retention could delete the value early. The next scan corrects placements.
-    If the table is `incomplete`, this is done for every value, else for those without a placement.
+    Otherwise do so only for values without any placement. A value without a placement could expire
+    too early. The next scan corrects placements.
     """
     new.execute(
         "INSERT OR IGNORE INTO placements (session_id, extraction_id)"

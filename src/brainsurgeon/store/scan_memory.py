@@ -17,21 +17,21 @@ from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
 
 # Seconds. After its first failure, a file is tried again in the next run; after a second in a row,
-# not before FIRST_PAUSE. The pause doubles with each further failure, up to LONGEST_PAUSE.
+# after FIRST_PAUSE. The pause doubles with each further failure, up to LONGEST_PAUSE.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
-_MOST = 1000  # states in memory
+_MOST = 1000  # states in memory before they are stored
 # Seconds within which two changes of a file may have the same modification time.
 FRESH = 0.05
-# Outcomes of sessions that are read again when their database changed.
+# Outcomes of sessions that are read again once their database has changed.
 _UNTIL_CHANGE = frozenset({WAITS, "deferred", "skipped"})
 
 
 class FileMemory:
-    """The states of the files in one run, stored together: at its end, or when they are many.
+    """The states of the files in one run. New states are stored together, to save transactions.
 
-    A run over all files reads all known states at once. A run over `only` some paths reads only
-    their states, and tries failed files again. If a user `named` the paths, it also tries deferred
-    files again.
+    A run over all files reads all stored states at once. A run over `only` some paths reads only
+    their states, and tries failed files again. With `named`, for paths that a user chose, it also
+    tries deferred files again.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class FileMemory:
             if (store.facts.last_run_at() or 0.0) <= now:  # else the clock was set back
                 self._rows = store.files.directories
             self.listings = store.files.listings
-        self._asked_at = store.requests.sessions_waiting()
-        self._asked_in = {os.path.dirname(path) for path in self._asked_at}
+        self._requested = store.requests.sessions_waiting()
+        self._directories_with_requests = {os.path.dirname(path) for path in self._requested}
         self._fresh: list[tuple[str, FileState]] = []
         self._databases: list[tuple[str, FileState]] = []
         self.resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
         self._changed: set[str] = set()  # databases
-        self._met = defaultdict[str, set[str]](set)  # names by directory
-        self._rested: dict[str, list[str]] = {}
+        self._seen = defaultdict[str, set[str]](set)  # names by directory
+        self._skipped_names: dict[str, list[str]] = {}
 
     def state_of(self, path: str) -> FileState | None:
-        """Return the known state of a file; None if the clock was set back since then."""
+        """Return the stored state of a file, unless the clock was set back since then."""
         if path not in self._states:
             state = self._store.files.at(path)
             self._states[path] = state if state and state.looked_at <= self.now else None
@@ -68,14 +68,14 @@ class FileMemory:
 
     def known_in(self, directory: str) -> Mapping[str, KnownFile]:
         rows = self._rows.get(directory, {})
-        if directory not in self._asked_in:
+        if directory not in self._directories_with_requests:
             return rows
         return {
-            name: row for name, row in rows.items() if f"{directory}/{name}" not in self._asked_at
+            name: row for name, row in rows.items() if f"{directory}/{name}" not in self._requested
         }
 
     def record_skipped(self, directory: str, names: list[str]) -> None:
-        self._rested[directory] = names
+        self._skipped_names[directory] = names
         self.skipped += len(names)
 
     def first_seen(self, file: SessionFile, now: float) -> float:
@@ -93,12 +93,12 @@ class FileMemory:
         return state.reason if state is not None and state.outcome == FAILED else None
 
     def has_requests(self, file: SessionFile) -> bool:
-        return file.path in self._asked_at
+        return file.path in self._requested
 
     def unchanged(self, file: SessionFile, now: float) -> bool:
         path = file.path
         directory, _, name = path.rpartition("/")  # the id of a session may contain a slash
-        self._met[directory].add(name)
+        self._seen[directory].add(name)
         state = self._valid_state(path, file.fingerprint)
         if state is None or (self.named and state.outcome in ("deferred", IN_MEMORY)):
             return False
@@ -107,17 +107,17 @@ class FileMemory:
         return state.outcome != FAILED or (state.looked_at <= now and path not in self._only)
 
     def _valid_state(self, path: str, fingerprint: Fingerprint) -> FileState | None:
-        """Return the state of a file; None if the file, the rules or a request invalidated it."""
+        """Return the state of a file, unless it is invalid by a change, new rules or a request."""
         state = self.state_of(path)
         if state is None or state.fingerprint != fingerprint or state.rules != self.rules:
             return None
-        if state.outcome == AGAIN or self._asked_at.get(path, 0.0) > state.looked_at:
+        if state.outcome == AGAIN or self._requested.get(path, 0.0) > state.looked_at:
             return None
         changed = state.outcome in _UNTIL_CHANGE and os.path.dirname(path) in self._changed
         return None if changed else state
 
     def try_again_at(self, file: SessionFile, now: float) -> float:
-        """Return when to try a failed file again: at once, then after growing pauses."""
+        """Return when to try a failed file again: the first time at once, then after a pause."""
         before = self.state_of(file.path)
         if before is None or before.outcome != FAILED or before.fingerprint != file.fingerprint:
             return now
@@ -125,10 +125,10 @@ class FileMemory:
         return now + min(max(FIRST_PAUSE, 2 * last), LONGEST_PAUSE)
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
-        """Keep the new state of a file for `write_down`, if it differs from the known one."""
+        """Keep the new state of a file for `write_down` if it differs from the stored state."""
         state = self.state_of(file.path)
-        asked_at = self._asked_at.get(file.path, 0.0)
-        if state is None or asked_at > state.looked_at or _essence(state) != _essence(fresh):
+        requested_at = self._requested.get(file.path, 0.0)
+        if state is None or requested_at > state.looked_at or _timeless(state) != _timeless(fresh):
             self._fresh.append((file.path, fresh))
 
     def add_saving(self, path: str, plan: Plan, now: float) -> None:
@@ -136,9 +136,9 @@ class FileMemory:
             self.savings[path] = plan.savings_after(savings, now)
 
     def unchanged_in(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
-        """Return the paths of the sessions in a database if none has to be read, else None."""
+        """Return the paths of the sessions in a database, or None if any of them must be read."""
         directory, _, name = path.rpartition("/")
-        self._met[directory].add(name)
+        self._seen[directory].add(name)
         row = self._rows.get(directory, {}).get(name)
         # A session whose id contains a slash is listed in a directory below `path`. The names of
         # these directories sort between "path/" and "path0", because "0" follows "/" in ASCII.
@@ -146,8 +146,8 @@ class FileMemory:
         tables = {at: self._rows.get(at, {}) for at in (path, *self._sorted[slice(*below)])}
         inside = {f"{at}/{one}": row for at, rows in tables.items() for one, row in rows.items()}
         same = row is not None and row[0] == hash(astuple(mark)) and row[2].rules == self.rules
-        if same and all(self._rests(one, row, now) for one, row in inside.items()):
-            self._rested |= {at: [*rows] for at, rows in tables.items()}
+        if same and all(self._is_unchanged(one, row, now) for one, row in inside.items()):
+            self._skipped_names |= {at: [*rows] for at, rows in tables.items()}
             return list(inside)
         if not same:
             self._changed.add(path)
@@ -160,14 +160,14 @@ class FileMemory:
     def _sorted(self) -> list[str]:
         return sorted(self._rows)
 
-    def _rests(self, path: str, row: KnownFile, now: float) -> bool:
+    def _is_unchanged(self, path: str, row: KnownFile, now: float) -> bool:
         _, due_at, judged = row
         again = judged.rules != self.rules or judged.outcome == AGAIN
         if again or not (due_at is None or due_at > now):
             return False
-        asked_at = self._asked_at.get(path)
-        state = None if asked_at is None else self.state_of(path)
-        return asked_at is None or (state is not None and asked_at <= state.looked_at)
+        requested_at = self._requested.get(path)
+        state = None if requested_at is None else self.state_of(path)
+        return requested_at is None or (state is not None and requested_at <= state.looked_at)
 
     @property
     def full(self) -> bool:
@@ -177,7 +177,7 @@ class FileMemory:
         self._states, self._fresh, self.resumes, self.savings = {}, [], {}, {}
 
     def write_down(self, store: Store) -> None:
-        if self.full:  # so many states would take too much memory
+        if self.full:  # free the memory of all states
             store.files.drop()
         for path, state in self._fresh:
             store.files.remember(path, state)
@@ -194,11 +194,11 @@ class FileMemory:
             store.files.listings = self.listed
 
     def forget_missing(self, store: Store) -> None:
-        """After a run over all files, store the databases' states, and forget missing files."""
+        """Store the states of the databases and forget missing files, after a run over all."""
         gone = [
             f"{directory}/{name}" for directory, rows in self._rows.items()
-            if len(rested := self._rested.get(directory, [])) != len(rows)
-            for name in rows.keys() - set(rested) - self._met[directory]
+            if len(skipped := self._skipped_names.get(directory, [])) != len(rows)
+            for name in rows.keys() - set(skipped) - self._seen[directory]
         ]  # fmt: skip
         for path, state in self._databases:
             store.files.remember(path, state)
@@ -207,8 +207,8 @@ class FileMemory:
         store.calibrations.forget(gone)
 
 
-def _essence(state: FileState) -> FileState:
-    """Return a state without the time, and without the seconds in the reason of a deferral."""
+def _timeless(state: FileState) -> FileState:
+    """Return a state without its time, and without the seconds in the reason of a deferral."""
     reason = state.reason
     if state.outcome == AGAIN:
         reason = "".join(letter for letter in reason if not letter.isdigit())

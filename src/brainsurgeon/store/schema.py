@@ -24,8 +24,8 @@ CREATE TABLE sessions (
 ) STRICT;
 CREATE INDEX sessions_identity ON sessions (identity);
 
--- Values as they were in their lines, each distinct value once. Row ids are never reused, so that a
--- row that refers to one never means another value. `codec` is 'zstd' or 'raw'.
+-- Values as they were in their lines, each distinct value once. Row ids are never reused, so a
+-- reference never leads to another value. `codec` is 'zstd' or 'raw'.
 CREATE TABLE blobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     digest BLOB NOT NULL,
@@ -86,8 +86,8 @@ CREATE TABLE placements (
 CREATE INDEX placements_extraction ON placements (extraction_id);
 CREATE INDEX placements_missed ON placements (missed_at) WHERE missed_at IS NOT NULL;
 
--- Fields that brainsurgeon wrote to files, as in FieldRecord. `state`: pending, standing, undone (a
--- fork may still contain it).
+-- Fields that brainsurgeon wrote to files, as in FieldRecord. `state`: pending (the rewrite is not
+-- confirmed), standing (in the file), undone (a fork may still contain the field).
 CREATE TABLE fields (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -148,7 +148,7 @@ CREATE TABLE archives (
 ) STRICT;
 CREATE INDEX archives_of ON archives (session_id);
 
--- Summaries written by a command, by the digest of the turn.
+-- Summaries that a command wrote. `digest` is the digest of the turn.
 CREATE TABLE summaries (digest BLOB PRIMARY KEY, blob_id INTEGER NOT NULL) STRICT;
 
 -- One run of a command that changed something; `facts` are counts, as JSON.
@@ -210,8 +210,8 @@ CREATE TABLE calibration (
     fullness BLOB NOT NULL
 ) STRICT;
 
--- Costs of the recorded calls of sessions, by model ('': unknown). `priced` calls cost `dollars`,
--- as their agents recorded; the cost of all others depends on the configuration.
+-- Costs of the recorded calls of sessions, by model ('': unknown). Agents recorded `dollars` for
+-- `priced` calls. The costs of other calls depend on the configuration.
 CREATE TABLE spending (
     path BLOB NOT NULL,
     model TEXT NOT NULL,

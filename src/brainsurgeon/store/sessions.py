@@ -18,7 +18,7 @@ _SESSION = (
     "SELECT id, agent, agent_directory, name, last_path, root, format, identity, path IS NULL,"
     " missed_at FROM sessions"
 )
-# Entries that are checked by one query.
+# Rows that one query returns.
 _PAGE = 1000
 
 
@@ -32,7 +32,7 @@ def _session(row: tuple[Any, ...]) -> SessionRecord:
 
 class Sessions(Table):
     def fitting(self, path: str, identity: str | None) -> SessionRecord | None:
-        """Return the record with a path; None if it is of a session with another id."""
+        """Return the record with a path, unless its session has another id."""
         here = self.at(path)
         fits = here and (here.identity == identity or None in (here.identity, identity))
         return here if fits else None
@@ -41,7 +41,7 @@ class Sessions(Table):
         self, file: SessionFile, format_name: str, identity: str | None = None,
         record: SessionRecord | None = None,
     ) -> SessionRecord:  # fmt: skip
-        """Record a session and its path. Another session with this path loses it.
+        """Record a session and its path. Any other session loses this path.
 
         `record` is the session's earlier record, whose path may differ.
         """
@@ -83,12 +83,12 @@ class Sessions(Table):
         return [*map(_session, rows)]
 
     def record_missing(self, missed: Iterable[tuple[int, float | None]]) -> None:
-        """Record since when sessions are missing (None: they are present)."""
+        """Record since when each session is missing (None: it is present)."""
         self._executemany(
             "UPDATE sessions SET missed_at = ?2 WHERE id = ?1 AND missed_at IS NOT ?2", missed
         )
 
-    def is_below(self, path: str) -> bool:
+    def any_at_or_below(self, path: str) -> bool:
         name = os.fsencode(path)
         statement = "SELECT id FROM sessions WHERE path = ? OR (path >= ? AND path < ?) LIMIT 1"
         return self._first(statement, name, name + b"/", name + b"0") is not None
@@ -101,7 +101,7 @@ class Sessions(Table):
 
 
 class Calibrations(Table):
-    """The loads of sessions when they were last read. Losing them costs only time."""
+    """The loads of sessions when they were last read; a cache."""
 
     def remember(self, session_id: int, full: Fullness) -> None:
         self._insert("calibration", {"session_id": session_id, "fullness": encode(full)}, "REPLACE")
@@ -159,7 +159,7 @@ class Spending(Table):
         return ident in self._ids or self._is_stored(ident)
 
     def has_session(self, path: str) -> bool:
-        """Check whether the calls of a session were counted, even if it had none."""
+        """Check whether the calls of a session were counted. It may have no calls."""
         statement = "SELECT 1 FROM spending WHERE path = ? LIMIT 1"
         return path in self._new or self._first(statement, os.fsencode(path)) is not None
 
@@ -174,7 +174,7 @@ class Spending(Table):
         names = Spent.__struct_fields__
         sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in names[2:])
         for path, (ids, spent) in self._new.items():
-            # Another process counted some of these calls: the next read counts only the others.
+            # If another process counted some of these calls, the next read counts only the others.
             if any(map(self._is_stored, ids)):
                 continue
             self._executemany("INSERT INTO counted_calls VALUES (?)", ((ident,) for ident in ids))
@@ -205,12 +205,12 @@ class Spending(Table):
         return self._first("SELECT id FROM counted_calls WHERE id = ?", ident) is not None
 
 
-# The event as compressed by its agent, the size of its text in bytes, the digest for navigation.
+# The event as compressed by its agent, the size of its text in bytes, the navigation data.
 Columns = tuple[bytes | None, int | None, bytes | None]
 
 
 class Rows(Table):
-    """The agents' columns of changed events in their databases, and our last write times."""
+    """For agents' databases: the agents' columns of changed events, and times of our writes."""
 
     def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
         row = {"session_id": session_id, "entry_id": entry_id, "digest": digest}
@@ -227,7 +227,7 @@ class Rows(Table):
         self._insert("row_writes", {"session_id": session_id, "noted_ms": noted_ms}, "REPLACE")
 
     def own_times(self) -> dict[str, int]:
-        """Return, by path, the time (milliseconds) that our last write set for each session."""
+        """Return the time (milliseconds) that our last write set for each session, by path."""
         rows = self._execute(
             "SELECT s.path, w.noted_ms FROM row_writes w JOIN sessions s ON s.id = w.session_id"
             " WHERE s.path IS NOT NULL"
@@ -262,7 +262,7 @@ WAITS = "waits"  # deferred until its database changes
 IN_MEMORY = "in memory"  # deferred until its process ends, or until a long silence
 FAILED = "failed"  # tried again after a pause
 DATABASE = "database"  # no session: the state of a whole database file
-# A scan must look at files with these outcomes, even if the files and its rules are the same.
+# A scan does not skip files with these outcomes, even if files and rules are unchanged.
 _NOT_SKIPPED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
 
 
@@ -280,8 +280,8 @@ def _fingerprint(row: tuple[Any, ...]) -> Fingerprint:
 class FileStates(Table):
     """The last state of each file.
 
-    `directories` are all states by directory and name, once `read`. `listings` are the directory
-    listings that this process last read.
+    `directories` are all states by directory and name, after `read`. `listings` are the directory
+    listings of the last run in this process.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -336,7 +336,7 @@ class FileStates(Table):
         return FileState(_fingerprint(row), *row[5:]) if row else None
 
     def blocked(self, since: float) -> dict[str, str]:
-        """Return, by path, why sessions have waited unchanged since before a time."""
+        """Return, by path, why sessions are deferred that have not changed after `since`."""
         rows = self._execute(
             "SELECT path, reason FROM files WHERE outcome IN (?, ?) AND first_seen < ?"
             " ORDER BY path",
