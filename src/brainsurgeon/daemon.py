@@ -217,7 +217,7 @@ class _Daemon:
             self._store.check_still_there()
         except StoreUnusableError as error:
             self._store_error = error
-            os.kill(os.getpid(), signal.SIGTERM)  # the main thread waits for signals only
+            os.kill(os.getpid(), signal.SIGTERM)  # ends the main thread, which waits for signals
 
     def _reload(self) -> None:
         try:

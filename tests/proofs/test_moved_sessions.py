@@ -1025,7 +1025,7 @@ def test_session_moved_after_a_crash_loses_no_late_line(world, monkeypatch, move
     with monkeypatch.context() as patch:
         patch.setattr(recover, "resolve", lambda *_, **__: None)
         if at == "exchanged":
-            patch.setattr(Attempt, "settle", killed)
+            patch.setattr(Attempt, "record", killed)
         else:
             patch.setattr(recover, "_remove", killed)
         with pytest.raises(KeyboardInterrupt):

@@ -238,7 +238,7 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
 
 
 def archive_in(named: EntryValues, *, with_undone: bool = False) -> Extraction | None:
-    """Return the extraction that archived a turn in an entry, an undone one if `with_undone`."""
+    """Return the archive among an entry's values, even an undone archive if `with_undone`."""
     parts = (part for part in named.values if part.archive_id is not None and not part.is_link)
     return next((part for part in parts if with_undone or part.state == "standing"), None)
 
@@ -289,9 +289,9 @@ def json_text(store: Store, value: Extraction) -> bytes | None:
 def contents(
     values: Iterable[Extraction], texts: dict[int, bytes]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the distinct values by path, and the paths of the originals by the paths of copies.
+    """Return the distinct values by path. Also map the path of each copy to that of its original.
 
-    Of equal values, the original is the one that the model got, if the model got any.
+    Of equal values, the original is the value that the model got, if there is one.
     """
     by_path: dict[str, Any] = {}
     same_as: dict[str, str] = {}

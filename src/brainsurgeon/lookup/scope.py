@@ -242,7 +242,7 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
 def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry]:
     """Return the arguments of the newest tool calls after the prompt that have no result yet.
 
-    Calls before a message without calls in which the model was cut short do not count.
+    If the model was cut short in a message without calls, earlier calls do not count.
     """
     answered: set[str | None] = set()
     unnamed, waiting, seen_call = 0, [], False

@@ -172,7 +172,7 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
     for record in records:
         if record.id in seen:
             continue
-        is_linked = _file_id(record.path) in file_ids  # by a hard link
+        is_linked = _file_id(record.path) in file_ids  # another hard link to a found file
         may_exist = not record.displaced and (with_former_roots or is_linked)
         file = session_at(record.root, record.path) if may_exist else None
         if isinstance(file, SessionFile):
@@ -191,7 +191,7 @@ def _file_id(path: str) -> tuple[int, int] | None:
 
 
 def _why_unseen(path: str, problems: Iterable[Unreadable]) -> str:
-    """Return why the walk could not read a directory above a file or the file, or ""."""
+    """Return why the walk could not read a file or a directory above it, or ""."""
     above = (one for one in problems if f"{path}/".startswith(f"{one.path.rstrip('/')}/"))
     return next((f"{problem.path}: {problem.why}" for problem in above), "")
 

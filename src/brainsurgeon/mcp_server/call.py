@@ -109,7 +109,7 @@ def parse_call(arguments: dict[str, Any]) -> Call:
         problems = [
             f"{'.'.join(str(step) for step in one['loc'][:1]) or 'arguments'}: {one['msg']}"
             for one in error.errors(include_url=False, include_input=False, include_context=False)
-            if one["type"] != "none_required"  # of `| Absent`, beside the actual problem
+            if one["type"] != "none_required"  # `| Absent` adds it to the actual problem
         ]
         raise UsageError("; ".join(dict.fromkeys(problems))) from error
     if call.entry_id not in (None, call.entry):

@@ -120,7 +120,7 @@ def archived_text(archives: int, turns: int) -> str:
     return of_turns if turns == archives else f"{counted(archives, 'archive')} of {of_turns}"
 
 
-# Tokens of a picture, whatever its bytes: providers scale a larger picture to about this size.
+# Tokens of a picture of any number of bytes: providers scale larger pictures to about this size.
 PICTURE = 1500
 # Tokens per character if the rate cannot be estimated from recorded calls.
 RATE = 0.33

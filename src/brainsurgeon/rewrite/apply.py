@@ -180,7 +180,7 @@ class Attempt:
         self.temporary = exchange.new_temporary_name()
         self.held = ExitStack()
         self.extracted = ExtractedValues(store, change, session.read, self.temporary)
-        self.journal_id = 0  # until the journal entry is committed
+        self.journal_id = 0  # 0 until the journal entry is committed
         self.directory = -1
         self.successor: Successor | None = None
         self.result: Rewrite | Exception | None = None
@@ -208,7 +208,7 @@ class Attempt:
         self.successor = exchange.prepare(self.session, self.temporary, splices, self.signs, ledger)
         return self.successor
 
-    def settle(self, outcome: Exchange | Exception | None) -> None:
+    def record(self, outcome: Exchange | Exception | None) -> None:
         journal, journal_id = self.store.journal, self.journal_id
         if isinstance(outcome, RolledBackError):
             journal.keep(journal_id)
@@ -219,7 +219,7 @@ class Attempt:
             _confirm(self.store, self.change, self.extracted)
             journal.update(journal_id, ends=outcome.pair.ends, moving_to=None)
 
-    def end(self, outcome: Exchange | Exception | None) -> None:
+    def set_result(self, outcome: Exchange | Exception | None) -> None:
         if isinstance(outcome, Exchange):
             self.result = FileRewrite(
                 self.session.file.name, outcome.fingerprint, self.extracted.stored,
@@ -367,7 +367,7 @@ def _write_new_files(store: Store, locked: list[Attempt]) -> list[tuple[Attempt,
         except errors.StoppedError:
             raise
         except Exception as error:  # noqa: BLE001  it is the result
-            _settle(store, [(attempt, error)])
+            _record(store, [(attempt, error)])
     try:
         with store.transaction():
             for attempt, successor in written:
@@ -377,7 +377,7 @@ def _write_new_files(store: Store, locked: list[Attempt]) -> list[tuple[Attempt,
     except Exception as error:  # noqa: BLE001  it is the result
         for attempt, successor in written:
             successor.refused(error)
-            attempt.end(error)
+            attempt.set_result(error)
         return []
     return written
 
@@ -393,25 +393,25 @@ def _exchange(store: Store, written: list[tuple[Attempt, Successor]]) -> None:
             outcomes.append((attempt, successor.result))
             attempt.close()
         if time.monotonic() > since + _UNCONFIRMED:
-            _settle(store, outcomes)
+            _record(store, outcomes)
             outcomes, since = [], time.monotonic()
-    _settle(store, outcomes)
+    _record(store, outcomes)
 
 
-def _settle(store: Store, outcomes: list[tuple[Attempt, Exchange | Exception | None]]) -> None:
+def _record(store: Store, outcomes: list[tuple[Attempt, Exchange | Exception | None]]) -> None:
     if not outcomes:
         return
     try:
         with store.transaction():
             for attempt, outcome in outcomes:
-                attempt.settle(outcome)
+                attempt.record(outcome)
     except Exception as error:  # noqa: BLE001  it is the result
         for attempt, outcome in outcomes:
             attempt.result = outcome if isinstance(outcome, Exception) else error
             attempt.resolve()
         return
     for attempt, outcome in outcomes:
-        attempt.end(outcome)
+        attempt.set_result(outcome)
 
 
 class _RowsAttempt:
@@ -527,7 +527,7 @@ class _RowsAttempt:
         seen, path = self._session.presence, self._session.file.directory
         presence = openclaw_database.presence(path, open_here=True)
         maintained = max(seen.maintained, presence.maintained)  # 0 if it cannot be read now
-        # If it is None, there may be a process that we cannot see.
+        # None means that there may be a process that we cannot see.
         opened_at = None if seen.opened_at is None else presence.opened_at
         presence = replace(presence, opened_at=opened_at, maintained=maintained)
         gate = Gate(self._change.examined.settings.quiet, presence, self._own)
@@ -615,7 +615,7 @@ class Batch:
 
 # The reasons for cancelling requests to redact.
 NO_ANSWER = "the turn that made the request contains no whole answer from brainsurgeon"
-KEPT = "the configuration keeps such calls"
+KEPT = "the configuration has keep_purge_control_calls = true"
 
 
 def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite | None:

@@ -66,7 +66,7 @@ class Ladder:
         self._cached_plan = lru_cache(maxsize=6)(self.plan)
 
     def at(self, rung: Rung, spared: Spared = frozenset(), *, protect: bool = True) -> Fitting:
-        return self._cached_plan(rung, spared, protect=protect)  # keys do not include defaults
+        return self._cached_plan(rung, spared, protect=protect)  # lru_cache ignores defaults
 
     def fit(self, rungs: Sequence[Rung], goal: int, room: int) -> Fitting:
         """Plan the lowest rung with which the load is at most `goal` (tokens), or the last rung.
@@ -194,7 +194,7 @@ def fit_in(planner: Planner) -> Fitting:
 
 
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
-    """If it pays to wait for a cold prompt cache, plan no optional edits of what is still sent."""
+    """While the prompt cache is warm, postpone extractions of sent values if configured."""
     plan, before, examined = fitting.plan, fitting.before, planner.examined
     if plan.deferred or not plan.optional:
         return fitting
@@ -204,7 +204,7 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     fitting = replace(fitting, plan=plan)
     enough = plan.forced or rules.pays(plan, session.fingerprint.size)
     cold = rules.when == "always" or examined.silent >= cache.LONG_LIFE
-    if planner.hurries or cold or not (enough and plan.load):  # cache.read reads all lines
+    if planner.hurries or cold or not (enough and plan.load):  # cache.read is slow
         return fitting
     state, change = cache.read(
         session.lines, session.format, examined.survey, plan, planner.records,

@@ -75,7 +75,7 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
 
 
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:
-    """Record a signal when a session has become too full, even after its plan (`full`)."""
+    """Record a signal when a session becomes too full. `full` is the load after its plan."""
     record = find_record(store, session)
     before = store.calibrations.of(record.id) if record else None
     if full.pressure <= full.threshold or (before and before.pressure > before.threshold):
@@ -90,7 +90,7 @@ def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) 
 
 
 def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
-    """Return the calls that a session made since its costs were recorded, by call id."""
+    """Return the calls in a session whose costs are not recorded yet, by call id."""
     spending, new = store.spending, dict[int, ModelCall]()
     begun = spending.has_session(session.file.path)
     for ident, call in calls.calls_in(session.lines.backward(), session.format):

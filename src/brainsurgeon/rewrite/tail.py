@@ -109,9 +109,9 @@ def scan_tail(
 ) -> Scanned | None:  # fmt: skip
     """Scan the tail of a session without pending requests. Return None if that is not enough.
 
-    The whole file must be scanned if it did not only grow, if new lines concern entries in the
-    front, or if the front may affect the plan. Raises NotIdleError or RefusedError if the session
-    may not be changed.
+    The whole file must be scanned if the front changed, if new lines concern entries in the front,
+    or if the front may affect the plan. Raises NotIdleError or RefusedError if the session may not
+    be changed.
     """
     before = store.resumes.at(file.path)
     if before is None or not before.may_apply_to(file.fingerprint):
