@@ -85,7 +85,7 @@ def test_scan_reports_an_unreadable_root_and_does_the_rest(shared_world, convers
     output = (result.stdout + result.stderr).decode()
 
     assert result.returncode == 1
-    assert f"{shut}: Permission denied; nothing there was touched" in output
+    assert f"{shut}: Permission denied; nothing was changed there" in output
     assert f"{world.base}/missing: no such directory" in output
     assert b"[[extracted-" in readable.read_bytes()
     assert (shut / "s.jsonl").read_bytes() == conversation.bytes()

@@ -38,7 +38,7 @@ def test_history_lists_runs_with_their_totals(world, cli, entry_id):
     assert "1 extracted" in output
     assert "1 restored, 1 field" in output
     assert "650" in output
-    assert "tokens: how many tokens the next requests save" in output
+    assert "tokens: saved in the next request of each session" in output
     assert max(map(len, output.splitlines())) <= 80
     assert (first["run_id"], first["command"], first["tokens"]) == (1, "scan", 653)
     assert (second["command"], second["values_restored"]) == ("restore", 1)
@@ -135,7 +135,7 @@ def test_follow_exits_6_when_the_store_is_replaced(world, follow, cli, entry_id)
     assert cli("store", "restore", str(backup), "--yes").returncode == 0
     _, output = process.communicate(timeout=TIMEOUT)
 
-    assert output.decode().startswith("brainsurgeon: the store was replaced or removed; follow")
+    assert output.decode().startswith("brainsurgeon: the store was replaced or removed; start")
     assert process.returncode == 6
 
 

@@ -438,7 +438,7 @@ def test_init_keeps_files_that_are_not_its_own(newcomer):
     result = newcomer.init("--yes", "--systemd", "--mcp", "claude")
 
     assert result.returncode == 0
-    assert result.stdout.decode().count("exists and is not brainsurgeon's: left unchanged") == 4
+    assert result.stdout.decode().count("exists, but not from brainsurgeon: left unchanged") == 4
     newcomer.init("--undo", "--yes")
     assert newcomer.files() == before
     assert newcomer.calls() == []

@@ -113,7 +113,7 @@ def test_restore_prints_the_value_while_a_turn_is_open(world, conversation, entr
     assert "main/s: pending" in every.stdout.decode()
     assert every.stdout.decode().splitlines()[-1] == (
         "0 values restored in 0 sessions; placeholders are left in 1 session, "
-        "1 of them at work: add --wait"
+        "1 of them not idle: add --wait"
     )
     assert (plain.returncode, every.returncode) == (0, 1)
     assert file_states(world.root) == before
@@ -141,7 +141,7 @@ def test_restore_all_warns_of_a_session_beyond_its_window(world, entry_id, cli):
     named, advice = result.stderr.decode().splitlines()
 
     assert named.startswith("main/s: its next request will have about 1,000 tokens, its window")
-    assert advice == "begin a new conversation there, or let its agent compact it"
+    assert advice == "start a new conversation, or let the agent compact the session"
     assert result.stdout.decode().splitlines()[-1] == (
         "1 value restored in 1 session; no placeholder is left"
     )

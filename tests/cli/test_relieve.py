@@ -29,8 +29,8 @@ def test_relieve_prints_the_same_as_its_dry_run(full_session, cli):
     assert preview.stdout.decode().replace("would be ", "") == output
     assert "tokens (10" in output
     assert "step 4: it fits" in output
-    assert "went   9 tool_result of exec, 27,000 characters" in output
-    assert "stays  20 assistant" in output
+    assert "extracted  9 tool_result of exec, 27,000 characters" in output
+    assert "kept       20 assistant" in output
     assert all(len(line) <= 100 for line in output.splitlines())
     assert full_session.read_bytes() != before
 
@@ -46,8 +46,8 @@ def test_relieve_exits_1_when_the_session_cannot_fit(full_session, cli):
     assert answer["fits"] is False
     assert answer["after"]["load_tokens"] > answer["room_tokens"] == 10
     assert answer["least_tokens"] > 10
-    least = f"{answer['least_tokens']} of 10 tokens"
-    assert f"nothing was extracted: what cannot be extracted needs {least}" in printed
+    least = answer["least_tokens"]
+    assert f"nothing was extracted: at least {least} tokens would remain, but 10 fit" in printed
     assert answer["values_extracted"] == 0
     assert full_session.read_bytes() == before
 

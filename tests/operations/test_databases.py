@@ -162,7 +162,7 @@ class TestScanning:
         text = "\n".join(render.report(report))
         assert f"database of main {every_world.claw.path} (OpenClaw 2026." in text
         assert "its sessions are pruned" in text
-        assert "saves context, not disk, and hides nothing" in text
+        assert "pruning a database saves context, not disk" in text
         assert render.report_json(report)["databases"][0]["left_alone"] is None
 
     def test_an_unchanged_database_is_not_opened(self, world, monkeypatch):

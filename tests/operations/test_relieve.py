@@ -303,7 +303,7 @@ def test_relieve_spares_other_values_while_one_is_protected(world, clock):
     assert clock() < end <= clock() + 600
     until = datetime.fromtimestamp(end).astimezone().strftime("%H:%M")
     printed = render.relief(relief, dry_run=False)
-    assert f"60.0 KB protected until {until}; --now takes them" in printed
+    assert f"60.0 KB protected until {until}; --now extracts them" in printed
     again = relieve(world.settings(**window), world.store, "s", Wanted(now=True), clock=world.clock)
     assert again.fits
     assert again.protected is None

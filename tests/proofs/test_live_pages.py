@@ -207,7 +207,7 @@ def test_commands_of_the_codex_page_work_as_written(tmp_path):
         shown = account.types(*typed("codex", "See its sessions"))
         assert codex.path.stem in shown
         weighed = account.types(f"brainsurgeon context {codex.path.stem[-36:]}")
-        assert "noted by its agent" in weighed
+        assert "recorded by the agent" in weighed
         account.waits()
         account.types("brainsurgeon scan --once")
         assert codex.path.read_bytes() == before

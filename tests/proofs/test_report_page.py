@@ -80,7 +80,7 @@ def test_report_page_is_readable_and_runs_no_script(page, tmp_path):
                     browser.picture(Path(SCREENSHOTS) / f"{scheme}-{width}.png")
                 assert browser.run(CONTRAST) >= 4.5, (scheme, width)
                 assert browser.run("document.documentElement.scrollWidth") <= width
-        assert browser.run("document.title") == "brainsurgeon: what your sessions hold"
+        assert browser.run("document.title") == "brainsurgeon: content of your sessions"
         assert count("script, img, iframe, [onerror]") == 0
         for name in ("money", "largest", "time", "sizes", "waiting", "unreached", "sessions"):
             assert browser.run(f"document.querySelector('#{name} h2').offsetHeight") > 0

@@ -62,7 +62,7 @@ def test_report_begins_with_cost_and_the_largest_sessions(page):
     assert places == sorted(places)
     assert text.index("<dt>") == text.index("<dt>Cost so far</dt><dd>$2.25<")
     money, largest = text[places[0] : places[1]], text[places[1] : places[2]]
-    assert "Cost so far, as scans read it: $2.25; 3 recorded calls." in money
+    assert "Cost so far, as recorded: $2.25; 3 recorded calls." in money
     assert '<td class="number" data-is="cost">$2.25</td>' in money
     assert '<td class="number" data-is="cost">$2.25</td>' in largest
 
@@ -75,11 +75,11 @@ def test_report_contains_content_only_with_previews(page):
 
 def test_report_labels_the_figures_of_extracted_values(page):
     """Sizes and times carry a label, since a narrow screen hides the column headings."""
-    extracted = page().partition("<h3>Extracted</h3>")[2].partition("</table>")[0]
+    extracted = page().partition("<h3>Extracted values</h3>")[2].partition("</table>")[0]
     labels = re.findall(r'data-is="(.*?)"', extracted)
 
-    assert labels[:2] == ["size", "taken"]
-    assert set(labels) == {"size", "taken"}
+    assert labels[:2] == ["size", "extracted"]
+    assert set(labels) == {"size", "extracted"}
 
 
 def test_report_escapes_names(page):

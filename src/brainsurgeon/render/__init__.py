@@ -1,4 +1,4 @@
-"""Results as text, tables or JSON. Returns strings, prints nothing."""
+"""Render results as text, HTML or JSON. Nothing is printed here."""
 
 from typing import TYPE_CHECKING
 

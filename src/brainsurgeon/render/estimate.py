@@ -1,4 +1,4 @@
-"""Costs of sessions, as recorded and under each policy, as text and JSON."""
+"""Render the costs of sessions, recorded or estimated for each policy, as text and JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,14 +9,14 @@ from brainsurgeon.model.reports import Bill, Estimate, ModelCost, SessionCosts
 from brainsurgeon.model.text import about, counted
 from brainsurgeon.render.formatting import Column, columned, local, table
 
-NO_USAGE = "no session here records usage and time of its model calls"
+NO_USAGE = "no session records the usage and time of its model calls"
 ASSUMPTIONS = (
-    "Estimated from the usage that sessions recorded: a value counts as many tokens as it added to"
-    " a prompt. It is assumed that a scan follows each turn, and another once the cache is cold,"
-    " that the agent reads its session again after each scan, and that the next prompt reads its"
-    " unchanged beginning from the cache. Archives, restores, relief and avoided compactions are"
-    " left out. Tokens paid are the cost of all prompts in uncached input tokens: cache reads and"
-    " writes are converted by the model's prices. Answers are not counted: they are the same."
+    "The estimate is based on recorded usage: a value counts the tokens that it added to a prompt."
+    " It assumes that one scan follows each turn, and another once the cache is cold. After a scan,"
+    " the agent reads its session again, and the next prompt reads its unchanged beginning from the"
+    " cache. Archives, restores, relief, avoided compactions and the models' answers are left out."
+    " Tokens paid are the cost of all prompts in uncached input tokens: cache reads and writes are"
+    " converted by the model's prices."
 )
 
 
@@ -48,7 +48,7 @@ def estimate(found: Estimate) -> str:
     lines += ["", f"{calls} of {sessions}"]
     if found.left_out:
         left_out = counted(found.left_out, "session")
-        lines[-1] += f"; left out: {left_out} without usage, never pruned (Codex), or unreadable"
+        lines[-1] += f"; {left_out} left out: without usage, of Codex, or unreadable"
     return "\n".join([*lines, ASSUMPTIONS])
 
 
@@ -69,10 +69,10 @@ def in_one_line(found: Estimate) -> str:
     if not raw.tokens_paid:
         return ""
     return (
-        f"an estimate: the {counted(found.calls, 'recorded call')} would have cost"
+        f"an estimate: as configured, {counted(found.calls, 'recorded call')} would have cost"
         f" {_share(configured.tokens_paid, raw.tokens_paid)} of"
-        f" {f'${raw.dollars:,.2f}' if raw.dollars is not None else 'what they did'},"
-        f" with {_share(configured.tokens_sent, raw.tokens_sent)} of the tokens"
+        f" {'their price' if raw.dollars is None else f'${raw.dollars:,.2f}'},"
+        f" and sent {_share(configured.tokens_sent, raw.tokens_sent)} of their tokens"
         " (`brainsurgeon estimate`)"
     )
 
@@ -80,12 +80,12 @@ def in_one_line(found: Estimate) -> str:
 def saved_so_far(bill: Bill) -> str:
     if not (bill.tokens_sent or bill.tokens_paid):
         return ""
-    # Calls without a known price have no dollars. So dollars can be lost while tokens are saved.
+    # Dollars count only calls with a known price: they may rise although the tokens fall.
     money = "" if bill.dollars is None else f" (${abs(bill.dollars):,.2f} {_less(bill.dollars)})"
     return (
-        f"an estimate: {about(bill.tokens_sent)} tokens not sent; the prompts cost"
+        f"an estimate: {about(bill.tokens_sent)} tokens were not sent; the prompts cost"
         f" {about(abs(bill.tokens_paid))} input tokens {_less(bill.tokens_paid)}{money},"
-        " broken caches included"
+        " including broken caches"
     )
 
 

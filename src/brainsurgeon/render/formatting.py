@@ -1,4 +1,4 @@
-"""Sizes, times, tables and JSON documents as text. Tables fit the terminal."""
+"""Format JSON documents, times, tables and long values. Tables fit the terminal."""
 
 import json
 import math
@@ -48,7 +48,7 @@ def _in_json(value: Any, key: str = "") -> Any:
 
 
 def unexpected(error: Exception) -> str:
-    """Return the place of a bug, without the message, which may quote content."""
+    """Describe an error by its type and place. Its message is left out: it may quote content."""
     *_, (frame, line) = walk_tb(error.__traceback__)
     where = f"{os.path.basename(frame.f_code.co_filename)}:{line}"
     reason = error.strerror if isinstance(error, OSError) else type(error).__name__
@@ -60,7 +60,7 @@ def local(moment: float) -> str:
 
 
 def in_local_time(text: str) -> str:
-    """Convert ISO 8601 times to local time. Times without seconds lose the date if it is today."""
+    """Convert ISO 8601 times to local time. Omit today's date from times without seconds."""
 
     def convert(found: re.Match[str]) -> str:
         moment = parse_time(found[0]) or 0.0
@@ -136,7 +136,7 @@ def _fit(text: str, width: int) -> str:
 
 
 def bar(share: float, room: int) -> str:
-    """Return a bar of at most `room` characters for a share (0 to 1), not empty above 0."""
+    """Return a bar of at most `room` characters for a share from 0 to 1. Only 0 has no bar."""
     return "#" * (min(room, max(1, round(share * room))) if share else 0)
 
 
@@ -145,7 +145,7 @@ def bar(share: float, room: int) -> str:
 
 
 def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Return as many whole values as fit into `limit` bytes, and both ends of each other value."""
+    """Shorten values to `limit` bytes in total: keep the first ones, cut one, empty the others."""
     given: dict[str, Any] = {}
     room = limit
     for path, value in values.items():

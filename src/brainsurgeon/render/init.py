@@ -1,4 +1,4 @@
-"""The homes, offers and results of `init`, and the settings in force, as text and JSON."""
+"""Render the agents, offers and results of `init`, and the settings, as text and JSON."""
 
 import shlex
 from collections.abc import Collection, Iterable, Sequence
@@ -51,7 +51,7 @@ def totals(report: reports.ScanReport, *, verbose: bool) -> str:
         lines.append(f"… and {more} (--verbose names each, with every value)")
     if report.databases:
         number = counted(len(report.databases), "database")
-        lines.append(f"{number} of OpenClaw examined, with all sessions")
+        lines.append(f"examined {number} of OpenClaw and all sessions in them")
     lines += [
         f"{safe(database.path)} is left alone: {safe(database.left_alone)}"
         for database in report.databases if database.left_alone
@@ -67,7 +67,7 @@ def offer(offer: reports.Offer) -> str:
 def _step(step: reports.Step) -> str:
     notes = {
         "there": " (is there already)",
-        "other": " (exists and is not brainsurgeon's: left unchanged)",
+        "other": " (exists, but not from brainsurgeon: left unchanged)",
     }
     note = notes.get(step.state, "")
     if not isinstance(step, reports.FileStep):

@@ -1,4 +1,4 @@
-"""The report page: one HTML file that loads nothing from a network and runs no script."""
+"""Render the report page: one HTML file that loads nothing from a network and runs no script."""
 
 import base64
 import hashlib
@@ -22,12 +22,12 @@ from brainsurgeon.render.runs import WHAT_STAYS
 _DAY = 86_400  # seconds
 _WIDTH, _HEIGHT = 1000, 300  # of the plot
 _MOST = 12  # bars in a list
-_LARGEST = 15  # sessions in the table of the largest
-_NUMBERS = (  # columns
+_LARGEST = 15  # rows in the table of the largest sessions
+_NUMBERS = (  # titles of columns with numbers
     "Now", "Saved", "Next scan", "Sessions", "Files", "Size", "tokens sent", "from cache",
     "tokens paid", "of raw", "dollars", "calls", "answered", "cost", "Cost",
 )  # fmt: skip
-_BARS = "Of the largest"  # the column with bars
+_BARS = "Of the largest"  # title of the column with bars
 _NO_SESSIONS = '<p class="quiet">No sessions were found.</p>'
 
 
@@ -68,20 +68,20 @@ def over_time(days: Sequence[tuple[int, int, int]], today: int) -> str:
     )
 
 
-def bars(sums: Sequence[Sum], what: str, written: Callable[[int], str] = bytes_) -> str:
+def bars(sums: Sequence[Sum], unit: str, format_size: Callable[[int], str] = bytes_) -> str:
     if not sums:
         return '<p class="quiet">Nothing yet.</p>'
     top = max(group.size + group.saved for group in sums) or 1
     rows = []
     for group in sums[:_MOST]:
         rest = f", {bytes_(group.saved)} saved" if group.saved else ""
-        size = written(group.size)
+        size = format_size(group.size)
         shares = (group.size / top, "main"), (group.saved / top, "soft")
         rows.append(
             f'<li><div class="row"><span class="name">{html(group.name)}</span>'
             f'<span class="number">{size}</span></div>'
             f"{bar(shares, f'{group.name}: {size}{rest}')}"
-            f'<div class="small quiet">{counted(group.number, what)}{rest}</div></li>'
+            f'<div class="small quiet">{counted(group.number, unit)}{rest}</div></li>'
         )
     more = len(sums) - _MOST
     end = f'<p class="small quiet">and {more} more</p>' if more > 0 else ""
@@ -141,9 +141,9 @@ def report(report: Report) -> str:
          over_time(report.days, int(report.made_at // _DAY))),
         ("sizes", "Sizes", "", sizes),
         ("waiting", "What waits", *_waiting(report)),
-        ("unreached", "Not reached",
-         ("Agents keep copies of values beside their sessions. Pruning does not reach these: "
-          "secrets in them stay."),
+        ("unreached", "Other copies",
+         ("Agents keep copies of values outside of their sessions. They may contain secrets. "
+          "brainsurgeon never changes them."),
          _unreached(report)),
         ("sessions", "Each session", _left_out(report),
          "".join(_session(page, report.made_at) for page in report.sessions) or _NO_SESSIONS),
@@ -156,9 +156,9 @@ def report(report: Report) -> str:
         for name, title, lead, body in sections
     )
     content = (
-        "It shows how values begin: it is as secret as the sessions."
+        "This page quotes values: keep it as secret as the sessions."
         if report.previews
-        else "It shows no content of sessions, only names of sessions, tools and files."
+        else "This page has no content of sessions, only names of sessions, tools and files."
     )
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -168,12 +168,12 @@ def report(report: Report) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <meta name="color-scheme" content="light dark">
-<title>brainsurgeon: what your sessions hold</title>
+<title>brainsurgeon: content of your sessions</title>
 <style>{STYLE}</style>
 </head>
 <body>
 <header class="top">
-<h1>What your sessions hold</h1>
+<h1>Content of your sessions</h1>
 <p class="quiet">brainsurgeon {__version__}, {html(local(report.made_at))}</p>
 <nav aria-label="Parts of this page"><ul>{links}</ul></nav>
 </header>
@@ -181,15 +181,15 @@ def report(report: Report) -> str:
 {_figures(report)}
 {parts}
 </main>
-<footer class="small quiet">Made by <code>brainsurgeon status --format html</code>. Nothing is
-loaded from anywhere and nothing is sent. {content}</footer>
+<footer class="small quiet">Made by <code>brainsurgeon status --format html</code>. This page
+loads nothing and sends nothing. {content}</footer>
 </body>
 </html>
 """
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return an HTML table. Narrow screens hide its head; cells then show their columns' names."""
+    """Return an HTML table. On a narrow screen, names in the cells replace the table's head."""
     head = "".join(
         f'<th scope="col"{" class=number" if name in _NUMBERS else ""}>{name}</th>'
         for name in names
@@ -201,7 +201,7 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _cell(name: str, content: str) -> str:
     if name in _NUMBERS:
         return f'<td class="number" data-is="{name.lower()}">{content}</td>'
-    kind = {_BARS: ' class="wide"', "Taken": ' data-is="taken"'}.get(name, "")
+    kind = {_BARS: ' class="wide"', "Extracted": ' data-is="extracted"'}.get(name, "")
     return f"<td{kind}>{content}</td>"
 
 
@@ -209,7 +209,7 @@ def _money(report: Report) -> str:
     found, now = report.estimate, report.status.tokens
     so_far = estimate.saved_so_far(now.saved_so_far)
     spent = estimate.total_cost(now.models) if now.models else f"unknown: {estimate.NO_USAGE}"
-    parts = [f"<p>Cost so far, as scans read it: {html(spent)}.</p>"]
+    parts = [f"<p>Cost so far, as recorded: {html(spent)}.</p>"]
     if now.models:
         columns = [column for column in estimate.MODELS if column[0] != "turns"]
         names, rows = columned(columns, now.models, room=math.inf)
@@ -238,14 +238,14 @@ def _figures(report: Report) -> str:
          estimate.cost(estimate.total(tokens.models)) if tokens.models else "unknown",
          counted(sum(one.calls for one in tokens.models), "recorded call")),
         ("Not sent any more", f"{rounded(tokens.tokens_saved)} tokens",
-         "less in the next requests of all sessions together"),
+         "fewer in the next requests of all sessions"),
         ("Saved in sessions", bytes_(store.bytes_saved), f"{share:.0f} % of their former size"),
         ("Sessions now", bytes_(size),
          ", ".join(f"{number:,} {state}" for state, number in states) or "none"),
         ("Next scan extracts", bytes_(sum(coming)), f"of the {len(coming)} largest sessions"),
         ("Store", bytes_(store.size),
-         f"{bytes_(net)} less on disk in all" if net >= 0 else f"{bytes_(-net)} more in all"),
-        ("Values held", f"{store.values_extracted:,}", "each can be restored byte for byte"),
+         f"{bytes_(abs(net))} {'less' if net >= 0 else 'more'} on disk in total"),
+        ("Values extracted", f"{store.values_extracted:,}", "restored byte for byte on request"),
         ("Last run", "never" if last is None else ago(last, report.made_at),
          "the daemon runs" if now.daemon.pid else "no daemon runs"),
     )  # fmt: skip
@@ -258,7 +258,7 @@ def _figures(report: Report) -> str:
     return f'{off}<section class="flush" aria-label="Figures">{figures}</section>\n'
 
 
-# `_largest` and `_waiting` return the introduction of their section, and its content.
+# `_largest` and `_waiting` return the introduction and the content of a section.
 
 
 def _largest(report: Report) -> tuple[str, str]:
@@ -267,7 +267,7 @@ def _largest(report: Report) -> tuple[str, str]:
         return "", _NO_SESSIONS
     top = max(page.about.size + page.about.saved for page in pages)
     names = ("Session", "Cost", "Now", "Saved", "Next scan", _BARS)
-    return "Each of them was read to compute what the next scan would extract.", (
+    return "The column “Next scan” shows the size of the values that a scan would extract now.", (
         legend(("main", "stays"), ("next", "the next scan extracts"), ("soft", "saved already"))
         + _table(names, [_large(page, top) for page in pages])
     )
@@ -280,7 +280,7 @@ def _large(page: SessionPage, top: int) -> Sequence[str]:
     )  # fmt: skip
     size, saved, taken = bytes_(about.size), bytes_(about.saved), bytes_(coming)
     cost = estimate.cost(estimate.total(page.models)) if page.models else "-"
-    drawn = bar(parts, f"{size} now, {taken} of it next, {saved} saved")
+    drawn = bar(parts, f"{size} now, the next scan extracts {taken}, {saved} saved")
     next_scan = "-" if page.next_bytes is None else taken
     return html(about.session), cost, size, saved, next_scan, drawn
 
@@ -292,7 +292,7 @@ def _waiting(report: Report) -> tuple[str, str]:
         for page in report.sessions if page.not_read and page.about.state == "idle"
     ]  # fmt: skip
     if not waiting:
-        return "", '<p class="quiet">Nothing waits: all are idle.</p>'
+        return "", '<p class="quiet">No session waits.</p>'
     reasons: dict[tuple[str, str], list[str]] = {}
     for state, why, name in waiting:
         reasons.setdefault((state, why), []).append(html(name))
@@ -302,13 +302,13 @@ def _waiting(report: Report) -> tuple[str, str]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004
         which = f'<span class="small">{", ".join(names[:3])}{more}</span>'
         rows.append((html(state), html(why), f"{len(names):,}", which))
-    lead = "These are left as they are, and tried again by every run."
+    lead = "These sessions were not pruned. Every run tries again."
     return lead, _table(("State", "Why", "Sessions", "Which"), rows)
 
 
 def _unreached(report: Report) -> str:
     if not report.unreached:
-        return '<p class="quiet">None were found below the roots.</p>'
+        return '<p class="quiet">No copies were found below the roots.</p>'
     rows = [
         (code(place.name), f"{place.number:,}", bytes_(place.size)) for place in report.unreached
     ]
@@ -326,11 +326,10 @@ def _left_out(report: Report) -> str:
     size = sum(agent.size for agent in report.agents) - sum(one.size for one in listed)
     saved = sum(agent.saved for agent in report.agents) - sum(one.saved for one in listed)
     return (
-        f"These are the {len(report.sessions):,} largest. "
-        f"{counted(left_out, 'smaller session')} ({bytes_(size)}, {bytes_(saved)} saved) "
-        "would make the page too long: "
-        "<code>brainsurgeon sessions</code> lists all, <code>brainsurgeon sessions SESSION</code> "
-        "shows what is in one. All figures above count them."
+        f"These are the {len(report.sessions):,} largest sessions. The figures above include "
+        f"{counted(left_out, 'smaller session')} ({bytes_(size)}, {bytes_(saved)} saved). "
+        "<code>brainsurgeon sessions</code> lists all sessions, "
+        "<code>brainsurgeon sessions SESSION</code> prints the content of one."
     )
 
 
@@ -346,7 +345,7 @@ def _session(page: SessionPage, now: float) -> str:
         lines.append(f"<p>The next scan would extract {taken}.</p>")
     if page.filling:
         characters = bars(page.filling, "value", lambda number: counted(number, "character"))
-        lines.append(f"<h3>What fills it</h3>{characters}")
+        lines.append(f"<h3>Content by kind</h3>{characters}")
     lines.append(_values(page))
     return (
         f'<details><summary><span class="name">{html(about.session)}</span>'
@@ -358,7 +357,7 @@ def _session(page: SessionPage, now: float) -> str:
 
 def _values(page: SessionPage) -> str:
     if not page.values:
-        return '<p class="small quiet">Nothing of it is extracted.</p>'
+        return '<p class="small quiet">No value is extracted.</p>'
     rows = []
     for value, preview in page.values:
         place = f'<div class="small quiet">{code(dotted(value.path))}</div>'
@@ -369,5 +368,6 @@ def _values(page: SessionPage) -> str:
             bytes_(value.size),
             f'<span class="small">{html(local(value.extracted_at))}{expired}</span>',
         ))  # fmt: skip
-    end = f'<p class="small quiet">and {page.more:,} smaller ones</p>' if page.more else ""
-    return f"<h3>Extracted</h3>{_table(('Entry', 'Value', 'Size', 'Taken'), rows)}{end}"
+    end = f'<p class="small quiet">and {page.more:,} smaller values</p>' if page.more else ""
+    names = ("Entry", "Value", "Size", "Extracted")
+    return f"<h3>Extracted values</h3>{_table(names, rows)}{end}"

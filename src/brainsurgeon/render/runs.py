@@ -1,4 +1,4 @@
-"""Runs, retention runs, rollbacks, events, findings and the status as text and JSON; metrics."""
+"""Render runs, rollbacks, events, findings, the status and the metrics as text and JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,9 +26,9 @@ from brainsurgeon.render.turns import (
 )
 
 WHAT_STAYS = (
-    "pruning a database saves context, not disk, and hides nothing: OpenClaw keeps whole copies of"
-    " recent values beside it (its trajectory, up to 10 MiB), and the file shrinks only when"
-    " OpenClaw compacts it"
+    "pruning a database saves context, not disk: the file shrinks only when OpenClaw compacts it."
+    " Pruning also hides nothing: OpenClaw keeps copies of recent values in its trajectory file (up"
+    " to 10 MiB)"
 )
 _OUTCOME_KEYS = ("session", "path", "format", "outcome", "reason", "bytes_before", "bytes_after")
 
@@ -60,15 +60,15 @@ def outcome_json(outcome: Outcome, dry_run: bool) -> Any:
 def report(
     done: reports.ScanReport, *, verbose: bool = False, sessions: Iterable[str] = ()
 ) -> Iterator[str]:
-    """Yield the lines of a report: sessions that changed or failed, then the figures.
+    """Yield the lines of a report: sessions that changed or failed, then the totals.
 
-    If the report lists no sessions, `sessions` are the lines about them. With `verbose`, a dry run
-    lists every value.
+    `sessions` are lines about sessions that are not in the report. With `verbose`, a dry run lists
+    every value.
     """
     lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
-    lines += [f"interrupted, the next scan finishes it: {safe(path)}" for path in done.interrupted]
+    lines += [f"{safe(path)}: interrupted; the next scan continues" for path in done.interrupted]
     lines += [
-        f"{safe(problem.path)}: {safe(problem.why)}; nothing there was touched"
+        f"{safe(problem.path)}: {safe(problem.why)}; nothing was changed there"
         for problem in done.problems
     ]
     yield from [*lines, *databases(done.databases)]
@@ -102,17 +102,17 @@ def homes(unused: Sequence[reports.UnusedHome]) -> list[str]:
 def databases(listed: Iterable[reports.DatabaseStatus]) -> list[str]:
     lines = []
     for database in listed:
-        made = f"OpenClaw {database.program or 'of an unknown version'}, layout {database.layout}"
-        what = "" if database.layout is None else f" ({made})"
-        left = database.left_alone
-        state = f"left alone, {safe(left)}" if left else "its sessions are pruned"
-        lines.append(f"database of {safe(database.agent)} {safe(database.path)}{what}: {state}")
+        version = f"OpenClaw {database.program or 'of unknown version'}, layout {database.layout}"
+        layout = "" if database.layout is None else f" ({version})"
+        reason = database.left_alone
+        state = f"left alone, {safe(reason)}" if reason else "its sessions are pruned"
+        lines.append(f"database of {safe(database.agent)} {safe(database.path)}{layout}: {state}")
     return [*lines, WHAT_STAYS] if lines else []
 
 
 def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> list[str]:
     name = safe(outcome.session)
-    if (outcome.format, outcome.outcome) == ("codex", "skipped"):  # these are never changed
+    if (outcome.format, outcome.outcome) == ("codex", "skipped"):  # as always
         return []
     if outcome.outcome != "changed":
         return [f"{name}: {outcome.outcome}, {safe(in_local_time(outcome.reason))}"]
@@ -170,8 +170,8 @@ def retention(done: reports.RetentionReport) -> str:
     if done.values_damaged:
         lines.append(f"{counted(done.values_damaged, 'stored value')} damaged: see `doctor`")
     deleted = f"{'would be ' if done.dry_run else ''}deleted ({bytes_(done.bytes_deleted)})"
-    held = counted(done.values_held, "value")
-    return "\n".join([*lines, f"{held} held: {done.values_deleted} {deleted}"])
+    stored = counted(done.values_held, "stored value")
+    return "\n".join([*lines, f"{stored}: {done.values_deleted} {deleted}"])
 
 
 def findings(listed: list[reports.Finding]) -> str:
@@ -183,7 +183,7 @@ def findings(listed: list[reports.Finding]) -> str:
     return "\n".join(lines)
 
 
-# The counts of a run: their names in the store, and in JSON.
+# The counts of a run. Maps their names in the store to the names in JSON.
 _COUNTS = {
     "sessions": "sessions_changed", "extracted": "values_extracted", "restored": "values_restored",
     "redacted": "values_redacted", "expired": "values_deleted", "fields": "fields_changed",
@@ -211,7 +211,7 @@ def runs(listed: Sequence[reports.Run]) -> str:
         for run in listed
     ]  # fmt: skip
     head = ("run", "when", "command", "values", "sessions", "tokens")
-    note = "tokens: how many tokens the next requests save (estimate)"
+    note = "tokens: saved in the next request of each session, in total (estimate)"
     return "\n".join([table(head, rows, left=4), note])
 
 
@@ -244,7 +244,7 @@ def rollback(done: reports.RollbackReport) -> str:
         lines += session_restored(session, session.turns)
         lines += [f"  {counted(n, 'value')}: {safe(why)}" for why, n in session.since.items()]
     states = Counter(session.state for session in done.sessions)
-    waits = f", {states['pending']} waiting for an idle moment" if states["pending"] else ""
+    waits = f", {states['pending']} waiting until idle" if states["pending"] else ""
     lines.append(
         f"{counted(len(done.sessions), 'session')} of run {done.undone.id} ({done.undone.command}, "
         f"{local(done.undone.at)}), {states['rolled back']} rolled back{waits}"
@@ -295,7 +295,7 @@ def event_text(event: reports.Event) -> str:
 
 def counts(listed: Sequence[reports.Tally]) -> str:
     if not listed:
-        return "nothing was extracted or restored in this time"
+        return "no value was extracted or restored in this period"
     rows = [
         (tally.kind, tally.tool or "-", f"{tally.extracted:,}", f"{tally.extracted_chars:,}",
          f"{tally.restored:,}", f"{tally.restored_chars:,}")
@@ -307,7 +307,7 @@ def counts(listed: Sequence[reports.Tally]) -> str:
 
 # The fields of a status that JSON does not nest: their own fields become top-level keys.
 _PARTS = ("daemon", "store", "unfinished", "places", "tokens")
-# The most lines of a kind in the status, so that it fits on a screen.
+# The status has at most so many lines of a kind, to fit on a screen.
 _MOST = 6
 
 
@@ -343,8 +343,8 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
         f"saved      {bytes_(store.bytes_saved)} in {counted(store.values_extracted, 'value')}",
         f"tokens     about {about(tokens.tokens_saved)} are not sent any more",
         f"store      {bytes_(store.size)} in {safe(store.path)}",
-        f"net        {bytes_(net)} less than without brainsurgeon" if net >= 0
-        else f"net        {bytes_(-net)} more than without brainsurgeon, so far",
+        f"net        {bytes_(net)} less disk space than without brainsurgeon" if net >= 0
+        else f"net        {bytes_(-net)} more disk space than without brainsurgeon, so far",
     ]  # fmt: skip
     if tokens.models:
         lines.append(f"cost       {total_cost(tokens.models)}")
@@ -358,7 +358,7 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
     ]
     lines += [f"failed     {ago(one.at, now)}: {event_text(one)}" for one in state.failures]
     if requests := state.unfinished.requests_open:
-        lines.append(f"waiting    {counted(requests, 'request')} for an idle session")
+        lines.append(f"waiting    {counted(requests, 'request')}, until the sessions are idle")
     lines += _some(f"trouble    {safe(trouble)}" for trouble in troubles)
     reasons = sorted(state.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines += _some(f"  {number} x {safe(in_local_time(reason))}" for reason, number in reasons)
@@ -377,8 +377,8 @@ def _runs(last: float | None, following: float | None, now: float) -> str:
     return f"last {when}, next {local(following) if following is not None else '-'}"
 
 
-# Written without `prometheus_client`: its registry is made for programs that count in memory, these
-# figures come from the store, and its import takes 45 ms.
+# `prometheus_client` is not used: its import takes 45 ms, and it keeps the figures in memory, while
+# these come from the store.
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 

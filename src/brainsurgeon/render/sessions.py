@@ -1,4 +1,4 @@
-"""Sessions, restores and copies of the store as text and JSON."""
+"""Render sessions, restores, and copies of the store as text and JSON."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def restored_json(answer: reports.RestoreAnswer, *, with_content: bool = False) 
 
 
 def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
-    """Return the answer as text; for a program, with the id by which scans recognize it."""
+    """Return the answer as text. For a program, add the id by which a scan recognizes it."""
     lines = []
     if answer.pending:
         state = f"not restored yet ({answer.why_pending}); here it is. {_BY[answer.restored_by]}"
@@ -68,7 +68,7 @@ def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
     name = f"{safe(answer.session)} {safe(answer.entry_id)}"
     lines.insert(0, f"{name}: {state}" + ("" if to_person else f" [answer {answer.answer_id}]"))
     if answer.others:
-        lines.append(f"{counted(answer.others, 'value')} of its turn restored")
+        lines.append(f"{counted(answer.others, 'value')} of the same turn restored")
     lines += [f"undone: {safe(insertion)}" for insertion in answer.insertions_removed]
     lines += [f"not done: {safe(value)}" for value in answer.missed]
     if answer.previous is not None:
@@ -89,11 +89,11 @@ def restored_all_json(
 
 def overfull(listed: Sequence[reports.OverfullSession]) -> str:
     lines = [
-        f"{safe(one.session)}: its next request will have about {round(one.load, -3):,} tokens, its"
-        f" window holds {one.window:,}"
+        f"{safe(one.session)}: the next request will have about {round(one.load, -3):,} tokens, but"
+        f" the window of the model has {one.window:,}"
         for one in listed
     ]
-    return "\n".join([*lines, "begin a new conversation there, or let its agent compact it"])
+    return "\n".join([*lines, "start a new conversation, or let the agent compact the session"])
 
 
 def waiting(pending: Sequence[reports.SessionRestore]) -> str:
@@ -112,22 +112,22 @@ def restored_all(done: Sequence[reports.SessionRestore]) -> str:
             stay = counted(len(session.left), "placeholder stays", "placeholders stay")
             lines[-1] += f", {stay}: this kind of file is never changed"
         else:
-            lines += [f"  a placeholder stays: {safe(item)}" for item in session.left]
+            lines += [f"  placeholder not replaced: {safe(item)}" for item in session.left]
     values = counted(sum(session.values for session in done), "value")
     changed = counted(sum(session.state == "restored" for session in done), "session")
     unfinished = sum(session.unfinished for session in done)
     end = "no placeholder is left"
     if unfinished:
         pending = sum(session.state == "pending" for session in done)
-        waits = f", {pending} of them at work: add --wait" if pending else ""
+        waits = f", {pending} of them not idle: add --wait" if pending else ""
         end = f"placeholders are left in {counted(unfinished, 'session')}{waits}"
     return "\n".join([*lines, f"{values} restored in {changed}; {end}"])
 
 
 def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str]:
     counts = ((answer.values, "value"), (turns, "archive"))
-    back = " and ".join(counted(number, what) for number, what in counts if number)
-    values = f", {back} restored" if back else ""
+    restored = " and ".join(counted(number, unit) for number, unit in counts if number)
+    values = f", {restored} restored" if restored else ""
     reason = f" ({safe(answer.reason)})" if answer.reason else ""
     return [
         f"{safe(answer.session)}: {answer.state}{values}{reason}",
@@ -144,7 +144,7 @@ def set_json(answer: reports.FieldAnswer) -> dict[str, Any]:
 def set_(answer: reports.FieldAnswer) -> str:
     match answer.value:
         case None:
-            done = "the rules decide again"
+            done = "not pinned any more: the rules decide"
         case True:
             done = "to be extracted by the next scan"
         case False:
@@ -157,7 +157,7 @@ def set_(answer: reports.FieldAnswer) -> str:
     elif answer.reason:
         text += f"; {answer.reason}"
     if answer.extracted:
-        text += f"\n{counted(answer.extracted, 'value')} of it still extracted: "
+        text += f"\n{counted(answer.extracted, 'value')} of the entry still extracted: "
         text += f"`brainsurgeon restore {safe(answer.entry_id)}` restores them"
     return text
 
@@ -168,7 +168,7 @@ def sessions(
     if not listed:
         if filtered:
             return "no session matches; without --agent and --state all are listed"
-        return "no sessions found; `brainsurgeon status` prints where they are looked for"
+        return "no sessions found; `brainsurgeon status` prints the roots"
     size = sum(session.size for session in listed)
     saved = sum(session.saved for session in listed)
     states = Counter(session.state for session in listed).most_common()
@@ -196,7 +196,7 @@ _COLUMNS: tuple[Column, ...] = (
 
 
 def backup(done: reports.StoreCopy) -> str:
-    return f"{safe(done.path)}: {_holding(done)}, verified"
+    return f"{safe(done.path)}: {_size(done)}, verified"
 
 
 def before_replacing(done: reports.Replacement) -> str:
@@ -204,33 +204,33 @@ def before_replacing(done: reports.Replacement) -> str:
 
 
 def replacement(done: reports.Replacement) -> str:
-    lines = [f"{safe(done.path)} is the store now: {_holding(done)}", *_newer(done)]
+    lines = [f"{safe(done.path)} is the store now: {_size(done)}", *_newer(done)]
     if done.kept:
-        lines.append(f"the old store is kept as {safe(done.kept)}; remove it when all is well")
+        lines.append(f"the old store is kept as {safe(done.kept)}; you may remove it")
     return "\n".join(lines)
 
 
 def purge(done: reports.Purge) -> str:
     if done.removed:
         others = [name for name in done.left if name != "init.json"]
-        stays = f"; not brainsurgeon's, so kept: {safe(', '.join(others))}" if others else ""
+        kept = f"; other files were kept: {safe(', '.join(others))}" if others else ""
         if len(others) < len(done.left):
-            stays += "; the changes by `init` stay: `brainsurgeon init --undo` undoes them"
-        return f"{safe(done.directory)}: the store is gone{stays}"
+            kept += "; to undo the changes by `init`: `brainsurgeon init --undo`"
+        return f"{safe(done.directory)}: the store was removed{kept}"
     return "\n".join([
-        f"{safe(done.directory)}: the store stays, since placeholders of it are left",
+        f"{safe(done.directory)}: the store was not removed, since sessions need its values",
         *_listed(done.placeholders),
-        "`brainsurgeon restore --all` restores them; --even-so removes the store all the same",
+        "`brainsurgeon restore --all` restores them; --even-so removes the store anyway",
     ])  # fmt: skip
 
 
 def _newer(backup: reports.Replacement) -> list[str]:
     if not backup.newer:
-        return ["no placeholder in any session is newer than it"]
+        return ["no placeholder in a session is newer than the backup"]
     placeholders = counted(sum(left.orphans for left in backup.newer), "placeholder")
     text = (
-        f"{placeholders} in {counted(len(backup.newer), 'session')} newer than it: their values "
-        "are only in the current store (`brainsurgeon restore --all` restores them first)"
+        f"{placeholders} in {counted(len(backup.newer), 'session')} newer than the backup: only "
+        "the current store has the values (`brainsurgeon restore --all` restores them first)"
     )
     return [text, *_listed(backup.newer)]
 
@@ -239,11 +239,11 @@ def _listed(placeholders: Sequence[reports.PlaceholdersLeft]) -> list[str]:
     lines = []
     for left in placeholders:
         number = counted(left.placeholders, "placeholder")
-        what = number if left.sure else "there may be placeholders"
+        found = number if left.sure else "there may be placeholders"
         note = f", {safe(left.note)}" if left.note else ""
-        lines.append(f"  {safe(left.session)}: {what}{note}")
+        lines.append(f"  {safe(left.session)}: {found}{note}")
     return first(lines, _MOST, "  … and {} more, with --json")
 
 
-def _holding(copy: reports.StoreCopy) -> str:
+def _size(copy: reports.StoreCopy) -> str:
     return f"{bytes_(copy.size)} with {counted(copy.values, 'value')}"

@@ -1,4 +1,4 @@
-"""Archived turns, search hits, contexts of sessions and reliefs as text and JSON."""
+"""Render archived turns, search hits, contexts of sessions and reliefs as text and JSON."""
 
 import math
 from collections import Counter
@@ -26,9 +26,9 @@ from brainsurgeon.render.formatting import (
 MOST_ROWS = 8
 _NAME = 11  # least width of a session's name, with the spaces around it
 _METHODS = {
-    "session": "by {calls} of its own calls",
-    "agent": "by its agent's other sessions",
-    "default": "by usual values",
+    "session": "from {calls} recorded calls of the session",
+    "agent": "from the agent's other sessions",
+    "default": "from default values",
 }
 
 
@@ -103,14 +103,14 @@ def archives_json(listed: Iterable[reports.ListedArchive], now: float) -> dict[s
 
 
 def archives(listed: Sequence[reports.ListedArchive], now: float) -> str:
-    """Return the archives as a table, with whole ids, since `show` and `restore` need them."""
+    """Return a table of archives. Ids are not shortened, since `show` and `restore` need them."""
     if not listed:
         return "nothing is archived"
     room = columns() - max(len(one.archive.entry_id) for one in listed) - _NAME
     return table(*columned(_COLUMNS, listed, now, room=room), left=2, fixed=1)
 
 
-# The number is the least width, besides id and session, at which the column is shown.
+# A column is shown if at least this width is left beside the id and the session.
 _COLUMNS: tuple[Column, ...] = (
     ("id", -math.inf, lambda one, _: one.archive.entry_id),
     ("session", -math.inf, lambda one, _: one.session),
@@ -145,7 +145,7 @@ def found(answer: reports.Found) -> str:
     for hit in answer.hits:
         where = f"{safe(hit.session)} {safe(hit.entry_id)} {safe(hit.path)} @{hit.offset}"
         text = " ".join(safe(hit.text).split())
-        lines.append(f"{where}{' (held)' if hit.held else ''}: {text}")
+        lines.append(f"{where}{' (extracted)' if hit.held else ''}: {text}")
     lines = lines or ["nothing was found"]
     if answer.more:
         lines.append(f"There are more: these are the first {len(answer.hits)} matches.")
@@ -158,26 +158,26 @@ def found(answer: reports.Found) -> str:
 def fullness_json(full: Fullness | None) -> dict[str, Any] | None:
     if full is None:
         return None
-    line = full.calibration
+    estimate = full.calibration
     return {
         "load_tokens": full.load, "window_tokens": full.window, "window_noted": full.recorded,
         "pressure": round(full.pressure, 4), "threshold": full.threshold, "step": full.step,
-        "model": full.model, "tier": full.tier, "method": line.method, "calls": line.calls,
-        "estimate_error": None if line.error is None else round(line.error, 4),
+        "model": full.model, "tier": full.tier, "method": estimate.method, "calls": estimate.calls,
+        "estimate_error": None if estimate.error is None else round(estimate.error, 4),
     }  # fmt: skip
 
 
 def fullness(full: Fullness) -> str:
-    line = full.calibration
-    error = "" if line.error is None else f", wrong by {100 * line.error:.1f} % for its own calls"
-    method = _METHODS[line.method].format(calls=line.calls)
-    whose = "noted by its agent" if full.recorded else "as configured or usual"
-    model = f"{safe(full.model)}, {full.tier or 'of no known tier'}" if full.model else "no model"
+    estimate = full.calibration
+    error = "" if estimate.error is None else f", mean error {100 * estimate.error:.1f} %"
+    method = _METHODS[estimate.method].format(calls=estimate.calls)
+    source = "recorded by the agent" if full.recorded else "as configured or by default"
+    model = f"{safe(full.model)}, {full.tier or 'tier unknown'}" if full.model else "model unknown"
     load = f"{full.load:,} of {full.window:,} tokens ({_percent(full.pressure)})"
     return "\n".join([
-        f"load       {load}, too full from {_percent(full.threshold)} on",
+        f"load       {load}, too full above {_percent(full.threshold)}",
         f"estimated  {method}{error}",
-        f"window     {whose}; {model}",
+        f"window     {source}; {model}",
     ])  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def relief_json(done: reports.Relief, *, dry_run: bool) -> dict[str, Any]:
 def relief(done: reports.Relief, *, dry_run: bool) -> str:
     name = safe(done.session)
     if done.pending or done.before is None or done.after is None:
-        return f"{name}: recorded; the next scan that finds it idle does it ({safe(done.reason)})"
+        return f"{name}: recorded for the next scan that finds it idle ({safe(done.reason)})"
     before, after = done.before, done.after
     would = "would be " if dry_run else ""
     fits = "it fits" if done.fits else "it still does not fit"
@@ -223,19 +223,19 @@ def relief(done: reports.Relief, *, dry_run: bool) -> str:
     lines = [
         f"{name}: {would}{load}, step {after.step}: {fits}",
         f"  {counted(done.values, 'value')} extracted, {sizes}{signatures}",
-        *(_amount("went", amount) for amount in done.went[:MOST_ROWS]),
-        *(_amount("stays", amount) for amount in done.stays[:MOST_ROWS]),
+        *(_amount("extracted", amount) for amount in done.went[:MOST_ROWS]),
+        *(_amount("kept", amount) for amount in done.stays[:MOST_ROWS]),
     ]
     if done.protected:
         protected, until = done.protected
         end = local(until)[11:16]
-        lines.append(f"  {bytes_(protected)} protected until {end}; --now takes them")
+        lines.append(f"  {bytes_(protected)} protected until {end}; --now extracts them")
     if done.least is not None:
-        least = f"{done.least:,} of {done.room:,} tokens"
-        lines.append(f"  nothing was extracted: what cannot be extracted needs {least}")
+        least = f"{done.least:,} tokens would remain, but {done.room:,} fit"
+        lines.append(f"  nothing was extracted: at least {least}")
     if done.refused:
         entries = ", ".join(map(safe, done.refused))
-        lines.append(f"  signatures that cannot be removed; the next prompt is refused: {entries}")
+        lines.append(f"  the next prompt is refused: signatures cannot be removed in {entries}")
     if done.reason:
         lines.append(f"  not now: {safe(done.reason)}")
     return "\n".join(lines)
@@ -243,14 +243,14 @@ def relief(done: reports.Relief, *, dry_run: bool) -> str:
 
 def _amount(word: str, amount: Amount) -> str:
     tool = f" of {safe(amount.tool)}" if amount.tool else ""
-    return f"  {word:5}  {amount.values} {amount.kind}{tool}, {counted(amount.chars, 'character')}"
+    return f"  {word:9}  {amount.values} {amount.kind}{tool}, {counted(amount.chars, 'character')}"
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-# Least, usual and greatest number of characters of a bar; the usual one if the width is unknown.
+# Characters of a bar: at least, without a terminal, at most.
 _SHORTEST, _USUAL, _LONGEST = 8, 20, 60
 
 
@@ -301,7 +301,7 @@ def _extracted(value: dict[str, Any]) -> str:
 
 
 def _filling(listed: Sequence[reports.Filling]) -> list[str]:
-    """Return a table of the values in a session; bars show their shares of the sent characters."""
+    """Return a table of the values in a session. Bars show the shares of the sent characters."""
     whole = max(1, sum(one.live_chars for one in listed))
     wide = columns()
     room = _USUAL if wide == math.inf else max(_SHORTEST, min(_LONGEST, int(wide) // 4))
