@@ -140,7 +140,7 @@ def test_restore_all_warns_of_a_session_beyond_its_window(world, entry_id, cli):
     result = cli("restore", "--all")
     named, advice = result.stderr.decode().splitlines()
 
-    assert named.startswith("main/s: its next request will have about 1,000 tokens, its window")
+    assert named.startswith("main/s: the next request will have about 1,000 tokens, but the")
     assert advice == "start a new conversation, or let the agent compact the session"
     assert result.stdout.decode().splitlines()[-1] == (
         "1 value restored in 1 session; no placeholder is left"

@@ -163,7 +163,8 @@ def test_report_sums_sessions_beyond_its_limit(world, monkeypatch):
     assert len(whole.sessions) == 5
     assert data.sessions == whole.sessions[:2]
     assert text.count("<details>") == 2
-    assert f"These are the 2 largest. 3 smaller sessions ({bytes_(size)}, " in text
+    assert "These are the 2 largest sessions." in text
+    assert f"The figures above include 3 smaller sessions ({bytes_(size)}, " in text
     assert "<code>brainsurgeon sessions</code> lists all" in text
     assert "5 idle" in text
     assert "These are the" not in render(whole)

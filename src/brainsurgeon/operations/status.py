@@ -181,7 +181,7 @@ def check(state: reports.Status, now: float, *, max_age: float | None = None) ->
         if (number := state.sessions_by_state.get(name, 0))
     ]
     troubles += [f"{root.path}: {root.problem}" for root in state.places.roots if root.problem]
-    unfinished = "a rewrite is unfinished; its run or the next one finishes or undoes it"
+    unfinished = "a rewrite is unfinished; if its run has ended, the next run finishes or undoes it"
     troubles += [f"{path}: {unfinished}" for path in state.unfinished.interrupted]
     troubles += [f"{path}: {why}" for path, why in state.unfinished.kept_beside.items()]
     troubles += [

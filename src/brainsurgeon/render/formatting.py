@@ -136,7 +136,7 @@ def _fit(text: str, width: int) -> str:
 
 
 def bar(share: float, room: int) -> str:
-    """Return a bar of at most `room` characters for a share from 0 to 1. Only 0 has no bar."""
+    """Return a bar of at most `room` characters for a share from 0 to 1. It is empty only for 0."""
     return "#" * (min(room, max(1, round(share * room))) if share else 0)
 
 

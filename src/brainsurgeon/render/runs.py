@@ -66,7 +66,7 @@ def report(
     every value.
     """
     lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
-    lines += [f"{safe(path)}: interrupted; the next scan continues" for path in done.interrupted]
+    lines += [f"{safe(path)}: interrupted; the next scan finishes it" for path in done.interrupted]
     lines += [
         f"{safe(problem.path)}: {safe(problem.why)}; nothing was changed there"
         for problem in done.problems
@@ -112,7 +112,7 @@ def databases(listed: Iterable[reports.DatabaseStatus]) -> list[str]:
 
 def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> list[str]:
     name = safe(outcome.session)
-    if (outcome.format, outcome.outcome) == ("codex", "skipped"):  # as always
+    if (outcome.format, outcome.outcome) == ("codex", "skipped"):  # Codex is never pruned
         return []
     if outcome.outcome != "changed":
         return [f"{name}: {outcome.outcome}, {safe(in_local_time(outcome.reason))}"]
@@ -164,7 +164,7 @@ def summary(done: reports.ScanTotals) -> str:
 
 def retention(done: reports.RetentionReport) -> str:
     lines = [
-        f"{safe(root)}: nothing was deleted, {safe(why)}" for root, why in done.held_back.items()
+        f"{safe(root)}: nothing was deleted: {safe(why)}" for root, why in done.held_back.items()
     ]
     lines += [f"  {number} {reason}" for reason, number in done.reasons.items()]
     if done.values_damaged:

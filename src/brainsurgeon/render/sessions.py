@@ -126,8 +126,8 @@ def restored_all(done: Sequence[reports.SessionRestore]) -> str:
 
 def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str]:
     counts = ((answer.values, "value"), (turns, "archive"))
-    restored = " and ".join(counted(number, unit) for number, unit in counts if number)
-    values = f", {restored} restored" if restored else ""
+    amounts = " and ".join(counted(number, unit) for number, unit in counts if number)
+    values = f", {amounts} restored" if amounts else ""
     reason = f" ({safe(answer.reason)})" if answer.reason else ""
     return [
         f"{safe(answer.session)}: {answer.state}{values}{reason}",
@@ -144,7 +144,7 @@ def set_json(answer: reports.FieldAnswer) -> dict[str, Any]:
 def set_(answer: reports.FieldAnswer) -> str:
     match answer.value:
         case None:
-            done = "not pinned any more: the rules decide"
+            done = "the field is removed: the rules decide"
         case True:
             done = "to be extracted by the next scan"
         case False:

@@ -110,7 +110,7 @@ def archives(listed: Sequence[reports.ListedArchive], now: float) -> str:
     return table(*columned(_COLUMNS, listed, now, room=room), left=2, fixed=1)
 
 
-# A column is shown if at least this width is left beside the id and the session.
+# The number of a column is the width that must be left beside id and session to show it.
 _COLUMNS: tuple[Column, ...] = (
     ("id", -math.inf, lambda one, _: one.archive.entry_id),
     ("session", -math.inf, lambda one, _: one.session),
