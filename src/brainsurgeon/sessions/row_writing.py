@@ -194,7 +194,7 @@ def rewritten(
 def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
     # Each commit must leave a history that the provider accepts. A signature of thinking may cover
     # everything before it, so it is removed before and restored after all of that. So values are
-    # extracted from the newest row to the oldest, and then others restored from the oldest on.
+    # extracted from the newest row on, and then other values are restored from the oldest row on.
     def order(row: RowPlan) -> tuple[bool, int]:
         kinds = {type(edit) for edit in row.edits}
         restores = Restoration in kinds and Removal not in kinds

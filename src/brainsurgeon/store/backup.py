@@ -51,7 +51,7 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
 
 def copy_backup(source: str, path: str) -> int:
     if not os.path.isfile(source):
-        raise UsageError(f"{source}: no such file; name another")
+        raise UsageError(f"{source}: no such file; name another file")
     try:
         with closing(database.connect(source, "ro")) as opened:
             database.refuse_unknown(opened, source)

@@ -206,8 +206,8 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
     if application != APPLICATION_ID:
         raise StoreUnusableError(
             f"{path} is not a brainsurgeon store (empty, damaged or another program's): nothing "
-            "was touched. `brainsurgeon store restore FILE` puts a backup in its place; without "
-            "one, move it away: a new store begins empty and cannot restore earlier values"
+            "was touched. `brainsurgeon store restore FILE` puts a backup in its place; without a "
+            "backup, move it away: a new store begins empty and cannot restore earlier values"
         )
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
@@ -218,8 +218,8 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
     if version < VERSION:
         raise StoreUnusableError(
             f"{path} was written by an older brainsurgeon (version {version} of the store, this "
-            f"program knows {VERSION}): nothing was touched. Stop its daemon and run its "
-            "`brainsurgeon restore --all --pristine` until nothing waits; then move the file away"
+            f"program knows {VERSION}): nothing was touched. In that version, stop the daemon, run "
+            "`brainsurgeon restore --all --pristine` until nothing waits, and move the file away"
         )
 
 
