@@ -248,8 +248,6 @@ Result = Literal["changed", "unchanged", "deferred", "skipped", "failed"]
 
 
 class Outcome(Struct, frozen=True):
-    """The result of a run for one session."""
-
     session: str
     path: str
     format: str | None

@@ -32,7 +32,7 @@ class DatabaseStatus(Struct, frozen=True):
 
 
 class ScannedFiles(Struct):
-    dry_run: bool
+    dry_run: bool  # if true, nothing was changed: the numbers are expected
     enabled: bool = True
     files_seen: int = 0
     files_unchanged: int = 0
@@ -68,8 +68,6 @@ class ScanTotals(ScannedFiles):
 
 
 class ScanReport(ScanTotals, rename={"problems": "unreadable"}):
-    """The result of a scan, or the expected result in a dry run."""
-
     sessions: list[Outcome] = field(default_factory=list)
     problems: list[Unreadable] = field(default_factory=list)
     recovered: list[Recovery] = field(default_factory=list)  # interrupted rewrites of earlier runs
@@ -96,9 +94,7 @@ class UnusedHome(Home, frozen=True):
 
 
 class RetentionReport(Struct):
-    """The result of a retention run, or the expected result in a dry run."""
-
-    dry_run: bool
+    dry_run: bool  # if true, nothing was changed: the numbers are expected
     values_held: int = 0
     values_deleted: int = 0
     bytes_deleted: int = 0  # of the original values
@@ -498,8 +494,6 @@ class SessionPage(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """The content of the HTML report."""
-
     made_at: float
     status: Status
     days: tuple[tuple[int, int, int], ...]  # day (counted from 1970), number and size of values
@@ -581,8 +575,6 @@ class TokensStatus(Struct, frozen=True):
 
 
 class Status(Struct, frozen=True):
-    """The content of `status`."""
-
     enabled: bool
     daemon: DaemonStatus
     sessions_by_state: dict[str, int]

@@ -27,8 +27,6 @@ class Rule(Struct, frozen=True):
 
 
 class ValueRules(Struct, frozen=True):
-    """The rules by which each value is extracted or kept."""
-
     rules: tuple[Rule, ...]  # the first rule that matches a part applies
     keep_recent: int = 3  # messages, if no rule matches
     min_value_length: int = 500  # characters, if no rule matches
@@ -62,8 +60,6 @@ class ValueRules(Struct, frozen=True):
 
 
 class Rules(ValueRules, frozen=True):
-    """All rules of a configuration."""
-
     # `take`: also extract thinking whose signature would break. `defer`: do not change the session.
     signed_thinking: str = "take"
     # Globs of the models whose signatures cover the request before the thinking.

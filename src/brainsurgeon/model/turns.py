@@ -47,8 +47,6 @@ def files_in(arguments: Any) -> tuple[str, ...]:
 
 
 class ToolResult(Struct, frozen=True):
-    """The result of a tool call."""
-
     call_id: str | None
     failed: bool = False
     finding: str = ""  # the first line of the result of a failed call
@@ -57,8 +55,6 @@ class ToolResult(Struct, frozen=True):
 
 
 class TurnStep(Struct, frozen=True):
-    """One entry of a turn."""
-
     role: Role
     parent: str | None = None  # an id
     names: tuple[str, ...] = ()  # other ids to which the entry refers
@@ -103,8 +99,6 @@ class Archive(Struct, frozen=True):
 
 
 class PlannedArchive(Archive, frozen=True):
-    """An archive that a plan makes."""
-
     digest: bytes  # of the last turn
     prompts: tuple[str, ...]  # the ids of the prompts of its turns
 

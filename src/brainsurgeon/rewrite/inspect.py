@@ -117,7 +117,6 @@ class Examination(Struct, frozen=True, dict=True):
 
     @property
     def abandoned_at(self) -> float:
-        """The time at which the session will have been silent for `abandoned_after`."""
         return self.now + max(0.0, self.settings.abandoned_after - self.silent)
 
     @property
