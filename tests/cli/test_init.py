@@ -200,7 +200,7 @@ def test_init_without_agents_writes_the_default_roots(own_home):
     settings, _ = load()
 
     assert result.returncode == 0
-    assert b"no agent has sessions here yet" in result.stdout
+    assert b"no agent has sessions yet" in result.stdout
     assert [root.path for root in settings.root_directories()] == [
         str(own_home / ".openclaw/agents")
     ]

@@ -1,4 +1,4 @@
-"""Estimate what the recorded model calls of sessions would cost under other policies."""
+"""Estimate the costs of the recorded model calls of sessions under other policies."""
 
 from collections.abc import Iterable
 from contextlib import suppress

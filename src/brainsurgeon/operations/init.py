@@ -183,7 +183,7 @@ def system_unit(program: Command, config: str | None) -> str:
 
 def _unit(name: str, command: Iterable[str], settings: Settings, user: str = "") -> str:
     text = _packaged_text(name)
-    # OpenClaw also writes beside its directory `agents`, in its state directory.
+    # For OpenClaw, allow its whole state directory, which contains `agents`.
     roots = [root.path.removesuffix("/agents") or "/" for root in settings.root_directories()]
     written = dict.fromkeys((*roots, settings.state_dir))
     writable = [f"ReadWritePaths={_unit_word('-' + path)}\n" for path in written]
@@ -211,7 +211,7 @@ def _cron(program: Command, options: Command, *, asked: bool, offer_more: bool) 
     there = any(re.match(r"[^#].*brainsurgeon\S* +scan\b", job) for job in listed)
     step = CommandStep("line for cron", (*_ADD_LINE, line), (*_REMOVE_LINE, line),
                        "there" if there else "new")  # fmt: skip
-    yield Offer(_LINE, (step,), asked, "it prints nothing when nothing happened")
+    yield Offer(_LINE, (step,), asked, "the command prints nothing if nothing happened")
 
 
 def _without_systemd() -> str:
@@ -306,8 +306,8 @@ def why_no_agent(setup: Setup) -> str | None:
     if any(home not in setup.foreign for home in setup.homes):
         return None
     if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
-        return f"run it without sudo, as the user who owns the agents ({user})"
-    return f"no agent has sessions here yet; OpenClaw's are kept in {home_paths.openclaw_agents()}"
+        return f"run `brainsurgeon init` without sudo, as the user who owns the agents ({user})"
+    return f"no agent has sessions yet; OpenClaw keeps them in {home_paths.openclaw_agents()}"
 
 
 def _configuration(homes: Iterable[Home]) -> str:
@@ -379,7 +379,7 @@ def read_record(directory: str) -> Record:
         pass
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = getattr(error, "strerror", None) or "it is damaged"
-        raise FailedError(f"{record.path}: cannot be read: {reason}; move it away") from None
+        raise FailedError(f"{record.path}: cannot be read: {reason}; move the file away") from None
     return record
 
 

@@ -1,4 +1,4 @@
-"""The data of the report page: savings, sizes, next extractions, and sessions that wait."""
+"""Collect the data of the report page: savings, sizes, next extractions, sessions that wait."""
 
 import os
 from collections import defaultdict

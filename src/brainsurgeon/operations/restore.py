@@ -189,8 +189,8 @@ def _others_of_turn(
     lines = turn.lines if turn else ()
     ids = {str(entry.get("id")) for line in lines if (entry := parse(line)) is not None}
     record = named.session.record
-    held = store.extractions.contained_in(record.id) if record else []
-    others = dict.fromkeys(value.entry_id for value in held if value.entry_id in ids)
+    values = store.extractions.contained_in(record.id) if record else []
+    others = dict.fromkeys(value.entry_id for value in values if value.entry_id in ids)
     return tuple(entry_id for entry_id in others if entry_id != named.entry_id)
 
 
@@ -323,8 +323,8 @@ def overfull_after(
     overfull = []
     for item in _selected(settings, store, session):
         record = item.record
-        held = store.extractions.contained_in(record.id) if record and item.file else []
-        values = [value for value in held if value.blob_id]
+        placed = store.extractions.contained_in(record.id) if record and item.file else []
+        values = [value for value in placed if value.blob_id]
         if not values:
             continue
         file = file_of(item)
@@ -466,11 +466,11 @@ def rollback(
     chosen = _chosen(settings, store, number, touched, sessions)
     with store.runs.run("rollback", clock(), rolls_back=number):
         results = change_each(chosen, undo)
-        made = store.runs.current
+        run_id = store.runs.current
     done = [answer for answer, _ in results]
     late = [rewrite.name for _, rewrite in results if rewrite]
     done += [reports.SessionRollback(name, "failed", reason=UNFINISHED) for name in late]
-    return reports.RollbackReport(undone, made, tuple(done))
+    return reports.RollbackReport(undone, run_id, tuple(done))
 
 
 def _extracted(store: Store, number: int) -> dict[int, list[Extraction]]:

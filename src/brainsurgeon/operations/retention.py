@@ -29,7 +29,7 @@ from brainsurgeon.store.expiry import Candidates, Sight
 # Seconds of a pause. SQLite does not wake processes that wait for a lock. They try again, at first
 # within 25 ms, so that one of them gets the lock during the pause.
 PAUSE = 0.026
-# A transaction of so many rows is followed by a pause. Deleting so many bytes counts as one row.
+# A pause follows a transaction of this many rows. Deleting this many bytes counts as one row.
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
 _MANY_FILES = 1000  # files that are looked up together
 HIDDEN = "the agent keeps its sessions in a database that is below no root"
@@ -269,7 +269,7 @@ class _Run:
 
     @contextmanager
     def _transaction(self, rows: int) -> Iterator[None]:
-        """Run a block as a transaction of so many rows. If they are many, pause afterwards."""
+        """Run a block as a transaction. If it changes many rows, pause afterwards."""
         with self._store.transaction():
             yield
         if rows >= _MANY_ROWS:

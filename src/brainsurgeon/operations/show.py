@@ -51,7 +51,7 @@ def show(
 
 
 def cat(settings: Settings, store: Store, name: str | Session, now: float) -> Iterator[bytes]:
-    """Yield the content of a session with its values restored. An unknown format is unchanged."""
+    """Yield a session with its values restored. A session of unknown format is not changed."""
     from brainsurgeon.rewrite import inspect  # noqa: PLC0415  not needed to show an entry
 
     chosen = session_named(settings, store, name)

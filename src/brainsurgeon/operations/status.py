@@ -30,7 +30,7 @@ from brainsurgeon.store.sessions import AGAIN, DATABASE, IN_MEMORY, WAITS
 _DAY = 86_400  # seconds
 EMPTY = "the directory is empty: is its disk mounted?"
 LINKED = "the root is a symbolic link: configure its target instead"
-BLOCKED = _DAY  # a session that waits for more seconds is called blocked
+BLOCKED = _DAY  # a session that has waited for so many seconds is called blocked
 _NEWEST = 3  # number of runs and of failures in a status
 
 

@@ -73,7 +73,7 @@ def turns(verdicts: Sequence[Verdict]) -> list[str]:
     ]
 
 
-def standing(listed: Sequence[ArchiveRecord]) -> str:
+def _archived_so_far(listed: Sequence[ArchiveRecord]) -> str:
     before = sum(archive.tokens_before for archive in listed)
     after = sum(archive.tokens_after for archive in listed)
     last = in_local_time(iso(max(archive.made_at for archive in listed)))
@@ -336,7 +336,7 @@ def context(
     largest = sorted(extracted, key=lambda value: -value["size_bytes"])
     lines += first([*map(_extracted, largest)], MOST_ROWS, "  … and {} more, with --json")
     if context.archives:
-        lines.append(standing(context.archives))
+        lines.append(_archived_so_far(context.archives))
     unsent = _unsent(context.plan)
     if unsent["values"]:
         values, chars = counted(unsent["values"], "value"), unsent["chars"]
