@@ -252,18 +252,18 @@ class _Run:
         ]:  # fmt: skip
             with self._held_back_if_unreadable(file.root, file.path):
                 found = placeholders.placeholders_in(file, self._check)
-                self._candidates.spare(map(id_named, found))
+                self._candidates.remove(map(id_named, found))
         for database in databases_below(self._roots):
             with self._held_back_if_unreadable(database.root, database.path):
                 archived = placeholders.archived_placeholders(database, self._check)
-                self._candidates.spare(id_named(text) for text, at in archived if at > since)
+                self._candidates.remove(id_named(text) for text, at in archived if at > since)
 
     @contextmanager
     def _held_back_if_unreadable(self, root: str, path: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            self._candidates.hold_back(path_text(root))
+            self._candidates.mark_unseen(path_text(root))
             why = f"{path}: {error.strerror or type(error).__name__}"
             self._report.held_back.setdefault(path_text(root), why)
 

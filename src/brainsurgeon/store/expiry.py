@@ -155,7 +155,7 @@ class Candidates(Table):
             )
             last = rows[-1]
 
-    def spare(self, names: Iterable[str]) -> None:
+    def remove(self, names: Iterable[str]) -> None:
         listed = list(names)
         for at in range(0, len(listed), PAGE):
             self._execute(
@@ -163,7 +163,7 @@ class Candidates(Table):
                 (json.dumps(listed[at : at + PAGE]),),
             )
 
-    def hold_back(self, root: str) -> None:
+    def mark_unseen(self, root: str) -> None:
         self._execute(
             "UPDATE temp.sight SET activity = NULL, missed_at = NULL WHERE root = ?", (root,)
         )
