@@ -70,3 +70,22 @@ def test_forget_missing_keeps_seen_sessions_with_a_slash(memory, store):
         memory.forget_missing(store)
 
     assert sorted(store.files.all()) == inside
+
+
+def test_forget_missing_keeps_files_seen_before_and_after_states_are_stored(store):
+    """A run that stores states by the thousand forgets the files that it did not see, no others."""
+    names = [f"{number:04}.jsonl" for number in range(2003)]
+    with store.transaction():
+        for name in names:
+            store.files.remember(f"/a/{name}", unchanged_state())
+    memory = FileMemory(store, "new rules", NOW)
+    for name in names[:-1]:
+        file = SessionFile("/a", "/a", name, "a", "/a", "auto", MARK)
+        assert not memory.unchanged(file, NOW)
+        if memory.full:
+            memory.write_down(store)
+            memory.clear()
+    with store.transaction():
+        memory.forget_missing(store)
+
+    assert sorted(store.files.all()) == [f"/a/{name}" for name in names[:-1]]

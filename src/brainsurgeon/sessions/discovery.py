@@ -170,7 +170,9 @@ class _Walk(Struct, frozen=True):
                 if self.was_recorded and self.was_recorded(f"{path}/{name}"):
                     yield Unreadable(self.top, f"{path}/{name}", LINK)
             directories = frozenset(listing.directories) - openclaw.SKIPPED_DIRECTORIES
-            for name in sorted([*self._not_skipped(path, descriptor, listing.names), *directories]):
+            names = [*self._not_skipped(path, descriptor, listing.names), *directories]
+            names.sort()  # in place: there may be 100,000
+            for name in names:
                 if name not in directories:
                     yield from self.file(path, name, descriptor)
                 elif depth < _DEEPEST:

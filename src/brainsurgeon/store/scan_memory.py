@@ -41,7 +41,7 @@ class FileMemory:
         self.rules, self.now, self.named, self.skipped = rules, now, named, 0
         self._store, self._only = store, frozenset(only)
         self._states: dict[str, FileState | None] = {}
-        self._rows: Mapping[str, Mapping[str, KnownFile]] = {}
+        self._rows: dict[str, dict[str, KnownFile]] = {}
         self.listings: Mapping[str, Listing] = {}
         self.listed: dict[str, Listing] = {}
         if not only:
@@ -56,7 +56,10 @@ class FileMemory:
         self.resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
         self._changed: set[str] = set()  # databases
-        self._seen = defaultdict[str, set[str]](set)  # names by directory
+        # Names of files by directory. Once the store has no copy of `_rows`, a seen file is removed
+        # from there instead, which frees memory.
+        self._seen = defaultdict[str, set[str]](set)
+        self._owns_rows = False
         self._skipped_names: dict[str, list[str]] = {}
 
     def state_of(self, path: str) -> FileState | None:
@@ -97,8 +100,7 @@ class FileMemory:
 
     def unchanged(self, file: SessionFile, now: float) -> bool:
         path = file.path
-        directory, _, name = path.rpartition("/")  # the id of a session may contain a slash
-        self._seen[directory].add(name)
+        self._see(path)
         state = self._valid_state(path, file.fingerprint)
         if state is None or (self.named and state.outcome in ("deferred", IN_MEMORY)):
             return False
@@ -115,6 +117,13 @@ class FileMemory:
             return None
         changed = state.outcome in _UNTIL_CHANGE and os.path.dirname(path) in self._changed
         return None if changed else state
+
+    def _see(self, path: str) -> None:
+        directory, _, name = path.rpartition("/")  # the id of a session may contain a slash
+        if self._owns_rows:
+            self._rows.get(directory, {}).pop(name, None)
+        else:
+            self._seen[directory].add(name)
 
     def try_again_at(self, file: SessionFile, now: float) -> float:
         """Return when to try a failed file again: the first time at once, then after a pause."""
@@ -138,8 +147,8 @@ class FileMemory:
     def unchanged_in(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
         """Return the paths of the sessions in a database, or None if any of them must be read."""
         directory, _, name = path.rpartition("/")
-        self._seen[directory].add(name)
         row = self._rows.get(directory, {}).get(name)
+        self._see(path)
         # A session whose id contains a slash is listed in a directory below `path`. The names of
         # these directories sort between "path/" and "path0", because "0" follows "/" in ASCII.
         below = bisect_left(self._sorted, f"{path}/"), bisect_left(self._sorted, f"{path}0")
@@ -179,6 +188,7 @@ class FileMemory:
     def write_down(self, store: Store) -> None:
         if self.full:  # free the memory of all states
             store.files.drop()
+            self._owns_rows = True
         for path, state in self._fresh:
             store.files.remember(path, state)
         for path, resume in self.resumes.items():
