@@ -253,7 +253,7 @@ def apply(
 ) -> list[Rewrite | Exception]:
     """Carry out plans. Return, for each session, its rewrite or the error that prevented it.
 
-    After RefusedError or BusyError, the session is unchanged. After any other error, the rewrite
+    After RefusedError, the session is unchanged. After any other error, a rewrite that was begun
     was finished or undone as after a crash.
     """
     # Several files share each commit. Sessions in databases are changed one by one. So are files
@@ -324,7 +324,7 @@ def _lock(attempts: list[Attempt]) -> list[Attempt]:
     is_only, locked = len(attempts) == 1, list[Attempt]()
     for attempt in attempts:
         if attempt.change.session_id in [other.change.session_id for other in locked]:
-            continue  # another file of the same session: a lock does not exclude its own process
+            continue  # another file of the same session: our own lock does not exclude us
         try:
             attempt.lock(PATIENCE if is_only else 0.0)
             locked.append(attempt)
@@ -469,7 +469,7 @@ class _RowsAttempt:
         return Rewrite(self._session.file.name, mark, self._stored, tuple(done), why_partial)
 
     def _carry_out_step(self, step: Sequence[RowPlan], change: Change) -> None:
-        """Carry out one step. After RefusedError or BusyError, the rows are unchanged."""
+        """Carry out one step. After RefusedError, its rows are unchanged."""
         store, ident, part = self._store, change.session_id, change.plan
         before = {row.span.seq: self._lines.row(row.span) for row in step}
         extracted = ExtractedValues(store, change, _reader(step, before))
@@ -558,7 +558,7 @@ def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[in
     return read
 
 
-_MOST_BYTES = 8 << 20  # total size of waiting sessions, since their values are in memory
+_MOST_BYTES = 8 << 20  # bytes of all waiting sessions, since their values are in memory
 _LONGEST = 0.5  # seconds for which a session waits, or longer while the next is examined
 
 
@@ -679,7 +679,7 @@ def carry_out(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     asked: tuple[Request, ...], clock: Callable[[], float],
 ) -> tuple[Plan, Rewrite | None]:  # fmt: skip
-    """Carry out the requests `asked` and pending ones. The caller must finish the rewrite."""
+    """Carry out `asked` and pending requests; extract nothing. The caller finishes the rewrite."""
     damaged: set[int] = set()
     while True:
         try:

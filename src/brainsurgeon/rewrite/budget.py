@@ -55,7 +55,7 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
 
 
 class Ladder:
-    """Plans relief with ever more steps (rungs). Without `protect`, extracts restored values."""
+    """Plans relief. Each rung has more steps. Without `protect`, extracts restored values, too."""
 
     def __init__(self, planner: Planner, measured: Measure, full: Fullness, rules: Rules) -> None:
         records = replace(planner.records, rate=full.calibration.rate)
@@ -112,7 +112,7 @@ class Ladder:
         )
 
     def spared(self, rungs: Sequence[Rung], at: int, goal: int, *, protect: bool) -> Spared:
-        """Return the values that are extracted first on rung `at`, but not needed for the goal."""
+        """Return the values that rung `at` adds to the rung below, but the goal does not need."""
         lower, here = (self.at(one, protect=protect).plan for one in rungs[at - 1 : at + 1])
         before = {removal.start for removal in lower.removals}
         examined = self.planner.examined
@@ -194,7 +194,7 @@ def fit_in(planner: Planner) -> Fitting:
 
 
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
-    """While the prompt cache is warm, postpone extractions of sent values if configured."""
+    """Postpone optional extractions of sent values until the cache is cold, as configured."""
     plan, before, examined = fitting.plan, fitting.before, planner.examined
     if plan.deferred or not plan.optional:
         return fitting

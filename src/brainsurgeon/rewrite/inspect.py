@@ -164,7 +164,7 @@ class Examination(Struct, frozen=True, dict=True):
         )
 
     def records_of_lines(self) -> Records:
-        """Return the records of the placeholders and fields in the session, without requests."""
+        """Return the records of placeholders and fields in the lines to scan, without requests."""
         store, session, record = self.store, self.session, self.record
         lines = () if store.is_empty else session.lines
         names, entries = marks_in(lines, session.format)

@@ -236,7 +236,7 @@ def finish(rewrite: Rewrite | None, *, hurry: bool = False) -> bool:
 
 
 def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> list[FileRewrite]:
-    """Finish rewrites once they are due. Return the rewrites that are left to the next recovery."""
+    """Finish rewrites of one store once they are due. Return those left to the next recovery."""
     with ExitStack() as held:
         for rewrite in rewrites:
             held.push(rewrite.held)

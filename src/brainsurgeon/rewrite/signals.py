@@ -46,7 +46,7 @@ def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: flo
 
 
 def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
-    """Record a signal if a turn reaches its ceiling, or the session a ceiling not yet reported."""
+    """Record a signal if a turn or session reaches its ceiling, unless it was reported already."""
     keys, prices, form = settings.signals, settings.price_rules(), session.format
     costs: list[tuple[str, float, float, str]] = []
     if most := keys.max_turn_cost_usd:
@@ -116,7 +116,7 @@ def count_calls(
 def count_savings(
     store: Store, examined: Examination, plan: Plan, *, of_tail: bool = False
 ) -> Savings | None:
-    """Return the savings in a session, up to its newest call; None if they did not change."""
+    """Return the savings in a session up to its newest call, or None if there is nothing new."""
     record = examined.record
     before = store.savings.of(record.id) if record else None
     if before is None and not plan.sightings.tokens and plan.tokens <= 0:

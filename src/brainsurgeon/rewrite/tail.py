@@ -80,7 +80,7 @@ def resume_of(planner: inspect.Planner, plan: Plan, rules: str) -> Resume | None
 
 
 def pays(offset: int, size: int) -> bool:
-    """Check whether to read a file from an offset is much quicker than to read all of it."""
+    """Check whether reading a file from an offset is much quicker than reading all of it."""
     return size >= SMALLEST and 2 * offset >= size
 
 
