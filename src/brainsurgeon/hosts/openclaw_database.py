@@ -318,7 +318,7 @@ class Presence(Struct, frozen=True):
     """The processes that work on one agent's database."""
 
     # When living processes opened the database (milliseconds since 1970). None if unknown, for
-    # example if a record of OpenClaw cannot be parsed.
+    # example if a record of OpenClaw cannot be parsed: then every claim of a session counts.
     opened_at: tuple[int, ...] | None
     maintained: float = 0.0  # until when OpenClaw's doctor may work on it (seconds since 1970)
     elsewhere: frozenset[str] = frozenset()  # sessions of workers on other machines

@@ -112,7 +112,7 @@ def skill(agent: str) -> tuple[str, str]:
     if agent == "openclaw":
         home = os.path.dirname(home_paths.openclaw_agents())
         return f"deploy/openclaw/{_SKILL}", os.path.join(home, _SKILL)
-    # Both agents call our tool by the same name, which the skill mentions.
+    # Codex and Claude Code share a skill, since both give our tool the name that it mentions.
     home = home_paths.codex() if agent == "codex" else home_paths.claude_code()
     return f"deploy/claude-code/{_SKILL}", os.path.join(home, _SKILL)
 

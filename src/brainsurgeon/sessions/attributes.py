@@ -1,4 +1,4 @@
-"""Copy owner, mode, times and attributes of a session file to its new file."""
+"""Copy a session file's attributes. Before anything is stored, `lost` checks that none is lost."""
 
 import errno
 import fcntl

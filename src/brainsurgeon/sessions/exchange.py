@@ -300,7 +300,7 @@ def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
 
 
 def check_closed(session: OpenSession) -> None:
-    """Raise RefusedError if another process has the session open, or leases do not work here."""
+    """Raise RefusedError if another process has the file open, or if that cannot be excluded."""
     try:
         taken = leases.take(session.descriptor)
         leases.drop(session.descriptor)

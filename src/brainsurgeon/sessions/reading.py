@@ -266,7 +266,7 @@ class FileLines:
 
 
 def read_range(descriptor: int, start: int, end: int, chunk: int = CHUNK) -> Iterator[bytes]:
-    """Yield the bytes from `start` to `end`. Only the first piece is limited to `chunk` bytes."""
+    """Yield bytes up to `end` or the end of the file. `chunk` limits the first piece only."""
     while start < end:
         piece = os.pread(descriptor, min(chunk, end - start), start)
         if not piece:

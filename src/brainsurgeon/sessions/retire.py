@@ -149,8 +149,8 @@ def retire(
     # If only the old file was appended to, the lines are moved to the other file. If the old file
     # was rewritten, or both were appended to, the old file gets its name back. Lines of the other
     # file are then appended to it: their writers came after the exchange. If the other file was
-    # rewritten, both files stay. If the session was deleted, the old file is removed. After a
-    # crash, an old file with new lines stays, since the session may have been moved elsewhere.
+    # rewritten, both files stay. If the session was deleted, the old file is removed. But after a
+    # crash, it stays if it has changed, since the session may have been moved instead.
     old = leased
     if old is None:
         try:

@@ -154,8 +154,8 @@ def list_rows(
     """Yield the sessions in the databases below the roots, and every unreadable database.
 
     `own_writes` are the times (milliseconds) of our last writes, by path of the session. Databases
-    for which `is_resting` returns true are left out. `only_path` is the path of one database, or of
-    a session in it.
+    for which `is_resting` returns true are left out as unchanged. `only_path` is the path of one
+    database, or of a session in it.
     """
     seen: set[tuple[int, int]] = set()
     for root in roots:
@@ -187,7 +187,7 @@ def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
 
 
 def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
-    """Return a function that checks whether an agent keeps its sessions outside of the roots."""
+    """Return a function that checks whether an agent's database is outside of the roots."""
     seen = {database.agent_directory for database in databases_below(roots)}
 
     @cache
