@@ -16,7 +16,7 @@ from brainsurgeon.store.extractions import Blobs, renumber
 # Values copied by one statement. Meanwhile, other processes cannot write to the store.
 _BATCH = 100
 # Seconds to wait until no rewrite is in progress, and for each read of a store in use: SQLite tries
-# only ten times a second, so other processes may be faster for a long time.
+# only ten times a second, and may miss the gaps between other processes' commits for a long time.
 _PATIENCE = 60.0
 # Files of brainsurgeon in a state directory, besides current and replaced databases.
 _OWN = ("locks", "daemon.lock", "last_run", "report.html")
@@ -206,7 +206,7 @@ def remove(directory: str) -> list[str]:
 
 @contextmanager
 def _writers_locked_out(directory: str) -> Iterator[None]:
-    """Lock the database for other processes, unless it is too damaged for that."""
+    """Lock other processes out of the database, unless it is too damaged to be locked."""
     path = database.database_path(directory)
     held: sqlite3.Connection | None = None
     try:

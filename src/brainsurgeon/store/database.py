@@ -129,7 +129,7 @@ def open_database(directory: str, locks: int | None = None) -> sqlite3.Connectio
             except BaseException:
                 connection.close()
                 raise
-        # If another process was replacing the database, this connection has the old one.
+        # The reads above wait during a replacement. This connection has the old database then.
         if before is None or identity(directory) == before:
             return connection
         connection.close()
@@ -227,8 +227,8 @@ def _refuse_foreign(path: str) -> None:
     """Refuse a database that is not a store, without changing it.
 
     A normal connection would merge another program's write-ahead log into its database. Reading the
-    file without SQLite would release the locks of this process. Errors are ignored: the normal
-    connection reports them.
+    file without SQLite would release the locks of this process. Errors of SQLite are ignored: the
+    normal connection reports them.
     """
     uri = address(path, "ro&immutable=1")
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -415,7 +415,7 @@ def storable(text: str) -> str:
 
 
 def key_path_text(path: KeyPath) -> str:
-    """Return a key path as JSON, or in the short form of the schema's column `path`."""
+    """Return a key path as JSON, or in the short form of `extractions.path` in the schema."""
     match path:
         case ("message", "content", int() as at, "text"):
             return f"t{at}"

@@ -267,7 +267,7 @@ class Fields(Table):
         self._insert("fields", row)
 
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
-        """Return a session's fields and, for forks, other sessions' fields on the same entries."""
+        """Return a session's fields, and others ever set on `entries`: forks contain them, too."""
         own = self.of_session(session_id) if session_id is not None else []
         known = {(one.entry_id, one.name) for one in own}
         others = self._records(
