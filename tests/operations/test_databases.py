@@ -533,6 +533,17 @@ class TestRequests:
         assert "try again" in found.unread[0].reason
         assert estimate(world.settings(), world.store, (), LATER).left_out == 9
 
+    def test_a_search_names_a_session_with_a_damaged_event(self, world):
+        """A session that is refused while its events are read is not left out silently."""
+        world.claw.sql("UPDATE transcript_events SET event_zstd = x'28b52ffd00'"
+                       " WHERE session_id = ? AND event_zstd IS NOT NULL", (KILLED,))  # fmt: skip
+
+        found = search(world.settings(), world.store, "a needle")
+
+        [unread] = found.unread
+        assert KILLED in unread.session
+        assert unread.reason == "one of its events is damaged"
+
     @pytest.mark.parametrize("read", [
         lambda world: search(world.settings(), world.store, "a needle", GATEWAY),
         lambda world: estimate(world.settings(), world.store, (GATEWAY,), LATER),

@@ -90,10 +90,11 @@ def search(
     if not text:
         raise UsageError("search wants a text: TEXT is empty")
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
-    hits: list[Hit] = []
-    unread: list[NotSearched] = []
+    hits, unread = list[Hit](), list[NotSearched]()
+    # A busy session is an error only if the caller named it.
+    unreadable = (OSError, RefusedError) if session else (OSError, RefusedError, BusyError)
     for item in listed:
-        for entry_id, path, value, stored in _texts(store, item, unread, named=bool(session)):
+        for entry_id, path, value, stored in _texts(store, item, unread, unreadable):
             match = wanted.search(value)
             if match is None:
                 continue
@@ -107,18 +108,17 @@ def search(
 
 
 def _texts(
-    store: Store, session: Session, unread: list[NotSearched], *, named: bool
-) -> Iterator[tuple[str, KeyPath, str, bool]]:
+    store: Store, session: Session, unread: list[NotSearched],
+    unreadable: tuple[type[Exception], ...],
+) -> Iterator[tuple[str, KeyPath, str, bool]]:  # fmt: skip
     """Yield each text with its entry id and its path, and whether it is in the store."""
     try:
         yield from _in_file(session)
-    except RefusedError:
-        pass  # not a session of a known format
-    except (OSError, BusyError) as error:
-        if named and isinstance(error, BusyError):
-            raise
+    except unreadable as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        unread.append(NotSearched(session.title, why or "it cannot be read"))
+        # Files of other formats and of Codex are refused: they are not searched.
+        if not isinstance(error, RefusedError) or (session.file and session.file.in_database):
+            unread.append(NotSearched(session.title, why or "it cannot be read"))
     if session.record is None:
         return
     extracted = store.extractions.contained_in(session.record.id)
