@@ -335,9 +335,9 @@ def test_init_warns_of_what_the_plugin_cannot_find(newcomer):
     usual = newcomer.init("--dry-run", "--hooks", "claude")
 
     assert f"the default configuration, not {own}".encode() in other.stdout
-    assert b"the plugin needs the command brainsurgeon in PATH" in other.stdout
+    assert b"link brainsurgeon into PATH" in other.stdout
     assert b"default configuration" not in usual.stdout
-    assert b"the plugin needs the command" not in usual.stdout
+    assert b"link brainsurgeon" not in usual.stdout
 
 
 def test_init_undo_accepts_a_plugin_removed_by_the_user(newcomer):

@@ -215,7 +215,7 @@ def evidence(
 
 def history(
     events: bool = Option(
-        False, help="List events instead of runs: the changes of single sessions."
+        False, help="List events instead of runs: changes, failures and signals by session."
     ),
     follow: bool = Option(False, help="Print new events until interrupted."),
     since: str | None = Option(None, help="Only events after this event number or ISO 8601 time."),
@@ -226,9 +226,9 @@ def history(
 ) -> None:
     """List the runs and their changes, the newest last.
 
-    --events lists the newest 50 events, --since all events after the given one. Events are kept for
-    30 days, and never contain content of sessions. With --follow, --json prints one document a
-    line.
+    --events lists the newest 50 events, --since all events after an event or a time. Events are
+    kept for 30 days, and never contain content of sessions. With --follow, --json prints one
+    document a line.
 
     \b
     Example:

@@ -77,7 +77,7 @@ def quoted(value: Any) -> str:
 
 
 def _contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
-    """Yield the problems of keys that are valid only alone. `table` is the parsed file."""
+    """Yield the problems of values that do not fit together. `table` is the parsed file."""
     yield from _directory_problems(settings, table)
     archives = {"archive": settings.archive}
     for name, profile in settings.profiles.items():
@@ -219,7 +219,7 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
-    """Replace keys by the variables BRAINSURGEON_<KEY>. Return warnings about other variables."""
+    """Override keys by variables BRAINSURGEON_<KEY>. Return warnings about ignored variables."""
     warnings = []
     for variable, text in sorted(os.environ.items()):
         key = variable.removeprefix(PREFIX).lower()

@@ -110,7 +110,7 @@ class BudgetTable(SettingsTable):
     )
     max_messages: Count = key(
         0,
-        "number of newest messages that are sent in full: older ones are archived, or all their "
+        "number of newest messages that may be sent in full: older ones are archived, or all their "
         "values are extracted; 0: no limit",
     )
 

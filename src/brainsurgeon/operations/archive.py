@@ -25,7 +25,7 @@ def archive(
     settings: Settings, store: Store, session: str | Session, *, clock: Callable[[], float],
     turns: tuple[int, int] | None = None, note: str | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
-    """Archive the turns of a session, or only those from number `turns[0]` to `turns[1]`.
+    """Archive turns of any size: all of a session, or those from `turns[0]` to `turns[1]`.
 
     The summary of the last turn contains `note` as its outcome. If the session is not idle, a later
     scan archives the turns. Raises UsageError for wrong numbers, and FailedError if nothing may be

@@ -225,7 +225,7 @@ def _no_session(item: SessionFile | Unreadable, recorded: set[str]) -> Iterator[
     if isinstance(item, SessionFile):
         if item.name not in recorded:
             yield Finding("error", f"{item.path}: a temporary file of an unknown rewrite",
-                          "compare it with its session: it may have more lines")  # fmt: skip
+                          "compare it with its session before you remove it")  # fmt: skip
     elif item.failed and os.path.lexists(item.path):  # `_roots` reports a missing root
         advice = {LINK: _FOLLOW, os.strerror(errno.EACCES): _OWNER}.get(item.why, "")
         yield Finding("error", f"{item.path}: {item.why}", advice)

@@ -58,7 +58,7 @@ def mount(
     """Replace placeholders in `data` by their values, shortened to `budget` bytes in total.
 
     `data` is a JSON document, such as the body of a model call, or lines of JSON. Only values of
-    sessions in `scope` are used. Raises NotFoundError if there is no session in scope.
+    sessions in `scope` are used. Other bytes stay. Raises NotFoundError if `scope` has no session.
     """
     listed = sessions_in(settings, store, scope)
     if not listed:
@@ -122,7 +122,7 @@ class _EntryReader:
             yield replace(parsed, entry=entry)
 
     def turn(self, entry_id: str | None) -> range:
-        """Return the offsets of the turn with an entry, or of the last turn without an id."""
+        """Return the offsets of the turn with an entry, or of the last turn if it is None."""
         wanted = None if entry_id is None else id_named(entry_id)
         offsets: dict[str, int] = {}
         starts = []

@@ -259,7 +259,7 @@ def _plugin(options: Command, *, asked: bool) -> Iterator[Offer]:
         notes.append(f"the plugin reads the default configuration, not {options[-1]}")
     searched = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
     if shutil.which("brainsurgeon", path=searched) is None:
-        notes.append("the plugin needs the command brainsurgeon in PATH or ~/.local/bin")
+        notes.append("link brainsurgeon into PATH or ~/.local/bin, where the plugin looks")
     title = "the plugin for Claude Code: tool, skill, hooks"
     yield Offer(title, steps, asked, "; ".join(notes))
 
@@ -356,7 +356,7 @@ def homes(even_missing: Collection[str] = ()) -> list[Home]:
 def unused_homes(settings: Settings) -> list[UnusedHome]:
     """Return the homes that are outside of all roots, each with lines that make it a root."""
     roots = [os.path.realpath(root.path) for root in settings.root_directories()]
-    # OpenClaw's directory is the default root. It is listed again: configured roots replace it.
+    # Configured roots replace the default root, OpenClaw's directory. So the lines repeat it.
     default = home_paths.openclaw_agents()
     kept = [default] if not settings.roots and os.path.isdir(default) else []
     unused = []

@@ -384,7 +384,7 @@ def _change(
     settings: Settings, store: Store, session: Session, request: Request,
     clock: Callable[[], float], kind: type[Restored],
 ) -> tuple[Plan | Restored, Rewrite | None]:  # fmt: skip
-    """Carry out a request. Return its plan, or a report of type `kind` if nothing was done."""
+    """Carry out a request. Return its plan, or a report of type `kind` if it was not possible."""
     title, file = session.title, session.file
     if file is None:
         if hidden := why_hidden(store, session):

@@ -36,7 +36,7 @@ def sessions(
     settings: Settings, store: Store, now: float, *,
     agent: str | None = None, state: str | None = None, sort: str = "size",
 ) -> list[SessionSummary]:  # fmt: skip
-    """Return the sessions below the roots, and recorded sessions whose files are gone."""
+    """Return the sessions below the roots, and recorded sessions that were not found there."""
     listed = summaries(settings, store, all_sessions(settings, store), now)
     chosen = (
         item for item in listed if agent in (None, item.agent) and state in (None, item.state)
@@ -61,7 +61,7 @@ def summaries(
         record = session.record
         extracted, saved = totals.get(record.id, (0, 0)) if record and session.file else (0, 0)
         form = record.format if record else None
-        size, state, reason = 0, "gone", "its file is gone; the store still has its record"
+        size, state, reason = 0, "gone", "not found below the roots; only the store knows it"
         if session.unseen:
             state, reason = "unreadable", session.unseen
         if session.file:

@@ -50,7 +50,7 @@ def purge(settings: Settings, *, even_so: bool = False) -> Purge:
         if not even_so:
             try:
                 opened = open_to_read(directory)
-            except StoreUnusableError:  # in an empty store, no placeholder has a record
+            except StoreUnusableError:  # without records, every placeholder counts as left
                 opened = Store(empty_database(), directory, None)
             with opened as store:
                 left = *placeholders_left(settings, store), *placeholders_in_archives(settings)

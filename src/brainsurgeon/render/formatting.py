@@ -145,7 +145,7 @@ def bar(share: float, room: int) -> str:
 
 
 def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Shorten values to `limit` bytes in total: keep the first ones, cut one, empty the others."""
+    """Keep the first values in `limit` bytes, both ends of the next, and nothing of the others."""
     given: dict[str, Any] = {}
     room = limit
     for path, value in values.items():

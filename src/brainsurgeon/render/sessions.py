@@ -144,7 +144,7 @@ def set_json(answer: reports.FieldAnswer) -> dict[str, Any]:
 def set_(answer: reports.FieldAnswer) -> str:
     match answer.value:
         case None:
-            done = "the field is removed: the rules decide"
+            done = "the rules decide again"
         case True:
             done = "to be extracted by the next scan"
         case False:
@@ -206,7 +206,7 @@ def before_replacing(done: reports.Replacement) -> str:
 def replacement(done: reports.Replacement) -> str:
     lines = [f"{safe(done.path)} is the store now: {_size(done)}", *_newer(done)]
     if done.kept:
-        lines.append(f"the old store is kept as {safe(done.kept)}; you may remove it")
+        lines.append(f"the old store is kept as {safe(done.kept)}; remove it when all is well")
     return "\n".join(lines)
 
 
@@ -218,7 +218,7 @@ def purge(done: reports.Purge) -> str:
             kept += "; to undo the changes by `init`: `brainsurgeon init --undo`"
         return f"{safe(done.directory)}: the store was removed{kept}"
     return "\n".join([
-        f"{safe(done.directory)}: the store was not removed, since sessions need its values",
+        f"{safe(done.directory)}: the store was not removed, since placeholders are left",
         *_listed(done.placeholders),
         "`brainsurgeon restore --all` restores them; --even-so removes the store anyway",
     ])  # fmt: skip
