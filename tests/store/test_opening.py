@@ -273,8 +273,8 @@ def test_older_store_is_refused_with_instructions(directory, opener):
         opener(directory)
     assert str(error.value) == (
         f"{directory}/store.db was written by an older brainsurgeon (version 0 of the store, this "
-        f"program knows {VERSION}): nothing was touched. In that version, stop the daemon, run "
-        "`brainsurgeon restore --all --pristine` until nothing waits, and move the file away"
+        f"program knows {VERSION}): nothing was touched. Stop the daemon. With that version, "
+        "run `brainsurgeon restore --all --pristine` until nothing waits; then move it away"
     )
 
 

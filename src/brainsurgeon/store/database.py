@@ -218,8 +218,8 @@ def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
     if version < VERSION:
         raise StoreUnusableError(
             f"{path} was written by an older brainsurgeon (version {version} of the store, this "
-            f"program knows {VERSION}): nothing was touched. In that version, stop the daemon, run "
-            "`brainsurgeon restore --all --pristine` until nothing waits, and move the file away"
+            f"program knows {VERSION}): nothing was touched. Stop the daemon. With that version, "
+            "run `brainsurgeon restore --all --pristine` until nothing waits; then move it away"
         )
 
 
