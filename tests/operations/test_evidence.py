@@ -97,7 +97,7 @@ def test_evidence_names_an_expired_result(world):
         )  # fmt: skip
     report = evidence(world)
 
-    assert report.index[0] == "1. exec [exit=1, 156 ms, expired] FAILED"
+    assert report.index[0] == "1. exec [exit=1, 156 ms, not available] FAILED"
     notice = f"[evidence no longer available: {talk.failed}, 1,231 B, expired 1970-01-01T00:00:01Z]"
     assert report.evidence.split("\n")[1] == notice
 

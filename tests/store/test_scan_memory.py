@@ -72,7 +72,7 @@ def test_forget_missing_keeps_seen_sessions_with_a_slash(memory, store):
     assert sorted(store.files.all()) == inside
 
 
-def test_forget_missing_keeps_files_seen_before_and_after_states_are_stored(store):
+def test_forget_missing_keeps_the_files_of_a_long_run(store):
     """A run that stores states by the thousand forgets the files that it did not see, no others."""
     names = [f"{number:04}.jsonl" for number in range(2003)]
     with store.transaction():

@@ -28,7 +28,7 @@ Sort = StrEnum("Sort", ["size", "saved", "age", "name"])
 def sessions(
     session: str | None = Argument(
         None,
-        help="Show this session in detail: its path, id, prefix of an id, or key.",
+        help="Show this session in detail: give its path, id, the beginning of its id, or its key.",
         autocompletion=options.session_titles,
     ),
     agent: str | None = Option(None, help="Only the sessions of this agent."),
@@ -136,7 +136,8 @@ def show(
         options.print_answer(found, render.turns.found, found)
         return
     if name is None or regex:
-        raise UsageError("show wants an ENTRY, a SESSION or --search TEXT")
+        what = "--regex wants" if regex else "show wants an ENTRY, a SESSION or"
+        raise UsageError(f"{what} --search TEXT")
     with options.reading() as (settings, store):
         try:
             if not key:
@@ -145,7 +146,7 @@ def show(
                     _print_turn(turn, index=index)
                     return
             if index:
-                raise UsageError(f"{name!r} is no archived turn; --index needs one")
+                raise UsageError(f"--index wants an archived turn and no --key, not {name!r}")
             shown = operations.show.show(settings, store, name, session, key or [])
         except NotFoundError as error:
             if session or key or index or type(error) is not NotFoundError:

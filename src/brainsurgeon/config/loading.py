@@ -87,7 +87,7 @@ def _contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
             yield f"profiles.{name}: wants rules or trigger_types, but a table with both is given"
     for place, archive in archives.items():
         if archive.command and not archive.enabled:
-            yield f"{place}.command: wants archive.enabled = true beside it, but false is given"
+            yield f"{place}.command: wants archive.enabled = true, but false is given (the default)"
     yield from _profile_problems(settings)
 
 
@@ -164,7 +164,7 @@ def default_state_dir() -> str:
 
 
 def load(path: str | None = None) -> tuple[Settings, list[str]]:
-    """Return the settings, and warnings about them. Raises ConfigError with every problem."""
+    """Return the settings, and warnings about them. Raises ConfigError with all problems found."""
     source = config_path(path)
     table, lines = read_file(source) if source else ({}, {})
     problems: list[str] = []

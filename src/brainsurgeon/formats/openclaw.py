@@ -61,8 +61,8 @@ from brainsurgeon.model.turns import (
     TurnStep,
 )
 
-# The types of entries that become the leaf, the end of the branch: openclaw's (transcript-tree,
-# isCanonicalSessionEntryType), and all types of its newer versions and of pi.
+# An entry of these types becomes the leaf, the end of the branch. These are the types of openclaw
+# (transcript-tree, isCanonicalSessionEntryType), and those that newer versions and pi add.
 TREE_TYPES = (
     "message", "thinking_level_change", "model_change", "compaction", "branch_summary",
     "custom", "custom_message", "label", "session_info", "context_edit", "usage", "reset",
@@ -76,8 +76,9 @@ class Branch:
     """The active branch, walked from the leaf towards the root.
 
     A `leaf` entry makes its target the leaf. A side append (`appendMode: "side"`) or an entry of an
-    unknown type does not become the leaf. The next entry may name it as its parent, but continues
-    from the leaf. So does an entry without `parentId`. A `linear` branch contains every node.
+    unknown type does not become the leaf: the next entry continues from the leaf, even if it names
+    this entry as its parent. An entry without `parentId` continues from the leaf, too. A `linear`
+    branch contains all entries of the `TREE_TYPES`.
     """
 
     def __init__(self, *, linear: bool = False) -> None:
@@ -97,7 +98,10 @@ class Branch:
         return repr((self._next, self._leaf, self._appended, self.ended))
 
     def pass_over(self, raw: bytes) -> None:
-        """Go on before an unreadable line with the sought id: JavaScript accepts invalid UTF-8."""
+        """If an unreadable line has the sought id, continue with the entry before it.
+
+        The agent can read that line: JavaScript accepts invalid UTF-8.
+        """
         if self._next is not None and self._next.encode("utf-8", "replace") in raw:
             self._leaf, self._next = True, None
 
@@ -239,10 +243,11 @@ def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
 
 
 def _thoughts(message: Entry) -> Thoughts | None:
-    """Return the signed thinking of an assistant message; None if no request repeats it.
+    """Return the signed thinking of an assistant message.
 
-    An answer that failed or was aborted is never sent again. pi records `providerThinkingLevel`,
-    the requested effort, only if it also requested `drop_block`.
+    None if no request repeats it, or if its API does not sign the content before it. An answer that
+    failed or was aborted is never sent again. If pi records `providerThinkingLevel`, it asked the
+    provider to drop blocks with invalid signatures.
     """
     api = str_or_empty(message.get("api"))
     if message.get("stopReason") in NOT_REPLAYED or api.startswith(_UNVERIFIED):
@@ -297,8 +302,8 @@ _ROLES: dict[str, Role] = {
 }  # fmt: skip
 # Types of entries that may leave the branch. Read in @mariozechner/pi-coding-agent 0.73.1
 # (`dist/core/session-manager.js`, buildSessionContext): the model is taken from the last assistant
-# message of the branch. Entries with levels of thinking, tools or the state of extensions are read:
-# they have to stay.
+# message of the branch. pi also reads the entries with thinking levels, tools and the state of
+# extensions, so these have to stay.
 _NOTES = ("label", "session_info", "usage", "model_change")
 _CONTENT: KeyPath = ("message", "content")
 _DETAILS: KeyPath = ("message", "details")
@@ -534,7 +539,8 @@ class OpenClawRows(OpenClaw):
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         for part in super().parts(entry, survey, offset):
-            # A placeholder for a whole block is text, which the index would lack.
+            # A placeholder for a whole block is text, which the index would lack. Signed thinking
+            # is a block, too. What the indexes take from it is not known, so it stays.
             adds_text = part.block and part.kind != "tool_result"
             indexed = part.kind in ("user", "assistant") or adds_text
             yield replace(part, locked=part.locked or INDEXED) if indexed else part

@@ -232,8 +232,8 @@ def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
 def remove_marked_field(line: ParsedLine, name: str) -> list[FieldEdit]:
     """Remove `_restored` or `_redacted` if it is written exactly as we insert it.
 
-    In forks and copies, these fields have no records. A duplicate field is not ours: it stays, and
-    the rest of the line may still be edited.
+    In forks and copies, these fields may have no record. A duplicate field is not ours: it stays,
+    and the rest of the line may still be edited.
     """
     try:
         member = _member(line.raw, name)

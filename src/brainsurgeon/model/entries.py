@@ -99,7 +99,7 @@ class RemovedValue(Struct, frozen=True):
     tool: str | None
     chars: int
     block: bool  # a text block replaces a whole object
-    anchor: str | None  # the id of its tool call, or the value itself if it is a parent id
+    anchor: str | None  # the id of its tool call; for the link of an archive, the original parent
     rest: bytes | None  # a digest of the rest of the line; None if entry ids are random
     tokens: int  # saved in the next request
 
@@ -159,7 +159,7 @@ _TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u")
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{,:]', re.DOTALL)
 BOM = b"\xef\xbb\xbf"
 _LONGEST_INT = 300
-# Bytes of the longest line for orjson. Version 3.13 reserves twelve bytes for each byte of a line,
+# Bytes of the longest line for orjson. orjson 3.13 reserves twelve bytes for each byte of a line,
 # and crashes the process if memory runs out while it creates a string.
 _LONGEST_QUICK = 4 << 20
 

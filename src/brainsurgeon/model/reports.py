@@ -329,8 +329,8 @@ class Event(Struct, frozen=True):
 class Run(Struct, frozen=True):
     """One run of a command that changed something.
 
-    `facts` are counts: `sessions`, `extracted`, `redacted`, `restored` and `expired` values,
-    `fields`, turns `archived` and `unarchived`, extracted `chars`, and the `tokens` that the next
+    `facts` are counts: `sessions`; values `extracted`, `redacted`, `restored` and `expired`;
+    `fields`; turns `archived` and `unarchived`; extracted `chars`; and the `tokens` that the next
     requests save. A rollback also has `rolls_back`, the id of the other run.
     """
 
@@ -584,8 +584,8 @@ class Status(Struct, frozen=True):
     places: PlacesStatus
     tokens: TokensStatus
     runs: tuple[Run, ...]
-    # Failures and lapsed requests for relief of the last day, or since the oldest of the `runs` if
-    # that is earlier. The newest comes last.
+    # The last three failures and lapsed requests for relief, newest last. They are not older than a
+    # day or the oldest of the `runs`, whichever is earlier.
     failures: tuple[Event, ...]
     values_damaged: int
     blocked: dict[str, str]  # why sessions have waited for over a day, by path

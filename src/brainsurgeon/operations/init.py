@@ -240,7 +240,7 @@ def _systemctl(*question: str) -> str:
 
 
 def _call(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603  the user saw and accepted the command
+    return subprocess.run(  # noqa: S603  a question, or a command that the user accepted
         list(command), stdin=subprocess.DEVNULL, capture_output=True, text=True,
         errors="replace", timeout=timeout, check=False,
     )  # fmt: skip

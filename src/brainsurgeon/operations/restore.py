@@ -182,7 +182,7 @@ def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAn
 def _others_of_turn(
     settings: Settings, store: Store, named: entries.EntryValues, now: float
 ) -> tuple[str, ...]:
-    """Return the other entries with values in an archived turn, which may have been restored."""
+    """Return the other entries with values in an archived turn, even if its archive was undone."""
     from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  slow
 
     turn = archived_turn(settings, store, named, now, with_undone=True)
@@ -370,7 +370,7 @@ def _restore_session(
         return plan, None
     nothing = "nothing restored" if plan.handled.missed else "nothing to undo"
     note = ""
-    if plan.handled.unfit:  # signed in a request with placeholders
+    if plan.handled.unfit:  # signed while the request contained placeholders
         number = counted(len(plan.handled.unfit), "entry", "entries")
         outcome = "it is restored nevertheless" if pristine else "it stays extracted"
         note = f"signed thinking of {number} no longer fits the preceding content: {outcome}"
@@ -420,7 +420,7 @@ def _left(plan: Plan) -> tuple[str, ...]:
 def _without_record(
     settings: Settings, store: Store, title: str, file: SessionFile, now: float
 ) -> reports.SessionRestore | None:
-    """Return the result for a session without a record, or None if a value can be restored."""
+    """Return the result for a session without a record; None if there is something to restore."""
     try:
         with open_session(file) as opened:
             plan = inspect.plan_of_everything(

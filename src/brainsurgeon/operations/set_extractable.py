@@ -23,8 +23,9 @@ def set_extractable(
     settings: Settings, store: Store, entry: str, value: bool | int | None,
     *, clock: Callable[[], float], session: str | Session | None = None,
 ) -> FieldAnswer:  # fmt: skip
-    """Record the request, and set the field if the session is idle. All plans respect requests.
+    """Record the request, and set the field if the session is idle.
 
+    Until the field is set, every plan already follows the request.
     The value None removes the field. Raises NotFoundError if no entry matches, AmbiguousError if
     several match, ChangedError if the entry cannot be edited, and MovedError if the agent no longer
     uses the session's file.

@@ -43,7 +43,8 @@ _SENTENCE = re.compile(r"[^\s.!?][^.!?\n]*\??")
 _FINDING = 160
 _FINDINGS = 5
 _FILES = 20
-# The greatest depth of nested archives. Of more adjacent archives than FOLD_AFTER, some are merged.
+# The greatest depth of nested archives. If more than FOLD_AFTER archives are adjacent, the older
+# half is merged.
 DEPTH_CAP = 3
 FOLD_AFTER = 20
 _LONGEST_NAME = 40
@@ -111,7 +112,10 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """An entry, its number on the branch, and the weight before it (a prompt is included)."""
+    """An entry, its number on the branch, and the weight of the entries before it.
+
+    The weight of a prompt includes the prompt itself.
+    """
 
     offset: int
     ident: str | None
@@ -341,7 +345,7 @@ class Archivals(Struct, frozen=True):
     verdicts: tuple[Verdict, ...] = ()
     leaving: Middles = field(default_factory=Middles)  # entries that leave the active branch
     emptied: Middles = field(default_factory=Middles)  # entries that lose thinking and results
-    most: int | None = None  # `Archiving.most` if no more live messages remain, else None
+    most: int | None = None  # `Archiving.most` if at most so many live messages remain
 
     def farthest(self, offset: int) -> int:
         return OLD if self.most is None or offset in self.leaving else self.most - 1
@@ -371,8 +375,8 @@ class _Archiver:
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
-        # Maps the hash of an id to the entries (offset, id) that refer to it. The next entry of the
-        # same turn or inactive branch does not count.
+        # Maps the hash of an id to the entries (offset, id) that refer to it, without the entry
+        # that follows it in the same turn or inactive branch.
         self._referrers: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._unsure: frozenset[int] = frozenset()  # hashes of ids that are missing or occur twice
         self._turns: list[Turn] = []
@@ -598,7 +602,8 @@ class _Archiver:
                 range(1, len(turns)), True, key=lambda count: _saved(turns[:count], alone) >= excess
             )
             group = turns[: 1 + enough]
-            if excess > 0 and (saved := _saved(group, alone)) > 0:
+            saved = 0 if group[-1].barred else _saved(group, alone)
+            if excess > 0 and saved > 0:
                 groups.append(group)
                 excess -= saved
         taken = {turn for group in groups for turn in group}

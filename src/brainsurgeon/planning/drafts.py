@@ -91,8 +91,9 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        `taken` are the paths of archives' texts. Once the archives of this plan are made, at most
-        `farthest` messages follow the entry. An `emptied` entry is in a flat archive.
+        Archives have, or will have, the values at the paths `taken`. Once the archives of this plan
+        are made, at most `farthest` messages follow the entry. An `emptied` entry is in a flat
+        archive.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         chosen = override_of({}, ident, self._sets, self._pins)[0]

@@ -17,14 +17,14 @@ from brainsurgeon.model.turns import ToolResult
 
 # Minimum bytes of each result, in order, until the budget is spent.
 LEAST = 2048
-# Bytes of the beginning of a result that is cut.
+# Bytes that a shortened result keeps of its beginning.
 HEAD = 1024
 # A result that would be cut to fewer bytes is left out.
 SHORTEST = 256
 
 
 class Evidence(Struct, frozen=True):
-    """A tool call, and its result: `size` bytes in the entry at `offset`, or an expired value."""
+    """A tool call, and its result: `size` bytes in the entry at `offset`, or a lost value."""
 
     number: int
     tool: str
@@ -32,7 +32,7 @@ class Evidence(Struct, frozen=True):
     result: ToolResult | None = None
     offset: int | None = None
     size: int = 0
-    known: bool = True  # not expired
+    known: bool = True  # neither expired nor damaged
 
     @property
     def line(self) -> str:
@@ -42,7 +42,7 @@ class Evidence(Struct, frozen=True):
         facts = (
             None if result.exit_code is None else f"exit={result.exit_code}",
             None if result.took_ms is None else f"{result.took_ms:,} ms",
-            f"{self.size:,} B" if self.known else "expired",
+            f"{self.size:,} B" if self.known else "not available",
         )
         return f"{name} [{', '.join(filter(None, facts))}]{' FAILED' if result.failed else ''}"
 
@@ -93,7 +93,7 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
         for call in step.calls if step else ():
             before = at.get(call.call_id or "")
             if before is not None and calls[before].result is None:
-                continue  # some models reuse the id of a call that has its result
+                continue  # the same call; once it has its result, some models reuse its id
             if call.call_id is None:
                 without_id.append(len(calls))
             else:

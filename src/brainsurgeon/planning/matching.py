@@ -7,7 +7,7 @@ line has to match the record, too. A placeholder that a user typed or a tool pri
 Agents rewrite their histories with new entry ids. In an entry with another id, a placeholder is
 ours if the value there is of the recorded kind, and either belongs to the recorded tool call, or
 belongs to no call and is in a session with the recorded session id. The recorded entry id must not
-occur in the file, except if the tool call is recorded for this session.
+occur in the file, except if the tool call is recorded for this session, or in a database.
 """
 
 import json
@@ -67,8 +67,9 @@ _Parts = frozenset[tuple[KeyPath, str, str | None]]
 class Matcher:
     """Finds the recorded extractions in each entry.
 
-    `foreign` collects placeholders without a record. `moved` maps extractions in an entry with
-    another id to the recorded id. Only at its end is it known whether the file has both entries.
+    `foreign` collects placeholders that match no record in their entry. `moved` maps extractions in
+    an entry with another id to the recorded id. At the end of the file, it is known whether the
+    file has both entries.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
@@ -176,8 +177,8 @@ class Matcher:
     def _chosen(self, listed: list[Extraction]) -> Extraction | None:
         """Return the record of the value at a path, or None if it is ambiguous.
 
-        Prefer the newest record of this session, then of those last seen in it, then of all. If the
-        values differ and no text names one of them, the last choice is ambiguous. Instead of a
+        Prefer the newest record of this session, then of those last seen in it, then of all. The
+        last choice is ambiguous if the values differ and no text names one of them. Instead of a
         record whose value expired, return one with an equal stored value.
         """
         own = [value for value in listed if value.session_id == self._records.own]
@@ -205,7 +206,7 @@ class Matcher:
         held_here = value.session_id == self._records.own or value.id in self._records.last_sighted
         if value.anchor is not None and held_here:  # the agent made a branch or rewrote the entry
             return True
-        if not self._survey.appends_anew:  # else the recorded entry may also be in the file
+        if not self._survey.appends_anew:  # such an agent keeps the recorded entry, too
             self.moved[value.id] = value.entry_id
         return True
 
@@ -351,7 +352,7 @@ class OwnCalls:
                 text = json.dumps(short, separators=(",", ":"))
                 token = (json.dumps(text) if call.as_text else text).encode()
                 shorter[call.path] = ("tool_call", token, len(str(call.arguments)))
-        # Another entry with the same id may lack the answer.
+        # `offsets_of` leaves out what this line lacks: another entry may have the same id.
         for path, (start, end) in splice.offsets_of(parsed, shorter).items():
             kind, token, chars = shorter[path]
             yield Removal(

@@ -286,8 +286,9 @@ class Replay:
         replayed = sent_with(call, call.tokens - self._gone.tokens, cached)
         start, end = self._changed
         self._changed = (start, min(end, replayed.tokens)) if call.cached else (0, 0)
-        if not call.cached:
-            self._kept.clear()
+        # After a compaction or a step back, a shorter prompt is no continuation of longer ones.
+        while self._kept and (not call.cached or self._kept[-1].tokens >= replayed.tokens):
+            self._kept.pop()
         self._kept.append(replayed)
         self._calls.append(replayed)
         self._last = call

@@ -42,8 +42,8 @@ _UNBOUND = re.compile(r"claude-mythos-5[-.]1(?![0-9])")
 def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
     """Check whether a model signs thinking together with the request before it.
 
-    Claude 5.1 and later do. `models` are all names of the model. The last glob that matches any
-    name decides; a leading `!` means no.
+    Claude 5.1 and later do, except Claude Mythos 5.1. `models` are all names of the model. The last
+    glob that matches any name decides; a leading `!` means no.
     """
     names = [name.lower() for name in models]
     versions = [match for name in names if (match := _CLAUDE.search(name))

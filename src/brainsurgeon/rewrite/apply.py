@@ -2,7 +2,8 @@
 
 The order of the steps makes this safe. To extract values, the journal entry, the values and their
 records are committed to the store, then the file is exchanged. To restore values, the file is
-exchanged first, then the records are changed. A refused rewrite leaves no records in the store.
+exchanged first, then the records are changed. A refused rewrite leaves no records in the store,
+unless another process may have read its placeholders.
 
 A large commit costs as many syncs as a small one, about five. So several files share each commit,
 but each file succeeds or fails by itself.
@@ -189,7 +190,7 @@ class Attempt:
         ident, session = self.change.session_id, self.session
         self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
-            # While a new file is incomplete, no other process can have written to it.
+            # Without a complete new file, it is no obstacle: no other process wrote to that file.
             rewrite.new_inode is not None and rewrite.ended_at is None
             and rewrite.directory == session.file.directory
             for rewrite in self.store.journal.open_rewrites(ident)

@@ -1,4 +1,4 @@
-"""Replace session files; no other module does."""
+"""Replace session files. Only `retire` also exchanges their names, to undo this."""
 
 # No process ever sees a half-written session file. A file is not replaced if it changed since it
 # was read, or while another process has it open. Mode, owner and times stay the same.
@@ -11,7 +11,8 @@
 # back. `retire` removes the old file when no process has it open.
 #
 # Sessions of one directory share the sync of the directory and the wait for late openers. Slow work
-# is done before the first lease: a process that opens one session never waits for work on another.
+# is done before the first lease. So a process that opens one session waits for work on another only
+# while lines of late openers are moved, at most `WAIT_FOR_CLOSING`.
 
 import os
 import re
@@ -155,7 +156,7 @@ class Successor(Struct):
         return time.monotonic() < self.exchanged_at + WAIT_FOR_OPENERS
 
     def move_late_lines(self, deadline: float, removal_deadline: float) -> None:
-        """Move lines that late openers append to the old file to the new file, which is leased.
+        """Move to the new file, which is leased, the lines that late openers append to the old one.
 
         If a writer keeps the old file open until `deadline` (monotonic), or did not only append,
         the old file gets its name back. Then the new file is removed. If it is still in use at
@@ -210,7 +211,8 @@ class Successor(Struct):
         """Exchange the names back, and move lines that were appended to the new file to the old.
 
         If the agent had replaced the old file before the exchange, the agent's file gets the name.
-        If it has replaced the new file since, its file keeps the name, and the old file its lines.
+        If the agent has replaced the new file since, the agent's file keeps the name, and the old
+        file stays beside it.
         """
         pair, old, new = self.pair, self.session.descriptor, self.descriptor
         leases.exchange(pair.directory, pair.temporary, pair.name)

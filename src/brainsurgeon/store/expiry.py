@@ -102,7 +102,7 @@ class Expiry(Table):
         return Blobs(self._connection).release(sorted(values))
 
     def shrink(self) -> bool:
-        """Zero some free pages and return them to the filesystem. Return True if there are more."""
+        """Return some free pages to the filesystem. Return True if there are more."""
         # `execute` would execute one step of the statement, which frees one page.
         before = self._first("PRAGMA freelist_count")
         self._connection.executescript(f"PRAGMA incremental_vacuum({_PAGES})")
