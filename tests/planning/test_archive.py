@@ -65,6 +65,17 @@ def test_turns_archived_together_name_the_number_of_turns():
     assert len(archive.prompts) == 3
 
 
+def test_turns_that_cannot_be_archived_lose_their_values_beyond_the_largest_number():
+    """Messages that no archive can take count as too many: their values are extracted."""
+    talk, ids = conversation_of_turns(6)
+    most = len(branch_roles(talk.bytes())) // 2
+    refused = frozenset(closing for _, closing in ids)
+    result = planned(talk, Archiving(ArchiveRules(), most=most, refused=refused))
+
+    assert result.archives == ()
+    assert len(result.removals) == 15
+
+
 def test_turns_before_a_compaction_are_never_sent():
     """Turns before a compaction stay as never sent, not as recent, however few follow."""
     talk, _ = conversation_of_turns(4)

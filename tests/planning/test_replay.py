@@ -81,6 +81,18 @@ def test_call_reads_the_longest_unchanged_prefix(written, read):
     ]  # fmt: skip
 
 
+def test_a_prompt_from_before_a_compaction_is_no_cached_prefix():
+    """After a compaction that keeps the cached instructions, only newer prompts are prefixes."""
+    long = [call(at, 10_000 * at, 10_000 * (at - 1)) for at in (2, 3, 4)]
+    first, second = call(40, 9_000, 2_000), call(50, 16_000, 9_000)
+    events = [
+        Prompted(0, 0), *long, Compaction(), first, VALUE, second, Prompted(100, 10),
+        call(110, 16_200, 16_000),
+    ]  # fmt: skip
+
+    assert sizes(replay("always", events))[-1] == (10_200, 9_000)
+
+
 def test_unpruned_restores_the_calls_of_a_pruned_session():
     """The calls are those that the session would have made without extraction."""
     pruned = session(replay("always"), Value(1, 3, 6_000, taken_at=50))
