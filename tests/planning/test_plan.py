@@ -24,11 +24,11 @@ RULES = Rules(
 )
 
 
-def plan_of(data, rules=RULES, requests=()):
-    form, records = FORMATS["openclaw"], Records(requests=requests)
+def plan_of(data, rules=RULES, requests=(), form="openclaw", **keys):
+    form, records = FORMATS[form], Records(requests=requests)
     with open_lines(data) as lines:
         survey = form.survey(lines, rules.kept_messages)
-        return plan(Snapshot(lines, form, survey, records, NOW), rules)
+        return plan(Snapshot(lines, form, survey, records, NOW, **keys), rules)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,39 @@ def test_values_that_no_rule_extracts_affect_only_what_is_reported(samples, rule
         assert replace(quick, kept=(), unsent=()) == replace(explained, kept=(), unsent=())
         seen += len(quick.removals)
     assert seen
+
+
+def test_value_without_characters_is_extracted_if_values_of_any_length_are():
+    lines, last = [], None
+    for number in range(4):
+        content = [{"type": "thinking", "thinking": ""}] if number == 1 else "hello"
+        kind = "assistant" if number % 2 else "user"
+        lines.append({"type": kind, "uuid": f"u{number}", "parentUuid": last, "sessionId": "s",
+                      "message": {"role": kind, "content": content}})  # fmt: skip
+        last = f"u{number}"
+
+    rules = replace(RULES, max_messages=1)
+    planned = plan_of(b"".join(map(dump, lines)), rules, form="claude-code")
+
+    assert ("u1", b"[]") in [(removal.entry_id, removal.new) for removal in planned.removals]
+
+
+def test_blocked_session_is_due_when_the_branch_of_the_signature_is_dead():
+    talk = Conversation()
+    begin = talk.result("x" * 900)
+    block = {"type": "thinking", "thinking": "", "thinkingSignature": "S" * 900}
+    talk.assistant([block], api="anthropic-messages")
+    talk.lines[-1]["message"]["model"] = "claude-opus-5-1"
+    talk.last = begin
+    for _ in range(4):
+        talk.user()
+    talk.assistant()
+
+    planned = plan_of(talk.bytes(), branches_die_at=NOW + 60)
+
+    assert "would break" in str(planned.deferred)
+    assert planned.due_at == NOW + 60
+    assert plan_of(talk.bytes()).removals
 
 
 @pytest.mark.parametrize(

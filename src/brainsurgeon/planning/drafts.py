@@ -4,7 +4,7 @@ import json
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -53,8 +53,8 @@ class SurveyTooShortError(Exception):
 
 class Judge:
     def __init__(self, session: Snapshot, rules: Rules, frontier: Frontier) -> None:
-        # Values of at most so many characters are not judged, except in entries with placeholders,
-        # our fields or a request, and in archived turns.
+        # Values of at most so many characters are not judged (0: all values are), except in entries
+        # with placeholders, our fields or a request, and in archived turns.
         self.shortest = 0
         self.due_at: float | None = None  # when a decision first changes by time alone
         self.protected: dict[str, float] = {}
@@ -86,7 +86,7 @@ class Judge:
         )
 
     def judge(
-        self, parsed: ParsedLine, standing: Iterable[Extraction], signatures: Container[KeyPath],
+        self, parsed: ParsedLine, standing: Iterable[Extraction], signatures: Collection[KeyPath],
         taken: Container[KeyPath], *, emptied: bool, farthest: int,
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
@@ -101,10 +101,10 @@ class Judge:
         special = has_fields or emptied or standing or chosen is not None
         shortest = 0 if special else self.shortest
         listed = form.parts(parsed.entry, survey, parsed.offset)
-        self.parts = parts = [part for part in listed if part.chars > shortest]
+        self.parts = parts = [part for part in listed if not shortest or part.chars > shortest]
         if not parts and chosen is True:
             parts = list(form.parts({**parsed.entry, EXTRACTABLE: True}, survey, parsed.offset))
-        if not parts:
+        if not (parts or signatures):  # signatures may block the session until their branch is dead
             return []
         here = self.state(parsed, standing)
         here = replace(here, emptied=emptied, position=min(here.position, farthest))
