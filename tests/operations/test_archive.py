@@ -608,6 +608,14 @@ def test_archive_requests_that_cannot_succeed_are_cancelled(world):
     }  # fmt: skip
 
 
+def test_search_reports_a_named_file_of_an_unknown_format(world):
+    path = world.put("s.jsonl", b'{"a":"needle"}\n' * 3)
+    find = lambda *named: search(world.settings(), world.store, "needle", *named)  # noqa: E731
+
+    assert find().unread == []
+    assert [item.reason for item in find(str(path)).unread] == ["not a known session format"]
+
+
 def test_search_finds_extracted_thinking(world):
     """The text of extracted thinking is searched, its signature is not."""
     path = world.copy("pi", "pi-1.5.2-tree.jsonl")

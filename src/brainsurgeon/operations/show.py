@@ -90,11 +90,10 @@ def search(
     if not text:
         raise UsageError("search wants a text: TEXT is empty")
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
-    hits, unread = list[Hit](), list[NotSearched]()
-    # A busy session is an error only if the caller named it.
-    unreadable = (OSError, RefusedError) if session else (OSError, RefusedError, BusyError)
+    hits: list[Hit] = []
+    unread: list[NotSearched] = []
     for item in listed:
-        for entry_id, path, value, stored in _texts(store, item, unread, unreadable):
+        for entry_id, path, value, stored in _texts(store, item, unread, named=bool(session)):
             match = wanted.search(value)
             if match is None:
                 continue
@@ -108,17 +107,18 @@ def search(
 
 
 def _texts(
-    store: Store, session: Session, unread: list[NotSearched],
-    unreadable: tuple[type[Exception], ...],
-) -> Iterator[tuple[str, KeyPath, str, bool]]:  # fmt: skip
+    store: Store, session: Session, unread: list[NotSearched], *, named: bool
+) -> Iterator[tuple[str, KeyPath, str, bool]]:
     """Yield each text with its entry id and its path, and whether it is in the store."""
+    why = session.unseen
     try:
-        yield from _in_file(session)
-    except unreadable as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        # Files of other formats and of Codex are refused: they are not searched.
-        if not isinstance(error, RefusedError) or (session.file and session.file.in_database):
-            unread.append(NotSearched(session.title, why or "it cannot be read"))
+        yield from _in_file(session, named=named)
+    except (OSError, BusyError, RefusedError) as error:
+        if named and isinstance(error, BusyError):
+            raise  # a busy session is an error only if the caller named it
+        why = (error.strerror if isinstance(error, OSError) else str(error)) or "unreadable"
+    if why:
+        unread.append(NotSearched(session.title, why))
     if session.record is None:
         return
     extracted = store.extractions.contained_in(session.record.id)
@@ -135,11 +135,16 @@ def _texts(
                 yield extraction.entry_id, path, text, True
 
 
-def _in_file(session: Session) -> Iterator[tuple[str, KeyPath, str, bool]]:
+def _in_file(session: Session, *, named: bool) -> Iterator[tuple[str, KeyPath, str, bool]]:
     if session.file is None:
         return
     with open_session(session.file) as opened:
-        form = opened.format
+        try:
+            form = opened.format
+        except RefusedError:
+            if named:
+                raise
+            return  # a walk may find many files that are no sessions
         for parsed in parsed_lines(opened.lines, form):
             for part in form.parts(parsed.entry, NO_SURVEY, None) if parsed.ident else ():
                 value = value_at(parsed.entry, part.path)

@@ -150,7 +150,7 @@ def found(answer: reports.Found) -> str:
     if answer.more:
         lines.append(f"There are more: these are the first {len(answer.hits)} matches.")
     lines += [
-        f"{safe(item.session)} was not searched: {safe(item.reason)}" for item in answer.unread
+        f"{safe(item.session)} could not be read: {safe(item.reason)}" for item in answer.unread
     ]
     return "\n".join(lines)
 
