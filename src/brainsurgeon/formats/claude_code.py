@@ -397,10 +397,8 @@ def _thinking(entry: Entry) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
 
 def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
     if dict_or_empty(entry.get("origin")).get("kind") == "task-notification":
-        content, locked = (
-            message_of(entry).get("content"),
-            "the agent would call the task unfinished",
-        )
+        content = message_of(entry).get("content")
+        locked = "the agent would call the task unfinished"
         yield from _within(content, _CONTENT, "tool_result", None, locked=locked)
         return
     kind: Kind = "system" if entry.get("isMeta") is True else "user"

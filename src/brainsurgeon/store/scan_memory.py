@@ -56,8 +56,8 @@ class FileMemory:
         self.resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
         self._changed: set[str] = set()  # databases
-        # Names of files by directory. Once the store has no copy of `_rows`, a seen file is removed
-        # from there instead, which frees memory.
+        # Names of seen files by directory. Once the store no longer uses `_rows`, too, each seen
+        # file is removed from `_rows` instead, which frees memory.
         self._seen = defaultdict[str, set[str]](set)
         self._owns_rows = False
         self._skipped_names: dict[str, list[str]] = {}
