@@ -48,7 +48,10 @@ def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
 
 
 def members(line: bytes) -> list[tuple[str, int, int, int]]:
-    """List the top-level members: key, start of the key, start and end of the value."""
+    """List the top-level members: key, its start, and span of the value.
+
+    Raises UntouchableError if the line is no JSON object.
+    """
     text = line.decode("latin-1")
     listed = []
     try:

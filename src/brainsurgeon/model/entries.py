@@ -13,7 +13,7 @@ import orjson
 from msgspec import Struct
 
 PREFIX, SUFFIX = "[[extracted-", "]]"
-# The id in a placeholder. A number at its end (`~2`) distinguishes entries with equal ids.
+# The id in a placeholder. A number at its end (`~2`) distinguishes values of equal ids.
 ID = "~?[A-Za-z0-9._-]{1,128}(?:~[0-9]{1,9})?"
 WHOLE_PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}")
 

@@ -27,7 +27,7 @@ class SessionRecord(Struct, frozen=True):
     path: str
     root: str
     format: str
-    identity: str | None = None  # the id in its header
+    identity: str | None = None  # the id of the conversation in its file
     displaced: bool = False  # another session is at this path now
     missed_at: float | None = None  # when a retention run first found no file at `path`
 

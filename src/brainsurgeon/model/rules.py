@@ -34,7 +34,7 @@ class ValueRules(Struct, frozen=True):
     keep_after_restore: float = 600.0  # seconds
     exclude_tools: tuple[str, ...] = ()
     giant: int = 0  # if not 0: results with more characters are extracted at any position
-    max_messages: int = 0  # if not 0: values before these messages are extracted at any length
+    max_messages: int = 0  # if not 0: values before the newest N are extracted at any length
     keep_recent_tokens: int = 0  # messages are also recent if fewer tokens follow them
     superseded: bool = False  # superseded results are recent only in the last two messages
 

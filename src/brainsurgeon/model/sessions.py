@@ -177,7 +177,7 @@ class Survey(Struct, frozen=True):
     last_user: int | None = None
     # By offset, why the next request will not contain an entry (such as OFF_BRANCH).
     dead_entries: Mapping[int, str] = field(default_factory=dict)
-    # Nor will it contain a line before this offset, for the reason `dead_why`. (A header is at 0.)
+    # All lines before this offset are dead, too, except a header at 0. `dead_why` is the reason.
     dead_before: int = 0
     dead_why: str = ""
     quiet: float = 0.0  # seconds without a change after which the last turn counts as finished

@@ -15,7 +15,7 @@ LINK: KeyPath = ("parentId",)
 GAVE_UP = "[Max turns reached]"
 
 # An archive removes the entries between the prompt and the last answer of a turn from the active
-# branch (linked), or extracts their values (flat).
+# branch (linked), or extracts their thinking and results (flat).
 ArchiveForm = Literal["linked", "flat"]
 # The role of an entry in its turn. An `aside` is sent to the model, but is no step of the turn (for
 # example, a message of an extension). A `note` is not sent and may leave the active branch. A

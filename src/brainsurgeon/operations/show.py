@@ -142,9 +142,9 @@ def _in_file(session: Session, *, named: bool) -> Iterator[tuple[str, KeyPath, s
         try:
             form = opened.format
         except RefusedError:
-            if named:
+            if named or session.file.in_database:
                 raise
-            return  # a walk may find many files that are no sessions
+            return  # files of other formats and of Codex are not searched
         for parsed in parsed_lines(opened.lines, form):
             for part in form.parts(parsed.entry, NO_SURVEY, None) if parsed.ident else ():
                 value = value_at(parsed.entry, part.path)

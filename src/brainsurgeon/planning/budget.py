@@ -131,7 +131,7 @@ def fit(samples: Sequence[Sample]) -> Calibration | None:
 
 
 def calibrate(samples: Sequence[Sample], others: Sequence[Calibration]) -> Calibration:
-    """Fit a line to the samples, else use the median of `others` of its agent, else a default."""
+    """Fit a line to the samples, else use the median of `others` of the agent, else a default."""
     if own := fit(samples):
         return own
     # The usual guess, 0.25 tokens per character, was too low by a third.

@@ -120,7 +120,7 @@ def _by_model(
 
 
 def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
-    """Return the price of an input token in dollars, if possible from the configuration."""
+    """Return the configured dollars of an input token, else compute them from recorded costs."""
     if price.input is not None:
         return price.input / 1e6
     priced = [call for call in calls if call.cost]
