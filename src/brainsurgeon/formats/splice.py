@@ -48,10 +48,7 @@ def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
 
 
 def members(line: bytes) -> list[tuple[str, int, int, int]]:
-    """List the top-level members: key, its start, and span of the value.
-
-    Raises UntouchableError if the line is no JSON object.
-    """
+    """List the top-level members: key, its start, the value's span. Raises UntouchableError."""
     text = line.decode("latin-1")
     listed = []
     try:
