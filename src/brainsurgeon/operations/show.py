@@ -90,8 +90,7 @@ def search(
     if not text:
         raise UsageError("search wants a text: TEXT is empty")
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
-    hits: list[Hit] = []
-    unread: list[NotSearched] = []
+    hits, unread = list[Hit](), list[NotSearched]()
     for item in listed:
         for entry_id, path, value, stored in _texts(store, item, unread, named=bool(session)):
             match = wanted.search(value)

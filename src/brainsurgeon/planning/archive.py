@@ -112,10 +112,7 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """An entry, its number on the branch, and the weight of the entries before it.
-
-    The weight of a prompt includes the prompt itself.
-    """
+    """An entry, its number on the branch, and the weight before it (of a prompt: including it)."""
 
     offset: int
     ident: str | None

@@ -91,9 +91,8 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        Archives have, or will have, the values at the paths `taken`. Once the archives of this plan
-        are made, at most `farthest` messages follow the entry. An `emptied` entry is in a flat
-        archive.
+        Archives have or will have the values at the paths `taken`. After the archives of this plan,
+        at most `farthest` messages follow the entry. An `emptied` entry is in a flat archive.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         chosen = override_of({}, ident, self._sets, self._pins)[0]
