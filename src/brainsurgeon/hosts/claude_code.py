@@ -33,9 +33,9 @@ _IN_A_PROJECT = re.compile(
 _LONGEST_NAME = 200  # characters of a project directory's name (2.1.112 `cli.js`)
 
 # Since 2.1.112, each process keeps a record of itself, `sessions/<pid>.json`, with the id of its
-# session. Records of 2.1.220 also have the kernel's start time of the process, those of 2.1.300 a
-# status: `busy` from a prompt to its answer, and while sub-agents work in the background. A reader
-# may find half a record. A killed process leaves its record behind.
+# session. Since 2.1.220, the record also has the kernel's start time of the process, since 2.1.300
+# a status: `busy` from a prompt to its answer, and while sub-agents work in the background. A
+# reader may find half a record. A killed process leaves its record behind.
 RECORDS = "sessions"
 _RECORD = re.compile(r"([1-9][0-9]{0,9})\.json")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -46,7 +46,7 @@ _START_SLACK = 5.0  # seconds by which the kernel's start time may be later than
 
 class ProcessRecord(Struct, frozen=True):
     pid: int
-    written: float  # mtime of the record
+    written: float  # mtime of the record, or the time now if it cannot be opened
     session: str | None = None  # None if the record could not be read
     directory: str = ""  # the working directory
     status: object = None
@@ -56,7 +56,7 @@ class ProcessRecord(Struct, frozen=True):
 
     def lives(self, now: float, abandoned_after: float) -> bool:
         own = os.path.basename(os.path.realpath("/proc/self/ns/pid"))
-        if self.namespace not in (None, own):  # a process in a container cannot be checked here
+        if self.namespace not in (None, own):  # its pid has no meaning here
             return now - self.written < abandoned_after
         if not exists(self.pid):
             return False
@@ -71,7 +71,7 @@ class ProcessRecord(Struct, frozen=True):
 
 
 def read(directory: str, pid: int) -> ProcessRecord | None:
-    """Read a record; retry while it seems half written. Return None if it does not exist."""
+    """Read a record; retry if it seems half written. Return None if it or its process is gone."""
     path = os.path.join(directory, f"{pid}.json")
     written = time.time()
     for pause in _PAUSES:
@@ -131,7 +131,7 @@ def location(path: str) -> Location | None:
 
 
 def is_no_session(path: str, known_home: str) -> bool:
-    """Check for a file in any home of Claude Code (such as `known_home`) that is no session."""
+    """Check whether a file in `known_home`, or in a session's own directory, is no session."""
     in_a_home = path.startswith(known_home + os.sep) or _IN_A_PROJECT.search(path) is not None
     return in_a_home and location(path) is None
 

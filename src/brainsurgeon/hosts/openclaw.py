@@ -71,9 +71,9 @@ def migrated(agent_directory: str) -> bool:
 
 # Observed with OpenClaw 2026.2.19 and 2026.7.35: a run of the agent locks its session, but releases
 # the lock at each model call for 30 to 110 ms. In this gap, only the status `running` in
-# `sessions.json` shows the run. So the lock is read, then the status. Only the gateway sets this
-# status: the lock is read again in case the first look fell into a gap of another run. A new lock
-# file is empty for a millisecond. We never create locks.
+# `sessions.json` shows the run. So the lock is read, then the status. Runs without the gateway do
+# not set it, so the lock is read again: the first look may have fallen into a gap. A new lock file
+# is empty for a millisecond. We never create locks.
 
 REGISTRY = "sessions.json"  # the gateway's records of an agent's sessions
 LARGEST_REGISTRY = 64 << 20  # bytes; a larger registry is not read

@@ -38,7 +38,7 @@ _WRITTEN = {
     "session_windows": dict.fromkeys(VERSIONS, "8958d3dda5ef"),
 }
 
-# The known triggers on these tables. Only changes of `session_id` and `session_key` fire them.
+# The known triggers. An update fires them only if it changes `session_id` or `session_key`.
 _TRIGGERS = {
     "session_windows_canonical_pending_after_insert": "a34ef27b43e8",
     "session_windows_canonical_pending_after_update": "43d665df1003",
@@ -63,7 +63,7 @@ class Schema(Struct, frozen=True):
     cookie: int  # SQLite changes it with every change of the schema
     program: str | None  # the version of OpenClaw that wrote it
     read_only_reason: str | None  # why it may not be written
-    # Without tables for sessions: `openclaw doctor` of 2026.7 creates this beside session files.
+    # It has no tables for sessions. `openclaw doctor` of 2026.7 creates it beside session files.
     empty: bool = False
 
     @property
@@ -266,7 +266,7 @@ def _state_directory(path: str) -> str:
 
 
 def databases(root: str) -> Iterator[Database | Unreadable]:
-    """Yield the databases below a root, and the paths that cannot be read. Follows no links."""
+    """Yield the databases below a root, and those that are no plain file. Follows no links."""
     top = os.path.realpath(root)
     try:
         agents = sorted(os.listdir(top))
@@ -288,12 +288,12 @@ def databases(root: str) -> Iterator[Database | Unreadable]:
 
 
 def misplaced(path: str) -> str | None:
-    """Return why a database may lack sessions of its agent or have another agent's, or None."""
+    """Return why a database may not have exactly the sessions of its agent, or None."""
     own = path.split(os.sep)[-3]
     listed = registered(_state_directory(path)) or ()
     paths = {each for agent, each in listed if agent == own}
     if paths and paths != {path}:
-        return "OpenClaw keeps this agent's sessions elsewhere, too (session.store)"
+        return "OpenClaw keeps sessions of this agent elsewhere (session.store)"
     if any(agent != own and each == path for agent, each in listed):
         return "OpenClaw keeps the sessions of several agents in this database"
     store = selected(path).store
@@ -310,8 +310,8 @@ def unwritable(path: str) -> str | None:
 
 
 # `<state directory>/state/openclaw.sqlite` lists the path of each agent's database. It also lists
-# the processes that have one open, and when each process started. (openclaw 2026.9.6,
-# `dist/openclaw-state-db-read-connection-*.mjs`; seen with 2026.8.1 to 2026.9.6)
+# which processes have a database open, since when, and when each process started. (openclaw
+# 2026.9.6, `dist/openclaw-state-db-read-connection-*.mjs`; seen with 2026.8.1 to 2026.9.6)
 
 
 class Presence(Struct, frozen=True):
@@ -343,7 +343,7 @@ def registered(state_directory: str) -> list[tuple[str, str]] | None:
 def presence(path: str, *, open_here: bool = False) -> Presence:
     """Return the processes that work on the database at `path`.
 
-    If this thread has it open (`open_here`), processes in other containers are not detected.
+    If a process here has it open (`open_here`: this thread), other containers are not examined.
     """
     state_directory = _state_directory(path)
     try:
@@ -405,8 +405,8 @@ def _is_path(value: object) -> TypeGuard[str]:
 
 
 # OpenClaw's configuration is JSON5. Comments, unquoted keys, single quotes and trailing commas are
-# converted to JSON. Python's JSON parser then refuses everything else, so nothing is misunderstood.
-# The library `json5` takes 30 times as long (half a second for 45 KB).
+# converted to JSON, and words such as `NaN` to strings. Python's JSON parser then refuses other
+# features. The library `json5` takes 30 times as long (half a second for 45 KB).
 _PIECE = r"""(?xs)
       (?P<space>[\s\ufeff]+|//[^\n]*|/\*.*?\*/)
     | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
@@ -442,7 +442,7 @@ def loads(text: str) -> object:
 # context engine, which may store turns itself. (openclaw 2026.9.6, `dist/slots-*.mjs`,
 # `dist/session-sqlite-target-*.mjs`)
 
-_LARGEST = 16 << 20  # bytes read of a configuration
+_LARGEST = 16 << 20  # characters read of a configuration
 
 
 class Selected(Struct, frozen=True):
@@ -454,9 +454,9 @@ class Selected(Struct, frozen=True):
 
 
 def selected(path: str) -> Selected:
-    """Read OpenClaw's configuration for the agent with this database. It may be missing.
+    """Read OpenClaw's configuration for the agent with this database, if there is one.
 
-    If the state database is missing, too, it is `unreadable`: perhaps only `agents` is mounted.
+    If the state database is missing, too, sets `unreadable`: perhaps only `agents` is mounted.
     """
     state_directory = _state_directory(path)
     try:

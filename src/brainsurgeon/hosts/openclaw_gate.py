@@ -17,7 +17,7 @@ from brainsurgeon.hosts.openclaw_database import Presence, Schema, is_unchanged
 from brainsurgeon.model.sessions import NotIdleError
 
 # OpenClaw calls a session in the database a *window*. It has a fixed session id, and a session key
-# that may change: a cron run changes it while it works. A *node* is the record of a session key.
+# that may change, for example during a cron run. A *node* is the record of a session key.
 # Times in the database are milliseconds.
 
 
@@ -69,7 +69,7 @@ class Window(Struct, frozen=True):
     run: WindowRun
     queued_at: int | None  # time of the newest queued message
     unsent_at: int | None  # time of the oldest turn that was not yet sent to the context engine
-    readable: bool  # false if the node's `entry_json` could not be read
+    readable: bool  # false if the node's `entry_json`, or a text of the window, is malformed
     runtimes: tuple[str, ...]
 
 
@@ -204,8 +204,8 @@ class Gate(Struct, frozen=True):
     def _opened_after(self, moment: int, now: float) -> bool:
         """Check whether every process opened the database after `moment` (milliseconds).
 
-        Then no process has an older claim or queued message in memory, so it is dead. A finished
-        `openclaw agent --local` leaves such a claim behind. A restarted gateway resumes work within
+        Then older claims and queued messages are dead: no process has them in memory. For example,
+        `openclaw agent --local` leaves its claim behind. A restarted gateway resumes work within
         seconds, so the database must have been opened at least `quiet` seconds ago.
         """
         opened_at = self.presence.opened_at

@@ -78,7 +78,7 @@ def kill_with_descendants(leader: int) -> None:
 
 
 class CommandFailedError(Exception):
-    """A command of the user failed. The message is the reason, without its output."""
+    """A command of the user failed. The message quotes no output."""
 
 
 class CommandHungError(CommandFailedError):
@@ -91,8 +91,8 @@ def output_of(
 ) -> bytes:  # fmt: skip
     """Run a command with data on its standard input and return its output.
 
-    The command and its descendants are killed after `timeout` seconds, or if `check_stop` raises.
-    Raises CommandFailedError if it cannot run, prints over `limit` bytes, or does not exit with 0.
+    Kills its remaining processes at the end, after `timeout` seconds, or if `check_stop` raises.
+    Raises CommandFailedError if it cannot run, times out, prints over `limit` bytes, or fails.
     """
     begun, output, rest = time.monotonic(), None, data or None
     try:

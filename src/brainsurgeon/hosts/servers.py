@@ -29,7 +29,7 @@ _KEYS = {
 
 
 def server_options(agent: str) -> tuple[str, ...]:
-    """Return the options of `brainsurgeon mcp` that limit a server to the sessions of an agent."""
+    """Return options that limit `brainsurgeon mcp` to sessions of an agent; there may be none."""
     if agent == "claude":
         return ("--agent", ".")  # the project directory in which Claude Code starts it
     if agent == "openclaw" and (names := openclaw_names()):
@@ -112,7 +112,7 @@ def skill(agent: str) -> tuple[str, str]:
     if agent == "openclaw":
         home = os.path.dirname(home_paths.openclaw_agents())
         return f"deploy/openclaw/{_SKILL}", os.path.join(home, _SKILL)
-    # Codex and Claude Code share a skill, since both give our tool the name that it mentions.
+    # Codex and Claude Code share a skill: in both, our tool has the name that the skill mentions.
     home = home_paths.codex() if agent == "codex" else home_paths.claude_code()
     return f"deploy/claude-code/{_SKILL}", os.path.join(home, _SKILL)
 

@@ -1,13 +1,13 @@
-"""Open another program's SQLite database so that reading leaves no files behind.
+"""Open another program's SQLite database, if possible so that reading leaves no files behind.
 
 If SQLite opens a database in WAL mode for reading, it creates a write-ahead log and its index, and
 leaves both behind (seen with SQLite 3.40.1). With the option `immutable`, it creates no files, but
 ignores the log. So this option is used if no process has the database open and the log is empty.
-Otherwise the database is opened read-only, and the index of the log may change.
+Otherwise the database is opened read-only: this may change the index of the log, or create it.
 
 If a process closes any descriptor of a file, it loses all its locks on the file. SQLite prevents
 this only for descriptors that it opened itself. So only one thread may have a database open at a
-time. It may open the database once more through SQLite, for reading.
+time. This thread may open it again through SQLite, for reading.
 """
 
 import errno
@@ -43,7 +43,7 @@ _NO_TEXT = "text that is not UTF-8"
 
 
 class AgentDatabaseError(OSError):
-    """An agent's database cannot be used. Without SQLite's message, which may quote content."""
+    """An agent's database cannot be used. Omits SQLite's message, which may quote content."""
 
     def __init__(self, code: str) -> None:
         super().__init__(errno.EIO, f"its database cannot be read ({code})")

@@ -105,7 +105,7 @@ def session_for(
     """Return the session called `name`, else the calling session, else the only one that `holds`.
 
     `holds` checks whether a session has the wanted entry. Waits briefly if Claude Code may not
-    have written the call yet. Raises UnnamedError if several sessions are possible.
+    have written the call yet. Raises UnnamedError if a `name` is needed.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
     if name:
@@ -140,8 +140,8 @@ def other_holder(
 ) -> Session:  # fmt: skip
     """Return another session of the agent with the entry, preferably the parent of `session`.
 
-    Of several sessions of Claude Code, the newest is returned: it copies entries into forks.
-    Raises UnnamedError for several sessions of another agent, NotFoundError if no session has it.
+    Of several sessions of Claude Code, the newest is returned: forks have the same entries.
+    Several of another agent raise UnnamedError. Raises NotFoundError if no session has the entry.
     """
     of_agent = [
         item for item in sessions_in(settings, store, scope)
@@ -156,7 +156,7 @@ def other_holder(
 
 
 def own_session(settings: Settings, store: Store, caller: Caller, name: str | None) -> Session:
-    """Return the calling session or, by its name, the session of one of its sub-agents."""
+    """Return the calling session, or the session of its sub-agent that is called `name`."""
     try:
         own = session_for(settings, store, caller, None)
     except UnnamedError as why:  # do not ask for a name: the caller may read no other session
@@ -175,7 +175,7 @@ def own_session(settings: Settings, store: Store, caller: Caller, name: str | No
 
 
 def started_by(own: Session, others: list[Session]) -> list[Session]:
-    """Return the sessions of a session's sub-agents, by the agent's own records."""
+    """Return the sessions of a session's sub-agents."""
     file, location = own.file, claude_code.location(own.path)
     if location is not None:
         main = f"{location.agent}/{location.session}"
@@ -269,7 +269,7 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
 
 
 def _is_same_call(written: Entry, call: Entry) -> bool:
-    """Check whether the arguments in a file, or an object in one of them, equal those of a call."""
+    """Check whether the arguments in a file, or an object among them, equal those of a call."""
     inner = (value for value in written.values() if isinstance(value, dict))
     # Null arguments do not count: some agents pass null for each omitted argument.
     wanted, *candidates = (

@@ -34,7 +34,7 @@ def find_record(store: Store, session: AnyOpen) -> SessionRecord | None:
 def record_of(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
     """Return the record with a file's path, unless that record has another session id.
 
-    Otherwise return a record with the file's session id, if its path has no such session now.
+    Otherwise return a record with the same session id whose session has left its recorded path.
     """
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:
@@ -311,7 +311,7 @@ def _names(session: Session, ids: list[str]) -> set[str]:
 
 
 def with_record(store: Store, session: Session) -> Session:
-    """Return the session with its record, after updating or creating the record.
+    """Return the session with its record, updated or created if the file can be read.
 
     Raises FailedError or BusyError if there is no record and the file cannot be read.
     """

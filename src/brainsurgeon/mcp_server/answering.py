@@ -100,7 +100,7 @@ class _Asked(NamedTuple):
 
         placed = store.placements.of_session(session.record.id) if session.record else frozenset()
         if any(value.id in placed for value in store.extractions.of_entry(self.entry)):
-            return session  # the entry may have another id in it now
+            return session  # it contains the value, perhaps in an entry with another id
         if contains_entry(store, session, self.entry):
             return session
         return other_holder(

@@ -98,7 +98,7 @@ def schema() -> dict[str, Any]:
 
 
 def parse_call(arguments: dict[str, Any]) -> Call:
-    """Return the call with these arguments. Raises UsageError, which lists all problems."""
+    """Return the call with these arguments. Raises UsageError."""
     # Some hosts pass null for each omitted argument.
     given = {key: value for key, value in arguments.items() if value is not None}
     if "entry" not in given and "entry_id" in given:

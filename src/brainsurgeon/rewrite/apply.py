@@ -190,7 +190,7 @@ class Attempt:
         ident, session = self.change.session_id, self.session
         self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
-            # Without a complete new file, it is no obstacle: no other process wrote to that file.
+            # Without `new_inode`, its new file was never complete and never had the session's name.
             rewrite.new_inode is not None and rewrite.ended_at is None
             and rewrite.directory == session.file.directory
             for rewrite in self.store.journal.open_rewrites(ident)
@@ -254,8 +254,8 @@ def apply(
 ) -> list[Rewrite | Exception]:
     """Carry out plans. Return, for each session, its rewrite or the error that prevented it.
 
-    After RefusedError, the session is unchanged. After any other error, a rewrite that was begun
-    was finished or undone as after a crash.
+    After RefusedError, the session is unchanged. After any other error, a rewrite that was begun is
+    finished or undone as after a crash, at the latest by the next recovery.
     """
     # Several files share each commit. Sessions in databases are changed one by one. So are files
     # whose lock another process holds, and the files of a shared transaction that failed.
@@ -527,7 +527,7 @@ class _RowsAttempt:
         """Look up the agent's processes. Return the check to make once the database is locked."""
         seen, path = self._session.presence, self._session.file.directory
         presence = openclaw_database.presence(path, open_here=True)
-        maintained = max(seen.maintained, presence.maintained)  # 0 if it cannot be read now
+        maintained = max(seen.maintained, presence.maintained)  # the second is 0 if unreadable
         # None means that there may be a process that we cannot see.
         opened_at = None if seen.opened_at is None else presence.opened_at
         presence = replace(presence, opened_at=opened_at, maintained=maintained)
@@ -559,7 +559,7 @@ def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[in
     return read
 
 
-_MOST_BYTES = 8 << 20  # bytes of all waiting sessions, since their values are in memory
+_MOST_BYTES = 8 << 20  # bytes at which waiting sessions are changed: their values are in memory
 _LONGEST = 0.5  # seconds for which a session waits, or longer while the next is examined
 
 
@@ -642,7 +642,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
         try:
             with store.transaction():
                 store.savings.remember(change.session_id, made.savings_after(savings, examined.now))
-        except BaseException:  # the caller does not get the rewrite, so it cannot finish it
+        except BaseException:  # without the result, the caller cannot finish the rewrite
             finish_now([result])
             raise
     if result.why_partial:

@@ -55,7 +55,7 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
 
 
 class Ladder:
-    """Plans relief. Each rung has more steps. Without `protect`, extracts restored values, too."""
+    """Plans relief. Each rung adds a step. `protect` keeps recently restored values."""
 
     def __init__(self, planner: Planner, measured: Measure, full: Fullness, rules: Rules) -> None:
         records = replace(planner.records, rate=full.calibration.rate)
@@ -66,13 +66,13 @@ class Ladder:
         self._cached_plan = lru_cache(maxsize=6)(self.plan)
 
     def at(self, rung: Rung, spared: Spared = frozenset(), *, protect: bool = True) -> Fitting:
-        return self._cached_plan(rung, spared, protect=protect)  # lru_cache ignores defaults
+        return self._cached_plan(rung, spared, protect=protect)  # lru_cache does not add defaults
 
     def fit(self, rungs: Sequence[Rung], goal: int, room: int) -> Fitting:
         """Plan the lowest rung with which the load is at most `goal` (tokens), or the last rung.
 
         Of the values that this rung adds, only as many are extracted as the goal requires. The rung
-        is chosen as if no value were protected: other values must not be extracted instead.
+        is chosen as if no value were protected, so that no others are extracted in their place.
         """
         at, protect = self.lowest(rungs, goal), True
         if self.at(rungs[min(at, len(rungs) - 1)]).plan.protected:
@@ -237,7 +237,7 @@ def _goal(full: Fullness) -> int:
 
 
 def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
-    """Plan a relief without the last step if that is enough, else with it."""
+    """Plan a relief. Take the last step only if the other steps are not enough."""
     measured, full = weigh(planner)
     goal, room = _goal(full), int(full.threshold * full.window)
     if wanted.to is not None:
@@ -272,7 +272,7 @@ def remember(store: Store, loads: Mapping[str, Fullness]) -> None:
 
 
 def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> None:
-    """Cancel archive requests that cannot be fulfilled: with one, a scan must read all lines."""
+    """Cancel archive requests that can never be fulfilled: pending requests make scans slower."""
     verdicts = {verdict.prompt_id: verdict for verdict in plan.turns}
     never = ("no gain", "depth", "format", "never sent")  # these reasons never change
     for request in records.requests if verdicts else ():

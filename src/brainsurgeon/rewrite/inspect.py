@@ -103,7 +103,7 @@ class Examination(Struct, frozen=True, dict=True):
         self.check_turn()
 
     def check_turn(self) -> None:
-        """Raise NotIdleError while a turn is open, or signs show that the agent is at work."""
+        """Raise NotIdleError while a turn is open and not abandoned, or the agent seems at work."""
         session, settings = self.session, self.settings
         quiet, abandoned = settings.quiet, settings.abandoned_after
         if discovery.is_archive(session.file):

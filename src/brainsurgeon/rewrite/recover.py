@@ -31,9 +31,7 @@ _WAIT = 2.0  # seconds to wait, in the first recovery, for a process that has th
 _HURRY = 0.2  # seconds to wait for such a process while the program is being stopped
 _LATEST = 0.2  # seconds for which a due rewrite waits for others, to be finished with them
 TOGETHER = 16  # largest number of sessions that share their commits
-UNFINISHED = (
-    "another process has the session's previous file open: a later command removes that file"
-)
+UNFINISHED = "the session's previous file is not removed yet: another process may have it open"
 
 
 class JournalLedger(Ledger):
@@ -62,7 +60,7 @@ def recording_stays(store: Store, journal_id: int) -> Iterator[None]:
 
 
 def recover(store: Store) -> list[Recovery]:
-    """Resolve all interrupted rewrites, except in sessions that another process has locked."""
+    """Resolve interrupted rewrites, unless given up or another process has locked the session."""
     resolved = []
     for rewrite in store.journal.open_rewrites():
         if rewrite.ended_at is not None and os.path.lexists(rewrite.temporary_path):
@@ -119,8 +117,8 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
 def settle(store: Store, rewrite: OpenRewrite, current: Digests) -> bool:
     """Close a rewrite of rows. Return whether it happened, by the `current` digests of the rows."""
     # The rewrite is one transaction: it changed all of its rows or none. If all have changed since,
-    # it is unknown whether it happened. Then extractions count as made and restorations do not.
-    # Otherwise a placeholder could lose its record, or a request could end unfulfilled.
+    # it is unknown whether it happened. Then extractions count as made and restorations do not,
+    # so that no placeholder loses its record, and no request ends unfulfilled.
     made = rewrite.confirmation
     happened = all(current.get(seq) != before for seq, before, _ in made.rows)
     if not any(current.get(seq) == after for seq, _, after in made.rows):
@@ -149,14 +147,14 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file:
         name, temporary = "other", "new"
     elif temporary != "old":
         pair = replace(pair, ends=rewrite.ends[::-1], other_inode=rewrite.inode)
-    # If neither file is here, their directory was moved. Assume that they were exchanged.
+    # If neither file is here (perhaps their directory was moved), assume that they were exchanged.
     moved_away = name != "old" and temporary == "none" and rewrite.new_inode is not None
     displaced = name != "old" and temporary == "old"
     exchanged = rewrite.confirmed or name == "new" or displaced or moved_away
     # Commit this before a file is removed, since its inode number may be reused at once.
     _settle_records(store, rewrite, exchanged=exchanged)
     saved = 0
-    if rewrite.new_inode is None:  # the new file was never complete or visible under the name
+    if rewrite.new_inode is None:  # the new file never had the session's name
         retire.remove(directory, rewrite.temporary)
     else:
         swapped = temporary == "old"
@@ -236,7 +234,7 @@ def finish(rewrite: Rewrite | None, *, hurry: bool = False) -> bool:
 
 
 def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> list[FileRewrite]:
-    """Finish rewrites of one store once they are due. Return those left to the next recovery."""
+    """Finish rewrites of one store when due, or now if `hurry`. Return those left to recovery."""
     with ExitStack() as held:
         for rewrite in rewrites:
             held.push(rewrite.held)
@@ -284,7 +282,7 @@ class Unfinished:
         self._waiting.sort(key=lambda rewrite: rewrite.due)
 
     def finish_due(self) -> list[FileRewrite]:
-        """Finish the due rewrites. Return the rewrites that are left to the next recovery."""
+        """Finish due rewrites if they are many or late. Return those left to the next recovery."""
         # This runs for every file of a scan, so it checks only two of the waiting rewrites.
         now, first = time.monotonic(), self._waiting[:TOGETHER]
         enough = len(first) == TOGETHER and first[-1].due <= now
@@ -308,7 +306,7 @@ class Unfinished:
 
 
 def finish_now(rewrites: Iterable[Rewrite]) -> None:
-    """Finish the rewrites that can be finished at once: the command is being stopped."""
+    """Finish rewrites in a hurry, since the caller fails. Leaves others to the next recovery."""
     for rewrite in rewrites:
         with suppress(Exception):
             finish(rewrite, hurry=True)

@@ -1,8 +1,8 @@
 """Scan only the tail of a session that grew since the last scan.
 
-The lines before the tail are the front. Only a digest of three times 4 KB of it is compared. Before
-values are extracted, the front is searched for the ids of their entries. A rewrite copies the front
-unchanged, so no bytes are lost even if the front was changed and has the same digest.
+The lines before the tail are the front. Of the front, only the first and last 4 KB are compared.
+Before values are extracted, the front is searched for the ids of their entries. A rewrite copies
+the front unchanged, so no bytes are lost even if other parts of the front were changed.
 """
 
 import re
@@ -85,7 +85,7 @@ def pays(offset: int, size: int) -> bool:
 
 
 def resume_after_edit(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | None:
-    """Return the planned resume point for the new file, or None if the file has changed since."""
+    """Return the planned resume point, if any, for the new file; None if that has changed since."""
     resume, record = planned.resume, store.sessions.at(planned.file.path)
     if resume is None or record is None or not isinstance(rewrite, FileRewrite):
         return None
@@ -109,9 +109,9 @@ def scan_tail(
 ) -> Scanned | None:  # fmt: skip
     """Scan the tail of a session without pending requests. Return None if that is not enough.
 
-    The whole file must be scanned if the front changed, if new lines concern entries in the front,
-    or if the front may affect the plan. Raises NotIdleError or RefusedError if the session may not
-    be changed.
+    For example, the whole file must be scanned if the front or the rules changed, if new lines
+    concern entries in the front, or if the front may affect the plan. Raises NotIdleError or
+    RefusedError if the session may not be changed.
     """
     before = store.resumes.at(file.path)
     if before is None or not before.may_apply_to(file.fingerprint):
