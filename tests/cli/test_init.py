@@ -200,7 +200,7 @@ def test_init_without_agents_writes_the_default_roots(own_home):
     settings, _ = load()
 
     assert result.returncode == 0
-    assert b"no agent has sessions yet" in result.stdout
+    assert b"you have no sessions yet" in result.stdout
     assert [root.path for root in settings.root_directories()] == [
         str(own_home / ".openclaw/agents")
     ]
@@ -438,7 +438,7 @@ def test_init_keeps_files_that_are_not_its_own(newcomer):
     result = newcomer.init("--yes", "--systemd", "--mcp", "claude")
 
     assert result.returncode == 0
-    assert result.stdout.decode().count("exists, but not from brainsurgeon: left unchanged") == 4
+    assert result.stdout.decode().count("(exists and differs: left unchanged)") == 4
     newcomer.init("--undo", "--yes")
     assert newcomer.files() == before
     assert newcomer.calls() == []

@@ -298,7 +298,7 @@ def test_doctor_notes_an_agent_that_moved_to_sqlite(pruned, doctor):
         claw.execute("CREATE TABLE transcript_events (id INTEGER)")
         claw.execute("INSERT INTO transcript_events VALUES (1)")
     moved = "main: its sessions are in SQLite now"
-    check(doctor(), 0, "note", moved, "it does not use its files any more")
+    check(doctor(), 0, "note", moved, "the agent no longer uses its files")
 
 
 def test_doctor_repair_rebuilds_the_placements(pruned, doctor):

@@ -56,7 +56,7 @@ def test_estimate_leaves_out_sessions_without_usage(world, conversation, clock):
     assert report.left_out == 1
     assert [session.calls for session in report.sessions] == [1, 1]
     text = render.estimate(report)
-    left_out = "1 session left out: without usage, of Codex, or unreadable"
+    left_out = "1 session left out: without usage, of Codex, gone, or unreadable"
     assert f"2 calls of 2 sessions; {left_out}" in text
     assert "dollars" not in text
     assert render.estimate_json(report)["policies"][0]["cost_dollars"] is None

@@ -1,4 +1,4 @@
-"""The commands, one module each. They return values and print nothing."""
+"""The operations of the commands and the daemon. They return values and print nothing."""
 
 from typing import TYPE_CHECKING
 

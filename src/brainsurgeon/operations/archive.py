@@ -25,7 +25,7 @@ def archive(
     settings: Settings, store: Store, session: str | Session, *, clock: Callable[[], float],
     turns: tuple[int, int] | None = None, note: str | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
-    """Archive turns of any size: all of a session, or those from `turns[0]` to `turns[1]`.
+    """Archive turns of any size: all of a session, or only `turns` (first and last number).
 
     The summary of the last turn contains `note` as its outcome. If the session is not idle, a later
     scan archives the turns. Raises UsageError for wrong numbers, and FailedError if nothing may be
@@ -78,7 +78,7 @@ def _live_turns(
     settings: Settings, store: Store, session: Session, now: float,
     numbers: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Examination, list[Verdict]]]:  # fmt: skip
-    """Yield the examined session and the verdict on a request to archive each live turn."""
+    """Yield the examined session, and for each live turn whether a request would archive it."""
     title, file = session.title, file_of(session)
     if not settings.enabled:
         raise FailedError(f"{title}: nothing is archived while enabled = false; set it to true")

@@ -1,4 +1,4 @@
-"""Check the session files and the store, and repair what is safe to repair."""
+"""Check the session files, the databases and the store. On request, make safe repairs."""
 
 import errno
 import os
@@ -30,9 +30,9 @@ from brainsurgeon.store import Store, database
 from brainsurgeon.store.salvage import LOST
 
 ARCHIVED = "archived by its agent; brainsurgeon does not change archives"
-# For placeholders without a record.
+# For placeholders without a matching record.
 ADVICE = (
-    "this store lacks their values; if another store has them, set state_dir to its directory"
+    "no record in this store fits; if another store has the values, set state_dir to its directory"
     " or restore its backup; otherwise, only a backup of the session has the values"
 )
 _INTERRUPTED = "the next scan finishes it, or: brainsurgeon doctor --repair"
@@ -49,7 +49,7 @@ NO_ROOT = "its database is below no root: configure the directory of OpenClaw's 
 
 
 class SessionPlaceholders(Struct, frozen=True):
-    matched: tuple[int, ...]  # the ids of their extractions
+    matched: tuple[int, ...]  # for each placeholder with a matching record: the extraction's id
     expired: int  # number of matched placeholders whose value expired
     orphans: tuple[str, ...]  # for each placeholder without a matching record: the id of its entry
     unknown: int  # number of texts that only look like placeholders
@@ -57,7 +57,7 @@ class SessionPlaceholders(Struct, frozen=True):
 
 
 def doctor(settings: Settings, store: Store, *, repair: bool = False) -> list[Finding]:
-    """Run all checks. With `repair`, which needs a writable store, also make safe repairs."""
+    """Run the checks. With `repair`, which needs a writable store, also make safe repairs."""
     findings = [*_state_directory(settings), *_disks(settings)]
     if not settings.enabled:
         findings.append(Finding(
@@ -110,7 +110,7 @@ def _disks(settings: Settings) -> Iterator[Finding]:
         if left is not None and left < database.SCARCE:
             yield Finding(
                 "error" if left < database.NONE_LEFT else "warning",
-                f"{path}: the disk is full, {left:,} bytes are left",
+                f"{path}: {left:,} bytes of disk are left",
                 "make room: new files and values are written before old ones are removed",
             )
 
@@ -179,14 +179,14 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
             migrated.add(item.agent_directory)
             unseen = hidden(item.agent_directory)
             yield Finding("note", f"{item.agent}: its sessions are in SQLite now",
-                          NO_ROOT if unseen else "it does not use its files any more")  # fmt: skip
+                          NO_ROOT if unseen else "the agent no longer uses its files")  # fmt: skip
         try:
             with open_session(item) as session:
                 seen = placeholders_of(settings, store, session)
                 mounted = isinstance(session, OpenSession) and session.mounted
                 obstacle = session.obstacle or mounted
         except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
-            continue  # it was removed, is being replaced by brainsurgeon, or is no session
+            continue  # it was removed, is being written, or is no session
         except OSError as error:
             yield Finding("error", f"{item.path}: {error.strerror}", _OWNER)
             continue

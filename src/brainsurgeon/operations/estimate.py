@@ -42,7 +42,7 @@ def estimate(
 def _replay(
     settings: Settings, store: Store, session: Session, now: float
 ) -> SessionEstimate | None:
-    """Return the estimate of a session, or None if no recorded model call has a time."""
+    """Return an estimate, or None if the file is gone or no recorded model call has a time."""
     if session.file is None:
         return None
     with examine_to_show(settings, store, session.file, session.record, now) as examined:

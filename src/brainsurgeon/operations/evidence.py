@@ -1,4 +1,4 @@
-"""Return the results of a session's tool calls, and fill placeholders. Writes nothing."""
+"""Return the results of a session's tool calls. Fill placeholders in JSON. Writes nothing."""
 
 import json
 from collections import defaultdict
@@ -57,8 +57,8 @@ def mount(
 ) -> bytes:
     """Replace placeholders in `data` by their values, shortened to `budget` bytes in total.
 
-    `data` is a JSON document, such as the body of a model call, or lines of JSON. Only values of
-    sessions in `scope` are used. Other bytes stay. Raises NotFoundError if `scope` has no session.
+    `data` is a JSON document or lines of JSON. Only values of sessions in `scope` are used. Notices
+    replace expired and damaged values. Raises NotFoundError if `scope` has no session.
     """
     listed = sessions_in(settings, store, scope)
     if not listed:
@@ -122,7 +122,7 @@ class _EntryReader:
             yield replace(parsed, entry=entry)
 
     def turn(self, entry_id: str | None) -> range:
-        """Return the offsets of the turn with an entry, or of the last turn if it is None."""
+        """Return the offsets of an entry's turn. If `entry_id` is None, take the last turn."""
         wanted = None if entry_id is None else id_named(entry_id)
         offsets: dict[str, int] = {}
         starts = []

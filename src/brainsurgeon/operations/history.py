@@ -10,16 +10,15 @@ from brainsurgeon.model.reports import KINDS, Event, Run, Tally
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.store import Store, open_to_read
 
-# The numbers of events and runs that are listed by default.
-LISTED, LISTED_RUNS = 50, 20
-# Failed reads in a row until `follow` gives up. A read fails while a writer has locked the store.
+LISTED, LISTED_RUNS = 50, 20  # numbers of events and runs that are listed by default
+# `follow` tolerates this many failed reads in a row. A read fails while the store is locked.
 _PATIENCE = 10
 _ID_DIGITS = 18
 _NO_SESSION = -1  # no event has this session id
 
 
 def runs(store: Store, *, most: int | None = LISTED_RUNS) -> list[Run]:
-    """Return the `most` newest runs, or all if it is None, the oldest first."""
+    """Return the `most` newest runs, the oldest first. If `most` is None, return all runs."""
     return store.runs.newest(most)
 
 
@@ -27,9 +26,10 @@ def events(
     settings: Settings, store: Store, *, since: str | None = None,
     session: str | None = None, kinds: Collection[str] = (), everything: bool = False,
 ) -> list[Event]:  # fmt: skip
-    """Return the events after `since` (an id or time), `everything`, or the LISTED newest events.
+    """Return the events after `since` (an id or time), the oldest first.
 
-    The oldest comes first. Raises UsageError for an invalid kind or time.
+    Without `since`, return the LISTED newest events, or all if `everything`. Raises UsageError for
+    an invalid kind or time.
     """
     reader = _Reader(settings, session, kinds)
     found = reader.after(store, 0 if since is None else _id_before(store, since))
@@ -42,8 +42,8 @@ def follow(
 ) -> Iterator[list[Event]]:  # fmt: skip
     """Yield lists of events after `since`, by default from now on, until `wait` returns False.
 
-    A list is empty while the store is locked or does not exist yet. Raises BusyError if the store
-    was replaced or removed: in another store, other events have these ids.
+    A list may be empty. Raises BusyError or StoreUnusableError if too many reads fail, or BusyError
+    if the store was replaced or removed: in another store, other events have these ids.
     """
     reader, followed, failed = _Reader(settings, session, kinds), None, 0
     seen = None

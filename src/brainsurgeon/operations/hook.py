@@ -18,11 +18,11 @@ from brainsurgeon.store import Store
 def advice(
     settings: Settings, store: Store, path: str, now: float, *, resumed: bool = False
 ) -> str | None:
-    """Return the load of a session now and after a scan, as a sentence.
+    """Return a sentence with the load of a session now and after a scan.
 
-    None if the session is not too full, or a scan would not help. A process that just `resumed`
-    the session sends the file's content. Any other process still has the values that were extracted
-    since its last call in memory.
+    Return None if the session is unknown or not too full, or if a scan would not help. A process
+    that just `resumed` the session sends the file's content. Any other process still has in memory
+    what was extracted since its last call.
     """
     file = discover_at(settings.root_directories(), os.path.realpath(path))
     if not isinstance(file, SessionFile):
@@ -49,7 +49,7 @@ def advice(
 
 
 def _last_call_if_full(settings: Settings, session: OpenSession) -> ModelCall | None:
-    """Return the last call if the session was too full; start `session.lines` at its context."""
+    """Return the last call if it was refused or too full. Drop lines before a compaction."""
     last, form = None, session.format
     for line in parsed_lines(session.lines.backward(), form):
         call = form.call(line.entry)

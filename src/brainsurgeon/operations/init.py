@@ -79,7 +79,7 @@ class Record(Struct):
         self._write()
 
     def forget(self, entry: dict[str, Any]) -> None:
-        """Remove an undone entry from the record. With the last entry, delete the record's file."""
+        """Remove an entry from the record. After the last one, delete the record's file."""
         self.entries.remove(entry)
         if len(self.entries) > 1:
             self._write()
@@ -109,7 +109,7 @@ def set_up(
     """Plan the requested steps and, with `offer_more`, others that may be useful.
 
     If a requested service cannot run here, its offer has no steps. Raises UsageError if a requested
-    tool cannot be registered.
+    tool or plugin cannot be installed.
     """
     # Agents in `mcp` count even if they have no sessions yet.
     every_home = homes([servers.TITLES["claude" if name == PLUGIN else name] for name in mcp])
@@ -307,7 +307,7 @@ def why_no_agent(setup: Setup) -> str | None:
         return None
     if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
         return f"run `brainsurgeon init` without sudo, as the user who owns the agents ({user})"
-    return f"no agent has sessions yet; OpenClaw keeps them in {home_paths.openclaw_agents()}"
+    return f"you have no sessions yet; OpenClaw keeps them in {home_paths.openclaw_agents()}"
 
 
 def _configuration(homes: Iterable[Home]) -> str:
@@ -354,9 +354,9 @@ def homes(even_missing: Collection[str] = ()) -> list[Home]:
 
 
 def unused_homes(settings: Settings) -> list[UnusedHome]:
-    """Return the homes that are outside of all roots, each with lines that make it a root."""
+    """Return the homes that overlap with no root, each with lines that make the home a root."""
     roots = [os.path.realpath(root.path) for root in settings.root_directories()]
-    # Configured roots replace the default root, OpenClaw's directory. So the lines repeat it.
+    # Configured roots replace the default root, so the lines must name the default root, too.
     default = home_paths.openclaw_agents()
     kept = [default] if not settings.roots and os.path.isdir(default) else []
     unused = []

@@ -1,7 +1,7 @@
 """Restore the values of an entry, of a session, of all sessions, or of a run.
 
-A session that is not idle gets a pending request. Placeholders that remain are reported with the
-reason, even in sessions without a record: the user may be about to uninstall brainsurgeon. A
+A session that is not idle gets a pending request; archives get none. Placeholders that remain are
+reported, even in sessions without a record: the user may be about to uninstall brainsurgeon. A
 rollback also removes the fields that the run set. Values that the run restored stay restored.
 """
 
@@ -61,7 +61,7 @@ _TRY_AGAIN = 0.5  # seconds between two attempts of a restore that waits
 LOST = "the values are in another store; if it still exists, set state_dir to its directory"
 UNSEEN = "it may contain placeholders"
 ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original value"
-# Reasons why an extracted value has no placeholder any more.
+# Reasons why a rollback does not restore a value.
 EXPIRED = "expired"
 RESTORED_SINCE = "restored since"
 CHANGED_SINCE = "changed since: the placeholder is gone"
@@ -86,9 +86,9 @@ def restore(
 ) -> reports.RestoreAnswer:  # fmt: skip
     """Restore the values of an entry.
 
-    `entry` is its id or a whole placeholder. Raises NotFoundError, AmbiguousError or ExpiredError
-    if the lookup fails, ChangedError if the entry has neither the placeholder nor the value, and
-    MovedError if the agent no longer uses the session's file.
+    `entry` is an id or a whole placeholder. Raises NotFoundError, AmbiguousError or ExpiredError
+    if the lookup fails, ChangedError if nothing of the entry can be restored, MovedError if the
+    agent no longer uses the file, and FailedError if the file cannot be read or replaced.
     """
     how = how or How()
     wanted = list(how.keys)
@@ -182,7 +182,7 @@ def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAn
 def _others_of_turn(
     settings: Settings, store: Store, named: entries.EntryValues, now: float
 ) -> tuple[str, ...]:
-    """Return the other entries with values in an archived turn, even if its archive was undone."""
+    """In a turn that is or was archived, return the ids of the other entries with values."""
     from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  slow
 
     turn = archived_turn(settings, store, named, now, with_undone=True)
@@ -227,7 +227,7 @@ def _has_originals(
 
 
 def note_answer(store: Store, answer: reports.RestoreAnswer, printed: str) -> None:
-    """Record a printed answer. A later scan finds the agent's call by it, and shortens the call."""
+    """Record a printed answer, so that a later scan can find the agent's call and shorten it."""
     if answer.redaction:
         as_printed = PrintedAnswer.of(printed, answer.answer_id)
         with store.transaction():
@@ -238,7 +238,7 @@ def restore_all(
     settings: Settings, store: Store, *, clock: Callable[[], float], session: str | None = None,
     pristine: bool = False, watch: reports.Watch | None = None,
 ) -> list[reports.SessionRestore]:  # fmt: skip
-    """Restore all values in one session, or in all sessions and the agents' own archives."""
+    """Restore all values in one session, or in all sessions and uncompressed archive files."""
     watch = watch or reports.Watch()
 
     def restore_session(item: Session) -> tuple[reports.SessionRestore, Rewrite | None]:
@@ -268,7 +268,7 @@ def restore_all(
     answers = []
     for item, (answer, late) in zip(chosen, results, strict=True):
         untouched = answer.state == "nothing to undo" and not answer.left
-        if session or item.record or not untouched:  # leave out sessions without placeholders
+        if session or item.record or not untouched:
             not_done = (*answer.missed, UNFINISHED) if late else answer.missed
             answers.append(replace(answer, missed=not_done))
     for archive in archives:
@@ -328,7 +328,7 @@ def overfull_after(
         if not values:
             continue
         file = file_of(item)
-        with suppress(BusyError, FailedError, NotFoundError):  # the restore itself reports it
+        with suppress(BusyError, FailedError, NotFoundError):  # the restore reports them
             with inspect.examine_to_show(settings, store, file, record, now) as examined:
                 _, full = weigh(inspect.Planner(examined, examined.records))
             load = full.load + sum(value.tokens for value in values)
@@ -370,7 +370,7 @@ def _restore_session(
         return plan, None
     nothing = "nothing restored" if plan.handled.missed else "nothing to undo"
     note = ""
-    if plan.handled.unfit:  # signed while the request contained placeholders
+    if plan.handled.unfit:  # this thinking was signed while a placeholder preceded it
         number = counted(len(plan.handled.unfit), "entry", "entries")
         outcome = "it is restored nevertheless" if pristine else "it stays extracted"
         note = f"signed thinking of {number} no longer fits the preceding content: {outcome}"
@@ -384,7 +384,7 @@ def _change(
     settings: Settings, store: Store, session: Session, request: Request,
     clock: Callable[[], float], kind: type[Restored],
 ) -> tuple[Plan | Restored, Rewrite | None]:  # fmt: skip
-    """Carry out a request. Return its plan, or a report of type `kind` if it was not possible."""
+    """Carry out a request. Return its plan and rewrite, or a report if it was not possible."""
     title, file = session.title, session.file
     if file is None:
         if hidden := why_hidden(store, session):
@@ -504,7 +504,7 @@ def _answer(
     turns = {value.archive_id for value in back} - {None}
     explained = {entry for entry, _ in plan.handled.missed} | set(plan.handled.unfit)
     not_done = plan.not_done
-    without_placeholder: Counter[str] = Counter()  # numbers of values, by reason
+    not_restored: Counter[str] = Counter()  # numbers of values, by reason
     for value in extracted:
         if value.id in restored or value.is_link:
             continue
@@ -513,10 +513,10 @@ def _answer(
         elif value.entry_id not in explained:
             turn = "" if value.archive_id is None else "archived turn, "
             why = RESTORED_SINCE if value.state == "restored" else CHANGED_SINCE
-            without_placeholder[turn + (EXPIRED if value.blob_id is None else why)] += 1
+            not_restored[turn + (EXPIRED if value.blob_id is None else why)] += 1
     undone = plan.insertions_removed
     return reports.SessionRollback(
         session.title, "rolled back" if back or undone else "nothing to undo",
         sum(value.archive_id is None for value in back), undone,
-        tuple(dict.fromkeys(not_done)), turns=len(turns), since=dict(without_placeholder),
+        tuple(dict.fromkeys(not_done)), turns=len(turns), since=dict(not_restored),
     )  # fmt: skip

@@ -145,9 +145,9 @@ class _Run:
     def _trust(
         self, roots: set[str], recorded: set[str], seen: set[str], errors: dict[str, str]
     ) -> None:  # fmt: skip
-        """Trust a root if a recorded session is there, or if it is the same directory as before.
+        """Trust a readable root if it has a recorded session or is the same directory as before.
 
-        Any other root may be the empty mount point of a disk. Nothing expires there.
+        Any other root may be the empty mount point of a disk: no session counts as missing there.
         """
         before = dict(self._identities)
         for root in roots | recorded:

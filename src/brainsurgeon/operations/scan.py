@@ -262,7 +262,7 @@ class _Scan:
         with ExitStack() as held:
             quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
-            if not has_agent_name(file):  # the walk could not open the file to find the name
+            if not has_agent_name(file):  # the walk could not read the format in the agent's name
                 raise NotIdleError(inspect.LEASED)
             found = find_record(self._store, examined.session)
             record = note_record(store, examined.session) if found and store else found
@@ -309,15 +309,15 @@ class _Scan:
             stopped = [result for result in done if isinstance(result, errors.StoppedError)]
             for planned, result in zip(waiting, done, strict=True):
                 if isinstance(result, errors.StoppedError):
-                    continue  # first count the sessions that were changed
+                    continue
                 self._record(
                     planned.file, planned.examined.now, partial(self._result, planned, result)
                 )
-            if stopped:
+            if stopped:  # by now, the changed sessions are counted
                 raise stopped[0]
 
     def _result(self, planned: Planned, result: Rewrite | Exception) -> tail.Scanned:
-        if isinstance(result, RefusedError):  # it was accepted when it was planned: try again later
+        if isinstance(result, RefusedError):  # it was accepted during planning: try again later
             raise NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
@@ -339,7 +339,7 @@ class _Scan:
         return tail.Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
 
     def _write_down(self, *, at_end: bool = False, all_scanned: bool = False) -> None:
-        """Record the results so far. If all sessions were scanned, forget files that are gone."""
+        """Record the results so far. After a scan of all sessions, forget files that are gone."""
         if self._report.dry_run:
             self._memory.clear()
             return

@@ -80,7 +80,7 @@ def summaries(
 def _state(
     settings: Settings, store: Store, file: SessionFile, last_scan: FileState | None, now: float
 ) -> tuple[str | None, str, str]:
-    """Return the format of a session, its state for the next scan, and the reason of the state."""
+    """Return the format of a session, its state, and the reason of the state."""
     form = None
     try:
         if reason := inspect.excluded(file, settings):
@@ -106,7 +106,7 @@ PREVIEW = 80  # characters
 
 
 def context(settings: Settings, store: Store, session: str | Session, now: float) -> Context:
-    """Return the content of a session. If its file is gone, return its stored values."""
+    """Return the content of a session. If no file is found, return the stored values."""
     chosen = session_named(settings, store, session)
     record = chosen.record
     if chosen.file is None:

@@ -1,4 +1,4 @@
-"""Set the field `_extractable` of an entry: pin it (always or while it is recent) or extract it."""
+"""Set or remove the field `_extractable` of an entry. The field pins or extracts the entry."""
 
 from collections.abc import Callable
 
@@ -25,10 +25,10 @@ def set_extractable(
 ) -> FieldAnswer:  # fmt: skip
     """Record the request, and set the field if the session is idle.
 
-    Until the field is set, every plan already follows the request.
-    The value None removes the field. Raises NotFoundError if no entry matches, AmbiguousError if
-    several match, ChangedError if the entry cannot be edited, and MovedError if the agent no longer
-    uses the session's file.
+    Until the field is set, every plan already follows the request. The value None removes the
+    field. Raises UsageError for a number too large, NotFoundError or AmbiguousError if not exactly
+    one entry matches, ChangedError if the entry cannot be edited, and FailedError or MovedError if
+    the session's file cannot be changed.
     """
     if value is not None and value > LARGEST_RECENT:
         raise errors.UsageError(

@@ -51,7 +51,7 @@ def show(
 
 
 def cat(settings: Settings, store: Store, name: str | Session, now: float) -> Iterator[bytes]:
-    """Yield a session with its values restored. A session of unknown format is not changed."""
+    """Yield a session with its values restored. If its format is not pruned, yield it as it is."""
     from brainsurgeon.rewrite import inspect  # noqa: PLC0415  not needed to show an entry
 
     chosen = session_named(settings, store, name)

@@ -17,7 +17,7 @@ from brainsurgeon.store import Store
 
 # Limits of a command: seconds until it is killed, and bytes that it may print.
 TIMEOUT, MOST = 30.0, 1 << 20
-RECENT = 60.0  # seconds since the last change of a session in a database; others are not read
+RECENT = 60.0  # seconds; sessions in a database are read if they changed within this time
 
 
 def find_signals(settings: Settings, store: Store, path: str, now: float) -> None:

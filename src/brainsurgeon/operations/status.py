@@ -35,7 +35,7 @@ _NEWEST = 3  # number of runs and of failures in a status
 
 
 def describe_databases(settings: Settings) -> list[DatabaseStatus]:
-    """Return the status of every database below the roots. Creates no files beside them."""
+    """Return the status of all databases below the roots that are not empty. Creates no files."""
     items = (item for root in settings.root_directories() for item in openclaw.databases(root.path))
     return [status for item in items if (status := _describe(item, settings))]
 
@@ -66,7 +66,6 @@ def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> Datab
 
 
 def status(settings: Settings, store: Store, now: float) -> reports.Status:
-    """Return the status. Writes nothing."""
     seen = walk(settings, store)
     listed = summaries(settings, store, seen.sessions, now)
     waiting = [item.reason for item in listed if item.state != "idle" and item.format != "codex"]
@@ -125,7 +124,7 @@ def _next(trigger: Any, last: float | None, now: float) -> float | None:
 
 
 def doubtful_roots(settings: RootSettings) -> list[Unreadable]:
-    """Return the roots that are empty, unreadable, missing or a symbolic link, with the reasons."""
+    """Return the roots that are empty, unreadable, symbolic links, or configured but missing."""
     doubtful = []
     for root in settings.root_directories():
         why = LINKED if os.path.islink(root.path.rstrip("/")) else None
@@ -167,11 +166,11 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
             if leases.supported(session.descriptor):
                 return "leases"
             return "comparing" if root.exclusive else "nothing: no lease can be had"
-    return "unknown: no sessions in files yet"
+    return "unknown: no readable session file"
 
 
 def check(state: reports.Status, now: float, *, max_age: float | None = None) -> list[str]:
-    """Return the problems in a status. A last run before `max_age` seconds is a problem, too."""
+    """Return the problems in a status. A last run over `max_age` seconds ago is a problem."""
     troubles = [] if state.enabled else ["nothing is extracted: enabled = false"]
     if max_age is not None and (old := _too_old(state.daemon.last_run_at, now, max_age)):
         troubles.append(old)

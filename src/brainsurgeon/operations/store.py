@@ -1,4 +1,4 @@
-"""Back up the store, replace it by a backup, remove it."""
+"""Back up the store, replace it by a backup, remove it, or rescue a damaged one."""
 
 import os
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def replace_store(
 
 
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
-    """Remove the store. If sessions contain placeholders, remove it only with `even_so`."""
+    """Remove the store. If placeholders may be left, remove it only with `even_so`."""
     directory = settings.state_dir
     if not os.path.lexists(database_path(directory)):
         raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` creates one")

@@ -48,7 +48,7 @@ def estimate(found: Estimate) -> str:
     lines += ["", f"{calls} of {sessions}"]
     if found.left_out:
         left_out = counted(found.left_out, "session")
-        lines[-1] += f"; {left_out} left out: without usage, of Codex, or unreadable"
+        lines[-1] += f"; {left_out} left out: without usage, of Codex, gone, or unreadable"
     return "\n".join([*lines, ASSUMPTIONS])
 
 

@@ -48,7 +48,7 @@ def _in_json(value: Any, key: str = "") -> Any:
 
 
 def unexpected(error: Exception) -> str:
-    """Describe an error by its type and place. Its message is left out: it may quote content."""
+    """Describe an error by its kind and place, not by its message, which may quote content."""
     *_, (frame, line) = walk_tb(error.__traceback__)
     where = f"{os.path.basename(frame.f_code.co_filename)}:{line}"
     reason = error.strerror if isinstance(error, OSError) else type(error).__name__
@@ -78,9 +78,9 @@ def table(
 ) -> str:  # fmt: skip
     """Return a table whose first `left` columns are aligned to the left, the others to the right.
 
-    On a terminal, left columns are shortened in the middle until the table fits, but not the first
-    `fixed` ones. `spare` characters of each line stay free. Without a terminal nothing is
-    shortened: programs need whole names.
+    To fit a terminal, left columns are shortened in the middle to at least _NARROWEST characters,
+    but not the first `fixed` ones. `spare` characters of each line stay free. Without a terminal
+    nothing is shortened: programs need whole names.
     """
     from rich.cells import cell_len
 
@@ -145,7 +145,7 @@ def bar(share: float, room: int) -> str:
 
 
 def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Keep the first values in `limit` bytes, both ends of the next, and nothing of the others."""
+    """Keep the first values that fit `limit` bytes, both ends of the next, and no other text."""
     given: dict[str, Any] = {}
     room = limit
     for path, value in values.items():

@@ -67,7 +67,7 @@ def offer(offer: reports.Offer) -> str:
 def _step(step: reports.Step) -> str:
     notes = {
         "there": " (is there already)",
-        "other": " (exists, but not from brainsurgeon: left unchanged)",
+        "other": " (exists and differs: left unchanged)",
     }
     note = notes.get(step.state, "")
     if not isinstance(step, reports.FileStep):

@@ -60,7 +60,7 @@ def outcome_json(outcome: Outcome, dry_run: bool) -> Any:
 def report(
     done: reports.ScanReport, *, verbose: bool = False, sessions: Iterable[str] = ()
 ) -> Iterator[str]:
-    """Yield the lines of a report: sessions that changed or failed, then the totals.
+    """Yield the lines of a report: problems, then sessions, then the totals.
 
     `sessions` are lines about sessions that are not in the report. With `verbose`, a dry run lists
     every value.

@@ -54,7 +54,7 @@ def restored_json(answer: reports.RestoreAnswer, *, with_content: bool = False) 
 
 
 def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
-    """Return the answer as text. For a program, add the id by which a scan recognizes it."""
+    """Return the answer as text. For a program, add the id by which a scan finds the answer."""
     lines = []
     if answer.pending:
         state = f"not restored yet ({answer.why_pending}); here it is. {_BY[answer.restored_by]}"
@@ -218,7 +218,7 @@ def purge(done: reports.Purge) -> str:
             kept += "; to undo the changes by `init`: `brainsurgeon init --undo`"
         return f"{safe(done.directory)}: the store was removed{kept}"
     return "\n".join([
-        f"{safe(done.directory)}: the store was not removed, since placeholders are left",
+        f"{safe(done.directory)}: the store was not removed, since placeholders may be left",
         *_listed(done.placeholders),
         "`brainsurgeon restore --all` restores them; --even-so removes the store anyway",
     ])  # fmt: skip
@@ -229,8 +229,8 @@ def _newer(backup: reports.Replacement) -> list[str]:
         return ["no placeholder in a session is newer than the backup"]
     placeholders = counted(sum(left.orphans for left in backup.newer), "placeholder")
     text = (
-        f"{placeholders} in {counted(len(backup.newer), 'session')} newer than the backup: only "
-        "the current store has the values (`brainsurgeon restore --all` restores them first)"
+        f"{placeholders} newer than the backup: only the current store has the values "
+        "(`brainsurgeon restore --all` restores them first)"
     )
     return [text, *_listed(backup.newer)]
 

@@ -1,4 +1,4 @@
-"""Render archived turns, search hits, contexts of sessions and reliefs as text and JSON."""
+"""Render archived turns, evidence, search hits, contexts and reliefs as text and JSON."""
 
 import math
 from collections import Counter
@@ -110,7 +110,7 @@ def archives(listed: Sequence[reports.ListedArchive], now: float) -> str:
     return table(*columned(_COLUMNS, listed, now, room=room), left=2, fixed=1)
 
 
-# The number of a column is the width that must be left beside id and session to show it.
+# A column is shown if its number of characters is left beside id and session.
 _COLUMNS: tuple[Column, ...] = (
     ("id", -math.inf, lambda one, _: one.archive.entry_id),
     ("session", -math.inf, lambda one, _: one.session),
