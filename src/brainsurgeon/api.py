@@ -10,9 +10,9 @@
         answer = api.restore(settings, store, "4f9d2a11", clock=time.time)
         print(answer.pending, answer.content)
 
-`open_store` creates a missing store. `open_to_read` is for functions that only read. If the store
-is missing, it returns an empty one. `recover` finishes or undoes rewrites that a crash interrupted.
-Call it before every function that writes. Sessions and entries are named as on the command line.
+`open_store` creates a missing store. `open_to_read` is for functions that only read. It returns an
+empty store if there is none. `recover` finishes or undoes rewrites that a crash interrupted. Call
+`recover` before every function that writes. Sessions and entries are named as on the command line.
 No function prints or logs.
 
 Results are classes of `reports`. Errors are classes of `errors`, subclasses of BrainsurgeonError:
@@ -20,15 +20,15 @@ Results are classes of `reports`. Errors are classes of `errors`, subclasses of 
 
 - ConfigError: the configuration is invalid; all problems are listed;
 - NotFoundError, with the subclasses NoSuchKeyError and GoneError: no such session, entry or value;
-- AmbiguousError: a name has several matches, listed in `candidates`; its subclass UnnamedError:
-  no session was named, and several are possible;
+- AmbiguousError, with UnnamedError (no session was named): `candidates` lists the matches;
+- UsageError: the function cannot be carried out with these arguments;
 - ExpiredError: the value was deleted; `tombstones` contain the time, the reason and its size;
 - BusyError: another process uses the store or the file; try again;
 - ChangedError: the session differs from its record in the store;
 - MovedError: the agent does not use the file any more, so the file is not changed;
 - StoreUnusableError, with StoreDamagedError and DamagedError: the store cannot be used as it is;
-- StoreFullError: no room for more values;
-- FailedError: the session's file cannot be read or replaced; it was not changed.
+- StoreFullError: the disk is full;
+- FailedError: the session cannot be read or changed, or the configuration forbids it.
 
 Times are seconds since 1970 in UTC, sizes named `size` or `bytes` are bytes, `chars` characters.
 """

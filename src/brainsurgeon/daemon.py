@@ -41,12 +41,12 @@ from brainsurgeon.store.database import hold_daemon_lock
 
 # Device and inode of each existing root, by its real path.
 Roots = dict[str, tuple[int, int]]
-# Blocked in all threads and received by sigwait(3). A handler might run late or never: Python runs
-# it in the main thread only, but the kernel may interrupt another thread.
+# They are blocked in all threads, and sigwait(3) receives them. A handler might run late or never:
+# Python runs it in the main thread only, but the kernel may interrupt another thread.
 OS_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 ROOTS_INTERVAL = 5.0  # seconds after which the watcher notices a new or a removed root
 WAKE_INTERVAL = 1.5  # seconds after which the watcher wakes up, and notices that it must stop
-# Seconds between two checks of the wall clock, and the largest change that is ignored.
+# Seconds between checks of the clock if there is no watchdog, and the largest ignored change.
 CLOCK_INTERVAL, CLOCK_TOLERANCE = 10.0, 1.0
 SIGNALS_INTERVAL = 5.0  # seconds between two searches of one session for signals
 _DUE = "due:"  # prefix of the ids of jobs that scan one changed path

@@ -18,7 +18,7 @@ class StoppedError(Exception):
 
 
 class UsageError(BrainsurgeonError):
-    """The arguments of a command do not fit together."""
+    """The command cannot be carried out with these arguments."""
 
     exit_code = 2
 
@@ -38,7 +38,7 @@ class ConfigError(BrainsurgeonError):
 
 
 class NotFoundError(BrainsurgeonError):
-    """The session or entry does not exist, or nothing is extracted from it."""
+    """The session, entry or run does not exist, or nothing is extracted from the entry."""
 
     exit_code = 3
 
@@ -52,7 +52,7 @@ class GoneError(NotFoundError):
 
 
 class AmbiguousError(BrainsurgeonError):
-    """A name has several matches. The message lists them."""
+    """A name has several matches. The message lists the first 20."""
 
     exit_code = 4
     fact_names = ("candidates",)
@@ -93,7 +93,7 @@ class ExpiredError(BrainsurgeonError):
 
 
 class FailedError(BrainsurgeonError):
-    """The session's file cannot be read or replaced. It was not changed."""
+    """The session cannot be read or changed, or the configuration forbids it."""
 
 
 class BusyError(BrainsurgeonError):
@@ -115,7 +115,7 @@ class MovedError(BrainsurgeonError):
 
 
 class StoreUnusableError(BrainsurgeonError):
-    """The store is damaged, newer than this program, or of another user. It was not changed."""
+    """The store or a backup is damaged, missing, not accessible, or newer than this program."""
 
     exit_code = 7
 
@@ -125,7 +125,7 @@ class StoreDamagedError(StoreUnusableError):
 
 
 class DamagedError(StoreUnusableError):
-    """A stored value does not match its digest, so it was not restored."""
+    """A stored value is missing or does not match its digest, so it is not returned."""
 
     def __init__(self, message: str, extraction_id: int | None = None) -> None:
         self.extraction_id = extraction_id
@@ -133,4 +133,4 @@ class DamagedError(StoreUnusableError):
 
 
 class StoreFullError(BrainsurgeonError):
-    """The store has no room for the values to extract, so nothing was extracted."""
+    """The disk has no room for the store or for its copy."""

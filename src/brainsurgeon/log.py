@@ -1,4 +1,4 @@
-"""Log to stderr, as text on a terminal, else as JSON lines. Write the files of `status --format`.
+"""Log to stderr, as text or as JSON lines. Write the files of `status --format`.
 
 Events contain ids, key paths, counts and sizes, never the content of a value.
 """

@@ -1,4 +1,4 @@
-"""The command line. An error is printed as one line and sets the exit code."""
+"""The entry point of the command line."""
 
 import gc
 import os
@@ -12,8 +12,8 @@ def main() -> None:
     os.umask(0o077)
     replace_streams()
     signal.signal(signal.SIGTERM, _exit)
-    gc.disable()  # imports leave no garbage; _options() enables it
-    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # else it searches every package
+    gc.disable()  # imports leave no garbage; `commands._options` enables it again
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # else pydantic searches every package for plugins
     code = 0
     try:
         code = _run()

@@ -53,8 +53,8 @@ def restore(
 ) -> None:
     """Restore the values of an entry, of a run, or of all sessions.
 
-    If the session is not idle, the command prints the values and records a request. The first scan
-    that finds the session idle restores them.
+    If a session is not idle, the command records a request, and with ENTRY also prints the values.
+    The first scan that finds the session idle restores them.
 
     --run also removes the fields that the run set. Values that were restored, changed or expired
     after the run are left unchanged and listed.
@@ -101,7 +101,7 @@ def _roll_back(settings: Settings, number: int, session: str | None) -> None:
 
 def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> None:
     values, to_person = "", sys.stdout.isatty() and not options.given.json
-    if to_person:  # no session contains this answer
+    if to_person:  # no agent's session will contain this answer
         answer = replace(answer, redaction=None)
     if settings.log_level == "debug":
         from brainsurgeon import log

@@ -17,7 +17,7 @@ from brainsurgeon.cli.options import Command, Config, OutputError, given, shared
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable_lines
 
-# The modules of the commands, except `store`. Only the called command's module is imported.
+# The module of each command but `store`. If the first word is a command, no other is imported.
 COMMANDS = {
     "scan": "run", "status": "run", "restore": "change", "pin": "change", "extract": "change",
     "archive": "change", "sessions": "show", "estimate": "show", "show": "show",
@@ -32,7 +32,7 @@ HEADINGS = {
     "relieve": "When something is wrong",
 }
 # Former names of commands and their replacements. A name whose replacement contains a word in
-# capitals is refused. Each other name still works and prints a notice, except `unpin`.
+# capitals is refused. The others still work. All but `unpin` print a notice.
 RENAMED = {
     "archives": "archive --list",
     "cat": "show",
@@ -144,10 +144,10 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     )  # fmt: skip
     made.callback()(_options)
     chosen = [name for name in words if name in COMMANDS]
-    for name in chosen or COMMANDS:  # each takes 1 ms
+    for name in chosen or COMMANDS:  # adding a command takes 1 ms
         function = getattr(import_module(f"brainsurgeon.cli.{COMMANDS[name]}"), name)
         command = shared(function, in_json=name not in ("run", "mcp", "hook"))
-        made.command(name, cls=Command, hidden=name == "hook")(command)  # called by agents
+        made.command(name, cls=Command, hidden=name == "hook")(command)  # agents call `hook`
     if not chosen:
         from brainsurgeon.cli.store import store
 

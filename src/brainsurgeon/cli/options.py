@@ -93,7 +93,7 @@ given = Given()
 
 
 def shared(function: Callable[..., None], *, in_json: bool = True) -> Callable[..., None]:
-    """Add the options --json and --config to a command. They set `given`."""
+    """Add the options --config and, if `in_json`, --json to a command. They set `given`."""
 
     @wraps(function)
     def command(*, json: bool = False, config: str | None = None, **options: Any) -> None:
@@ -180,7 +180,7 @@ def shows_progress() -> bool:
 def progress_bar(
     verb: str, list_sizes: Callable[[], list[int]], *, quiet: bool
 ) -> Iterator[Callable[[SessionFile], None]]:
-    """Show progress on a terminal. Without one, `list_sizes` is not called: it walks the roots."""
+    """Show progress. If `quiet` or without a terminal, do nothing: `list_sizes` would be slow."""
     if quiet or not shows_progress():
         yield lambda _: None
         return
@@ -219,7 +219,7 @@ class OutputError(BrainsurgeonError):
 def _output_errors() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError as error:  # without errno: typer exits with 1 on EPIPE
+    except BrokenPipeError as error:  # without errno: on EPIPE, typer would exit with 1
         raise BrokenPipeError from error
     except OSError as error:
         raise OutputError(f"standard output cannot be written: {error.strerror}") from error
@@ -245,8 +245,8 @@ def replace_streams() -> None:
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
-        except OSError:  # else the store could get this descriptor, and our output
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
+        except OSError:  # else the store could get this descriptor, and receive our output
+            os.open(os.devnull, os.O_RDWR)  # opens the lowest free descriptor: this one
     ignoring = partial(suppress, OSError, ValueError)
     for name, descriptor, guard in (("stdout", 1, _output_errors), ("stderr", 2, ignoring)):
         stream = getattr(sys, name) or open(descriptor, "w", closefd=False)  # noqa: SIM115

@@ -43,7 +43,7 @@ def scan(
 ) -> None:
     """Replace large old values with placeholders: one run, then exit.
 
-    Also deletes expired values from the store, at most every six hours.
+    Without --session, also deletes expired values from the store, at most every six hours.
 
     \b
     Example:
@@ -92,7 +92,7 @@ def _pass_on_signals(settings: Settings, store: Store) -> None:
 
 
 class _OutcomeTexts:
-    """The printed texts of the outcomes of a run. Compressed: there may be 100,000 outcomes."""
+    """The printed texts of a run's outcomes, compressed: there may be 100,000 outcomes."""
 
     def __init__(self, settings: Settings, *, dry_run: bool, verbose: bool) -> None:
         self._dry_run, self._verbose = dry_run, verbose
@@ -225,7 +225,7 @@ Form = StrEnum("Form", ["text", "html", "prometheus"])
 def status(
     check: bool = Option(False, help="For monitors: print one line; exit with 1 on trouble."),
     max_age: str = Option(
-        "15m", "--max-age", help="With --check, it is trouble if the last run is older than this."
+        "15m", "--max-age", help="With --check or --json: report a last run older than this."
     ),
     form: Form = Option(
         Form.text, "--format", help="html: a report page; prometheus: metrics for a monitor."
@@ -255,7 +255,7 @@ def status(
             _write_metrics(settings, output)
         return
     if output or show or previews:
-        raise UsageError("--output, --open and --previews need --format html")
+        raise UsageError("--open and --previews need --format html; --output, html or prometheus")
     now = time.time()
     with options.store_to_read(settings) as store:
         current = operations.status.status(settings, store, now)

@@ -38,7 +38,7 @@ INSTALL = """\
 to install it: brainsurgeon init --systemd --system |
   sudo tee /etc/systemd/system/brainsurgeon.service && sudo systemctl enable --now brainsurgeon"""
 NO_FILE = "no configuration file: the defaults apply; `brainsurgeon init` writes a file"
-NO_ANSWER = "nothing was done: no terminal to ask for confirmation; add --yes or --dry-run"
+NO_ANSWER = "nothing was done: without a terminal or with --json, add --yes or --dry-run"
 
 
 def init(
@@ -125,8 +125,8 @@ def _print_system_unit(config: str | None, *, systemd: bool) -> None:
 def hook() -> None:
     """Print a message for users of Claude Code when the context is too full.
 
-    Hooks of Claude Code run it with the JSON of a Stop or SessionStart event on stdin. It always
-    exits with 0. It prints nothing if an error occurs or if it needs more than 0.2 seconds.
+    Hooks of Claude Code run this command with the JSON of a Stop or SessionStart event on stdin. It
+    always exits with 0. It prints nothing if an error occurs or if it needs more than 0.2 seconds.
 
     \b
     Example:

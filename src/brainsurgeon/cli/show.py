@@ -146,7 +146,7 @@ def show(
                     _print_turn(turn, index=index)
                     return
             if index:
-                raise UsageError(f"--index wants an archived turn and no --key, not {name!r}")
+                raise UsageError(f"{name!r}: --index wants an archived turn, and no --key")
             shown = operations.show.show(settings, store, name, session, key or [])
         except NotFoundError as error:
             if session or key or index or type(error) is not NotFoundError:
@@ -194,7 +194,7 @@ def evidence(
 ) -> None:
     """Print a session's tool calls and results, failed ones first.
 
-    An index of the calls comes first. Extracted and archived results are included.
+    The output begins with an index of the calls. Extracted and archived results are included.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Load the settings from a TOML file and the environment. List the settings with their sources."""
+"""Load the settings from a TOML file and the environment, list them, and make their JSON schema."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def quoted(value: Any) -> str:
 
 
 def _contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
-    """Yield the problems of values that do not fit together. `table` is the parsed file."""
+    """Yield the problems of valid values that do not fit together. `table` has them as given."""
     yield from _directory_problems(settings, table)
     archives = {"archive": settings.archive}
     for name, profile in settings.profiles.items():

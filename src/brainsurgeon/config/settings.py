@@ -200,7 +200,7 @@ class Profiled(ExtractionSettings):
 
 
 class ProfileTable(Profiled):
-    """A table `[profiles.NAME]`. Keys without a value here keep that of the configuration."""
+    """A table `[profiles.NAME]`. Other keys keep their values of the configuration."""
 
 
 class UseTable(SettingsTable):
@@ -365,7 +365,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
             threshold = None
         values["budget"] = self.budget.model_copy(update=budget)
         values["archive"] = self.archive.model_copy(update=keys_set(profile.archive))
-        # The first matching glob decides: the profile's come first, and replace equal ones.
+        # The profile's globs come first. For a glob in both tables, the profile's value applies.
         values["windows"] = {**profile.windows, **self.windows, **profile.windows}
         values["tiers"] = {**profile.tiers, **self.tiers, **profile.tiers}
         chosen = self.model_copy(update=values)

@@ -32,7 +32,7 @@ _CRON_ITEM = re.compile(r"(\*|[0-9]+(?:-[0-9]+)?)(?:/([0-9]+))?")
 def cron_numbers(expression: str) -> list[list[int]]:
     """Return the numbers that each of the five fields of a cron expression matches.
 
-    Weekdays are 0 (Sunday, also called 7) to 6. Raises InvalidValueError if cron would refuse it.
+    Weekdays are 0 (Sunday, also 7) to 6. Raises InvalidValueError if cron refuses the expression.
     """
     words = expression.lower().split()
     if len(words) != len(_CRON):

@@ -23,7 +23,7 @@ def placeholder_named(ident: str) -> str:
 
 
 def unnumbered(name: str) -> str:
-    """Return the id in a placeholder without a number (`~2`) at its end."""
+    """Remove the number (`~2`) at the end of a placeholder's id, if it has a number."""
     at = name.rfind("~")
     return name[:at] if at > 0 else name
 
@@ -181,8 +181,8 @@ def too_dense(raw: bytes) -> bool:
 def parse(raw: bytes) -> Entry | None:
     """Return the entry in a line; None if it is no JSON object or could take too much memory.
 
-    Text that orjson refuses, such as a lone surrogate, goes to the standard parser: some agents
-    write it. Both parsers refuse invalid UTF-8.
+    The standard parser reads text that orjson refuses: some agents write lone surrogates. Both
+    parsers refuse invalid UTF-8.
     """
     value = None if len(raw) > _EASY and too_dense(raw) else decode(raw)
     return value if isinstance(value, dict) else None

@@ -19,7 +19,7 @@ How = Literal["extract", "redact", "empty", "archive"]
 class Removal(RemovedValue, frozen=True, kw_only=True):
     """A value that a plan removes from its line, and its replacement `new` (JSON).
 
-    Depending on `how`, `new` is a placeholder with the id `name` (`extract`), a short text
+    Depending on `how`, `new` is a placeholder with the id `name` (`extract`), a shorter value
     (`redact`), an empty block, which is never sent (`empty`), or the text or the parent id of an
     archive (`archive`).
     """
@@ -176,7 +176,7 @@ class Plan(Struct, frozen=True):
         return tuple(one for one in self.removals if one.tokens > 0 and not self.is_requested(one))
 
     def is_requested(self, edit: Edit) -> bool:
-        """Check whether an edit was requested and changes the next model request."""
+        """Check whether an edit changes the next model request and was requested or required."""
         if isinstance(edit, FieldEdit) or edit.tokens <= 0:
             return False
         if isinstance(edit, Removal) and edit.how == "archive":

@@ -132,7 +132,7 @@ def _digest(text: str) -> str:
 
 
 class Request(Struct, frozen=True):
-    """A request that waits until its session is idle. `action` is one of these.
+    """A request to change a session once it is idle. `action` is one of these.
 
     - `restore`: restore values, by default all
     - `set`: set the field `_extractable` to `value`
@@ -177,7 +177,7 @@ class Records(Struct, frozen=True):
     same_identity: frozenset[int] = frozenset()  # session records (ids) with the same `identity`
     # Our fields in the session, and in entries with the same ids in other sessions.
     fields: tuple[FieldRecord, ...] = ()
-    restores: dict[str, float] = field(default_factory=dict)  # times of the last ones, by entry
+    restores: dict[str, float] = field(default_factory=dict)  # times of the last restores, by entry
     requests: tuple[Request, ...] = ()
     asked_until: int = 0  # the id of the newest request, or 0
     own: int | None = None  # the id of the session's record

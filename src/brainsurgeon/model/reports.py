@@ -201,7 +201,7 @@ class SessionRollback(
     """The result of a rollback for one session; `state` may also be `rolled back`."""
 
     turns: int = 0
-    since: dict[str, int] = field(default_factory=dict)  # values that disappeared, by reason
+    since: dict[str, int] = field(default_factory=dict)  # values without placeholder, by reason
 
     @property
     def unfinished(self) -> bool:
@@ -437,7 +437,7 @@ class Context(Struct, frozen=True):
     path: str
     format: str
     size: int
-    state: str  # "idle" or why the session would be deferred
+    state: str  # "idle", or why the session cannot be changed now
     extracted: tuple[Extraction, ...] = ()
     plan: Plan = Plan()
     pays: bool = False  # the plan saves enough for a rewrite
@@ -584,8 +584,8 @@ class Status(Struct, frozen=True):
     places: PlacesStatus
     tokens: TokensStatus
     runs: tuple[Run, ...]
-    # The last three failures and lapsed requests for relief, newest last. They are not older than a
-    # day or the oldest of the `runs`, whichever is earlier.
+    # The last three failures and lapsed requests for relief, newest last. They happened in the last
+    # day, or later than the oldest of the `runs`.
     failures: tuple[Event, ...]
     values_damaged: int
     blocked: dict[str, str]  # why sessions have waited for over a day, by path

@@ -36,7 +36,7 @@ class ValueRules(Struct, frozen=True):
     giant: int = 0  # if not 0: results with more characters are extracted at any position
     max_messages: int = 0  # if not 0: values before the newest N are extracted at any length
     keep_recent_tokens: int = 0  # messages are also recent if fewer tokens follow them
-    superseded: bool = False  # superseded results are recent only in the last two messages
+    superseded: bool = False  # extract superseded values, except in the last two messages
 
     def match(self, part: Part) -> Rule | None:
         return next((rule for rule in self.rules if rule.matches(part)), None)
@@ -76,8 +76,8 @@ class Rules(ValueRules, frozen=True):
     def pays(self, plan: Plan, size: int) -> bool:
         """Check whether a plan frees at least `min_reclaim` of a session of `size` bytes.
 
-        A share is of the tokens of the last prompt. It is of the bytes of the file for values that
-        are never sent, and for all values if these tokens are unknown.
+        A share of the tokens of the last call, or of the bytes of the file, is enough. Values that
+        save tokens do not count as bytes if the tokens of the last call are known.
         """
         if isinstance(self.min_reclaim, int):
             return plan.gain > 0 and plan.gain >= self.min_reclaim
@@ -111,7 +111,7 @@ _NAMES: tuple[tuple[str, Tier], ...] = (
 
 
 class Budget(Struct, frozen=True):
-    """The windows of models, and thresholds: a session above this share of its window is too full.
+    """The windows of models, and the shares of them above which a session is too full.
 
     Tiers are found by globs as in `_NAMES`; the globs in `tiers` take precedence.
     """
@@ -127,7 +127,7 @@ class Budget(Struct, frozen=True):
         return next((tier for glob, tier in globs if fnmatchcase(ident, f"*{glob}*")), None)
 
     def threshold_of(self, tier: Tier | None) -> float:
-        """Return the user's threshold, else the tier's. A profile can only lower the latter."""
+        """Return the user's threshold, else the lower of tier's and profile's, else 0.75."""
         usual = THRESHOLDS[tier] if tier else self.profile_threshold or 0.75
         lower = min(usual, self.profile_threshold or usual)
         return dict(self.by_tier).get(tier, lower)

@@ -1,4 +1,4 @@
-"""Sessions in files and in databases, the walk that finds them, and surveys of their entries."""
+"""Sessions in files and databases, data of the walk that finds them, surveys of their entries."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Judged(NamedTuple):
     outcome: str
 
 
-# A hash of a file's fingerprint, when something in the file is due, and the outcome of its scan. A
-# tuple, which takes little memory: a tree may have 100,000 files.
+# A hash of a file's fingerprint, the time when something in the file is due, and the outcome of the
+# scan. A tuple takes little memory: a tree may have 100,000 files.
 KnownFile = tuple[int, float | None, Judged]
 
 
@@ -72,7 +72,7 @@ class Root(Struct, frozen=True):
 
 
 class End(Struct, frozen=True):
-    """The size of a file and a digest of its last bytes. If it only grew, these still match."""
+    """The size of a file and a digest of its last bytes, to recognise a file that only grew."""
 
     size: int
     digest: bytes
@@ -219,7 +219,7 @@ class Resume(Struct, frozen=True):
     offset: int
     number: int
     cursor: str
-    placeholders: bool  # our placeholders may occur before the line
+    placeholders: bool  # our placeholders may occur before the tail
 
     def may_apply_to(self, now: Fingerprint) -> bool:
         then = self.fingerprint

@@ -33,7 +33,7 @@ def counted(number: int, singular: str, many: str | None = None) -> str:
 
 
 def about(number: int) -> str:
-    """Format an estimate, rounded to two digits: 340, 34,000, 1.0 million."""
+    """Format an estimate: rounded to two digits (340, 34,000), or as 1.0 million, 12.3 million."""
     rounded = round(number, min(0, 2 - len(str(abs(number)))))
     million = 1_000_000
     return f"{number / million:,.1f} million" if abs(rounded) >= million else f"{rounded:,}"

@@ -69,7 +69,7 @@ class TurnStep(Struct, frozen=True):
 class Verdict(Struct, frozen=True):
     """The decision whether to archive a turn. The passage of time may change it at `until`."""
 
-    number: int  # of the turn, counting from 1 the turns that requests contain
+    number: int  # of the turn among the turns that requests contain; the first is 1
     prompt_id: str
     closing_id: str | None  # the last answer
     archived: bool
@@ -238,7 +238,7 @@ class Fit(Struct, frozen=True):
     before: Fullness | None = None
     after: Fullness | None = None
     room: int = 0  # the load (tokens) up to which the session fits
-    # If the session would fit without its restored values, their size and the end of protection.
+    # If the session would fit without its restored values: their bytes, and when protection ends.
     protected: tuple[int, float] | None = None
     least: int | None = None  # the least possible load, if no step can make the session fit
 
