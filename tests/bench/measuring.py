@@ -1,5 +1,6 @@
 """Wall time, processor time and memory of processes, as medians over alternating runs."""
 
+import atexit
 import functools
 import json
 import os
@@ -62,8 +63,9 @@ class Figure(NamedTuple):
 def environment():
     """Return the environment of measured processes; bytecode is cached, as if installed."""
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    cache = tempfile.mkdtemp(prefix="brainsurgeon-bytecode-")
-    return {**variables, "PYTHONPYCACHEPREFIX": cache}
+    cache = tempfile.TemporaryDirectory(prefix="brainsurgeon-bytecode-")
+    atexit.register(cache.cleanup)
+    return {**variables, "PYTHONPYCACHEPREFIX": cache.name}
 
 
 def limit(name, *words):
