@@ -34,7 +34,7 @@ def test_turn_whose_line_cannot_be_edited_is_not_archived():
     result = planned(talk, Archiving(ON, refused=frozenset({ids[0][1]})))
 
     assert archived_turns(result) == [(*ids[1], 1)]
-    assert result.turns[0].reason == "format: its line cannot be edited"
+    assert result.turns[0].reason == "format: its last answer cannot be replaced now"
 
 
 @pytest.mark.parametrize("archiving", [Archiving(ON), Archiving(ArchiveRules(), most=40)])

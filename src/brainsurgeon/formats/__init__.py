@@ -1,4 +1,4 @@
-"""Recognise the format of a file by its first lines, not by its directory."""
+"""Recognise the format of a file by its first lines, unless it is configured as generic."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -21,8 +21,8 @@ UNKNOWN = "unknown"
 class Beginning(NamedTuple):
     """The result of reading the first lines of a file."""
 
-    form: Format | None  # None: the file is never changed
-    reason: str = ""  # why it is never changed
+    form: Format | None  # None: the file is not changed
+    reason: str = ""  # why it is not changed
     name: str | None = None  # of the format
     identity: str | None = None  # the id of the conversation
 

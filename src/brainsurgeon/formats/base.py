@@ -70,7 +70,7 @@ class Format(Protocol):
         """Return the id of the entry within its session, or None if it has no usable one."""
 
     def is_message(self, entry: Entry) -> bool:
-        """Check whether the entry is a prompt, an answer or a tool result."""
+        """Check whether the entry counts as a message, such as for `keep_recent`."""
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         """Yield the values of the entry that could be extracted, and those that are locked."""
@@ -79,7 +79,7 @@ class Format(Protocol):
         """Return the id of the tool call that the value at `path` belongs to, if any."""
 
     def thoughts(self, entry: Entry) -> Thoughts | None:  # noqa: ARG002
-        """Return the signed thinking in the entry, None if later requests do not contain it."""
+        """Return the signed thinking in the entry that later requests contain, or None."""
         return None
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
@@ -169,7 +169,7 @@ def content_parts(content: Any, path: KeyPath, kind: Kind, tool: str | None) -> 
 
 
 def block_parts(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
-    """Yield a text, or an image as a whole: providers refuse a placeholder in its data."""
+    """Yield a text, or a whole image or document: providers refuse a placeholder in its data."""
     if block.get("type") == "text":
         if text := str_or_none(block.get("text")):
             yield Part((*path, "text"), kind, len(text), tool)
@@ -238,7 +238,7 @@ def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[ToolC
 
 
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
-    """Return the texts of a content, each with the index of its block (None: the content)."""
+    """Return the non-blank texts in a content, with the indexes of their blocks, if any."""
     texts: list[tuple[int | None, str]] = [(None, content)] if isinstance(content, str) else [
         (index, str_or_empty(block.get("text"))) for index, block in blocks_in(content, "text")
     ]  # fmt: skip

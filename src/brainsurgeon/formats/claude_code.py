@@ -334,15 +334,15 @@ def _tool_result(block: Entry, took: int | None) -> ToolResult:
 
 
 # Tried: 2.0.76 to 2.1.330 resume a session even if strings were changed and images replaced by text
-# blocks. The structure of `toolUseResult` must not change: the interactive screen reads its fields.
+# blocks. The interactive screen reads the fields of `toolUseResult`, unless a compaction follows.
 
-# Keys whose values are never extracted: the agent needs them to interpret the object.
+# Keys whose values are not extracted alone: the agent needs them to interpret the object.
 _UNTOUCHED = re.compile(
     r".*(?:[Pp]ath|_id|I[dD]|[Uu]uid|UUID)"
     r"|id|type|status|mode|role|name|model|signature|media_type|output_mode|subagent_type"
     r"|filename|outputFile|stop_reason|timestamp|version|cwd|gitBranch"
 )
-# Keys below which nothing is extracted: the agent validates their values against a schema.
+# Keys below which no value is extracted alone: the agent validates their values against a schema.
 _VALIDATED = frozenset({"structuredPatch", "todos", "usage"})
 # Replacements of signed thinking: empty content if its line has no other block (the usual case),
 # else a text block of white space. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: requests
@@ -427,7 +427,7 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
 def _unread(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, *, as_one_part: bool = True
 ) -> Iterator[Part]:
-    """Yield a value that is never sent, as one part unless a value in it was extracted before."""
+    """Yield an unsent value: whole if `as_one_part` and without placeholders, else its strings."""
     whole = as_one_part and isinstance(value, dict)
     texts = [text for _, text in strings_in(value)] if whole else []
     if texts and not any(map(placeholder_in, texts)):

@@ -36,7 +36,7 @@ def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
     """Find the spans of the values at `paths`, in one walk over the line.
 
     A path without a value is missing from the result. Raise UntouchableError if a path has a
-    duplicate key (parsers differ in which value they use) or the line is nested too deeply.
+    duplicate key (parsers differ in which value they use) or the line cannot be parsed.
     """
     spans: dict[KeyPath, Span] = {}
     text = line.decode("latin-1")
@@ -84,7 +84,7 @@ _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.
 def splice_string(token: bytes, cuts: Iterable[tuple[int, int, str]]) -> bytes:
     """Return a JSON string with some of its characters replaced. All others stay as written.
 
-    A cut is a start and an end (in characters) and the new text. Nested cuts are ignored.
+    A cut is a start and an end (in characters) and the new text. If cuts overlap, the first counts.
     """
     spelled = token.decode()
     ends = [1, *(match.end() for match in _CHARACTER.finditer(spelled, 1, len(spelled) - 1))]
@@ -167,7 +167,7 @@ def find_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPa
 
 
 def compact_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span] | None:
-    """Find the spans if the line is written exactly as orjson would write it, else return None.
+    """Find the spans in a line written exactly as orjson would write it. None if that fails.
 
     Such a line has no duplicate keys. The entry is serialised with a mark in place of each value.
     The line must consist of the texts between the marks and of the serialised values.

@@ -1,8 +1,7 @@
 """Sizes of entries in requests, and usage of model calls, for all formats.
 
 Sources: the sessions under `tests/samples`, @earendil-works/pi-coding-agent 1.5.2
-(`dist/core/messages.js` decides what is sent), and the sources of the other formats. The system
-prompt and the tools, which no entry contains, are estimated from many calls.
+(`dist/core/messages.js` decides what is sent), and the sources named in the other modules.
 """
 
 import json
@@ -70,7 +69,7 @@ def dollars(value: object) -> float | None:
 def recorded(entry: Entry, usage: Entry, model: object, ident: str | None = None) -> ModelCall:
     """Return the model call that an entry answers. `usage` may have the keys of any provider.
 
-    OpenAI includes cached tokens in the prompt's tokens. All other providers count them separately.
+    With keys of OpenAI, the prompt's tokens include cached ones. Other keys count them separately.
     """
     other = "input_tokens" if "input_tokens" in usage else "input"
     prompt = "prompt_tokens" if "prompt_tokens" in usage else other

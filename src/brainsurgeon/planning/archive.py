@@ -34,7 +34,7 @@ from brainsurgeon.planning.evidence import as_bytes, shortened
 from brainsurgeon.planning.rules import FITS, EntryState
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
 
-# Maximum bytes of the outcome, and number of questions, in a summary.
+# In a summary: maximum bytes of one outcome, or characters of several, and number of questions.
 _QUOTED = 2000
 _QUESTIONS = 5
 # Matches any sentence. A pattern for questions only would be slow: it is tried at each character.
@@ -43,8 +43,8 @@ _SENTENCE = re.compile(r"[^\s.!?][^.!?\n]*\??")
 _FINDING = 160
 _FINDINGS = 5
 _FILES = 20
-# The greatest depth of nested archives. If more than FOLD_AFTER archives are adjacent, the older
-# half is merged.
+# An archive of this depth is archived again only to reach `Archiving.most`. If more than FOLD_AFTER
+# archives are adjacent, the older half is merged.
 DEPTH_CAP = 3
 FOLD_AFTER = 20
 _LONGEST_NAME = 40
@@ -183,7 +183,7 @@ class Calls(Struct):
 
 class Size(Struct):
     entries: int = 0
-    middle: int = 0  # number of entries between prompt and last reply
+    middle: int = 0  # number of entries between prompt and last reply, 0 in a flat archive
     tokens: int = 0  # of these entries
     calls: int = 0
     answer: int = 0  # characters of the last reply
@@ -199,7 +199,7 @@ class Obstacles(Struct, kw_only=True, eq=False):
     dead: str | None = None  # no request contains it
     held: str | None = None  # an entry is pinned or was restored
     until: float | None = None  # when `held` ends by time alone
-    referrer: str | None = None  # the id of an entry outside it that refers to an entry in it
+    referrer: str | None = None  # the id of an entry outside the turn that refers to one inside
     barred: str | None = None  # why no archive may end with this turn
 
 
@@ -230,7 +230,7 @@ class Archiving(Struct, frozen=True):
     requested: Mapping[str, str | None] = field(default_factory=dict)  # notes by ids of prompts
     # Summaries that the configured command wrote, by digests of turns.
     summaries: Mapping[bytes, str] = field(default_factory=dict)
-    refused: frozenset[str] = frozenset()  # ids of last answers whose lines cannot be edited
+    refused: frozenset[str] = frozenset()  # ids of last answers that cannot be replaced now
     # If not 0, the linked form archives further turns, the oldest first, until at most this many
     # live messages remain.
     most: int = 0
@@ -349,7 +349,7 @@ class Archivals(Struct, frozen=True):
 
 
 class ArchiveRefusedError(Exception):
-    """The line of a last answer cannot be edited. The message is the id of the entry."""
+    """A last answer cannot be replaced by an archive now. The message is the id of its entry."""
 
 
 def archive_turns(session: Snapshot, rules: Rules, archiving: Archiving) -> Archivals:
@@ -372,8 +372,8 @@ class _Archiver:
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
-        # Maps the hash of an id to the entries (offset, id) that refer to it, without the entry
-        # that follows it in the same turn or inactive branch.
+        # Maps the hash of an id to the entries (offset, id) that refer to it. The parent link of
+        # the next entry in the same turn or inactive branch does not count.
         self._referrers: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._unsure: frozenset[int] = frozenset()  # hashes of ids that are missing or occur twice
         self._turns: list[Turn] = []
@@ -435,7 +435,7 @@ class _Archiver:
                 if (turn.closing.ident, turn.closing.step.text_path) in self._rules.spared:
                     turn.barred = FITS
                 if turn.closing.ident in self._archiving.refused:
-                    turn.barred = "format: its line cannot be edited"
+                    turn.barred = "format: its last answer cannot be replaced now"
 
     def _flaw(self, prompt: TurnEntry, closing: TurnEntry) -> str | None:
         if {hash(prompt.ident), hash(closing.ident)} & self._unsure:
@@ -639,7 +639,7 @@ def _messages_between(group: list[Turn]) -> int:
 
 
 def _saved(group: list[Turn], alone: Mapping[Turn, int]) -> int:
-    """Return how many messages one archive of a group saves, less those of archives `alone`."""
+    """Return how many more messages one archive of a group removes than its archives `alone`."""
     return _messages_between(group) - sum(alone.get(turn, 0) for turn in group)
 
 

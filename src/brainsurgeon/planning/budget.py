@@ -131,10 +131,10 @@ def fit(samples: Sequence[Sample]) -> Calibration | None:
 
 
 def calibrate(samples: Sequence[Sample], others: Sequence[Calibration]) -> Calibration:
-    """Fit a line to the samples, else use the median of `others` of the agent, else a default."""
+    """Fit a line to the samples, else use the median of `others` (same agent), else a default."""
     if own := fit(samples):
         return own
-    # The usual guess, 0.25 tokens per character, was too low by a third.
+    # The usual guess, 0.25 tokens per character, was too low.
     line = Calibration(RATE, 0.0, len(samples), "default")
     if others:
         rate, fixed = median(one.rate for one in others), median(one.fixed for one in others)
@@ -154,7 +154,7 @@ def _compared(line: Calibration, samples: Sequence[Sample]) -> Calibration:
 BELOW = 0.15
 # From step 1 on, values longer than this many characters are extracted.
 SHORTEST = 200
-# Number of the newest live turns that step 3 does not archive.
+# Maximum number of the newest live turns that step 3 does not archive.
 KEPT_TURNS = 2
 # A result larger than this share of the window is extracted even if it is new (step 2).
 GIANT = 0.1

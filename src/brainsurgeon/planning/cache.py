@@ -1,7 +1,7 @@
 """The provider's prompt cache of a session: whether it is warm, and the cost of breaking it.
 
-A provider keeps the beginning of a request for some minutes. A request with the same beginning then
-pays a tenth for it. After a change, the next request writes everything behind the change again.
+A provider keeps the beginning of a request for some time. A request with the same beginning then
+pays only a fraction for it. After a change, the next request writes everything behind it again.
 """
 
 from collections import deque
@@ -34,15 +34,15 @@ class Break(Struct, frozen=True):
     """The effect of a plan on the prompt cache, in tokens of the next request."""
 
     saved: int = 0  # by unrequested removals
-    # Written to the cache again because of these removals: from the first of them, or from the end
-    # of the cached prompt if that is earlier, to the first requested change.
+    # Written to the cache again because of these removals: from the end of the last cached prompt
+    # before them, to the first requested change or the end of the session.
     rewritten: int = 0
 
 
 class Cache(Struct, frozen=True):
     """The prompt cache of a session, by the usage of its live calls."""
 
-    warm_until: float | None = None  # None if no call used a cache
+    warm_until: float | None = None  # None if no cache of the next request is known
     calls: float = 0  # the median number of model calls in a turn
     hour: bool = False  # it was written for an hour
     model: str | None = None
@@ -96,8 +96,8 @@ def read(
 ) -> tuple[Cache, Break]:  # fmt: skip
     usage, rate, behind = Usage(), records.rate, 0
     # Tokens before the first removal: all, and those that are not cached. A call caches its prompt.
-    # An extraction from this prompt ends that, if the call reports writes. A later call that writes
-    # but reads nothing proves that nothing was cached.
+    # If it reports writes, this ends when a value is extracted from the prompt. Nothing is cached
+    # if a later call writes, and either reads nothing or is to another model.
     front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {

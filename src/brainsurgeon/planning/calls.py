@@ -17,7 +17,7 @@ from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import Compaction, ModelCall, Savings, Spent
 from brainsurgeon.planning.cache import LIFE, LONG_LIFE, Prices, price_of
 
-# Reading stops after this many consecutive calls without usage: the agent records no usage.
+# If more consecutive calls than this have no usage, reading stops: the agent records none.
 MOST_UNRECORDED = 50
 
 
@@ -70,7 +70,7 @@ def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, 
 def keyed_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
     """Return a key that all entries of a call share, and the call that this entry answers.
 
-    Returns None if the entry has no usage, or if the call has neither id nor time.
+    Return None if the entry has no usage, or if the call has neither id nor time.
     """
     if not (entry.get("usage") or dict_or_empty(entry.get("message")).get("usage")):
         return None
@@ -120,7 +120,7 @@ def _by_model(
 
 
 def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
-    """Return the configured dollars of an input token, else compute them from recorded costs."""
+    """Return the price of an input token in dollars, configured or recorded, or None."""
     if price.input is not None:
         return price.input / 1e6
     priced = [call for call in calls if call.cost]
@@ -129,7 +129,7 @@ def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
 
 
 def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCall | Compaction]:
-    """Yield calls and compactions. End after MOST_UNRECORDED consecutive calls without usage."""
+    """Yield calls and compactions until more than MOST_UNRECORDED calls in a row have no usage."""
     seen, unrecorded = set[str | None](), 0
     for parsed in parsed_lines(newest_first, form):
         call = form.call(parsed.entry)

@@ -59,7 +59,7 @@ class Judge:
         self.due_at: float | None = None  # when a decision first changes by time alone
         self.protected: dict[str, float] = {}
         self.warnings: list[str] = []
-        # By offset and path: signed parts that no rule extracts. They go if their signature breaks.
+        # By offset and path: signed parts that stay, unless their signature breaks.
         self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
         self.parts: Sequence[Part] = ()  # of the last entry
         self._once: dict[Any, Any] = {}  # equal paths, tools and reasons share their memory
@@ -91,8 +91,8 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        Archives have or will have the values at the paths `taken`. After the archives of this plan,
-        at most `farthest` messages follow the entry. An `emptied` entry is in a flat archive.
+        Archives, existing or planned, replace the values at the paths `taken`. Once the planned
+        ones are made, at most `farthest` messages follow. An `emptied` entry is in a flat archive.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         chosen = override_of({}, ident, self._sets, self._pins)[0]

@@ -17,14 +17,14 @@ from brainsurgeon.model.turns import ToolResult
 
 # Minimum bytes of each result, in order, until the budget is spent.
 LEAST = 2048
-# Bytes that a shortened result keeps of its beginning.
+# Maximum bytes that a shortened result keeps of its beginning.
 HEAD = 1024
 # A result that would be cut to fewer bytes is left out.
 SHORTEST = 256
 
 
 class Evidence(Struct, frozen=True):
-    """A tool call, and its result: `size` bytes in the entry at `offset`, or a lost value."""
+    """A tool call, and its result of `size` bytes. The result is in the entry at `offset`."""
 
     number: int
     tool: str
@@ -48,7 +48,7 @@ class Evidence(Struct, frozen=True):
 
 
 class Filled(Struct, frozen=True):
-    """An entry with its extracted values, except those at the paths `gone`: they are lost."""
+    """An entry with values in place of placeholders. The values at the paths `gone` are lost."""
 
     entry: Entry
     gone: frozenset[KeyPath] = frozenset()
@@ -93,7 +93,7 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
         for call in step.calls if step else ():
             before = at.get(call.call_id or "")
             if before is not None and calls[before].result is None:
-                continue  # the same call; once it has its result, some models reuse its id
+                continue  # the same call again: an id is reused only after the result
             if call.call_id is None:
                 without_id.append(len(calls))
             else:
@@ -117,8 +117,8 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
 def shares(sizes: Sequence[int], budget: int, around: Iterable[int] = repeat(0)) -> list[int]:
     """Return how many bytes of a budget each text gets.
 
-    A text that gets bytes also uses its number in `around`, for a heading. A text longer than an
-    equal share of the rest gets that share, but at least `LEAST` bytes while they are left.
+    A text that gets bytes also spends its number in `around`, on a heading. A long text gets an
+    equal share of the rest, but at least `LEAST` bytes while they are left.
     """
     left, given = budget, []
     for index, (size, besides) in enumerate(zip(sizes, around, strict=False)):
@@ -131,7 +131,7 @@ def shares(sizes: Sequence[int], budget: int, around: Iterable[int] = repeat(0))
 
 
 def shortened(data: bytes, room: int) -> bytes:
-    """Return UTF-8 text in at most `room` bytes: whole, or its two ends with a marker between."""
+    """Return UTF-8 text in at most `room` bytes: whole, both ends around a marker, or nothing."""
     size = len(data)
     if size <= room:
         return data

@@ -68,8 +68,8 @@ class Matcher:
     """Finds the recorded extractions in each entry.
 
     `foreign` collects placeholders that match no record in their entry. `moved` maps extractions in
-    an entry with another id to the recorded id. At the end of the file, it is known whether the
-    file has both entries.
+    an entry with another id to the recorded id. Whether the recorded entry is in the file, too, is
+    known only at the end of the file.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
@@ -125,10 +125,10 @@ class Matcher:
     def unexplained(
         self, parsed: ParsedLine, standing: Iterable[Extraction]
     ) -> Iterator[tuple[str, str]]:
-        """Yield entry id and reason for each placeholder or archive that cannot be restored.
+        """Yield entry id and reason for each place whose extracted value cannot be restored.
 
-        Only our texts count: they name the entry that contains them, or the store has a record with
-        the same name, path and kind. A text that was typed or pasted elsewhere is not ours.
+        A placeholder or archive counts only if it names the entry that contains it, or if the store
+        has a record with the same name, path and kind: others were typed or pasted.
         """
         entry, ident = parsed.entry, parsed.ident
         explained = {value.path for value in standing}
@@ -167,7 +167,7 @@ class Matcher:
                     yield value
 
     def _is_first(self, value: Extraction, ident: str | None) -> bool:
-        """Check that this is the first entry with a new id that contains the extraction."""
+        """Check an entry with a new id: no earlier one may contain the same `moved` extraction."""
         # A typed or pasted copy comes later: the store never assigns a placeholder that is already
         # in the file (`Sightings.foreign`).
         if ident == value.entry_id or value.id not in self.moved:
@@ -206,8 +206,8 @@ class Matcher:
         held_here = value.session_id == self._records.own or value.id in self._records.last_sighted
         if value.anchor is not None and held_here:  # the agent made a branch or rewrote the entry
             return True
-        if not self._survey.appends_anew:  # such an agent keeps the recorded entry, too
-            self.moved[value.id] = value.entry_id
+        if not self._survey.appends_anew:
+            self.moved[value.id] = value.entry_id  # counts only if the recorded entry is gone
         return True
 
     def _located(self, value: Extraction, entry: Entry, parts: Callable[[], _Parts]) -> Extraction:
@@ -300,7 +300,7 @@ class OwnCalls:
     """Our answers in a session, and the calls that they answer."""
 
     def __init__(self, session: Snapshot) -> None:
-        # By entry id and path: a shorter text (JSON), and the number of characters that it saves.
+        # By entry id and path: a shorter text (JSON), and the number of characters left out.
         self.answers: dict[str, dict[KeyPath, tuple[bytes, int]]] = {}
         self.calls: dict[str, str] = {}  # requested entries by ids of calls
         self.requests: set[int | None] = set()  # whose answer was found

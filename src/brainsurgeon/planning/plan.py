@@ -138,8 +138,8 @@ class _Planner:
             number for number in self._supposed if moved[number] not in self._ids
         ]
         lost = self._records.last_sighted.difference(sighted)
-        # If ids are not random (`rest` is set), an equal id does not prove that this entry was
-        # read: a new log may have replaced a rotated one.
+        # If ids are not random (`rest` is set), an equal id does not prove that the recorded entry
+        # was read: a new log may have replaced a rotated one.
         read = {
             value.id: value.rest is None and value.entry_id in self._ids
             for value in self._records.extractions if value.id in lost
@@ -223,7 +223,7 @@ class _Planner:
         return request.entry_id not in self._waits if request.entry_id else not self._waits
 
     def _unanswered(self) -> Iterator[int]:
-        """Yield the requests to redact whose answer is overdue. Note when the others time out."""
+        """Yield the requests to redact that end without an answer. Note when the others will."""
         session, found = self._session, self._own.requests
         for request in self._records.requests:
             if request.action == "redact" and request.id is not None and request.id not in found:

@@ -34,8 +34,8 @@ from brainsurgeon.planning.snapshot import LONG_AGO
 from brainsurgeon.planning.superseded import Values, superseded
 
 _PLACEHOLDER = placeholder_named("0" * 8)
-# Bounds for the ratio of recorded and estimated tokens of the values in a session. In the samples,
-# it is 0.8 to 1.4.
+# Bounds for the ratio of recorded and estimated growth of a prompt. For most prompts in the
+# samples, it is 0.8 to 1.4.
 _LEAST, _MOST = 0.5, 1.5
 # Minimum number of calls to estimate the growth of a prompt that no entry explains.
 _CALLS = 8
@@ -47,7 +47,7 @@ class Prompted(Struct, frozen=True):
 
 
 class Fixed(Struct, frozen=True):
-    """The tokens of system prompt and tools: they begin each prompt, but no entry has them."""
+    """The tokens at the beginning of each prompt that no entry has, such as those of tools."""
 
     tokens: int
 

@@ -160,7 +160,7 @@ def read_restored(entry: Entry, rules: ValueRules, now: float) -> tuple[float | 
 
 
 def silence(fingerprint: Fingerprint, first_seen: float, now: float) -> float:
-    """Return the seconds since the last change, since `first_seen` if that is in the future."""
+    """Return the seconds since the last change; if it is in the future, since `first_seen`."""
     modified = fingerprint.mtime_ns / 1e9
     return max(0.0, now - (modified if modified <= now else min(first_seen, now)))
 
