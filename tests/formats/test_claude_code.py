@@ -505,6 +505,14 @@ def test_attachment_is_dead_only_if_its_rendering_is_sent(conversation, kind, re
     assert (part.dead, part.locked is None) == (dead, dead)
 
 
+def test_role_and_block_types_of_rendered_messages_are_no_parts(conversation):
+    """Even a forced extraction leaves the role and the types in `rendered` as they are."""
+    rendered = [{"role": "user", "content": [{"type": "text", "text": "x" * 900}]}]
+    ident = conversation.entry("attachment", attachment={"type": "file"}, rendered=rendered)
+
+    assert set(parts(conversation.bytes(), ident)) == {"rendered.0.content.0.text"}
+
+
 @pytest.mark.parametrize("path", [*PROJECT.rglob("*.jsonl")], ids=lambda path: path.name[:16])
 def test_sample_lines_that_are_never_sent_have_dead_parts(path):
     """Recorded requests, lines before a compaction and copies of rendered content are dead.

@@ -444,7 +444,7 @@ def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
     is_file = name == "file"
     kind: Kind = "tool_result" if is_file else "system"
     tool = "Read" if is_file else None
-    yield from leaves(entry.get("rendered"), ("rendered",), kind, tool)
+    yield from _within(entry.get("rendered"), ("rendered",), kind, tool)
     if before_compaction:
         yield from _unread(attachment, ("attachment",), kind, tool)
         return
