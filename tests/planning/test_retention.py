@@ -61,7 +61,8 @@ NOW = Moment(wall=1e9, boot=1e6, boot_id="this")
         (Moment(1e9 - YEARS, 1e6 - 6, "this"), "the wall clock moved by +87,672 hours"),
         (Moment(1e9 + YEARS, 1e6 - 6, "this"), "the wall clock moved by -87,672 hours"),
         (Moment(1e9 - 7 * DAY, 5.0, "other"), None),
-        (Moment(1e9 + HOUR, 5.0, "other"), "the wall clock moved by -1 hours across a reboot"),
+        (Moment(1e9 + HOUR, 5.0, "other"), "the wall clock went back across a reboot"),
+        (Moment(1e9 + 60, 5.0, "other"), "the wall clock went back across a reboot"),
     ],
 )
 def test_clock_that_moved_is_reported(before, expected):
