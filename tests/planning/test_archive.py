@@ -10,7 +10,8 @@ from brainsurgeon.planning.archive import Archiving
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
 from building.format_reading import WINDOW, open_lines
-from building.turns import branch_roles, conversation_of_turns
+from building.turns import add_long_turn, branch_roles, conversation_of_turns
+from building.world import Conversation
 
 FORM = FORMATS["openclaw"]
 ON = ArchiveRules(enabled=True)
@@ -35,6 +36,17 @@ def test_turn_whose_line_cannot_be_edited_is_not_archived():
 
     assert archived_turns(result) == [(*ids[1], 1)]
     assert result.turns[0].reason == "format: its last answer cannot be replaced now"
+
+
+def test_turn_without_an_answer_is_reported_as_such():
+    """A prompt that got no answer, but another prompt after it, has no last answer."""
+    talk = Conversation()
+    talk.user()
+    for _ in range(3):
+        add_long_turn(talk)
+    result = planned(talk, Archiving(ON))
+
+    assert result.turns[0].reason == "open turn: it has no last answer"
 
 
 @pytest.mark.parametrize("archiving", [Archiving(ON), Archiving(ArchiveRules(), most=40)])

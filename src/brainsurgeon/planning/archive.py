@@ -208,7 +208,7 @@ class Turn(Obstacles, eq=False):
     prompt: TurnEntry
     closing: TurnEntry | None = None  # the last reply, even if it leaves the turn open
     requested: bool = False
-    position: int = 0  # number of messages after `closing`
+    position: int = 0  # number of messages after `closing`, or after the prompt without one
     after: int = 0  # number of live turns that follow
     depth: int = 0  # nesting depth of an archive, 0 if the turn is none
     size: Size = field(default_factory=Size)
@@ -516,9 +516,9 @@ class _Archiver:
         known = repr((turn.prompt_id, turn.closing_id, turn.size.entries, step.text, note))
         digest = blake2b(known.encode(), digest_size=16).digest()
         turn.summary, self._calls = calls.summary(step.text, note, digest), Calls()
-        turn.open = calls.why_open(step)
+        turn.open = calls.why_open(step) if closing else None
+        turn.position = self._session.survey.position((closing or prompt).offset)
         if closing:
-            turn.position = self._session.survey.position(closing.offset)
             turn.size.added = len(self._text([turn])) - turn.size.answer if middle else 0
             if prompt.ident is None or closing.ident is None:
                 turn.malformed = "its prompt or last answer has no usable id"
