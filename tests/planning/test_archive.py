@@ -77,6 +77,15 @@ def test_turns_archived_together_name_the_number_of_turns():
     assert len(archive.prompts) == 3
 
 
+def test_two_turns_archived_together_name_one_other_turn():
+    """Each of two turns in one archive is archived with one other turn."""
+    talk, _ = conversation_of_turns(6)
+    most = 4 * len(branch_roles(talk.bytes())) // 6 + 2
+    result = planned(talk, Archiving(replace(ON, tool_call_threshold=99), most=most))
+
+    assert [turn.reason for turn in result.turns[:2]] == ["with 1 other turn"] * 2
+
+
 def test_turns_that_cannot_be_archived_lose_their_values_beyond_the_largest_number():
     """Messages that no archive can take count as too many: their values are extracted."""
     talk, ids = conversation_of_turns(6)

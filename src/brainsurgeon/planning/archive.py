@@ -28,6 +28,7 @@ from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import ArchiveRules, Rules
 from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
+from brainsurgeon.model.text import counted
 from brainsurgeon.model.turns import LINK, MARK, NOTHING, PlannedArchive, Sent, TurnStep, Verdict
 from brainsurgeon.planning.drafts import Ids, Judge
 from brainsurgeon.planning.evidence import as_bytes, shortened
@@ -647,6 +648,6 @@ def _joined_verdict(verdict: Verdict, turns: int) -> Verdict:
     """Return the verdict on a turn in a joint archive of `turns` turns; 0 means no such archive."""
     if verdict.archived or not turns:
         return verdict
-    why = f"with {turns - 1:,} other turns" if turns > 1 else "too many messages"
+    why = f"with {counted(turns - 1, 'other turn')}" if turns > 1 else "too many messages"
     why = "taken into a larger archive" if verdict.depth else why
     return replace(verdict, archived=True, reason=why, until=None)
