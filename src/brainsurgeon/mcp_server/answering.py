@@ -24,7 +24,7 @@ from brainsurgeon.render import formatting, sessions, turns
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
-# The same text for entries that are unknown, expired or of another agent, to hide which they are.
+# One text for entries and sessions that are unknown, expired or of another agent, to hide which.
 NOT_HERE = "Nothing is extracted under that name here, or its value has expired."
 
 
