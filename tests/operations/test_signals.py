@@ -7,6 +7,7 @@ import time
 import pytest
 
 from brainsurgeon.operations.signals import find_signals, note_failure, run_on_signal
+from building.cached_conversation import CachedConversation
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.claw import GATEWAY, ClawWorld
 from building.processes import program_for
@@ -191,6 +192,23 @@ def test_unrelievable_session_is_one_pressure_signal(world, clock):
         world.scan(**keys)
         assert len(signals(world)) == count
     assert {signal["signal"] for signal in signals(world)} == {"pressure"}
+
+
+def test_relief_that_waits_for_a_cold_cache_is_no_pressure_signal(world, clock):
+    """A session that fits once its cache is cold is no signal, until nothing makes it fit."""
+    keys = {"windows": {"*": 40_000}, "budget": {"enabled": True}, "when": "cold"}
+    talk = CachedConversation(clock.now - 60)
+    talk.turn("x" * 60_000)
+    for prompt, count in (("u" * 40_000, 0), ("v" * 90_000, 1)):
+        talk.user(prompt)
+        for _ in range(6):
+            talk.assistant()
+            talk.user()
+        talk.assistant()
+        world.put("s.jsonl", talk.bytes(), age=60)
+        [session] = world.scan(**keys).sessions
+        assert session.reason.startswith("its cache is warm")
+        assert len(signals(world)) == count
 
 
 def add_paid_call(talk, dollars):

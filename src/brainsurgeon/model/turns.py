@@ -226,10 +226,15 @@ class Fullness(Struct, frozen=True):
     tier: Tier | None = None
     recorded: bool = False  # the agent itself recorded the window
     step: int = 0  # the highest step of relief taken
+    waits: bool = False  # once the cache is cold, postponed extractions will make the session fit
 
     @property
     def pressure(self) -> float:
         return self.load / self.window
+
+    @property
+    def is_unrelieved(self) -> bool:
+        return self.pressure > self.threshold and not self.waits
 
 
 class Fit(Struct, frozen=True):

@@ -162,7 +162,6 @@ def fullness(
 
 
 def archiving_of(planner: Planner, rules: ArchiveRules | None = None) -> Archiving:
-    """Return the requests to archive turns of a session, and the `rules` or the configured ones."""
     settings = planner.examined.settings
     if not settings.enabled or planner.examined.format.archives is None:
         return NO_ARCHIVING
@@ -222,7 +221,9 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     due_at = until if waiting.due_at is None else min(until, waiting.due_at)
     return replace(
         fitting, plan=replace(waiting, due_at=due_at, load=plan.load), rules=rules,
-        after=before and replace(before, load=max(0, before.load - waiting.tokens)),
+        after=before and replace(
+            before, load=max(0, before.load - waiting.tokens), waits=fitting.fits
+        ),
     )  # fmt: skip
 
 

@@ -75,10 +75,10 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
 
 
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:
-    """Record a signal when a session becomes too full. `full` is the load after its plan."""
+    """Record a signal once no step relieves a session. `full` is the load after its plan."""
     record = find_record(store, session)
     before = store.calibrations.of(record.id) if record else None
-    if full.pressure <= full.threshold or (before and before.pressure > before.threshold):
+    if not full.is_unrelieved or (before and before.is_unrelieved):
         return
     record = record or note_record(store, session)
     with store.transaction():
