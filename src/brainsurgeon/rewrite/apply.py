@@ -190,7 +190,7 @@ class Attempt:
         ident, session = self.change.session_id, self.session
         self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
-            # Without `new_inode`, its new file was never complete and never had the session's name.
+            # A rewrite without `new_inode` is no obstacle: it never exchanged the names.
             rewrite.new_inode is not None and rewrite.ended_at is None
             and rewrite.directory == session.file.directory
             for rewrite in self.store.journal.open_rewrites(ident)
