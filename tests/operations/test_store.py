@@ -181,7 +181,7 @@ def test_backup_without_enough_disk_space_is_refused(world, pruned, target, monk
 def test_backup_waits_for_a_rewrite_and_reports_busy(world, pruned, target, monkeypatch):
     """While a session is being rewritten a backup waits and then fails as busy."""
     monkeypatch.setattr("brainsurgeon.store.backup._PATIENCE", 0.1)
-    with world.store.lock(1), pytest.raises(BusyError, match="rewriting"):
+    with world.store.lock(1), pytest.raises(BusyError, match="locked a session"):
         store_care.back_up(world.settings(), target)
     assert store_care.back_up(world.settings(), target).values == 1
 

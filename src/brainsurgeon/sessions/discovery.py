@@ -118,7 +118,7 @@ def discover_at(
             if not os.path.lexists(top):
                 return Unreadable(top, root.path, "no such directory", failed=root.required)
         except OSError as error:
-            if error.errno not in (errno.ENOTDIR, errno.ELOOP):  # a link, or not a directory
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 return Unreadable(top, directory, error.strerror or "cannot be opened")
         else:
             try:
@@ -259,7 +259,7 @@ AnyOpen = reading.OpenSession | OpenRows
 def open_session(
     file: SessionFile, check_stop: Callable[[], None] = reading.carry_on
 ) -> AbstractContextManager[AnyOpen]:
-    """Open a session file or a session in a database. Raises RefusedError or OSError."""
+    """Open a session file or a session in a database. Raises RefusedError, BusyError or OSError."""
     opened = open_rows if file.in_database else reading.open_session
     return opened(file, check_stop)
 
@@ -302,7 +302,7 @@ def current_state(file: SessionFile) -> SessionFile:
 
 @contextmanager
 def open_to_show(file: SessionFile) -> Iterator[AnyOpen]:
-    """Open a session. Raises FailedError with its title if it cannot be opened or read."""
+    """Open a session. Raises FailedError with the session's title, or BusyError."""
     try:
         with open_session(file) as session:
             yield session

@@ -1,14 +1,14 @@
-"""Replace session files. Only `retire` also exchanges their names, to undo this."""
+"""Replace session files by exchanging names. `retire` may exchange the names back."""
 
 # No process ever sees a half-written session file. A file is not replaced if it changed since it
-# was read, or while another process has it open. Mode, owner and times stay the same.
+# was read, or while another process has it open. (In an `exclusive` root, it may be open if leases
+# are not supported.) Mode, owner and times stay the same.
 #
 # The new content is written to a temporary file beside the session and synced. Write leases on both
-# files prove that no other process has either open. A process that tries to open one must wait. The
-# state of file and agent is compared once more, the names are exchanged, and the directory is
-# synced. A *late opener* resolved the name before the exchange, so it opens the old file. Lines
-# that it appends are moved to the new file while that is still leased, or the names are exchanged
-# back. `retire` removes the old file when no process has it open.
+# files prove that no other process has either open. A process that opens one of them has to wait.
+# The state of file and agent is compared once more, the names are exchanged, and the directory is
+# synced. A *late opener* resolved the name before the exchange, so it opens the old file. Its lines
+# are moved to the new file, or the names are exchanged back. `retire` removes the old file.
 #
 # Sessions of one directory share the sync of the directory and the wait for late openers. Slow work
 # is done before the first lease. So a process that opens one session waits for work on another only
@@ -111,7 +111,7 @@ class Successor(Struct):
         return self.result is None
 
     def exchange(self) -> None:
-        """Acquire both leases on an unchanged session and exchange the names under them."""
+        """Lease both files, check that nothing has changed, and exchange the names."""
         session = self.session
         self.leased_at = time.monotonic()
         try:
@@ -156,7 +156,7 @@ class Successor(Struct):
         return time.monotonic() < self.exchanged_at + WAIT_FOR_OPENERS
 
     def move_late_lines(self, deadline: float, removal_deadline: float) -> None:
-        """Move to the new file, which is leased, the lines that late openers append to the old one.
+        """Move lines that late openers append to the old file. The new file is still leased.
 
         If a writer keeps the old file open until `deadline` (monotonic), or did not only append,
         the old file gets its name back. Then the new file is removed. If it is still in use at
@@ -211,8 +211,8 @@ class Successor(Struct):
         """Exchange the names back, and move lines that were appended to the new file to the old.
 
         If the agent had replaced the old file before the exchange, the agent's file gets the name.
-        If the agent has replaced the new file since, the agent's file keeps the name, and the old
-        file stays beside it.
+        If the agent has replaced the new file since, the agent's file keeps the name. The old file
+        then stays if it has changed or is in use.
         """
         pair, old, new = self.pair, self.session.descriptor, self.descriptor
         leases.exchange(pair.directory, pair.temporary, pair.name)
@@ -312,7 +312,7 @@ def check_closed(session: OpenSession) -> None:
 
 
 def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
-    """Group by directory. A sub-agent's file is alone: exchanging it changes the others' signs."""
+    """Group by directory. A sub-agent's file is alone, since replacing it changes other signs."""
     groups: dict[tuple[int, int, str], list[Successor]] = {}
     for successor in successors:
         above, place = os.fstat(successor.session.directory), successor.session.place

@@ -1,10 +1,10 @@
 """Leases, which prove that no other process has a file open, and the exchange of two names."""
 
 # A write lease (`fcntl F_SETLEASE`, Linux) is granted only if no other descriptor or mapping of the
-# file exists. Until it is released, every other process that opens the file has to wait. Measured
-# on ext4, xfs, btrfs, tmpfs and overlayfs, as root and as the owner. If a process waits, the kernel
-# sends the holder of the lease SIGIO, which by default ends the holder. So SIGURG is requested
-# instead, which is ignored by default.
+# file exists. Until it is released, every other process that opens the file has to wait. This
+# was tested on ext4, xfs, btrfs, tmpfs and overlayfs, as root and as the owner. If a process waits,
+# the kernel sends the holder of the lease SIGIO, which by default ends the holder. So SIGURG is
+# requested instead, which is ignored by default.
 
 import ctypes
 import errno
@@ -72,7 +72,7 @@ def held(descriptor: int) -> bool:
 
 
 def broken(descriptor: int) -> bool:
-    """Check whether a writer waits to open the file, on which the caller has any lease."""
+    """Check whether a writer waits to open the file. The caller must have a lease on the file."""
     return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_UNLCK
 
 
@@ -99,8 +99,8 @@ def exchange(directory: int, first: str, other: str) -> None:
 
 
 # The filesystems on which the exchange was tested with concurrent writers, by number (statfs(2),
-# linux/magic.h). ext2 and ext3 have the number of ext4. On others, a granted lease proves nothing:
-# the kernel does not see writers on other machines or, with FUSE, those that write to the files
+# linux/magic.h). ext2 and ext3 have the number of ext4. On others, a lease may prove nothing: the
+# kernel does not see writers on other machines or, with FUSE, those that write to the files
 # behind the filesystem (measured: 22 of 30 lines lost).
 PROVEN = {
     0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x01021994: "tmpfs",

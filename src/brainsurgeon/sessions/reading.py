@@ -35,7 +35,7 @@ def carry_on() -> None:
 
 
 class RefusedError(Exception):
-    """The session must be left alone. `format` is set if its format is never changed."""
+    """The session must be left alone. `format` is set if brainsurgeon only reads this format."""
 
     def __init__(self, reason: str, form: str | None = None) -> None:
         super().__init__(reason)
@@ -204,8 +204,8 @@ MARK = 4096  # bytes to read at each of three offsets
 def mark_of(descriptor: int, offset: int, size: int) -> bytes:
     """Return a digest of a file's first bytes, and of the bytes before `offset` and before `size`.
 
-    If a file of this size or longer has the same digest, the agent has not rewritten it: that would
-    change its length or its beginning. Lines may have been appended.
+    If a file of this size or longer has the same digest, the agent has not rewritten it: a rewrite
+    would change its length or its beginning. Lines may have been appended.
     """
     digest = hashlib.blake2b(os.pread(descriptor, min(offset, MARK), 0), digest_size=16)
     for end in (offset, size):

@@ -76,7 +76,7 @@ class StaysError(OSError):
 
 
 class Ledger:
-    """Records moved bytes, so that none is moved twice after a crash. This base class does not."""
+    """Records moved bytes, so that none is moved twice after a crash. This class does nothing."""
 
     unfinished_move: int | None = None  # inode of the file that was receiving lines at a crash
 
@@ -143,14 +143,14 @@ def retire(
     `name` open: then lines of different programs may be in any order. Without `sync`, the caller
     syncs the removal before it deletes the old file from the journal.
 
-    Raises StaysError if a process can still write to either file at `deadline` (monotonic). It is
-    final if the session was rewritten, or if it is unknown which bytes were moved before a crash.
+    Raises StaysError if a process can still write to either file at `deadline` (monotonic). The
+    error is final if waiting does not help: if both files were rewritten, for example.
     """
     # If only the old file was appended to, the lines are moved to the other file. If the old file
     # was rewritten, or both were appended to, the old file gets its name back. Lines of the other
-    # file are then appended to it: their writers came after the exchange. If the other file was
-    # rewritten, both files stay. If the session was deleted, the old file is removed. But after a
-    # crash, it stays if it has changed, since the session may have been moved instead.
+    # file are then appended to it: their writers came after the exchange. If the old file
+    # has changed and the other was rewritten, both stay. If the session was deleted, the old file
+    # is removed. But after a crash, a changed old file stays: the session may have been moved.
     old = leased
     if old is None:
         try:

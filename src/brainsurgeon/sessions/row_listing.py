@@ -61,8 +61,8 @@ class RowLines:
     ) -> None:  # fmt: skip
         self.database, self._schema, self._session = database, schema, session
         self.index, self._check_stop = index, check_stop
-        # By sequence number, a hash of each text that was read. Python's hash takes a fifth of the
-        # time of a digest, and has a random key, so nobody can provoke collisions.
+        # By sequence number, a hash of each text that `__iter__` read. Python's hash takes a fifth
+        # of the time of a digest, and has a random key, so nobody can provoke collisions.
         self._seen: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[Line]:

@@ -1,7 +1,7 @@
 """Change the rows of a session in an agent's database. No other module does."""
 
 # A row is changed only if its columns still have the values that were read, and only if the session
-# is found idle again under the lock. The agent waits for milliseconds at most. One transaction
+# is found idle again under the lock. The agent usually waits for milliseconds. One transaction
 # changes the columns of the rows, and the generation and time of the transcript, like OpenClaw's
 # `rewriteSqliteTranscriptEventRowsInTransaction` (openclaw 2026.9.6). No index contains the changed
 # columns, and no trigger fires.
@@ -72,10 +72,10 @@ class RowWriter:
     ) -> Written:  # fmt: skip
         """Change all rows in `edits` in one transaction, or none of them.
 
-        `gate` is called under the lock; if it returns a reason, RefusedError is raised. Raises
-        BusyError if the agent keeps the lock for longer than PATIENCE.
+        Raises RefusedError if `gate`, called under the lock, returns a reason, or if a row has
+        changed. Raises BusyError if the agent keeps the lock for longer than PATIENCE.
         """
-        # The values are prepared first: nothing is read, hashed or decoded under the lock.
+        # The new values are prepared first, so that this takes no time under the lock.
         update = _UPDATE if compressing else _UPDATE_PLAIN
         columns = 4 if compressing else 1
         values = [
@@ -106,7 +106,7 @@ class RowWriter:
 
 @contextmanager
 def writing(path: str) -> Iterator[RowWriter]:
-    """Open an agent's database for writing. Changes stay in the log until the agent moves them."""
+    """Open an agent's database for writing. A running agent checkpoints the changes."""
     with ExitStack() as held:
         with _explained(path):
             database = held.enter_context(sqlite.opened(path, "rw", PATIENCE))

@@ -121,7 +121,7 @@ class Store:
             raise StoreUnusableError(
                 f"{self.directory}: the store was opened for reading only; nothing was changed"
             )
-        busy = "another brainsurgeon is rewriting this session; try again"
+        busy = "another brainsurgeon has locked this session; try again"
         return database.hold_bytes(self._locks, session_id, 1, busy, patience, check_stop)
 
 

@@ -15,15 +15,15 @@ from brainsurgeon.store.extractions import Blobs, renumber
 
 # Values copied by one statement. Meanwhile, other processes cannot write to the store.
 _BATCH = 100
-# Seconds to wait until no rewrite is in progress, and for each read of a store in use: SQLite tries
-# only ten times a second, and may miss the gaps between other processes' commits for a long time.
+# Seconds to wait until no rewrite is in progress, and until a store in use can be read. SQLite
+# tries only ten times a second, and may often miss the gaps between other processes' commits.
 _PATIENCE = 60.0
 # Files of brainsurgeon in a state directory, besides current and replaced databases.
 _OWN = ("locks", "daemon.lock", "last_run", "report.html")
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
-    """Copy the store of a directory to a file while no session is rewritten, and check the copy.
+    """Copy the store of a directory to a file, and check the copy.
 
     Raises BusyError if rewrites of sessions do not end within a minute.
     """
@@ -65,8 +65,8 @@ def copy_backup(source: str, path: str) -> int:
         ) from why
     except sqlite3.OperationalError as error:
         raise StoreUnusableError(
-            f"{source} cannot be read ({error.sqlite_errorname}): the store is as it was. Run as "
-            "the user that it belongs to"
+            f"{source} cannot be copied ({error.sqlite_errorname}): the store is as it was. If "
+            "this is for lack of permission, run as the file's owner"
         ) from error
     except sqlite3.DatabaseError as error:
         raise StoreUnusableError(
@@ -168,10 +168,10 @@ def staging(directory: str) -> TemporaryDirectory[str]:
 
 
 def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
-    """Replace the store's database with a complete, synced one; return the old one's new path.
+    """Install a complete, synced database; return the new path of the old one, if there was one.
 
-    There is a database at every moment. A process that has the old one open notices the exchange in
-    its next transaction, before it writes. The caller must have exclusive access to the store.
+    An old database is replaced atomically. A process that has it open notices this in its next
+    transaction, before it writes. The caller must have exclusive access to the store.
     """
     path = database.database_path(directory)
     with closing(database.connect(fresh, "rw")) as connection:
@@ -191,7 +191,7 @@ def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
 
 
 def remove(directory: str) -> list[str]:
-    """Remove the databases of a store that is not in use; return the names of remaining files."""
+    """Remove our files from a state directory that is not in use; return the names of others."""
     store = os.path.basename(database.database_path(directory))
     with _writers_locked_out(directory):
         for name in sorted(os.listdir(directory)):
@@ -223,7 +223,7 @@ def _writers_locked_out(directory: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreUnusableError(
-            f"{directory} cannot be changed: {error.strerror}; the store is as it was"
+            f"{directory} cannot be changed: {error.strerror}; remove the cause and try again"
         ) from error
     finally:
         if held:

@@ -72,7 +72,7 @@ def why_not_writable(directory: str) -> str | None:
 
 
 def free(path: str) -> int | None:
-    """Return the free bytes of the disk of a path that may not exist yet; None if unknown."""
+    """Return how many bytes can be stored at a path that may not exist yet; None if unknown."""
     try:
         status = os.statvfs(_nearest_existing(path))
     except OSError:
@@ -129,7 +129,7 @@ def open_database(directory: str, locks: int | None = None) -> sqlite3.Connectio
             except BaseException:
                 connection.close()
                 raise
-        # The reads above wait during a replacement. This connection has the old database then.
+        # If the database was replaced during the reads above, this connection has the old one.
         if before is None or identity(directory) == before:
             return connection
         connection.close()
@@ -287,7 +287,7 @@ def hold_daemon_lock(directory: str) -> Iterator[None]:
     try:
         if not _lock_bytes(descriptor, 0, 0, fcntl.F_WRLCK):
             pid = _pid_in(descriptor) or "unknown"
-            raise BusyError(f"{directory}: a daemon (pid {pid}) is using it already; stop it")
+            raise BusyError(f"{directory} is used by another brainsurgeon (pid {pid}); stop it")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -324,7 +324,7 @@ def hold_store(directory: str) -> Iterator[None]:
 def hold_sessions(directory: str, patience: float = PATIENCE) -> Iterator[None]:
     descriptor = open_locks(directory, "locks")
     try:
-        busy = "another brainsurgeon is rewriting a session; try again"
+        busy = "another brainsurgeon has locked a session; try again"
         with hold_bytes(descriptor, 0, 0, busy, patience):
             yield
     finally:

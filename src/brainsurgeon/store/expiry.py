@@ -1,7 +1,7 @@
 """Find and delete expired values, leave tombstones, and return the space to the filesystem.
 
 There may be millions of candidates. So they are in a temporary table, which SQLite keeps on disk if
-it is large. Rows are read in pages: a long read would delay the commits of other processes.
+it is large. They are read in pages: a long read would delay the commits of other processes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _NEEDED = """
                 (SELECT session_id FROM placements WHERE extraction_id = e.id))"""
 
 
-# A session as a retention run finds it: its id and root, and when it last changed or was first
-# missing. Both times are None if it is unknown whether the session exists.
+# The id and root of a session, the time of its last change, and the time since when it is missing.
+# One of the times is None. Both are None if it is unknown whether the session exists.
 Sight = tuple[int, str, float | None, float | None]
 
 
@@ -66,8 +66,8 @@ class Expiry(Table):
     def missing(self, missed_before: float, held_back: Iterable[str]) -> tuple[int, float] | None:
         """Count the values whose placeholders were all missing at `missed_before` already.
 
-        Return the number and the time at which the first value went missing, or None. Requested
-        values, and values with a placeholder below a root in `held_back`, are not counted.
+        Return the number and the time at which the first value went missing, or None. Values that
+        are still needed, or have a placeholder below a root in `held_back`, are not counted.
         """
         count, first = self._execute(
             "SELECT count(*), min(missed) FROM"  # noqa: S608

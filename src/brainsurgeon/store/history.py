@@ -24,8 +24,8 @@ _EVENT = (
 _RUN = "SELECT id, at, command, facts FROM runs"
 _RUN_OF = "json_extract(rewrite, '$.confirmation.run_id')"  # of a rewrite in the journal
 _Kind = TypeVar("_Kind", Event, Run)
-# Extracted values, once for each session that contains their placeholder. Text and link that an
-# archived turn replaced are left out, since archived turns are counted separately.
+# Extracted values, once for each session that contains their placeholder. Values that an archive
+# replaced are left out: archives are counted separately.
 _STANDING = (
     " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
     " WHERE p.missed_at IS NULL AND e.archive_id IS NULL"
@@ -129,7 +129,7 @@ class Runs(Table):
 
     @property
     def current(self) -> int | None:
-        """The number of the current run; None if it has no row, or if its row was rolled back."""
+        """The number of the current run; None outside of a run, or if its row does not exist."""
         if self._run is None:
             return None
         # After a rollback, another process may have given the number to its own run.
@@ -160,7 +160,7 @@ class Runs(Table):
         return self._first("SELECT seq FROM sqlite_sequence WHERE name = 'runs'") or 0
 
     def old(self, now: float) -> list[int]:
-        """Return ids of old runs that have no event and cannot be rolled back, oldest first."""
+        """Return ids of old runs, oldest first, that no event, rollback or recovery needs."""
         return self._column(
             "SELECT id FROM runs WHERE at < ? AND id NOT IN"  # noqa: S608
             " (SELECT run_id FROM fields WHERE run_id IS NOT NULL"
@@ -194,7 +194,7 @@ class Runs(Table):
 
 
 class Sums(Table):
-    """Totals of extracted values. A size is the number of bytes of a value in its line."""
+    """Totals of extracted values and of files. A value's size is its length in its line."""
 
     def by_day(self) -> list[tuple[int, int, int]]:
         """Return days since 1970 (UTC), and the number and size of the values extracted on each."""
@@ -224,7 +224,7 @@ class Sums(Table):
         return row
 
     def ever(self) -> int:
-        """Return how many values were ever extracted, by the highest id: no id is used twice."""
+        """Estimate, by the highest id, how many values were ever extracted: no id is used twice."""
         return self._first(
             "SELECT seq - (SELECT count(archive_id) FROM extractions)"
             " FROM sqlite_sequence WHERE name = 'extractions'"

@@ -1,7 +1,7 @@
 """Pending requests, and the journal of unfinished rewrites.
 
-A rewrite is open from the commit that stores the originals until the old file is removed. If a
-process finds an open rewrite and gets the lock of its session, the writer died or gave up.
+A rewrite is open from the commit that stores the originals until the old file is removed, or until
+rows are confirmed. If a process finds it open and locks its session, the writer died or gave up.
 """
 
 import json
@@ -28,7 +28,7 @@ _AS_JSON = ("paths", "value", "answer")
 
 class Requests(Table):
     def add(self, request: Request) -> None:
-        """Record a request. A set, relieve or archive replaces an earlier one of the entry."""
+        """Record a request. A set, relieve or archive request replaces the entry's earlier one."""
         if request.action in ("set", "relieve", "archive"):
             self._execute(
                 "DELETE FROM requests WHERE session_id = ? AND entry_id IS ? AND action = ?",
@@ -135,8 +135,7 @@ class Journal(Table):
     def confirm(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
         """Make the records of a completed rewrite valid, and record its events and run totals.
 
-        After a crash, the next command does this. The rewrite stays open until the old file is
-        removed (`close`).
+        After a crash, the next command does this. The rewrite stays open until `close`.
         """
         self._record_events(journal_id, session_id, confirmation)
         self._confirm_extractions(journal_id, session_id, confirmation.at)
@@ -301,7 +300,7 @@ class Journal(Table):
         self._execute(ended, (before,))
 
     def keep(self, journal_id: int) -> None:
-        """Keep the records of a rewrite that was undone, as if its values had been restored.
+        """Keep the extractions of a rewrite that was undone, as if they had been restored.
 
         An agent may have read the new content before, and may write its placeholders again. These
         could not be restored without the records. Records without placeholders do no harm.

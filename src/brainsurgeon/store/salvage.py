@@ -1,7 +1,7 @@
 """Copy the readable rows of a damaged database into a new one.
 
-A scan of a damaged table may end early without an error, so every row id is looked up individually.
-Only values with the right digest are copied. The records of the others become tombstones. Lost
+A scan of a damaged table may end early without an error. So every row id (or session id) is looked
+up. Only values with the right digest are kept. The records of other values become tombstones. Lost
 sessions that other rows refer to are re-created. Pages of an empty store replace a damaged schema.
 """
 
@@ -68,7 +68,7 @@ def by_number(
 
 
 def highest_row_id(old: sqlite3.Connection, table: str, references: Iterable[_Row] = ()) -> int:
-    """Return an upper bound of a table's row ids; `references` are the rows of _REFERENCES."""
+    """Return the highest row id to look up in a table; `references` are rows of _REFERENCES."""
     sources = [("rowid", table), *((row[1], row[0]) for row in references if row[2] == table)]
     known = [sequences(old).get(table, 0)]
     for column, source in sources:

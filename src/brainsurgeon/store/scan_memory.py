@@ -46,7 +46,7 @@ class FileMemory:
         self.listed: dict[str, Listing] = {}
         if not only:
             store.files.read()
-            if (store.facts.last_run_at() or 0.0) <= now:  # else the clock was set back
+            if (store.facts.last_run_at() or 0.0) <= now:  # the clock was not set back
                 self._rows = store.files.directories
             self.listings = store.files.listings
         self._requested = store.requests.sessions_waiting()
@@ -56,8 +56,8 @@ class FileMemory:
         self.resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
         self._changed: set[str] = set()  # databases
-        # Names of seen files by directory. Once the store no longer uses `_rows`, too, each seen
-        # file is removed from `_rows` instead, which frees memory.
+        # The names of seen files, by directory. Once `_owns_rows` is true, seen files are removed
+        # from `_rows` instead, which frees memory.
         self._seen = defaultdict[str, set[str]](set)
         self._owns_rows = False
         self._skipped_names: dict[str, list[str]] = {}
@@ -109,7 +109,7 @@ class FileMemory:
         return state.outcome != FAILED or (state.looked_at <= now and path not in self._only)
 
     def _valid_state(self, path: str, fingerprint: Fingerprint) -> FileState | None:
-        """Return the state of a file, unless it is invalid by a change, new rules or a request."""
+        """Return a file's state, or None if it is invalid: after a change, for example."""
         state = self.state_of(path)
         if state is None or state.fingerprint != fingerprint or state.rules != self.rules:
             return None
@@ -134,7 +134,7 @@ class FileMemory:
         return now + min(max(FIRST_PAUSE, 2 * last), LONGEST_PAUSE)
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
-        """Keep the new state of a file for `write_down` if more than its time is new."""
+        """Keep a new state for `write_down` after a request, or if more than its time is new."""
         state = self.state_of(file.path)
         requested_at = self._requested.get(file.path, 0.0)
         if state is None or requested_at > state.looked_at or _timeless(state) != _timeless(fresh):
@@ -186,7 +186,7 @@ class FileMemory:
         self._states, self._fresh, self.resumes, self.savings = {}, [], {}, {}
 
     def write_down(self, store: Store) -> None:
-        if self.full:  # free the memory of all states
+        if self.full:
             store.files.drop()
             self._owns_rows = True
         for path, state in self._fresh:
@@ -204,7 +204,7 @@ class FileMemory:
             store.files.listings = self.listed
 
     def forget_missing(self, store: Store) -> None:
-        """Store the states of the databases and forget missing files, after a run over all."""
+        """After a run over all files, store the states of databases and forget missing files."""
         gone = [
             f"{directory}/{name}" for directory, rows in self._rows.items()
             if len(skipped := self._skipped_names.get(directory, [])) != len(rows)

@@ -1,7 +1,7 @@
 """The schema of the store.
 
-Times are seconds since 1970 (UTC), sizes are bytes, paths are bytes as the operating system gives
-them. `PRAGMA user_version` is VERSION; a store of any other version is refused.
+Times are in seconds since 1970 (UTC), sizes in bytes. Paths of files are BLOBs, as the operating
+system gives them. `PRAGMA user_version` is VERSION; a store of any other version is refused.
 """
 
 # Version of the schema. Stores of brainsurgeon 0.1 have none: their `user_version` is 0.
@@ -24,8 +24,8 @@ CREATE TABLE sessions (
 ) STRICT;
 CREATE INDEX sessions_identity ON sessions (identity);
 
--- Values as they were in their lines, each distinct value once. Row ids are never reused, so a
--- reference never leads to another value. `codec` is 'zstd' or 'raw'.
+-- Values as they were in their lines, and texts of summaries, each distinct one once. Row ids are
+-- never reused, so a reference never leads to another value. `codec` is 'zstd' or 'raw'.
 CREATE TABLE blobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     digest BLOB NOT NULL,
@@ -35,12 +35,12 @@ CREATE TABLE blobs (
 ) STRICT;
 CREATE INDEX blobs_digest ON blobs (substr(digest, 1, 8));
 
--- Extracted values, as in Extraction. A placeholder (`name` is the id in it) at a key path means
--- one value, for ever: a row of a completed rewrite is deleted only if a new row of the same value
--- replaces it. `path` is JSON, or in short t0 for message.content.0.text and c0 for
+-- Extracted values, as in Extraction. The same placeholder (`name` is its id) at the same key path
+-- always means the same value: a row of a completed rewrite is deleted only if a new row of the
+-- value replaces it. `path` is JSON, or a short form: t0 is message.content.0.text, c0 is
 -- message.content.0.content.
--- `journal_id` is set until the rewrite is confirmed. `unplaced_at` is when a scan first found the
--- placeholder in no session.
+-- `journal_id` is set until the rewrite is confirmed. `unplaced_at` is the time since when no
+-- session contains the placeholder.
 CREATE TABLE extractions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -151,7 +151,7 @@ CREATE INDEX archives_of ON archives (session_id);
 -- Summaries that a command wrote. `digest` is the digest of the turn.
 CREATE TABLE summaries (digest BLOB PRIMARY KEY, blob_id INTEGER NOT NULL) STRICT;
 
--- One run of a command that changed something; `facts` are counts, as JSON.
+-- One run of a command that changed something; `facts` are counts and other facts, as JSON.
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     at REAL NOT NULL,

@@ -32,7 +32,7 @@ def _session(row: tuple[Any, ...]) -> SessionRecord:
 
 class Sessions(Table):
     def fitting(self, path: str, identity: str | None) -> SessionRecord | None:
-        """Return the record with a path, unless its session has another id."""
+        """Return the record with a path, unless it has another `identity`."""
         here = self.at(path)
         fits = here and (here.identity == identity or None in (here.identity, identity))
         return here if fits else None
@@ -174,9 +174,8 @@ class Spending(Table):
         names = Spent.__struct_fields__
         sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in names[2:])
         for path, (ids, spent) in self._new.items():
-            # If another process counted some of these calls, the next read counts only the others.
             if any(map(self._is_stored, ids)):
-                continue
+                continue  # another process counted some of them; the next read counts the others
             self._executemany("INSERT INTO counted_calls VALUES (?)", ((ident,) for ident in ids))
             self._executemany(
                 f"INSERT INTO spending VALUES ({', '.join('?' * (1 + len(names)))})"  # noqa: S608
@@ -262,7 +261,7 @@ WAITS = "waits"  # deferred until its database changes
 IN_MEMORY = "in memory"  # deferred until its process ends, or until a long silence
 FAILED = "failed"  # tried again after a pause
 DATABASE = "database"  # no session: the state of a whole database file
-# A scan does not skip files with these outcomes, even if files and rules are unchanged.
+# The walk of a scan does not skip files with these outcomes: FileMemory decides about them.
 _NOT_SKIPPED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
 
 
@@ -336,7 +335,7 @@ class FileStates(Table):
         return FileState(_fingerprint(row), *row[5:]) if row else None
 
     def blocked(self, since: float) -> dict[str, str]:
-        """Return, by path, why sessions are deferred that have not changed after `since`."""
+        """Return the reasons of deferred sessions that have not changed since a time, by path."""
         rows = self._execute(
             "SELECT path, reason FROM files WHERE outcome IN (?, ?) AND first_seen < ?"
             " ORDER BY path",
