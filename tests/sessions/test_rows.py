@@ -16,11 +16,12 @@ import pytest
 from msgspec.structs import replace
 
 from brainsurgeon.errors import BusyError
-from brainsurgeon.hosts import openclaw_database, sqlite
+from brainsurgeon.hosts import openclaw_database, openclaw_gate, sqlite
 from brainsurgeon.hosts.openclaw_database import Payload, plain
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.model.plans import Removal, Restoration
 from brainsurgeon.sessions import row_writing
+from brainsurgeon.sessions.discovery import current_state
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_rows
 from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, by_row, chunks, rewritten
@@ -170,6 +171,20 @@ class TestLines:
 
         with pytest.raises(BusyError, match="began to use it"):
             read_while_the_agent_opens()
+
+    def test_session_in_a_busy_database_is_not_gone(self, claw, monkeypatch):
+        """If the agent opens its database meanwhile, `current_state` raises that as the reason."""
+        file, windows = claw.session(GATEWAY), openclaw_gate.windows
+
+        def read_while_the_agent_opens(database):
+            with closing(plain_connection(claw.path)) as agent:
+                agent.execute("UPDATE session_windows SET model = 'x'")
+            return windows(database)
+
+        monkeypatch.setattr(openclaw_gate, "windows", read_while_the_agent_opens)
+
+        with pytest.raises(OSError, match="began to use it"):
+            current_state(file)
 
     def test_event_that_changes_while_read_is_refused(self, claw):
         """An event whose length differs from the index raises RefusedError."""

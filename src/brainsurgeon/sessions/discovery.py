@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from msgspec import Struct, field
@@ -25,7 +25,7 @@ from brainsurgeon.hosts import claude_code, home_paths, openclaw
 from brainsurgeon.model.sessions import Fingerprint, Listing, Memory, Root, SessionFile, Unreadable
 from brainsurgeon.sessions import reading
 from brainsurgeon.sessions.leases import unproven
-from brainsurgeon.sessions.row_listing import OpenRows, list_rows, list_rows_at, open_rows
+from brainsurgeon.sessions.row_listing import OpenRows, list_rows, open_rows
 
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
 _PATH = getattr(os, "O_PATH", os.O_RDONLY)
@@ -282,22 +282,25 @@ def identity_of(file: SessionFile) -> str | None:
 
 def session_at(root: str, path: str) -> SessionFile | Unreadable | None:
     """Return the session at a path below a root, in a file or database, or the unreadable item."""
-    roots = [Root(root)]
-    rows = list_rows(roots, only_path=path)
-    row = (item for item in rows if isinstance(item, Unreadable) or item.path == path)
-    return discover_at(roots, path) or next(row, None)
+    return discover_at([Root(root)], path) or _row_at(Root(root), path, {})
+
+
+def _row_at(root: Root, path: str, own: Mapping[str, int]) -> SessionFile | Unreadable | None:
+    rows = list_rows([root], own, only_path=path)
+    return next((row for row in rows if isinstance(row, Unreadable) or row.path == path), None)
 
 
 def current_state(file: SessionFile) -> SessionFile:
-    """Return the current state of a session. Raises FileNotFoundError if it is gone."""
+    """Return the current state of a session. Raises OSError: FileNotFoundError if it is gone."""
     if not file.in_database:
         status = os.stat(file.path, follow_symlinks=False)
         return replace(file, fingerprint=Fingerprint.of(status))
     root = Root(file.root, file.hint, exclusive=file.exclusive)
     own = {} if file.own_ms is None else {file.path: file.own_ms}
-    for session in list_rows_at([root], file.path, own):
+    session = _row_at(root, file.path, own)
+    if isinstance(session, SessionFile):
         return session
-    raise FileNotFoundError(file.path)
+    raise OSError(errno.EIO, session.why) if session else FileNotFoundError(file.path)
 
 
 @contextmanager
