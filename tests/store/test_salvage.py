@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 
+from brainsurgeon.errors import StoreFullError
 from brainsurgeon.store.database import connect, database_path
 from brainsurgeon.store.salvage import by_index, by_number, highest_row_id, salvage, sequences
 from building.database_pages import damage_pages, leaf_pages
@@ -85,6 +86,15 @@ def test_salvage_of_an_intact_store_copies_every_row(store, directory, tmp_path)
     assert (result.unread, result.values_lost, result.sessions_made) == (set(), 0, 0)
     assert table_rows(fresh) == table_rows(database_path(directory))
     assert os.stat(fresh).st_mode & 0o777 == 0o600
+
+
+def test_salvage_without_enough_disk_space_is_refused(store, directory, tmp_path, monkeypatch):
+    """The error names the free space. It does not say that nothing can be read."""
+    fill(store)
+    monkeypatch.setattr("brainsurgeon.store.database.free", lambda _: 1000)
+
+    with pytest.raises(StoreFullError, match="1,000 are left"):
+        salvage(directory, str(tmp_path / "fresh.db"), 9.0)
 
 
 FILLED = """

@@ -117,14 +117,15 @@ class Salvaged(Struct):
 def salvage(directory: str, fresh: str, now: float) -> Salvaged:
     """Copy the readable rows of a directory's store into a new, synced database at `fresh`.
 
-    Raises StoreUnusableError if the database is of another program or version, or if its schema is
-    damaged and no value in it can be read.
+    Raises StoreFullError without room for a copy. Raises StoreUnusableError if the database is of
+    another program or version, or if its schema is damaged and no value in it can be read.
     """
     path, mended = database_path(directory), f"{fresh}.mended"
     code = "damaged"
     try:
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
             create_schema(empty)
+            refuse_without_room(os.path.dirname(fresh), os.stat(path).st_size)
             if _has_schema(path, set(empty.execute(_SCHEMA_NAMES))):
                 return _copy_rows(path, fresh, now)
             refuse_without_room(os.path.dirname(fresh), 2 * os.stat(path).st_size)
