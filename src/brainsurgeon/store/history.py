@@ -118,7 +118,7 @@ class Runs(Table):
             self._run, self._number, self.command_hung = before
 
     def number(self) -> int | None:
-        """Return the number of the current run and create its row; None outside of a run."""
+        """Return the number of the current run, whose row it may create; None outside of a run."""
         if self._run is None:
             return None
         if self.current is None:
