@@ -175,7 +175,6 @@ def own_session(settings: Settings, store: Store, caller: Caller, name: str | No
 
 
 def started_by(own: Session, others: list[Session]) -> list[Session]:
-    """Return the sessions of a session's sub-agents."""
     file, location = own.file, claude_code.location(own.path)
     if location is not None:
         main = f"{location.agent}/{location.session}"
