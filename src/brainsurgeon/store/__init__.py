@@ -1,8 +1,8 @@
 """The SQLite store: extracted values, placeholders, sessions, requests and unfinished rewrites.
 
 The store uses a rollback journal and `synchronous = EXTRA`: a commit is durable when it returns.
-With `FULL`, a power cut could undo the last commit. WAL is not used: SQLite up to 3.51.2 may then
-corrupt a database that several processes share. The directory has mode 0700, the database 0600.
+With `FULL`, a power cut could undo the last commit. WAL is not used: in this mode, SQLite up to
+3.51.2 may corrupt a shared database. The directory has mode 0700, the database 0600.
 """
 
 import os

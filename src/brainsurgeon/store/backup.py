@@ -79,8 +79,8 @@ def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[N
     """Copy a store to a new file while other processes write to it.
 
     A value never changes, and its row id is never reused. So values are copied a few at a time. All
-    other tables are then copied in one transaction inside `no_rewrites`, a million rows in about a
-    second. This transaction also adds new values to the copy, and deletes deleted ones.
+    other tables are then copied in one transaction inside `no_rewrites`, which takes about a second
+    for a million rows. This transaction also adds new values and removes deleted ones.
     """
     refuse_without_room(os.path.dirname(path), os.stat(source).st_size)
     descriptor = database.create_file(path)

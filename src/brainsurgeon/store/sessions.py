@@ -263,8 +263,6 @@ FAILED = "failed"  # tried again after a pause
 DATABASE = "database"  # no session: the state of a whole database file
 # The walk of a scan does not skip files with these outcomes: FileMemory decides about them.
 _NOT_SKIPPED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
-
-
 _OF_ROWS = "path, device, inode, size, mtime_ns, ctime_ns, due_at, rules, outcome"
 _STATE = (
     "device, inode, size, mtime_ns, ctime_ns, rules, format, outcome, reason, first_seen, due_at,"
