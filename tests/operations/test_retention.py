@@ -651,6 +651,23 @@ def test_retention_holds_back_a_root_with_unreadable_parts(ordinary, place):
     check_nothing_held_back(world, settings)
 
 
+def test_nothing_expires_in_a_root_with_an_unreadable_directory(ordinary):
+    """Beside an unreadable directory, not even the values of readable idle sessions expire."""
+    prune(ordinary)
+    shut = ordinary.root / "shut"
+    shut.mkdir(mode=0)
+    reports = []
+    for _ in range(17):
+        ordinary.clock.later(2 * DAY)
+        reports.append(run(ordinary))
+    shut.chmod(0o700)
+    ordinary.clock.later(DAY)
+
+    assert list(reports[-1].held_back) == [str(ordinary.root)]
+    assert [report.values_deleted for report in reports] == [0] * 17
+    assert deletions(run(ordinary)) == (1, {SILENT: 1})
+
+
 def test_first_retention_in_two_days_deletes_nothing(world, other_sessions, clock):
     """After a long pause the first run deletes nothing and the next one does."""
     prune(world)

@@ -147,7 +147,7 @@ class _Run:
     ) -> None:  # fmt: skip
         """Trust a readable root if it has a recorded session or is the same directory as before.
 
-        Any other root may be the empty mount point of a disk: no session counts as missing there.
+        In any other root, nothing expires: it may be the empty mount point of a disk.
         """
         before = dict(self._identities)
         for root in roots | recorded:
@@ -217,6 +217,8 @@ class _Run:
 
     def _gather_candidates(self) -> bool:
         """Gather values that may have expired. Return whether any of them has expired."""
+        for root in self._not_trusted:
+            self._candidates.mark_unseen(root)
         settings = self._settings
         self._candidates.gather(self.now, settings.retention, settings.retention_standing)
         return any(map(self._why_expired, self._candidates))
