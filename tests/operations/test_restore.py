@@ -599,10 +599,12 @@ def test_restore_of_a_value_the_agent_wrote_back_changes_nothing(
     path.write_bytes(conversation.bytes())
     clock.now = int(time.time()) + 1
     before = file_states(world.root)
-    answer = restored_json(world.restore(pruned))
+    done = world.restore(pruned)
+    answer = restored_json(done)
 
     assert (answer["restored"], answer["already"], answer["pending"]) == (True, True, False)
     assert "previous_restored_at" not in answer
+    assert restored(done, to_person=True) == f"main/s {pruned}: restored already"
     assert file_states(world.root) == before
     assert show(world, pruned) == {PATH: "x" * 2000}
     assert world.scan().values_extracted == 1

@@ -59,8 +59,8 @@ def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
     if answer.pending:
         state = f"not restored yet ({answer.why_pending}); here it is. {_BY[answer.restored_by]}"
     elif answer.already:
-        state = f"restored already, at {local(answer.at)}"
-        state += "; here it is" if answer.shows_values else ""
+        at = "" if answer.previous is None else f", at {local(answer.at)}"
+        state = f"restored already{at}{'; here it is' if answer.shows_values else ''}"
     else:
         size = bytes_(sum(answer.sizes.values()))
         state = f"{counted(len(answer.sizes), 'value')} ({size}) restored"
