@@ -58,7 +58,7 @@ class Node(Struct, frozen=True):
     uuid: str
     kind: str  # the type, or BOUNDARY
     parent: str | None
-    message: str | None  # the id of a reply's API message
+    message: str | None  # of a reply: the id of its API message, else its uuid
     calls: tuple[str, ...]  # ids of the tool calls in the line
     results: tuple[str, ...]  # ids of the calls whose results are in the line
     is_subagent: bool
@@ -114,7 +114,7 @@ def _ids_in(blocks: Iterable[tuple[int, Entry]], key: str) -> tuple[str, ...]:
 #   are added, and their results.
 # - A compaction writes a boundary without a parent. Lines before it are no longer sent, except the
 #   messages that the boundary lists as preserved.
-# - If a parent is missing (its line may be incomplete), the closest line before replaces it.
+# - If a parent is missing (its line may be incomplete), the closest earlier line replaces it.
 # - Lines of sub-agents (`isSidechain`) were once in the main file; now they have their own files.
 
 

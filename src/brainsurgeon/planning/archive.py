@@ -113,13 +113,13 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """An entry, its number on the branch, and the weight before it (of a prompt: including it)."""
+    """An entry and its number on the branch."""
 
     offset: int
     ident: str | None
     step: TurnStep
     number: int = 0
-    weight: Weight = Weight()
+    weight: Weight = Weight()  # of all entries before it (for a prompt: and of itself)
 
     def shortened(self) -> TurnEntry:
         return self._replace(step=replace(self.step, text="", calls=(), results=()))
@@ -195,21 +195,21 @@ class Size(Struct):
 class Obstacles(Struct, kw_only=True, eq=False):
     """Reasons why a turn is not archived."""
 
-    malformed: str | None = None  # its ids or entries do not allow it
+    malformed: str | None = None  # its ids or entries do not allow an archive
     open: str | None = None  # it is not finished
     dead: str | None = None  # no request contains it
-    held: str | None = None  # an entry is pinned or was restored
+    held: str | None = None  # an entry is pinned, was restored, or will be
     until: float | None = None  # when `held` ends by time alone
     referrer: str | None = None  # the id of an entry outside the turn that refers to one inside
     barred: str | None = None  # why no archive may end with this turn
 
 
 class Turn(Obstacles, eq=False):
-    number: int  # of live turns, from 1
+    number: int  # counts live turns, from 1
     prompt: TurnEntry
     closing: TurnEntry | None = None  # the last reply, even if it leaves the turn open
     requested: bool = False
-    position: int = 0  # number of messages after `closing`, or after the prompt without one
+    position: int = 0  # number of messages after `closing` (after the prompt if it is None)
     after: int = 0  # number of live turns that follow
     depth: int = 0  # nesting depth of an archive, 0 if the turn is none
     size: Size = field(default_factory=Size)

@@ -53,8 +53,8 @@ class SurveyTooShortError(Exception):
 
 class Judge:
     def __init__(self, session: Snapshot, rules: Rules, frontier: Frontier) -> None:
-        # Values of at most so many characters are not judged (0: all values are), except in entries
-        # with placeholders, our fields or a request, and in archived turns.
+        # If not 0, values of at most so many characters are not judged, except in entries with
+        # placeholders, our fields or a request, and in archived turns.
         self.shortest = 0
         self.due_at: float | None = None  # when a decision first changes by time alone
         self.protected: dict[str, float] = {}
@@ -103,9 +103,9 @@ class Judge:
         self.parts = parts = [part for part in listed if not shortest or part.chars > shortest]
         if not parts and chosen is True:
             parts = list(form.parts({**parsed.entry, EXTRACTABLE: True}, survey, parsed.offset))
-        if not (parts or signatures):  # signatures may block the session until their branch is dead
+        if not (parts or signatures):
             return []
-        here = self.state(parsed, standing)
+        here = self.state(parsed, standing)  # notes until when signatures of a branch may block
         here = replace(here, emptied=emptied, position=min(here.position, farthest))
         going: Going = []
         judged = []

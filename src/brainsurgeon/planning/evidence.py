@@ -84,7 +84,7 @@ def notice(value: Extraction) -> str:
 
 
 def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence]:
-    """Return the calls in `entries` (offset and entry), each with its result."""
+    """Return the calls in `entries` (offset and entry) and their results. Either may be missing."""
     calls: list[Evidence] = []
     at: dict[str, int] = {}
     without_id: deque[int] = deque()

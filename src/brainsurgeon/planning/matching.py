@@ -46,8 +46,8 @@ from brainsurgeon.planning.snapshot import Snapshot
 
 # The beginning of an archive's text in a line, and the id that it names.
 ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() + rb")")
-# The beginning of each text that names a value: a placeholder or an archive. A single pattern
-# instead of the next three takes twice as long: each of the three begins with literal text.
+# The beginning of each text that names a value: a placeholder or an archive. `marks_in` searches
+# for this and the next two patterns in turn: a single pattern for all takes twice as long.
 TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
 _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
 # Emptied signed thinking, in the formats of OpenClaw and Claude Code.
@@ -233,8 +233,8 @@ _NO_TURN = "only its text was restored: the turn itself is not in this session"
 class Restores:
     """The requests to restore values of one session.
 
-    Requested values that cannot be restored are added to `missed`. With `everything`, all values
-    are restored; with `pristine`, the session is restored exactly as the agent wrote it.
+    Requested values that are lost are added to `missed`. Other values that cannot be restored are
+    added if a request names their entry. `everything` means all values, `pristine` all bytes.
     """
 
     def __init__(self, session: Snapshot, missed: list[tuple[str, str]]) -> None:
@@ -303,7 +303,7 @@ class OwnCalls:
         # By entry id and path: a shorter text (JSON), and the number of characters left out.
         self.answers: dict[str, dict[KeyPath, tuple[bytes, int]]] = {}
         self.calls: dict[str, str] = {}  # requested entries by ids of calls
-        self.requests: set[int | None] = set()  # whose answer was found
+        self.requests: set[int | None] = set()  # ids of those whose answer was found
         self._form = form = session.form
         asked = {
             request.answer: request

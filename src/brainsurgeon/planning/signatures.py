@@ -217,8 +217,8 @@ class Gatherer:
                 yield replace(edit, tokens=edit.tokens + less)
 
     def unsent_paths(self, parsed: ParsedLine, parts: Iterable[Part] | None = None) -> set[KeyPath]:
-        # The record of a replaced block has the block's path. The text of its placeholder is one
-        # step below. So both paths are returned.
+        # A part may be the text of a placeholder that replaced a block. The record has the path of
+        # the block, which is one step above. So both paths are returned.
         if parts is None:
             parts = self._form.parts(parsed.entry, self._session.survey, parsed.offset)
         return {path for part in parts if part.dead for path in (part.path, part.path[:-1])}
