@@ -452,10 +452,12 @@ def test_relieve_dry_run_writes_nothing_and_needs_no_store(world, clock, full_pa
 
 
 def test_relieve_refuses_an_excluded_session(world, full_path):
-    """An excluded session is refused with the reason; a small one is not."""
-    before = full_path.read_bytes()
+    """An excluded session is refused with the reason, also in a dry run; a small one is not."""
+    before, settings = full_path.read_bytes(), world.settings(exclude=["session:s"], **SMALL)
     with pytest.raises(FailedError, match="excluded by session:s"):
-        relieve_session(world, exclude=["session:s"], **SMALL)
+        relieve(settings, world.store, "s", Wanted(), clock=world.clock)
+    with pytest.raises(FailedError, match="excluded by session:s"):
+        would_relieve(settings, world.store, "s", Wanted(), world.clock())
 
     assert full_path.read_bytes() == before
     assert relieve_session(world, min_session_bytes=10**9, **SMALL).fits
