@@ -86,7 +86,8 @@ def test_invalid_arguments_exit_2_and_change_nothing(world, cli):
         ("restore", "--all", "--key", "text"), ("no-such-command",), ("show",),
         ("pin",), ("pin", "a", "--recent", "-1"), ("pin", "a", "--recent", "1.5"),
         ("pin", "a", "--undo", "--recent", "1"), ("archive",), ("restore", "a", "--run", "1"),
-        ("status", "--open"), ("status", "--max-age", "soon"),
+        ("status", "--open"), ("status", "--format", "prometheus", "--open"),
+        ("status", "--max-age", "soon"), ("status", "--output", "a"),
         ("status", "--check", "--max-age", "soon"),
         ("set-extractable", "a", "false"), ("search", "a"),
     ]  # fmt: skip

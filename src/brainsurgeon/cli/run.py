@@ -245,6 +245,8 @@ def status(
       brainsurgeon status --format html --open
     """  # noqa: D301
     settings = options.load_settings()
+    if form is not Form.html and (show or previews):
+        raise UsageError("--open and --previews need --format html")
     if form is not Form.text:
         if check or (options.given.json and form is Form.prometheus):
             wrong = "--check" if check else "--json"
@@ -254,8 +256,8 @@ def status(
         else:
             _write_metrics(settings, output)
         return
-    if output or show or previews:
-        raise UsageError("--open and --previews need --format html; --output, html or prometheus")
+    if output:
+        raise UsageError("--output needs --format html or prometheus")
     now = time.time()
     with options.store_to_read(settings) as store:
         current = operations.status.status(settings, store, now)
