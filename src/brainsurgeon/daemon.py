@@ -129,7 +129,7 @@ class _Daemon:
             add(self._run_retention, cron_trigger(self._settings.retention_cron), id="retention")
 
     def _follow_clock(self) -> None:
-        """Schedule all jobs again if the wall clock was set: the scheduler depends on the clock."""
+        """Schedule the runs again if the wall clock was set: the scheduler depends on the clock."""
         offset = time.time() - boot_clock()
         while not self._stop.wait(self._beat_interval or CLOCK_INTERVAL):
             before, offset = offset, time.time() - boot_clock()

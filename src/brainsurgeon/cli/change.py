@@ -44,8 +44,8 @@ def restore(
     ),
     wait: bool = Option(
         False,
-        help="Wait until the session is idle, at most ten minutes. With --all, you can set another "
-        "limit: --wait 2h.",
+        help="Wait until the session is idle, at most ten minutes or keep_after_restore if longer. "
+        "With --all, at most ten minutes, or another limit: --wait 2h.",
     ),
     run: str | None = Option(
         None, help="Restore the values that the run with this number extracted; see `history`."

@@ -200,7 +200,7 @@ class Profiled(ExtractionSettings):
 
 
 class ProfileTable(Profiled):
-    """A table `[profiles.NAME]`. Other keys keep their values of the configuration."""
+    """A table `[profiles.NAME]`. Keys that it leaves out keep the values of the configuration."""
 
 
 class UseTable(SettingsTable):

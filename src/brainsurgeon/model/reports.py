@@ -71,10 +71,10 @@ class ScanReport(ScanTotals, rename={"problems": "unreadable"}):
     sessions: list[Outcome] = field(default_factory=list)
     problems: list[Unreadable] = field(default_factory=list)
     recovered: list[Recovery] = field(default_factory=list)  # interrupted rewrites of earlier runs
-    interrupted: list[str] = field(default_factory=list)  # rewrites that this run did not complete
+    interrupted: list[str] = field(default_factory=list)  # rewrites still open after this run
     databases: list[DatabaseStatus] = field(default_factory=list)  # only in a dry run
     stopped: bool = False
-    homes: list[UnusedHome] = field(default_factory=list)  # only before the first run
+    homes: list[UnusedHome] = field(default_factory=list)  # in a dry run before the first run
 
     @property
     def failed(self) -> bool:
