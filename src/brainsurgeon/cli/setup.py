@@ -198,7 +198,7 @@ def _undo(config: str | None, *, yes: bool, dry_run: bool, interactive: bool) ->
     steps = record.entries[1:]
     _print(render.init.undoing(steps) if record.entries else "there is nothing to undo")
     if store_is_left:
-        _print(f"the values in {record.directory} stay, and so do placeholders in sessions;")
+        _print(f"the store in {record.directory} and your sessions are not changed;")
         _print("to restore everything first: brainsurgeon restore --all --pristine")
     if record.entries and not dry_run:
         if not (yes or interactive):
