@@ -39,8 +39,7 @@ from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.store import Store, open_store
 from brainsurgeon.store.database import hold_daemon_lock
 
-# Device and inode of each existing root, by its real path.
-Roots = dict[str, tuple[int, int]]
+Roots = dict[str, tuple[int, int]]  # device and inode of each existing root, by its real path
 # They are blocked in all threads, and sigwait(3) receives them. A handler might run late or never:
 # Python runs it in the main thread only, but the kernel may interrupt another thread.
 OS_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})

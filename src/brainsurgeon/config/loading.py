@@ -22,8 +22,7 @@ _TABLES: dict[str | int, type[SettingsTable]] = {
     "profiles": models.ProfileTable, "budget": models.BudgetTable, "archive": models.ArchiveTable,
     "signals": models.SignalTable, "prices": models.PriceTable,
 }  # fmt: skip
-# Descriptions of valid values, by pydantic's error types.
-_WANTED = {
+_WANTED = {  # descriptions of valid values, by pydantic's error types
     "bool_type": "true or false",
     "tuple_type": "a list",
     "dict_type": "a table",
@@ -146,8 +145,7 @@ def _covers(earlier: str, later: str) -> bool:
 _KEY = re.compile(r"\s*([A-Za-z0-9_]+)\s*=")
 _TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
 PREFIX = "BRAINSURGEON_"  # of environment variables that override keys
-# Ignored with a warning: the store keeps these times now.
-FORMER_KEYS = ("last_run_at", "last_retention_run_at")
+FORMER_KEYS = ("last_run_at", "last_retention_run_at")  # the store keeps these times now
 
 
 def config_path(given: str | None) -> str | None:

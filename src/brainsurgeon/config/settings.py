@@ -210,8 +210,7 @@ class UseTable(SettingsTable):
     profile: str = Field(description="name of a profile, yours or built in")
 
 
-# Former names of keys, and their present names.
-ALIASES = {
+ALIASES = {  # former names of keys, and their present names
     "abandoned_after_seconds": "abandoned_after",
     "keep_after_restore_seconds": "keep_after_restore",
     "keep_restore_calls": "keep_purge_control_calls",

@@ -48,8 +48,7 @@ Kind = Literal["thinking", "tool_call", "tool_result", "assistant", "user", "sys
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Entry = dict[str, Any]
 
-# The position (number of later messages) of an entry that never counts as recent.
-OLD = sys.maxsize
+OLD = sys.maxsize  # the position (number of later messages) of an entry that is never recent
 
 # The fields that we may add at the top level of an entry.
 EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redacted")

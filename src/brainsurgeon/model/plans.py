@@ -63,8 +63,7 @@ class Restoration(Struct, frozen=True):
     tokens: int = 0
 
 
-# `FieldEdit.undoes` if the store has no record of the field.
-UNRECORDED = 0
+UNRECORDED = 0  # `FieldEdit.undoes` if the store has no record of the field
 
 
 class FieldEdit(Struct, frozen=True):

@@ -369,8 +369,7 @@ class ArchivedTurn(Struct, frozen=True):
     index: tuple[str, ...]
 
 
-# The default number of bytes of the results in a report of evidence.
-BUDGET = 32_000
+BUDGET = 32_000  # the default number of bytes of the results in a report of evidence
 # Defaults for an answer of the MCP tool: number of bytes of values, number of values in a list.
 LIMIT, LISTED = 65_536, 50
 

@@ -97,8 +97,7 @@ class ArchiveRules(Struct, frozen=True):
     keep_recent: int = 3  # messages
 
 
-# The window in tokens if the window of the model is unknown.
-WINDOW = 200_000
+WINDOW = 200_000  # tokens, if the window of the model is unknown
 THRESHOLDS: dict[Tier, float] = {"frontier": 0.85, "mid": 0.65, "small": 0.35}
 # Globs of parts of the text `/<model id>`. The longest glob that matches applies.
 _NAMES: tuple[tuple[str, Tier], ...] = (

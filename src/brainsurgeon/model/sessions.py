@@ -199,8 +199,7 @@ class Survey(Struct, frozen=True):
         return self.last_user is not None and (offset is None or offset < self.last_user)
 
 
-# In an empty survey, every entry counts as old.
-NO_SURVEY = Survey(0, MappingProxyType({}), None)
+NO_SURVEY = Survey(0, MappingProxyType({}), None)  # every entry counts as old
 
 
 class Resume(Struct, frozen=True):

@@ -7,12 +7,9 @@ from msgspec import Struct
 from brainsurgeon.model.entries import KeyPath, placeholder_in
 from brainsurgeon.model.text import counted
 
-# The first line of the text of every archive.
-MARK = "[archived turn]"
-# The field with the parent id, which an archive in the linked form changes.
-LINK: KeyPath = ("parentId",)
-# The text of an agent that was stopped after too many steps.
-GAVE_UP = "[Max turns reached]"
+MARK = "[archived turn]"  # the first line of the text of every archive
+LINK: KeyPath = ("parentId",)  # the field that an archive in the linked form changes
+GAVE_UP = "[Max turns reached]"  # the text of an agent that was stopped after too many steps
 
 # An archive removes the entries between the prompt and the last answer of a turn from the active
 # branch (linked), or extracts their thinking and results (flat).
@@ -116,8 +113,7 @@ def archived_text(archives: int, turns: int) -> str:
 
 # Tokens of a picture of any number of bytes: providers scale larger pictures to about this size.
 PICTURE = 1500
-# Tokens per character if the rate cannot be estimated from recorded calls.
-RATE = 0.33
+RATE = 0.33  # tokens per character if recorded calls allow no estimate
 
 
 class Sent(Struct, frozen=True):  # the size of a request or a part of it
@@ -197,8 +193,7 @@ class Savings(Struct, frozen=True):
 TOO_LONG, SIGNATURE = "too long", "signature"
 Tier = Literal["frontier", "mid", "small"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-# The highest step of relief.
-LAST_STEP = 6
+LAST_STEP = 6  # the highest step of relief
 
 
 class Calibration(Struct, frozen=True):
