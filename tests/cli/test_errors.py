@@ -50,6 +50,20 @@ def test_invalid_arguments_are_explained_in_one_line(cli, words, why):
     assert why in json_output(in_json)["error"]
 
 
+@pytest.mark.parametrize("words", [
+    "sessions --preview", "sessions main/s --agent main", "show a --regex",
+    "show a --key b --index", "show --search text --key a", "show --search text --index",
+    "history --follow --counts",
+    "status --open", "status --format prometheus --previews", "status --output file",
+])  # fmt: skip
+def test_options_without_an_effect_are_refused(cli, words):
+    """An option that a command would ignore is an error: exit 2, one line that names it."""
+    result = cli(*words.split())
+
+    assert result.returncode == 2
+    assert words.split()[-1] in error_line(result) or words.split()[-2] in error_line(result)
+
+
 @pytest.fixture
 def shared_world(own_home):
     """Yield a world in a directory that an ordinary user can reach if the tests run as root."""

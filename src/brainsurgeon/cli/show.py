@@ -56,6 +56,8 @@ def sessions(
             raise UsageError("--agent and --state cannot be combined with a SESSION")
         _print_context(session, preview=preview)
         return
+    if preview:
+        raise UsageError("--preview wants a SESSION")
     now = time.time()
     with options.reading() as (settings, store):
         listed = operations.sessions.sessions(
@@ -131,6 +133,8 @@ def show(
       brainsurgeon show 4f9d2a11 --key details > details.txt
     """  # noqa: D301
     if search is not None:
+        if key or index:
+            raise UsageError("--key and --index cannot be combined with --search")
         with options.reading() as (settings, store):
             found = operations.show.search(settings, store, search, name or session, regex=regex)
         options.print_answer(found, render.turns.found, found)
@@ -223,7 +227,7 @@ def history(
     session: options.OneSession = None,
     kind: list[str] | None = Option(None, help="Only events of this kind. Repeatable."),
     counts: bool = Option(False, help="Count extracted and restored values by kind and tool."),
-    everything: bool = Option(False, "--all", help="List all runs, not only the newest 20."),
+    everything: bool = Option(False, "--all", help="List all runs or events, not only the newest."),
 ) -> None:
     """List the runs and their changes, the newest last.
 
@@ -245,8 +249,9 @@ def history(
             options.print_answer(render.runs.runs_json(listed), render.runs.runs, listed)
             return
         happened = operations.history.events(
-            settings, store, since=since, session=session, kinds=kind or [], everything=counts
-        )
+            settings, store, since=since, session=session, kinds=kind or [],
+            everything=counts or everything,
+        )  # fmt: skip
     if counts:
         tallies = operations.history.counts(happened)
         options.print_answer({"counts": tallies}, render.runs.counts, tallies)
