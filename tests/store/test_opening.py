@@ -337,3 +337,19 @@ def test_copied_state_directory_is_the_same_store(store, directory, tmp_path):
     shutil.copytree(directory, tmp_path / "copy")
     with closing(open_store(str(tmp_path / "copy"))) as copy:
         assert count_rows(copy, "extractions") == 1
+
+
+def test_a_disk_that_fails_does_not_make_the_store_damaged(tmp_path):
+    """A check of a store that cannot be read now raises the error of the disk."""
+    open_store(str(tmp_path)).close()
+    with closing(open_store(str(tmp_path))) as opened:
+        path = database.database_path(str(tmp_path))
+        files = {name: f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")}
+        [number] = [int(name) for name, link in files.items()
+                    if os.path.islink(link) and os.readlink(link) == path]  # fmt: skip
+        opened._connection.execute("PRAGMA shrink_memory")
+        directory = os.open(tmp_path, os.O_RDONLY)  # reading it fails
+        os.dup2(directory, number)
+        os.close(directory)
+        with pytest.raises(StoreUnusableError, match="the disk fails"):
+            opened.damage()

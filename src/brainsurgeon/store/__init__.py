@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Self
 
-from brainsurgeon.errors import StoreUnusableError
+from brainsurgeon.errors import StoreDamagedError, StoreUnusableError
 from brainsurgeon.store import database, expiry, extractions, history, journal, sessions
 
 
@@ -56,7 +56,7 @@ class Store:
         try:
             with database.translated(self.directory):
                 problems = [row[0] for row in self._connection.execute("PRAGMA quick_check(5)")]
-        except StoreUnusableError:
+        except StoreDamagedError:
             problems = []
         return None if problems == ["ok"] else "the database is damaged"
 
