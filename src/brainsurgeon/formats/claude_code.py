@@ -225,7 +225,7 @@ CLOSING_STOPS = (
     "end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded",
 )  # fmt: skip
 # Seconds without a change after which a text without `stop_reason` ends a turn. Versions before
-# 2.1.112 omit `stop_reason` in most lines, and usually continue the turn.
+# 2.1.112 omit `stop_reason` in most lines. After such a text, the turn usually continues.
 UNMARKED_QUIET = 120.0
 
 # Beginnings of user lines that end a turn: interruptions, and the output of a user's command.
@@ -346,8 +346,8 @@ _UNTOUCHED = re.compile(
 _VALIDATED = frozenset({"structuredPatch", "todos", "usage"})
 # Replacements of signed thinking: empty content if its line has no other block (the usual case),
 # else a text block of white space. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: requests
-# contain neither. Versions up to 2.1.260 send an empty text, which the provider refuses, as it
-# refuses an empty thinking block. 2.1.112 joins the results before and after a line of white space.
+# contain neither. Empty blocks would not do: versions up to 2.1.260 send an empty text, and the
+# provider refuses empty text and thinking. 2.1.112 joins the results before and after white space.
 NO_CONTENT = b"[]"
 LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
@@ -427,7 +427,7 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
 def _unread(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, *, as_one_part: bool = True
 ) -> Iterator[Part]:
-    """Yield an unsent value: whole if `as_one_part` and without placeholders, else its strings."""
+    """Yield the strings in an unsent value; with `as_one_part`, a whole object if none is ours."""
     whole = as_one_part and isinstance(value, dict)
     texts = [text for _, text in strings_in(value)] if whole else []
     if texts and not any(map(placeholder_in, texts)):
@@ -532,7 +532,7 @@ class ClaudeCode(Format):
         return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
 
     def rest(self, entry: Entry) -> bytes | None:
-        """Return the hash of a record of an API request; all other entries have random ids."""
+        """Return the hash of a record of an API request, else None: all other ids are random."""
         digest = entry.get(_RECORDS.get(str_or_empty(entry.get("type")), ("", ""))[0])
         return digest.encode() if isinstance(digest, str) and _HASH.fullmatch(digest) else None
 

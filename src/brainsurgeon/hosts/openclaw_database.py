@@ -288,7 +288,7 @@ def databases(root: str) -> Iterator[Database | Unreadable]:
 
 
 def misplaced(path: str) -> str | None:
-    """Return why a database may not have exactly the sessions of its agent, or None."""
+    """Return why a database may lack sessions of its agent or have those of others, or None."""
     own = path.split(os.sep)[-3]
     listed = registered(_state_directory(path)) or ()
     paths = {each for agent, each in listed if agent == own}
@@ -318,7 +318,7 @@ class Presence(Struct, frozen=True):
     """The processes that work on one agent's database."""
 
     # When living processes opened the database (milliseconds since 1970). None if unknown, for
-    # example if a record of OpenClaw cannot be parsed: then every claim of a session counts.
+    # example if a record of OpenClaw cannot be parsed: then every session claimed by a run is busy.
     opened_at: tuple[int, ...] | None
     maintained: float = 0.0  # until when OpenClaw's doctor may work on it (seconds since 1970)
     elsewhere: frozenset[str] = frozenset()  # sessions of workers on other machines
@@ -343,7 +343,8 @@ def registered(state_directory: str) -> list[tuple[str, str]] | None:
 def presence(path: str, *, open_here: bool = False) -> Presence:
     """Return the processes that work on the database at `path`.
 
-    If a process here has it open (`open_here`: this thread), other containers are not examined.
+    Containers are examined only if neither this thread (`open_here`) nor a listed process has it
+    open.
     """
     state_directory = _state_directory(path)
     try:

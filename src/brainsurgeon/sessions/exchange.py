@@ -12,7 +12,8 @@
 #
 # Sessions of one directory share the sync of the directory and the wait for late openers. Slow work
 # is done before the first lease. So a process that opens one session waits for work on another only
-# while lines of late openers are moved, at most `WAIT_FOR_CLOSING`.
+# while lines of late openers are moved or names are exchanged back: at most `WAIT_FOR_CLOSING` and
+# `LOOK_BACK_LONGEST`.
 
 import os
 import re
@@ -312,7 +313,7 @@ def check_closed(session: OpenSession) -> None:
 
 
 def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
-    """Group by directory. A sub-agent's file is alone, since replacing it changes other signs."""
+    """Group by directory. A sub-agent's file is alone: it is among the `Signs` of its session."""
     groups: dict[tuple[int, int, str], list[Successor]] = {}
     for successor in successors:
         above, place = os.fstat(successor.session.directory), successor.session.place
@@ -357,7 +358,7 @@ def _handle_late_openers(successors: Sequence[Successor]) -> None:
         if successors:
             os.fsync(successors[0].session.directory)
         late = await_openers(successors)
-        # One deadline for all: until then, processes that open any of the new files have to wait.
+        # One deadline for all: processes that open any of the new files have to wait.
         deadline = time.monotonic() + WAIT_FOR_CLOSING
         removal_deadline = deadline + retire.LOOK_BACK_LONGEST
         for successor in late:

@@ -333,7 +333,7 @@ class FileStates(Table):
         return FileState(_fingerprint(row), *row[5:]) if row else None
 
     def blocked(self, since: float) -> dict[str, str]:
-        """Return the reasons of deferred sessions that have not changed since a time, by path."""
+        """Return the reasons of waiting sessions that have not changed since a time, by path."""
         rows = self._execute(
             "SELECT path, reason FROM files WHERE outcome IN (?, ?) AND first_seen < ?"
             " ORDER BY path",
