@@ -1,4 +1,4 @@
-"""Open another program's SQLite database, if possible so that reading leaves no files behind.
+"""Open another program's SQLite database. If possible, reading it leaves no files behind.
 
 If SQLite opens a database in WAL mode for reading, it creates a write-ahead log and its index, and
 leaves both behind (seen with SQLite 3.40.1). With the option `immutable`, it creates no files, but
@@ -6,8 +6,8 @@ ignores the log. So this option is used if no process has the database open and 
 Otherwise the database is opened read-only: this may change the index of the log, or create it.
 
 If a process closes any descriptor of a file, it loses all its locks on the file. SQLite prevents
-this only for descriptors that it opened itself. So only one thread may have a database open at a
-time. This thread may open it again through SQLite, for reading.
+this only for descriptors that it opened itself, but `held_open` opens one. So only one thread may
+use a database at a time. This thread may open it again through SQLite, for reading.
 """
 
 import errno

@@ -37,7 +37,7 @@ from brainsurgeon.store import Store
 
 # Keys of an agent's own copies of tool results. No model gets these copies.
 OWN_COPIES = frozenset({"details", "toolUseResult"})
-# Keys of the results in the form in which Claude Code shows them on its screen.
+# Keys of values in Claude Code's own form. Models usually get them in another form.
 SCREEN = frozenset({"toolUseResult", "attachment"})
 
 
@@ -260,7 +260,7 @@ def with_keys(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extrac
 
 
 def without_screen(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Drop values for Claude Code's screen, unless there are `keys` or no other values."""
+    """Drop values in Claude Code's own form, unless there are `keys` or no other values."""
     sent = tuple(value for value in values if SCREEN.isdisjoint(value.path))
     return values if list(keys) else sent or values
 

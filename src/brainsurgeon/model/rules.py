@@ -69,8 +69,8 @@ class Rules(ValueRules, frozen=True):
     drop_signatures: Literal["", "broken", "all"] = ""
     # Extract values that requests contain if that `pays`, only with a `cold` cache, or `always`.
     when: str = "pays"
-    waits: str = ""  # why values that requests contain stay for now, unless they are requested
-    # Values that a relief need not extract, and last answers that it need not archive.
+    waits: str = ""  # why values that are sent stay for now, unless a user asked to extract them
+    # Values that a relief need not extract, and last answers of turns that it need not archive.
     spared: Spared = frozenset()
 
     def pays(self, plan: Plan, size: int) -> bool:

@@ -95,9 +95,9 @@ def read(
     changed_at: float,
 ) -> tuple[Cache, Break]:  # fmt: skip
     usage, rate, behind = Usage(), records.rate, 0
-    # Tokens before the first removal: all, and those that are not cached. A call caches its prompt.
-    # If it reports writes, this ends when a value is extracted from the prompt. Nothing is cached
-    # if a later call writes, and either reads nothing or is to another model.
+    # The tokens before the first removal, and those of them that are not cached. A call caches its
+    # prompt. If it reports writes, the prompt is cached only until a value is extracted from it.
+    # Nothing is cached if a later call writes, and either reads nothing or is to another model.
     front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {

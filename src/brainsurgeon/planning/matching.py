@@ -7,7 +7,7 @@ line has to match the record, too. A placeholder that a user typed or a tool pri
 Agents rewrite their histories with new entry ids. In an entry with another id, a placeholder is
 ours if the value there is of the recorded kind, and either belongs to the recorded tool call, or
 belongs to no call and is in a session with the recorded session id. The recorded entry id must not
-occur in the file, except if the tool call is recorded for this session, or in a database.
+occur in the file, unless the session is in a database or the tool call is recorded for it.
 """
 
 import json
@@ -77,7 +77,7 @@ class Matcher:
         self.moved: dict[int, str] = {}
         self._moved_to: dict[int, str | None] = {}
         self._form, self._survey, self._records = form, survey, records
-        # Values by the name in their placeholder or archive, and replaced values by entry id.
+        # By the name in the placeholder or archive; values with a `replacement` by entry id.
         self._named: dict[str, list[Extraction]] = defaultdict(list)
         self.replaced: dict[str, list[Extraction]] = defaultdict(list)
         for value in records.extractions:
@@ -212,7 +212,7 @@ class Matcher:
 
     def _located(self, value: Extraction, entry: Entry, parts: Callable[[], _Parts]) -> Extraction:
         """Return the extraction with its path in this entry."""
-        # A fork of Claude Code may join several results in one message, with other indexes.
+        # When Claude Code forks a session, it may join several results in one message.
         if value.anchor is None or value.block or value.is_in(entry):
             return value
         names = [isinstance(step, int) or step for step in value.path]
@@ -391,8 +391,8 @@ def _shortened(
 def marks_in(lines: Iterable[Line], form: Format) -> tuple[set[str], set[str]]:
     """Return the names and the entry ids by which to look up the records of a session.
 
-    The names are those in placeholders and archives, and those that a placeholder in the same entry
-    would have. The entries have one of our fields.
+    The names are those in placeholders and archives, and the names that placeholders in the marked
+    entries would have. The entries have one of our fields.
     """
     names, entries = set[str](), set[str]()
     patterns = (TEXTS, _FIELDS, _EMPTIED)

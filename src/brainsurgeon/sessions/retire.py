@@ -22,7 +22,7 @@ from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import MARK, read_range
 
 # Seconds after an exchange.
-WAIT_FOR_OPENERS = 0.010  # until no process comes that had resolved the name before the exchange
+WAIT_FOR_OPENERS = 0.010  # for processes that resolved the name before, to open the file
 LOOK_BACK = 1.0  # when the old file is removed if no leases are available
 LOOK_BACK_LONGEST = 2.0  # until when other processes may keep the old file open
 
@@ -53,7 +53,7 @@ def moved_before(late: bytes, there: bytes) -> int | None:
 
     `there` are the bytes of the other file from the offset at which the move began. A line with an
     id was moved if it is there, too. An equal line without an id may be another program's. Part of
-    a line was moved if it ends `there`, or if a line of another program follows.
+    a line was moved if these bytes end with it, or if a line of another program follows.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
@@ -76,7 +76,7 @@ class StaysError(OSError):
 
 
 class Ledger:
-    """Records moved bytes, so that none is moved twice after a crash. This class does nothing."""
+    """Base of the records of moved bytes, so that none is moved twice after a crash."""
 
     unfinished_move: int | None = None  # inode of the file that was receiving lines at a crash
 

@@ -16,8 +16,8 @@ from brainsurgeon.model.turns import Savings
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
 
-# Seconds. After its first failure, a file is tried again in the next run; after a second in a row,
-# after FIRST_PAUSE. The pause doubles with each further failure, up to LONGEST_PAUSE.
+# In seconds. A file that failed once is tried again in the next run. After two failures in a row,
+# it is tried again after FIRST_PAUSE. Each further failure doubles the pause, up to LONGEST_PAUSE.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 _MOST = 1000  # states in memory before they are stored
 # Seconds within which two changes of a file may have the same modification time.
@@ -134,7 +134,7 @@ class FileMemory:
         return now + min(max(FIRST_PAUSE, 2 * last), LONGEST_PAUSE)
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
-        """Keep a new state for `write_down` after a request, or if more than its time is new."""
+        """Keep a state for `write_down` if more than its time is new, or after a request."""
         state = self.state_of(file.path)
         requested_at = self._requested.get(file.path, 0.0)
         if state is None or requested_at > state.looked_at or _timeless(state) != _timeless(fresh):
