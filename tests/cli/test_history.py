@@ -74,12 +74,13 @@ def test_restore_run_exits_1_when_a_value_has_expired(world, cli, entry_id):
 
 
 def test_restore_run_refuses_an_unknown_run(world, cli, entry_id):
-    """An unknown run exits 3 with one line of error, the number 0 exits 2."""
+    """An unknown run exits 3 with one line of error. 0 and a number too large exit 2."""
     result = cli("restore", "--run", "99")
 
     assert result.returncode == 3
     assert "there is no run 99" in error_line(result)
     assert cli("restore", "--run", "0").returncode == 2
+    assert "wants the number of a run" in error_line(cli("restore", "--run", "9" * 20))
 
 
 def test_history_prints_one_line_per_event(world, cli, entry_id):

@@ -67,7 +67,7 @@ def restore(
     if run is not None:
         if entry or everything or key or pristine or values or wait:
             raise UsageError("--run can be combined with --session only")
-        if not (run.isascii() and run.isdigit() and int(run[:18]) > 0):
+        if not re.fullmatch("[1-9][0-9]{0,17}", run):
             raise UsageError(
                 f"--run {run}: wants the number of a run; `brainsurgeon history` lists them"
             )
