@@ -372,7 +372,7 @@ def test_purge_refuses_while_a_rotated_session_has_placeholders(world, pruned, p
 
     [remaining] = result.placeholders
     assert remaining.placeholders == 1
-    assert remaining.note == "archived by its agent; brainsurgeon does not change archives"
+    assert "`restore --all` restores it" in remaining.note
     assert (world.state / "store.db").exists()
 
 

@@ -29,7 +29,7 @@ from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of
 from brainsurgeon.store import Store, database
 from brainsurgeon.store.salvage import LOST
 
-ARCHIVED = "archived by its agent; brainsurgeon does not change archives"
+ARCHIVED = "archived by its agent: `restore --all` restores it if it is an uncompressed file"
 # For placeholders without a matching record.
 ADVICE = (
     "no record in this store fits; if another store has the values, set state_dir to its directory"
