@@ -180,7 +180,7 @@ def shows_progress() -> bool:
 def progress_bar(
     verb: str, list_sizes: Callable[[], list[int]], *, quiet: bool
 ) -> Iterator[Callable[[SessionFile], None]]:
-    """Show progress. If `quiet` or without a terminal, do nothing: `list_sizes` would be slow."""
+    """Yield a function that shows progress. It does nothing if `quiet` or without a terminal."""
     if quiet or not shows_progress():
         yield lambda _: None
         return
@@ -219,7 +219,7 @@ class OutputError(BrainsurgeonError):
 def _output_errors() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError as error:  # without errno: on EPIPE, typer would exit with 1
+    except BrokenPipeError as error:  # the new error has no errno: on EPIPE, typer exits with 1
         raise BrokenPipeError from error
     except OSError as error:
         raise OutputError(f"standard output cannot be written: {error.strerror}") from error

@@ -37,7 +37,7 @@ def scan(
     dry_run: bool = Option(False, help="Print what a run would do and why; write nothing."),
     session: options.Sessions = None,
     only_retention: bool = Option(
-        False, "--retention", help="Only delete expired values; read no session."
+        False, "--retention", help="Only delete expired values from the store."
     ),
     verbose: bool = Option(False, help="With --dry-run, list every value that would be extracted."),
 ) -> None:

@@ -91,7 +91,7 @@ def estimate(session: list[str] | None = Argument(None, help="Only these session
       raw         extract nothing
       configured  extract by your configuration
       lean        extract by the profile lean
-      cold        extract only once the provider's prompt cache is cold
+      cold        extract only when the provider's prompt cache is cold
       always      extract at once
 
     \b

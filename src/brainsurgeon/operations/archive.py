@@ -60,7 +60,7 @@ def would_archive(
     settings: Settings, store: Store, session: str | Session, now: float,
     turns: tuple[int, int] | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
-    """Return the expected answer of `archive`. Writes nothing."""
+    """Return the expected answer of `archive` for an idle session. Writes nothing."""
     chosen = session_named(settings, store, session)
     with _live_turns(settings, store, chosen, now, turns) as (_, verdicts):
         return replace(_answer(chosen.title, verdicts), dry_run=True)
@@ -78,7 +78,7 @@ def _live_turns(
     settings: Settings, store: Store, session: Session, now: float,
     numbers: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Examination, list[Verdict]]]:  # fmt: skip
-    """Yield the examined session, and for each live turn whether a request would archive it."""
+    """Yield the examined session and the verdicts on its live turns in `numbers`."""
     title, file = session.title, file_of(session)
     if not settings.enabled:
         raise FailedError(f"{title}: nothing is archived while enabled = false; set it to true")

@@ -112,7 +112,7 @@ class _EntryReader:
         self._is_subagent = where is not None and where.subagent is not None
         survey = self._form.survey(session.lines, 0)
         self._matcher = Matcher(self._form, survey, records)
-        # The length of each line and the id of its entry, by its offset.
+        # By the offset of a line: its length, and the id of its entry.
         self._read: dict[int, tuple[int, str | None]] = {}
 
     def _lines(self) -> Iterator[ParsedLine]:

@@ -43,7 +43,7 @@ def follow(
     """Yield lists of events after `since`, by default from now on, until `wait` returns False.
 
     A list may be empty. Raises BusyError or StoreUnusableError if too many reads fail, or BusyError
-    if the store was replaced or removed: in another store, other events have these ids.
+    if the store was replaced or removed: another store gives the same ids to other events.
     """
     reader, followed, failed = _Reader(settings, session, kinds), None, 0
     seen = None

@@ -79,7 +79,7 @@ class Record(Struct):
         self._write()
 
     def forget(self, entry: dict[str, Any]) -> None:
-        """Remove an entry from the record. After the last one, delete the record's file."""
+        """Remove an entry. After the last step, also remove the file and empty directories."""
         self.entries.remove(entry)
         if len(self.entries) > 1:
             self._write()
@@ -295,7 +295,7 @@ def _tools(
         names = servers.openclaw_names() if agent == "openclaw" else []
         note = (
             f"it serves only the agent {names[0]}. For {', '.join(names[1:])}, register one server"
-            " each, and a tool policy that gives each agent only its own server"
+            " each. Set a tool policy that gives each agent only its own server"
             if len(names) > 1
             else ""
         )

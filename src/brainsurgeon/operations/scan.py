@@ -262,7 +262,7 @@ class _Scan:
         with ExitStack() as held:
             quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
-            if not has_agent_name(file):  # the walk could not read the format in the agent's name
+            if not has_agent_name(file):  # the walk could not read the file's format
                 raise NotIdleError(inspect.LEASED)
             found = find_record(self._store, examined.session)
             record = note_record(store, examined.session) if found and store else found
