@@ -609,6 +609,7 @@ def test_archive_requests_that_cannot_succeed_are_cancelled(world):
 
 
 def test_search_reports_a_named_file_of_an_unknown_format(world):
+    """A file that is no session is reported if the user named it, and left out otherwise."""
     path = world.put("s.jsonl", b'{"a":"needle"}\n' * 3)
     find = lambda *named: search(world.settings(), world.store, "needle", *named)  # noqa: E731
 

@@ -86,7 +86,7 @@ def test_two_turns_archived_together_name_one_other_turn():
     assert [turn.reason for turn in result.turns[:2]] == ["with 1 other turn"] * 2
 
 
-def test_turns_that_cannot_be_archived_lose_their_values_beyond_the_largest_number():
+def test_turns_that_cannot_be_archived_may_lose_their_values():
     """Messages that no archive can take count as too many: their values are extracted."""
     talk, ids = conversation_of_turns(6)
     most = len(branch_roles(talk.bytes())) // 2

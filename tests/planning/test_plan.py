@@ -59,6 +59,7 @@ def test_values_that_no_rule_extracts_affect_only_what_is_reported(samples, rule
 
 
 def test_value_without_characters_is_extracted_if_values_of_any_length_are():
+    """Beyond `max_messages`, an empty block of thinking is extracted like any other value."""
     lines, last = [], None
     for number in range(4):
         content = [{"type": "thinking", "thinking": ""}] if number == 1 else "hello"
@@ -74,6 +75,7 @@ def test_value_without_characters_is_extracted_if_values_of_any_length_are():
 
 
 def test_blocked_session_is_due_when_the_branch_of_the_signature_is_dead():
+    """A session blocked by a signature off the branch is planned again once the branch is dead."""
     talk = Conversation()
     begin = talk.result("x" * 900)
     block = {"type": "thinking", "thinking": "", "thinkingSignature": "S" * 900}

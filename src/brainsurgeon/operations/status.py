@@ -66,6 +66,7 @@ def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> Datab
 
 
 def status(settings: Settings, store: Store, now: float) -> reports.Status:
+    """Return the status. Writes nothing."""
     seen = walk(settings, store)
     listed = summaries(settings, store, seen.sessions, now)
     waiting = [item.reason for item in listed if item.state != "idle" and item.format != "codex"]
