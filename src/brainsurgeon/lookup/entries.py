@@ -154,7 +154,7 @@ def _of_any_session(
         raise _nothing_extracted(wanted)
     listed = all_sessions(settings, store, with_former_roots=True)
     for session in of_calling_process(listed):
-        # Preferred: a fork has the same entry ids as its origin, so both would match.
+        # The calling session is preferred: a fork has the same entry ids as its origin.
         try:
             return _of_session(store, session, reference)
         except NotFoundError:
@@ -215,7 +215,7 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
 
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Return the unexpired values with these keys. Raises NoSuchKeyError or ExpiredError."""
+    """Return the unexpired values with these keys, or raise NoSuchKeyError or ExpiredError."""
     wanted = with_keys(named.values, keys)
     if not wanted:
         paths = ", ".join(dotted(value.path) for value in named.values)

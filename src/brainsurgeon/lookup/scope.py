@@ -104,8 +104,8 @@ def session_for(
 ) -> Session:  # fmt: skip
     """Return the session called `name`, else the calling session, else the only one that `holds`.
 
-    `holds` checks whether a session has the wanted entry. Waits briefly if Claude Code may not
-    have written the call yet. Raises UnnamedError if a `name` is needed.
+    A scope of one session needs no `name`. `holds` checks whether a session has the wanted entry.
+    Waits briefly for Claude Code to write the call. Raises UnnamedError or NotFoundError.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
     if name:

@@ -35,13 +35,13 @@ from brainsurgeon.planning.evidence import as_bytes, shortened
 from brainsurgeon.planning.rules import FITS, EntryState
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
 
-# In a summary: maximum bytes of one outcome, or characters of several, and number of questions.
+# Maximum size of the outcomes in a summary: bytes of a single one, characters of several together.
 _QUOTED = 2000
-_QUESTIONS = 5
 # Matches any sentence. A pattern for questions only would be slow: it is tried at each character.
 _SENTENCE = re.compile(r"[^\s.!?][^.!?\n]*\??")
-# Maximum characters of the first line of a failed result, and number of such lines, in a summary.
-_FINDING = 160
+_FINDING = 160  # maximum characters of a finding: the first line of a failed result
+# Maximum numbers in a summary.
+_QUESTIONS = 5
 _FINDINGS = 5
 _FILES = 20
 # An archive of this depth is archived again only to reach `Archiving.most`. If more than FOLD_AFTER
@@ -119,7 +119,7 @@ class TurnEntry(NamedTuple):
     ident: str | None
     step: TurnStep
     number: int = 0
-    weight: Weight = Weight()  # of all entries before it (for a prompt: and of itself)
+    weight: Weight = Weight()  # of all entries before it, and of itself if it is a prompt
 
     def shortened(self) -> TurnEntry:
         return self._replace(step=replace(self.step, text="", calls=(), results=()))
@@ -373,8 +373,8 @@ class _Archiver:
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
-        # Maps the hash of an id to the entries (offset, id) that refer to it. The parent link of
-        # the next entry in the same turn or inactive branch does not count.
+        # Maps the hash of an id to the entries (offset, id) that refer to it. A parent link to the
+        # preceding entry of the same turn or inactive branch does not count.
         self._referrers: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._unsure: frozenset[int] = frozenset()  # hashes of ids that are missing or occur twice
         self._turns: list[Turn] = []
@@ -624,7 +624,7 @@ class _Archiver:
         return groups
 
     def _may_join(self, turn: Turn, last: Turn) -> bool:
-        """Check whether one archive may contain two adjacent turns, or one turn given twice."""
+        """Check whether two turns are adjacent, or the same, and may be in one archive."""
         prompt, closing = turn.prompt, last.closing
         if closing is None or not closing.step.closes or closing.step.text_path is None:
             return False
@@ -641,7 +641,7 @@ def _messages_between(group: list[Turn]) -> int:
 
 
 def _saved(group: list[Turn], alone: Mapping[Turn, int]) -> int:
-    """Return how many more messages one archive of a group removes than its archives `alone`."""
+    """Return how many more messages one archive of a group removes than separate ones (`alone`)."""
     return _messages_between(group) - sum(alone.get(turn, 0) for turn in group)
 
 

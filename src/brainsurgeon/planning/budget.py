@@ -33,7 +33,7 @@ from brainsurgeon.planning.matching import Matcher
 
 # Number of the newest calls used: older ones were made with other prompts and tools.
 NEWEST = 50
-# Minimum number of calls to fit a line to, and minimum share of their variance that it explains.
+# Minimum number of calls for a line, and minimum share of their variance that the line explains.
 FEWEST = 8
 STRAIGHT = 0.9
 # Tokens per character; a rate outside these bounds measures something else.

@@ -95,9 +95,9 @@ def read(
     changed_at: float,
 ) -> tuple[Cache, Break]:  # fmt: skip
     usage, rate, behind = Usage(), records.rate, 0
-    # The tokens before the first removal, and those of them that are not cached. A call caches its
-    # prompt. If it reports writes, the prompt is cached only until a value is extracted from it.
-    # Nothing is cached if a later call writes, and either reads nothing or is to another model.
+    # `front`: tokens before the first removal. `uncached`: those after the last cached prompt. A
+    # call caches its prompt, unless it reports writes and a value was extracted from it later. If a
+    # call writes, but reads nothing or is to another model, nothing before it was cached.
     front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {

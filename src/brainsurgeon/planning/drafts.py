@@ -91,8 +91,8 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        Archives, existing or planned, replace the values at the paths `taken`. Once the planned
-        ones are made, at most `farthest` messages follow. An `emptied` entry is in a flat archive.
+        Archives, existing or planned, replace the values at the paths `taken`. After the planned
+        archives, at most `farthest` messages follow the entry. `emptied`: it is in a flat archive.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         chosen = override_of({}, ident, self._sets, self._pins)[0]
@@ -105,7 +105,7 @@ class Judge:
             parts = list(form.parts({**parsed.entry, EXTRACTABLE: True}, survey, parsed.offset))
         if not (parts or signatures):
             return []
-        here = self.state(parsed, standing)  # notes until when signatures of a branch may block
+        here = self.state(parsed, standing)  # also notes when an inactive branch dies
         here = replace(here, emptied=emptied, position=min(here.position, farthest))
         going: Going = []
         judged = []
@@ -296,7 +296,7 @@ def _newness(request: Request) -> float:
 
 
 class Ids:
-    """The ids in a file, as hashes. Query it only after the whole file has been read."""
+    """The hashes of the ids in a file. Query them only after the whole file has been read."""
 
     def __init__(self) -> None:
         self._hashes = array("q")

@@ -15,7 +15,7 @@ from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import boundary, iso, readable
 from brainsurgeon.model.turns import ToolResult
 
-# Minimum bytes of each result, in order, until the budget is spent.
+# Minimum bytes for each long result, while the budget lasts.
 LEAST = 2048
 # Maximum bytes that a shortened result keeps of its beginning.
 HEAD = 1024
@@ -117,7 +117,7 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
 def shares(sizes: Sequence[int], budget: int, around: Iterable[int] = repeat(0)) -> list[int]:
     """Return how many bytes of a budget each text gets.
 
-    A text that gets bytes also spends its number in `around`, on a heading. A long text gets an
+    `around` has the size of each heading; a text without bytes has no heading. A long text gets an
     equal share of the rest, but at least `LEAST` bytes while they are left.
     """
     left, given = budget, []

@@ -5,9 +5,9 @@ its text and path, and the entry has the recorded id. If entry ids are not rando
 line has to match the record, too. A placeholder that a user typed or a tool printed is left alone.
 
 Agents rewrite their histories with new entry ids. In an entry with another id, a placeholder is
-ours if the value there is of the recorded kind, and either belongs to the recorded tool call, or
-belongs to no call and is in a session with the recorded session id. The recorded entry id must not
-occur in the file, unless the session is in a database or the tool call is recorded for it.
+ours if it belongs to the recorded tool call. Without a call, the session must have the recorded
+session id. The value must be of the recorded kind, unless it is a block. The recorded entry id must
+not occur in the file, unless the session is in a database or the tool call is recorded for it.
 """
 
 import json
@@ -145,7 +145,6 @@ class Matcher:
             if recorded or (ident is not None and unnumbered(name) == placeholder_id(ident)):
                 kind = "an archived turn: " if match[2] else ""
                 yield ident or "", kind + (OTHER_ENTRY if recorded else NO_RECORD)
-        # Paths at which several values may have been replaced.
         replaced: _ByPath = defaultdict(list)
         for record in self.replaced.get(ident or "", ()):
             if record.archive_id is None and record.is_in(entry):
@@ -167,7 +166,7 @@ class Matcher:
                     yield value
 
     def _is_first(self, value: Extraction, ident: str | None) -> bool:
-        """Check an entry with a new id: no earlier one may contain the same `moved` extraction."""
+        """Check that no earlier entry with a new id contains the same `moved` extraction."""
         # A typed or pasted copy comes later: the store never assigns a placeholder that is already
         # in the file (`Sightings.foreign`).
         if ident == value.entry_id or value.id not in self.moved:
@@ -234,7 +233,8 @@ class Restores:
     """The requests to restore values of one session.
 
     Requested values that are lost are added to `missed`. Other values that cannot be restored are
-    added if a request names their entry. `everything` means all values, `pristine` all bytes.
+    added if a request names their entry. `everything` is true if a request is for all values,
+    `pristine` if it also wants the original bytes.
     """
 
     def __init__(self, session: Snapshot, missed: list[tuple[str, str]]) -> None:

@@ -95,7 +95,7 @@ class _Planner:
         self._judge = Judge(session, rules, frontier)
         self._signatures = Gatherer(session, rules, archivals.leaving)
         self._signatures.signatures.left = [0] * frontier.doubts
-        # Entry ids, and texts in lines. Short lines with one of them are planned, too.
+        # Short lines are planned, too, if they have one of these ids or contain one of these texts.
         self._concerned = {*own.answers, *self._matcher.replaced, *self._fields.entries}
         self._ours = re.compile("|".join(map(re.escape, (*_OURS, *own.calls))).encode())
         for verdict in archivals.verdicts:

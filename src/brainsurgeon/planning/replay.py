@@ -120,7 +120,7 @@ def _superseded(lines: Lines, form: Format, survey: Survey) -> Mapping[Values, i
 
 
 class _Growth(Struct, frozen=True):
-    """The recorded and estimated (`sent`) growth of a prompt, and its values among the events."""
+    """The recorded and estimated (`sent`) growth of a prompt, and its values by event number."""
 
     tokens: int
     sent: int
@@ -237,10 +237,10 @@ def _is_warm(before: ModelCall, call: ModelCall) -> bool:
 
 
 class Replay:
-    """A session under one policy. `when` is as in Rules, or None: nothing is extracted.
+    """A session under one policy. `when` is as in Rules; with None, nothing is extracted.
 
     A scan looks at the session `quiet` seconds after each turn, and again when its cache is cold.
-    If `when` is "pays" and the load exceeds `full` tokens, the scan does not wait.
+    If `when` is "pays" and the load exceeds `full` tokens, the scan extracts at once.
     """
 
     def __init__(

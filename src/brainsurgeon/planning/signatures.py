@@ -2,8 +2,8 @@
 
 From Claude 5.1 on, a provider signs a block of thinking together with the whole request before it.
 A change of this request breaks the signature: the provider answers 400, or drops the block if the
-agent requested it. So a rewrite that changes anything sent also removes the signatures after the
-first change, except for a pristine restore. If it cannot remove one, the session stays unchanged.
+agent asks for this. So a rewrite that changes anything sent also removes the signatures after the
+first change, except for a pristine restore. If one must stay, the session remains unchanged.
 """
 
 import math

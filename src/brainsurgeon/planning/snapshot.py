@@ -1,7 +1,4 @@
-"""A session at the time of planning, and the first line for which decisions can still change.
-
-The next scan begins at that line, so its cost does not grow with the session.
-"""
+"""A session at the time of planning, and the first line for which decisions can still change."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -68,9 +65,10 @@ LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
 class Frontier:
     """Follows the planner over the lines, and notes the first line whose decisions may change.
 
-    Decisions may change if the line is not terminated. They may also change if a value stays now,
-    but would be extracted if its entry were old, its protection over, or its branch dead or alive
-    again. The caller has to check whether appended lines or requests affect older lines.
+    They may change if the line is not terminated or has a deferred value. They may also change if a
+    value stays now, but would be extracted if its entry were old, its protection over, or its
+    branch dead or alive again. The caller has to check whether appended lines or requests affect
+    older lines.
 
     The next scan has to begin at `since` (as in `Survey`) at the latest; with None, it reads all
     lines. `remembers` is as in `Habits`. `placeholders` means that placeholders are before the
