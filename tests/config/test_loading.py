@@ -198,7 +198,7 @@ BAD = [
         for text in ("0", '"0s"', "31536001", '"366d"')
     ),
     *(
-        (key, text, f'{key}: wants seconds, or a number above 0 with s, m, h, d or w ("30s"), but')
+        (key, text, f'{key}: wants whole seconds, or from "1s" to "5200w" (units s, m, h, d, w)')
         for key in (*WAITS, "scan_interval")
         for text in ("-1", "1.5", "true", "99999999999", '"never"', '"1.5h"', '"99999999w"', "[]")
     ),

@@ -126,7 +126,7 @@ def _wait(value: Any) -> int:
     except InvalidValueError:
         seconds = None
     if seconds is None:
-        raise InvalidValueError('seconds, or a number above 0 with s, m, h, d or w ("30s")')
+        raise InvalidValueError('whole seconds, or from "1s" to "5200w" (units s, m, h, d, w)')
     return seconds
 
 
