@@ -170,6 +170,8 @@ GOOD = [
     ("profile", '"lean"', "lean"),
     ("use", '[{sessions = ["key:agent:*:cron:*", "*"], profile = "ephemeral"}]',
      (UseTable(sessions=("key:agent:*:cron:*", "*"), profile="ephemeral"),)),
+    ("use", '[{sessions = "/*", profile = "lean"}, {sessions = "key:*", profile = "lean"}]',
+     tuple(UseTable(sessions=(glob,), profile="lean") for glob in ("/*", "key:*"))),
 ]  # fmt: skip
 
 

@@ -136,9 +136,9 @@ def _covers(earlier: str, later: str) -> bool:
         return True
     if any(mark in earlier for mark in "?["):
         return False
-    # Each session has a title, as `agent/name`. It need not have session keys.
+    # Every session has a title (`agent/name`), but not every session has a key.
     if later.startswith(KEY) and not earlier.startswith(KEY):
-        return set(earlier) <= {"*", "/"} and earlier.count("/") <= 1
+        return re.fullmatch(r"\*+(/\*+)?", earlier) is not None
     return earlier.startswith(KEY) == later.startswith(KEY) and fnmatchcase(later, earlier)
 
 
