@@ -22,11 +22,11 @@ Results are classes of `reports`. Errors are classes of `errors`, subclasses of 
 - NotFoundError, with the subclasses NoSuchKeyError and GoneError: no such session, entry or value;
 - AmbiguousError, with UnnamedError (no session was named): `candidates` lists the matches;
 - UsageError: the function cannot be carried out with these arguments;
-- ExpiredError: the value was deleted; `tombstones` contain the time, the reason and its size;
+- ExpiredError: the value was deleted; `tombstones` contain the time, the reason and the size;
 - BusyError: another process uses the store or the file; try again;
 - ChangedError: the session differs from its record in the store;
 - MovedError: the agent does not use the file any more, so the file is not changed;
-- StoreUnusableError, with StoreDamagedError and DamagedError: the store cannot be used as it is;
+- StoreUnusableError, with StoreDamagedError and DamagedError: the store or a value is unusable;
 - StoreFullError: the disk is full;
 - FailedError: the session cannot be read or changed, or the configuration forbids it.
 

@@ -40,8 +40,8 @@ from brainsurgeon.store import Store, open_store
 from brainsurgeon.store.database import hold_daemon_lock
 
 Roots = dict[str, tuple[int, int]]  # device and inode of each existing root, by its real path
-# They are blocked in all threads, and sigwait(3) receives them. A handler might run late or never:
-# Python runs it in the main thread only, but the kernel may interrupt another thread.
+# Signals that all threads block and sigwait(3) receives. A handler might run late or never: Python
+# runs it in the main thread only, but the kernel may interrupt another thread.
 OS_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 ROOTS_INTERVAL = 5.0  # seconds after which the watcher notices a new or a removed root
 WAKE_INTERVAL = 1.5  # seconds after which the watcher wakes up, and notices that it must stop
@@ -66,7 +66,7 @@ def notify(state: str) -> None:
 def run(load: Callable[[], Settings]) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP loads the settings again.
 
-    Raises BusyError if another daemon holds the state directory.
+    Raises BusyError if another daemon uses the store, StoreUnusableError if the store is unusable.
     """
     settings = load()
     log.set_up(settings)
@@ -258,7 +258,7 @@ class _Daemon:
                 self._stop.wait(60)
 
     def _changes(self, roots: Roots) -> Iterator[str]:
-        """Yield the changed paths below these roots, until the set of existing roots changes."""
+        """Yield the changed paths below these roots, until the existing roots or `watch` change."""
         try:
             yield from self._changes_below(roots, ignore_denied=False)
         except PermissionError:

@@ -14,7 +14,7 @@ class BrainsurgeonError(Exception):
 
 
 class StoppedError(Exception):
-    """The program was asked to stop. Rewrites that had begun were finished or undone."""
+    """The program was asked to stop."""
 
 
 class UsageError(BrainsurgeonError):
@@ -48,7 +48,7 @@ class NoSuchKeyError(NotFoundError):
 
 
 class GoneError(NotFoundError):
-    """The file of the session is gone. Only its record is still in the store."""
+    """The file of the session is gone or cannot be seen. Its record is still in the store."""
 
 
 class AmbiguousError(BrainsurgeonError):
@@ -103,7 +103,7 @@ class BusyError(BrainsurgeonError):
 
 
 class ChangedError(BrainsurgeonError):
-    """The session differs from its record in the store. Nothing was changed."""
+    """The session differs from its record in the store. The entry was left as it is."""
 
     exit_code = 3
 

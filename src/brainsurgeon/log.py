@@ -1,6 +1,6 @@
 """Log to stderr, as text or as JSON lines. Write the files of `status --format`.
 
-Events contain ids, key paths, counts and sizes, never the content of a value.
+Events never contain the content of a value.
 """
 
 import logging
@@ -146,7 +146,7 @@ READABLE = 0o644  # for metrics: another user collects them, and they contain no
 
 
 def write_whole(path: str, text: str, mode: int) -> None:
-    """Write a text to a file with this mode, or replace the file.
+    """Write a text to a file with this mode. An existing file is replaced.
 
     Raises UsageError if that fails. The file is not synced, since it can be written again.
     """

@@ -76,7 +76,7 @@ class ExtractedValues:
         """Store values until `room` bytes are written. Return the number of bytes written.
 
         Runs inside the caller's transaction. If that fails, this object must not be used again.
-        Raises BusyError if a request was recorded, or a value to take over expired, since planning.
+        Raises BusyError if, since planning, a request was recorded or an archived value expired.
         """
         if not self.journal_id:
             self._begin()
@@ -257,8 +257,8 @@ def apply(
     After RefusedError, the session is unchanged. After any other error, a rewrite that was begun is
     finished or undone as after a crash, at the latest by the next recovery.
     """
-    # Several files share each commit. Sessions in databases are changed one by one. So are files
-    # whose lock another process holds, and the files of a shared transaction that failed.
+    # Several files share each commit. These are changed one by one: sessions in databases, files
+    # of locked sessions, and the files of a shared transaction that failed.
     try:
         changes = _recorded(store, changes)
     except errors.StoppedError:
@@ -310,7 +310,7 @@ def _replace_files(store: Store, attempts: list[Attempt]) -> None:
         locked = _lock(attempts)
         if locked and _store_values(store, locked, is_only=len(attempts) == 1):
             _exchange(store, _write_new_files(store, locked))
-    except BaseException:  # a command that is being stopped leaves nothing unfinished, either
+    except BaseException:  # also when the program is being stopped
         for attempt in attempts:
             attempt.resolve()
         finish_now(attempt.result for attempt in attempts if isinstance(attempt.result, Rewrite))
@@ -360,7 +360,7 @@ def _store_values(store: Store, locked: list[Attempt], *, is_only: bool) -> bool
 
 
 def _write_new_files(store: Store, locked: list[Attempt]) -> list[tuple[Attempt, Successor]]:
-    """Write the new files. Record that they are complete, which must precede their exchange."""
+    """Write the new files. Before any is exchanged, record that they are complete."""
     written = []
     for attempt in locked:
         try:

@@ -66,13 +66,13 @@ class Ladder:
         self._cached_plan = lru_cache(maxsize=6)(self.plan)
 
     def at(self, rung: Rung, spared: Spared = frozenset(), *, protect: bool = True) -> Fitting:
-        return self._cached_plan(rung, spared, protect=protect)  # lru_cache does not add defaults
+        return self._cached_plan(rung, spared, protect=protect)  # one form of call for the cache
 
     def fit(self, rungs: Sequence[Rung], goal: int, room: int) -> Fitting:
         """Plan the lowest rung with which the load is at most `goal` (tokens), or the last rung.
 
         Of the values that this rung adds, only as many are extracted as the goal requires. The rung
-        is chosen as if no value were protected, so that no others are extracted in their place.
+        is chosen as if no value were protected, so protected values do not lead to a higher rung.
         """
         at, protect = self.lowest(rungs, goal), True
         if self.at(rungs[min(at, len(rungs) - 1)]).plan.protected:
@@ -193,7 +193,7 @@ def fit_in(planner: Planner) -> Fitting:
 
 
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
-    """Postpone optional extractions of sent values until the cache is cold, as configured."""
+    """Postpone optional extractions of sent values until the key `when` allows them."""
     plan, before, examined = fitting.plan, fitting.before, planner.examined
     if plan.deferred or not plan.optional:
         return fitting
@@ -238,7 +238,7 @@ def _goal(full: Fullness) -> int:
 
 
 def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
-    """Plan a relief. Take the last step only if the other steps are not enough."""
+    """Plan a relief. Take the last step only if the others fail even with no value protected."""
     measured, full = weigh(planner)
     goal, room = _goal(full), int(full.threshold * full.window)
     if wanted.to is not None:
@@ -287,7 +287,7 @@ def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> 
 
 
 def plan_due(planner: Planner, check_stop: Callable[[], None], *, dry_run: bool) -> Fitting:
-    """Plan all due edits. If it is no `dry_run`, `archive.command` writes summaries of turns."""
+    """Plan all due edits. Without `dry_run`, run `archive.command` and cancel hopeless requests."""
     examined = planner.examined
     store = examined.store
     fitting = fit_in(planner)

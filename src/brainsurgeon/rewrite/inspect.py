@@ -62,7 +62,7 @@ def is_in_memory(settings: Settings, file: SessionFile, now: float) -> bool:
 
 
 def check_mount(session: AnyOpen) -> None:
-    """Raise ObstacleError if the file itself is mounted in a container. Examines every process."""
+    """Raise ObstacleError if the file itself is mounted somewhere. Examines every process."""
     if isinstance(session, OpenSession) and (mounted := session.mounted):
         raise ObstacleError(mounted)
 
@@ -257,7 +257,7 @@ def examine_to_show(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord | None,
     now: float,
 ) -> Iterator[Examination]:  # fmt: skip
-    """Examine a session for a command that only reads. Raises FailedError if it is unreadable."""
+    """Examine a session for a command that only reads. Raises FailedError or BusyError."""
     with discovery.open_to_show(file) as session:
         yield examine_open(settings, store, session, now, record)
 

@@ -3,8 +3,8 @@
 An old file is removed once no other process can write to it. Rewrites that are due together share
 the sync of their directory and the commit that closes them in the journal.
 
-Every command that may write first recovers from crashes. It deletes the records of a rewrite only
-if no other process can have read the new content. Otherwise it keeps them: a record without a
+Every command that may write first recovers from crashes. Recovery deletes the records of a rewrite
+only if no other process can have read the new content. Otherwise they stay: a record without a
 placeholder does no harm, but a placeholder without a record could never be restored.
 """
 
@@ -60,7 +60,7 @@ def recording_stays(store: Store, journal_id: int) -> Iterator[None]:
 
 
 def recover(store: Store) -> list[Recovery]:
-    """Resolve interrupted rewrites, unless given up or another process has locked the session."""
+    """Resolve interrupted rewrites. Skip locked sessions, and files that were given up earlier."""
     resolved = []
     for rewrite in store.journal.open_rewrites():
         if rewrite.ended_at is not None and os.path.lexists(rewrite.temporary_path):
@@ -216,7 +216,7 @@ class Rewrite(Struct, frozen=True):
     stored: int  # bytes by which the store grew
     done: tuple[Edit, ...] = ()  # the edits that were made, if it is in a database
     why_partial: str | None = None  # why only a part of the plan was carried out
-    due: float = 0.0  # monotonic time of the last check of the old file
+    due: float = 0.0  # monotonic time at which to remove the old file
 
 
 class FileRewrite(Rewrite, frozen=True, kw_only=True):
@@ -306,7 +306,7 @@ class Unfinished:
 
 
 def finish_now(rewrites: Iterable[Rewrite]) -> None:
-    """Finish rewrites in a hurry, since the caller fails. Leaves others to the next recovery."""
+    """Finish rewrites in a hurry, since the caller fails. The next recovery does the rest."""
     for rewrite in rewrites:
         with suppress(Exception):
             finish(rewrite, hurry=True)

@@ -1,4 +1,4 @@
-"""Record costs, savings and signals: repeated tool calls, high costs, contexts too full."""
+"""Count costs and savings. Record signals: repeated tool calls, high costs, full contexts."""
 
 from collections.abc import Mapping
 from itertools import chain, islice, takewhile
@@ -75,7 +75,7 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
 
 
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:
-    """Record a signal once no step relieves a session. `full` is the load after its plan."""
+    """Record a signal if no step relieves a session any more. `full` is the load after its plan."""
     record = find_record(store, session)
     before = store.calibrations.of(record.id) if record else None
     if not full.is_unrelieved or (before and before.is_unrelieved):

@@ -85,7 +85,7 @@ def pays(offset: int, size: int) -> bool:
 
 
 def resume_after_edit(store: Store, planned: Planned, rewrite: Rewrite) -> Resume | None:
-    """Return the planned resume point, if any, for the new file; None if that has changed since."""
+    """Return the planned resume point for the new file; None without one or if the file changed."""
     resume, record = planned.resume, store.sessions.at(planned.file.path)
     if resume is None or record is None or not isinstance(rewrite, FileRewrite):
         return None

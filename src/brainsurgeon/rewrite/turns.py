@@ -23,7 +23,7 @@ from brainsurgeon.store import Store
 def archived_turn(
     settings: Settings, store: Store, named: EntryValues, now: float, *, with_undone: bool = False
 ) -> ArchivedTurn | None:  # fmt: skip
-    """Return the turn that is archived in an entry; None if none is, or its lines are not found.
+    """Return the turn archived in an entry, or None if there is none or its lines are not found.
 
     With `with_undone`, also return a turn whose archive was undone. Values that the caller may not
     see stay placeholders. Raises GoneError if the session is gone.

@@ -43,8 +43,8 @@ def _open_listed(
 ) -> tuple[int, Listing]:
     """Open a directory and return a descriptor and its listing.
 
-    `name` is its path, or its name in the open directory `above`; then it must not be a link. If
-    `memory` has its listing, the descriptor can only be used to open or stat files in it.
+    `name` is a path, or the name of a directory, not of a link, in the open directory `above`. If
+    `memory` has the listing, the descriptor can only be used to open or stat files in it.
     """
     flags = _DIRECTORY if above is None else _DIRECTORY | os.O_NOFOLLOW
     if memory and (known := memory.listings.get(path)):

@@ -12,7 +12,7 @@
 #
 # Sessions of one directory share the sync of the directory and the wait for late openers. Slow work
 # is done before the first lease. So a process that opens one session waits for work on another only
-# while lines of late openers are moved or names are exchanged back: at most `WAIT_FOR_CLOSING` and
+# while lines of late openers are moved or names are exchanged back: at most `WAIT_FOR_CLOSING` plus
 # `LOOK_BACK_LONGEST`.
 
 import os
@@ -160,8 +160,8 @@ class Successor(Struct):
         """Move lines that late openers append to the old file. The new file is still leased.
 
         If a writer keeps the old file open until `deadline` (monotonic), or did not only append,
-        the old file gets its name back. Then the new file is removed. If it is still in use at
-        `removal_deadline`, it stays for the next recovery.
+        the old file gets its name back. The new file is then removed, or stays for the next
+        recovery if it is still in use at `removal_deadline`.
         """
         old, new = self.session.descriptor, self.descriptor
         # Only writers must close the old file. A late reader, such as a pager, may keep it open.
@@ -209,7 +209,7 @@ class Successor(Struct):
         return True
 
     def _exchange_back(self, why: str, removal_deadline: float | None = None) -> NoReturn:
-        """Exchange the names back, and move lines that were appended to the new file to the old.
+        """Exchange the names back, and move lines added to the new file into the old file.
 
         If the agent had replaced the old file before the exchange, the agent's file gets the name.
         If the agent has replaced the new file since, the agent's file keeps the name. The old file
@@ -303,7 +303,7 @@ def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
 
 
 def check_closed(session: OpenSession) -> None:
-    """Raise RefusedError if another process has the file open, or if that cannot be excluded."""
+    """Raise RefusedError if another process has, or may have, the file open."""
     try:
         taken = leases.take(session.descriptor)
         leases.drop(session.descriptor)

@@ -28,7 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LeaseUnsupportedError(OSError):
-    """This system, filesystem or user cannot take leases."""
+    """This system, filesystem or user cannot take leases or exchange names."""
 
 
 def take(descriptor: int) -> bool:
@@ -135,9 +135,9 @@ def unproven_at(path: str) -> str | None:
         os.close(descriptor)
 
 
-# If a single file is mounted into a container, the container keeps its inode: after an exchange, it
-# would write to the old file for ever (measured: 82 of 100 lines lost). So the mounts of every
-# visible namespace are read from /proc/<pid>/mountinfo (proc_pid_mountinfo(5)).
+# If a single file is mounted into a container, the mount keeps the inode: after an exchange, the
+# container would write to the old file for ever (measured: 82 of 100 lines lost). So the mounts of
+# every visible namespace are read from /proc/<pid>/mountinfo (proc_pid_mountinfo(5)).
 
 FRESH = 1.0  # seconds for which the mounts are cached, since a run needs them for every file
 FRESHEST = 0.05  # the same right before an exchange, as a container may have started meanwhile

@@ -205,7 +205,7 @@ def mark_of(descriptor: int, offset: int, size: int) -> bytes:
     """Return a digest of a file's first bytes, and of the bytes before `offset` and before `size`.
 
     If a file of this size or longer has the same digest, the agent has not rewritten it: a rewrite
-    would change its length or its beginning. Lines may have been appended.
+    would change the beginning or shift the lines. Lines may have been appended.
     """
     digest = hashlib.blake2b(os.pread(descriptor, min(offset, MARK), 0), digest_size=16)
     for end in (offset, size):

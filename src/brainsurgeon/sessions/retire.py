@@ -23,7 +23,7 @@ from brainsurgeon.sessions.reading import MARK, read_range
 
 # Seconds after an exchange.
 WAIT_FOR_OPENERS = 0.010  # for processes that resolved the name before, to open the file
-LOOK_BACK = 1.0  # when the old file is removed if no leases are available
+LOOK_BACK = 1.0  # when the old file is normally removed
 LOOK_BACK_LONGEST = 2.0  # until when other processes may keep the old file open
 
 # In case another program replaced a file by a link or a pipe: follow no link, wait for no pipe.
@@ -52,8 +52,8 @@ def moved_before(late: bytes, there: bytes) -> int | None:
     """Return how many bytes of `late` were moved before a crash, or None if this is unknown.
 
     `there` are the bytes of the other file from the offset at which the move began. A line with an
-    id was moved if it is there, too. An equal line without an id may be another program's. Part of
-    a line was moved if these bytes end with it, or if a line of another program follows.
+    id was moved if `there` contains it. An equal line without an id may be another program's. Part
+    of a line was moved if `there` ends with it, or if a line of another program follows it.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
@@ -139,7 +139,7 @@ def retire(
 ) -> int:  # fmt: skip
     """Remove the old file once no process can write to it; return the number of bytes moved.
 
-    `leased` is our descriptor of the old file. With `named_in_use`, another process keeps the file
+    `leased` is our descriptor of the old file. With `named_in_use`, other processes may have
     `name` open: then lines of different programs may be in any order. Without `sync`, the caller
     syncs the removal before it deletes the old file from the journal.
 
@@ -268,7 +268,7 @@ class _Merge(Struct):
         if not self._lease(named, self.deadline):
             raise StaysError("another process has the session open and has appended lines to it")
         moved = end_of(named, self.ends[1].size + theirs_from)
-        # Reopen the old file for writing, which our own lease would prevent, too.
+        # Drop our own lease, since it would prevent reopening the old file for writing.
         leases.drop(self.old)
         writing = os.open(self.pair.temporary, _TO_WRITE, dir_fd=self.pair.directory)
         os.dup2(writing, self.old, inheritable=False)

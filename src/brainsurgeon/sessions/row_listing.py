@@ -260,8 +260,8 @@ def fingerprint(path: str, window: Window, size: int, own: int | None) -> Finger
     """
     status = os.stat(path, follow_symlinks=False)
     changed = 0
-    with suppress(ValueError):  # 15 hexadecimal digits fit into a signed integer of eight bytes
-        changed = int((window.events.generation or "0")[:15], 16)
+    with suppress(ValueError):
+        changed = int((window.events.generation or "0")[:15], 16)  # fits into eight bytes, signed
     inode = int.from_bytes(_short_digest(f"{status.st_ino}/{window.session}"))
     return Fingerprint(status.st_dev, inode, size, window.times.newest(own) * 1_000_000, changed)
 
@@ -347,7 +347,7 @@ class OpenRows(Opened):
         return "the last turn is open: no answer from the assistant" if left is None else left
 
     def release(self) -> None:
-        """Close the database. Raises BusyError if it was `immutable` and its agent wrote to it."""
+        """Close the database. Raises BusyError if it was open as immutable, but was written to."""
         self._held.close()
 
 

@@ -72,8 +72,8 @@ class RowWriter:
     ) -> Written:  # fmt: skip
         """Change all rows in `edits` in one transaction, or none of them.
 
-        Raises RefusedError if `gate`, called under the lock, returns a reason, or if a row has
-        changed. Raises BusyError if the agent keeps the lock for longer than PATIENCE.
+        `gate` is called under the lock. Raises RefusedError if it returns a reason or the session
+        changed, BusyError if the agent keeps the lock for PATIENCE, FailedError if SQLite fails.
         """
         # The new values are prepared first, so that this takes no time under the lock.
         update = _UPDATE if compressing else _UPDATE_PLAIN
