@@ -6,6 +6,7 @@ import time
 import pytest
 
 from brainsurgeon.errors import ChangedError
+from brainsurgeon.formats.generic import Generic
 from brainsurgeon.render.sessions import set_, set_json
 from building.world import (
     close_turn,
@@ -148,6 +149,18 @@ def test_pin_fails_for_a_duplicate_extractable_field(world, conversation, ident,
         pin(world, ident, False)
 
     assert path.read_bytes() == data
+
+
+def test_pin_fails_for_an_object_without_fields(world, path):
+    """No field is added to the line `{}`: the pin fails, and the next scan prunes the session."""
+    result = {"type": "tool_result", "__id": "a", "output": "x" * 2000}
+    answer = {"type": "assistant", "__id": "b", "content": "done"}
+    lines = [dump(each) for each in (result, *[answer] * 4)]
+    world.put("s.jsonl", b"".join([lines[0], b"{}\n", *lines[1:]]))
+    with pytest.raises(ChangedError, match="object without fields"):
+        pin(world, Generic().identity({}, b"{}", 2), False)
+
+    assert [outcome.outcome for outcome in world.scan().sessions] == ["changed"]
 
 
 def test_pin_fails_for_a_duplicate_id(world, conversation, path, clock):

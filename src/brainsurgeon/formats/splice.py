@@ -211,7 +211,10 @@ def set_field(line: ParsedLine, name: str, token: bytes) -> list[FieldEdit]:
     """Replace a field's value, or insert the field as the last member; [] if it has this value."""
     member = _member(line.raw, name)
     if member is None:
-        end = members(line.raw)[-1][3]
+        listed = members(line.raw)
+        if not listed:
+            raise UntouchableError("an object without fields")
+        end = listed[-1][3]
         return _edit(line, (end, end), _inserted(name, token), name)
     before = line.raw[member[1] : member[2]]
     return [] if before == token else _edit(line, member[1:], token, name, before)
