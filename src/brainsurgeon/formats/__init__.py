@@ -13,7 +13,7 @@ from brainsurgeon.model.entries import BOM, Entry, parse
 FORMATS: dict[str, Format] = {
     "openclaw": OpenClaw(), "claude-code": ClaudeCode(), "generic": Generic(),
 }  # fmt: skip
-# Number of first lines to check (Claude Code may begin with several lines of other types).
+# Number of first lines to check: some lines of Claude Code do not show their format.
 HEAD_LINES = 20
 UNKNOWN = "unknown"
 

@@ -79,7 +79,7 @@ class Format(Protocol):
         """Return the id of the tool call that the value at `path` belongs to, if any."""
 
     def thoughts(self, entry: Entry) -> Thoughts | None:  # noqa: ARG002
-        """Return the signed thinking in the entry that later requests contain, or None."""
+        """Return the signed thinking of the entry if later requests contain it, or None."""
         return None
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
@@ -143,7 +143,7 @@ def is_generated(entry_id: str) -> bool:
 
 
 def strings_in(value: Any, path: KeyPath = (), depth: int = 32) -> list[tuple[KeyPath, str]]:
-    """Return the non-empty strings in a value, with their paths."""
+    """Return the non-empty strings in the first `depth` levels of a value, with their paths."""
     if isinstance(value, str):
         return [(path, value)] if value else []
     found: list[tuple[KeyPath, str]] = []

@@ -1,7 +1,7 @@
-"""Claude Code: one JSON object a line, chained by `uuid` and `parentUuid`.
+"""Claude Code: one JSON object a line. The conversation is a chain by `uuid` and `parentUuid`.
 
-Other lines (titles, modes, queued prompts, snapshots, unknown types) are not edited, except the
-records of API requests, of which Claude Code reads only the hash. Sources: files that versions
+Lines outside of the chain (titles, modes, queued prompts, snapshots, unknown types) are not edited,
+except the records of API requests: Claude Code reads only their hash. Sources: files that versions
 2.0.64 to 2.1.330 wrote, and the code of @anthropic-ai/claude-code 2.0.76, 2.1.112 (`cli.js`) and
 2.1.330.
 """
@@ -58,7 +58,7 @@ class Node(Struct, frozen=True):
     uuid: str
     kind: str  # the type, or BOUNDARY
     parent: str | None
-    message: str | None  # of a reply: the id of its API message, else its uuid
+    message: str | None  # of a reply: the id of its API message or, without one, the uuid
     calls: tuple[str, ...]  # ids of the tool calls in the line
     results: tuple[str, ...]  # ids of the calls whose results are in the line
     is_subagent: bool
@@ -95,7 +95,7 @@ def blocks_of(entry: Entry, *types: str) -> Iterator[tuple[int, Entry]]:
 
 
 def is_message(entry: Entry) -> bool:
-    """Check whether an entry is a prompt, result or reply that Claude Code did not add itself."""
+    """Check whether an entry is a prompt, result or reply that is not marked as internal."""
     return entry.get("type") in ("user", "assistant") and not (
         entry.get("isMeta") is True or entry.get("isVisibleInTranscriptOnly") is True
     )
@@ -119,7 +119,7 @@ def _ids_in(blocks: Iterable[tuple[int, Entry]], key: str) -> tuple[str, ...]:
 
 
 class Chain:
-    """Finds the live lines of a file: those on the chain.
+    """Finds the live lines of a file by the rules above.
 
     `leaf` is the uuid in the last `last-prompt`, `metadata` the last `compactMetadata`.
     """
@@ -160,7 +160,7 @@ class Chain:
     def _segment(self, segment: object) -> set[int]:
         """Return the lines that the last compaction preserved, from `headUuid` to `tailUuid`.
 
-        Versions before 2.1.112 name only these ends; the loader walks from the tail to the head.
+        Versions before 2.1.112 list only these ends. Claude Code walks from the tail to the head.
         """
         ends = dict_or_empty(segment)
         head, at = ends.get("headUuid"), self._places.get(str_or_empty(ends.get("tailUuid")))
@@ -304,7 +304,7 @@ class ClaudeSurvey(Survey, frozen=True):
     """The survey of a Claude Code session, with facts about tool calls by their ids."""
 
     tools: Mapping[str, str] = field(default_factory=dict)  # names
-    replaced: frozenset[str] = frozenset()  # the agent sends a short text in place of the result
+    replaced: frozenset[str] = frozenset()  # calls whose results are sent as a short text
 
 
 NOTHING_SEEN = ClaudeSurvey(0, {}, None)
@@ -334,7 +334,7 @@ def _tool_result(block: Entry, took: int | None) -> ToolResult:
 
 
 # Tried: 2.0.76 to 2.1.330 resume a session even if strings were changed and images replaced by text
-# blocks. The interactive screen reads the fields of `toolUseResult`, unless a compaction follows.
+# blocks. In lines after the last compaction, the interactive screen reads `toolUseResult`.
 
 # Keys whose values are not extracted alone: the agent needs them to interpret the object.
 _UNTOUCHED = re.compile(
@@ -347,12 +347,12 @@ _VALIDATED = frozenset({"structuredPatch", "todos", "usage"})
 # Replacements of signed thinking: empty content if its line has no other block (the usual case),
 # else a text block of white space. Tried with 2.1.112, 2.1.220, 2.1.260 and 2.1.330: requests
 # contain neither. Empty blocks would not do: versions up to 2.1.260 send an empty text, and the
-# provider refuses empty text and thinking. 2.1.112 joins the results before and after white space.
+# provider refuses empty text and thinking.
 NO_CONTENT = b"[]"
 LEFT_OUT = b'{"type":"text","text":" "}'
 _BLANK = {"type": "text", "text": " "}
-# If the plan file is missing, a resume writes it again from the call (2.1.112, 2.1.330). The result
-# contains the user's changes to the plan.
+# If the plan file is missing, a resume writes it again from the call of ExitPlanMode (2.1.112,
+# 2.1.330). The result of this call contains the user's changes to the plan.
 _PLANNED = "the agent continues with the plan"
 # Attachments of which 2.1.330 reads only `rendered`. The values of all other attachments are
 # compared with new values, rendered again, or kept for a compaction (`invoked_skills`).
@@ -427,7 +427,7 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
 def _unread(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, *, as_one_part: bool = True
 ) -> Iterator[Part]:
-    """Yield the strings in an unsent value; with `as_one_part`, a whole object if none is ours."""
+    """Yield the strings in an unsent value or, `as_one_part`, an object without placeholders."""
     whole = as_one_part and isinstance(value, dict)
     texts = [text for _, text in strings_in(value)] if whole else []
     if texts and not any(map(placeholder_in, texts)):
@@ -437,7 +437,7 @@ def _unread(
 
 
 def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
-    """Yield the parts of an attachment. 2.1.330 sends `rendered` instead, if that is complete."""
+    """Yield the parts of an attachment and of the messages `rendered` from it."""
     attachment = dict_or_empty(entry.get("attachment"))
     name = str_or_none(attachment.get("type"))
     rendered = name in _RENDERED_ONCE and _is_rendered(entry.get("rendered"))

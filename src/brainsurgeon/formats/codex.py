@@ -1,8 +1,8 @@
 """Codex sessions are recognised and read, but never changed.
 
-A running Codex keeps its session file open, and would continue to write to a replaced file. Since
-0.146, Codex stores offsets into the file in a database. If they are wrong, it no longer lists the
-conversation (openai/codex, issues 43744, 35746 and 38341).
+A running Codex keeps its session file open. After a replacement, it would still write to the old
+file. Since 0.146, Codex stores offsets into the file in a database. If they are wrong, Codex no
+longer lists the conversation (openai/codex, issues 43744, 35746 and 38341).
 """
 
 import json
@@ -14,11 +14,11 @@ from brainsurgeon.model.entries import Entry
 from brainsurgeon.model.turns import NOTHING, ModelCall, Sent
 
 NAME = "codex"
-HEAD = 65_536  # number of first bytes of a file that are searched for its working directory
+HEAD = 65_536  # bytes at the beginning of a file that may contain the working directory
 _WORKING_DIRECTORY = re.compile(rb'"cwd":("(?:[^"\\]|\\.)*")')
 ONLY_READ = (
     "Codex sessions are only read: a running Codex keeps its file open, and newer versions store"
-    " offsets in it"
+    " offsets into it"
 )
 
 

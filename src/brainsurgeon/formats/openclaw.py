@@ -98,9 +98,9 @@ class Branch:
         return repr((self._next, self._leaf, self._appended, self.ended))
 
     def pass_over(self, raw: bytes) -> None:
-        """If an unreadable line has the sought id, continue with the entry before it.
+        """If an unreadable line contains the sought id, continue with the entry before it.
 
-        The agent can read that line: JavaScript accepts invalid UTF-8.
+        The agent may be able to read that line: JavaScript accepts invalid UTF-8.
         """
         if self._next is not None and self._next.encode("utf-8", "replace") in raw:
             self._leaf, self._next = True, None
@@ -245,9 +245,9 @@ def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
 def _thoughts(message: Entry) -> Thoughts | None:
     """Return the signed thinking of an assistant message.
 
-    None if no request repeats it, or if its API does not sign the content before it. An answer that
-    failed or was aborted is never sent again. If pi records `providerThinkingLevel`, it asked the
-    provider to drop blocks with invalid signatures.
+    None if the answer failed or was aborted, since it is never sent again, or if signatures of its
+    API do not cover earlier messages. If pi records `providerThinkingLevel`, it asked the provider
+    to drop blocks with invalid signatures.
     """
     api = str_or_empty(message.get("api"))
     if message.get("stopReason") in NOT_REPLAYED or api.startswith(_UNVERIFIED):
@@ -322,7 +322,7 @@ class OpenClaw(Format):
         """Refuse version 1, which pi rewrites with new ids, and unknown versions."""
         version = header.get("version", 1)
         if version == 1:
-            return "pi session version 1: pi migrates it with new ids when it next opens it"
+            return "pi session version 1: pi migrates it with new ids at its next use"
         if version in self.versions:
             return None
         number = version if isinstance(version, int) else "of an unknown kind"
@@ -343,7 +343,7 @@ class OpenClaw(Format):
         dead: dict[int, str] = {}
         dead_before, dead_why = 0, ""
         messages, reach, asking = 0, Reach(), Asking()
-        judged: int | None = None  # offset of the line that shows whether a turn is open
+        judged: int | None = None  # offset of the line that shows whether the last turn is open
         open_turn: str | None = None
         for line in lines.backward():
             complete = reach.over and messages > kept_messages and asking.at is not None
@@ -527,7 +527,7 @@ def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
 # A database has the same entries as a file. It also has indexes, filled from the text of user and
 # assistant messages (openclaw 2026.9.6, `dist/session-transcript-index-*.mjs`). They would not
 # notice a change of this text, so it is never extracted.
-INDEXED = "an index of the agent's database contains it"
+INDEXED = "an index of the agent's database may depend on it"
 
 
 class OpenClawRows(OpenClaw):

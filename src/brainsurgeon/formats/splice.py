@@ -29,7 +29,7 @@ def offsets_of(line: ParsedLine, paths: Iterable[KeyPath]) -> dict[KeyPath, Span
 
 
 class UntouchableError(Exception):
-    """The line cannot be edited safely and is left unchanged."""
+    """The line cannot be edited safely."""
 
 
 def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
@@ -199,8 +199,8 @@ def compact_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[Ke
     return spans if raw[end:] == texts[-1] else None
 
 
-# The values that we write into our fields. The fields are at the top level of an entry, never in a
-# message or block: providers answer 400 to an unknown key in a block.
+# The values that we write into two of our fields. All our fields are at the top level of an entry,
+# never in a message or block: providers answer 400 to an unknown key in a block.
 _TOKENS = {
     REDACTED: re.compile(rb"true"),
     RESTORED: re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"'),
@@ -233,14 +233,10 @@ def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
 
 
 def remove_marked_field(line: ParsedLine, name: str) -> list[FieldEdit]:
-    """Remove `_restored` or `_redacted` if it is written exactly as we insert it.
-
-    In forks and copies, these fields may have no record. A duplicate field is not ours: it stays,
-    and the rest of the line may still be edited.
-    """
+    """Remove `_restored` or `_redacted`, even without a record, if written as we insert it."""
     try:
         member = _member(line.raw, name)
-    except UntouchableError:
+    except UntouchableError:  # a duplicate field is not ours; the rest of the line may be edited
         return []
     if member is None or not _TOKENS[name].fullmatch(line.raw, member[1], member[2]):
         return []

@@ -132,8 +132,8 @@ def tokens_off(form: Format, entry: Entry, path: KeyPath, new: bytes, rate: floa
 def _replaced(value: Any, path: KeyPath, new: Any) -> tuple[Any, Any]:
     """Return a value before and after the change at `path`.
 
-    Lists on the path are reduced to one element: a line with 40,000 changed blocks would be copied
-    40,000 times.
+    Lists on the path are reduced to one element. Otherwise, a line with 40,000 changed blocks would
+    be copied 40,000 times.
     """
     if not path:
         return value, new

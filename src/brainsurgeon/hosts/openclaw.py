@@ -41,7 +41,7 @@ def owner(directory: str) -> str | None:
 
 
 def agent_names(agent: str) -> tuple[str, ...]:
-    """Return the name of an agent and, for pi, the name that earlier versions printed."""
+    """Return the name of an agent and, for pi, the name that our earlier versions printed."""
     return (agent, "openclaw:" + agent.removeprefix(PI)) if agent.startswith(PI) else (agent,)
 
 
@@ -72,8 +72,8 @@ def migrated(agent_directory: str) -> bool:
 # Observed with OpenClaw 2026.2.19 and 2026.7.35: a run of the agent locks its session, but releases
 # the lock at each model call for 30 to 110 ms. In this gap, only the status `running` in
 # `sessions.json` shows the run. So the lock is read, then the status. Runs without the gateway do
-# not set it, so the lock is read again: the first look may have fallen into a gap. A new lock file
-# is empty for a millisecond. We never create locks.
+# not set the status, so the lock is read again: the first look may have fallen into a gap. A new
+# lock file is empty for a millisecond. We never create locks.
 
 REGISTRY = "sessions.json"  # the gateway's records of an agent's sessions
 LARGEST_REGISTRY = 64 << 20  # bytes; a larger registry is not read

@@ -63,7 +63,7 @@ class Schema(Struct, frozen=True):
     cookie: int  # SQLite changes it with every change of the schema
     program: str | None  # the version of OpenClaw that wrote it
     read_only_reason: str | None  # why it may not be written
-    # It has no tables for sessions. `openclaw doctor` of 2026.7 creates it beside session files.
+    # The database has no tables for sessions: `openclaw doctor` of 2026.7 creates such databases.
     empty: bool = False
 
     @property
@@ -266,7 +266,7 @@ def _state_directory(path: str) -> str:
 
 
 def databases(root: str) -> Iterator[Database | Unreadable]:
-    """Yield the databases below a root, and those that are no plain file. Follows no links."""
+    """Yield the databases below a root, as Unreadable if no plain file. Follows no links there."""
     top = os.path.realpath(root)
     try:
         agents = sorted(os.listdir(top))
@@ -455,9 +455,9 @@ class Selected(Struct, frozen=True):
 
 
 def selected(path: str) -> Selected:
-    """Read OpenClaw's configuration for the agent with this database, if there is one.
+    """Read OpenClaw's configuration for the agent with this database.
 
-    If the state database is missing, too, sets `unreadable`: perhaps only `agents` is mounted.
+    If it and the state database are missing, sets `unreadable`: perhaps only `agents` is mounted.
     """
     state_directory = _state_directory(path)
     try:

@@ -1,4 +1,4 @@
-"""Commands and paths to install our MCP server, plugin and skill in each agent.
+"""Commands and paths to install our MCP server, plugin and skill in the agents.
 
 Seen with openclaw 2026.9.6, Claude Code 2.1.330 and Codex 0.169.0. The agents' configurations are
 only read here. The agents' own commands change them.

@@ -302,7 +302,7 @@ def _waiting(report: Report) -> tuple[str, str]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004
         which = f'<span class="small">{", ".join(names[:3])}{more}</span>'
         rows.append((html(state), html(why), f"{len(names):,}", which))
-    lead = "These sessions were not pruned. Every run tries again."
+    lead = "These sessions were not pruned. Later runs try again."
     return lead, _table(("State", "Why", "Sessions", "Which"), rows)
 
 

@@ -1,4 +1,4 @@
-"""Render sessions, restores, and copies of the store as text and JSON."""
+"""Render sessions, restores, pins, and copies of the store as text and JSON."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -250,7 +250,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-# Characters of a bar: at least, without a terminal, at most.
+# Lengths of a bar: the shortest, the one without a terminal, and the longest.
 _SHORTEST, _USUAL, _LONGEST = 8, 20, 60
 
 
