@@ -77,7 +77,7 @@ class Matcher:
         self.moved: dict[int, str] = {}
         self._moved_to: dict[int, str | None] = {}
         self._form, self._survey, self._records = form, survey, records
-        # By the name in the placeholder or archive; values with a `replacement` by entry id.
+        # All values by name; those with a `replacement` also by entry id.
         self._named: dict[str, list[Extraction]] = defaultdict(list)
         self.replaced: dict[str, list[Extraction]] = defaultdict(list)
         for value in records.extractions:

@@ -1,4 +1,4 @@
-"""The decision about one part of an entry, and whether a session is idle."""
+"""The decision about one part of an entry, and how long a session has been unchanged."""
 
 from collections.abc import Mapping
 
