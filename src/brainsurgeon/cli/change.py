@@ -169,6 +169,8 @@ def archive(
     """  # noqa: D301
     settings, now = options.load_settings(), time.time()
     if listing:
+        if turns or note or dry_run:
+            raise UsageError("--list cannot be combined with --turns, --note or --dry-run")
         with options.store_to_read(settings) as seen:
             listed = operations.archive.archives(settings, seen, session)
         in_json = render.turns.archives_json(listed, now)

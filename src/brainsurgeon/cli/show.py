@@ -133,8 +133,8 @@ def show(
       brainsurgeon show 4f9d2a11 --key details > details.txt
     """  # noqa: D301
     if search is not None:
-        if key or index:
-            raise UsageError("--key and --index cannot be combined with --search")
+        if key or index or (name and session):
+            raise UsageError("--search cannot be combined with --key, --index or two sessions")
         with options.reading() as (settings, store):
             found = operations.show.search(settings, store, search, name or session, regex=regex)
         options.print_answer(found, render.turns.found, found)
