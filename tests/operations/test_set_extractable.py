@@ -64,6 +64,39 @@ def test_unpin_restores_the_original_line(world, conversation, ident, path, cloc
     assert world.scan().values_extracted == 1
 
 
+def test_removed_pin_of_a_restored_entry_is_forgotten(world, pruned, path, clock):
+    """The rules apply again, although the entry still has the field `_restored`."""
+    world.restore(pruned)
+    pin(world, pruned, False)
+    pin(world, pruned, None)
+
+    assert "_restored" in read_entry(path, pruned)
+    clock.now += 100_000
+    assert world.scan().values_extracted == 1
+
+
+def test_pristine_restore_after_a_removed_pin_misses_nothing(world, pruned, path):
+    """A field that was undone before is not reported as changed by the agent."""
+    world.restore(pruned)
+    pin(world, pruned, False)
+    pin(world, pruned, None)
+
+    assert world.restore(pruned, pristine=True).missed == ()
+    assert "_restored" not in read_entry(path, pruned)
+
+
+def test_pristine_restore_removes_a_pin_that_a_copy_has(world, ident, path):
+    """The record of an undone field is enough to remove the field from an older copy."""
+    original = path.read_bytes()
+    pin(world, ident, False)
+    copy = path.read_bytes()
+    pin(world, ident, None)
+    path.write_bytes(copy)
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == original
+
+
 # --- fields --------------------------------------------------------------------------------------
 
 

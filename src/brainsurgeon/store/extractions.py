@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 import zstandard
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.model.entries import (
@@ -267,14 +267,16 @@ class Fields(Table):
         self._insert("fields", row)
 
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
-        """Return a session's fields, and those on `entries` in other sessions (for forks)."""
+        """Return the fields of a session, and with session 0 those of forks and old copies."""
         own = self.of_session(session_id) if session_id is not None else []
         known = {(one.entry_id, one.name) for one in own}
         others = self._records(
             FieldRecord, "fields WHERE entry_id IN (SELECT value FROM json_each(?))"
             " AND state != 'pending' ORDER BY id", json.dumps(sorted(entries)),
         )  # fmt: skip
-        return own + [one for one in others if (one.entry_id, one.name) not in known]
+        return own + [
+            replace(one, session_id=0) for one in others if (one.entry_id, one.name) not in known
+        ]
 
     def of_session(self, session_id: int) -> list[FieldRecord]:
         standing = "fields WHERE session_id = ? AND state = 'standing' ORDER BY id"
