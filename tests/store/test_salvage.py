@@ -1,6 +1,7 @@
 """Reading rows around damaged pages, and completing the new store."""
 
 import os
+import random
 import sqlite3
 from contextlib import closing
 
@@ -94,6 +95,24 @@ def test_salvage_without_enough_disk_space_is_refused(store, directory, tmp_path
     monkeypatch.setattr("brainsurgeon.store.database.free", lambda _: 1000)
 
     with pytest.raises(StoreFullError, match="1,000 are left"):
+        salvage(directory, str(tmp_path / "fresh.db"), 9.0)
+
+
+def test_salvage_on_a_disk_that_fills_up_is_refused(store, directory, tmp_path, monkeypatch):
+    """The error names the full disk. It does not say that nothing can be read."""
+    with store.transaction():
+        for number in range(300):
+            store.blobs.put(random.Random(number).randbytes(3000))
+
+    def connect_to_little_room(path, mode):
+        connection = connect(path, mode)
+        if mode == "rw":
+            connection.execute("PRAGMA max_page_count = 150")
+        return connection
+
+    monkeypatch.setattr("brainsurgeon.store.salvage.connect", connect_to_little_room)
+
+    with pytest.raises(StoreFullError, match="the disk is full"):
         salvage(directory, str(tmp_path / "fresh.db"), 9.0)
 
 

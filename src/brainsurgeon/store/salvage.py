@@ -8,13 +8,13 @@ sessions that other rows refer to are re-created. Pages of an empty store replac
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import closing, suppress
 from typing import Any
 
 from msgspec import Struct, field
 
-from brainsurgeon.errors import StoreUnusableError
+from brainsurgeon.errors import StoreDamagedError, StoreUnusableError
 from brainsurgeon.store.backup import refuse_without_room
 from brainsurgeon.store.database import (
     PAGE,
@@ -22,6 +22,7 @@ from brainsurgeon.store.database import (
     create_file,
     create_schema,
     database_path,
+    explain,
     path_text,
     refuse_unknown,
 )
@@ -29,11 +30,9 @@ from brainsurgeon.store.extractions import Blobs
 
 # Row ids to try after the highest known row id, if that may not be the highest.
 _BEYOND = 10_000
-# The most row ids to try: a damaged row id may be any number.
-_MOST = 100_000_000
+_MOST = 100_000_000  # row ids to try: a damaged row id may be any number
 _INDEXES = {"path": "sqlite_autoindex_sessions_1", "identity": "sessions_identity"}
-# The reason in the tombstone of a lost value.
-LOST = "lost with a damaged store"
+LOST = "lost with a damaged store"  # the reason in the tombstone of a lost value
 # Replaces lost paths. An empty path would mean the working directory, and an agent that works there
 # could see sessions of other agents.
 _NOWHERE = b"/lost-with-a-damaged-store"
@@ -50,14 +49,13 @@ _REFERENCES = (
     " WHERE t.schema = 'main'"
 )
 _SCHEMA_NAMES = "SELECT name FROM sqlite_schema WHERE rootpage > 0"
-# The number of the pointer map page in a database with auto_vacuum.
-_POINTER_MAP = 2
+_POINTER_MAP = 2  # the number of this page in a database with auto_vacuum
 _Row = tuple[Any, ...]
 
 
 def by_number(
     old: sqlite3.Connection, table: str, columns: str, column: str, highest: int
-) -> Iterator[_Row | None]:  # fmt: skip
+) -> Generator[_Row | None, None, None]:  # fmt: skip
     """Look up each number up to `highest` in a column; yield its rows, or None on an error."""
     query = f"SELECT {columns} FROM {table} WHERE {column} = ?"  # noqa: S608
     for number in range(1, highest + 1):
@@ -134,6 +132,9 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
         if saved.values:
             return saved
     except sqlite3.Error as error:
+        why = explain(error, directory)
+        if not isinstance(why, StoreDamagedError):
+            raise why from error  # the disk is full, for example
         code = getattr(error, "sqlite_errorname", "") or code
     finally:
         with suppress(FileNotFoundError):
@@ -186,7 +187,8 @@ def _copy_rows(path: str, fresh: str, now: float) -> Salvaged:
             column, highest = "session_id", sessions
             if not without_rowid:
                 column, highest = "rowid", highest_row_id(old, table, references)
-            _insert(new, table, by_number(old, table, columns, column, highest), saved)
+            with closing(by_number(old, table, columns, column, highest)) as rows:
+                _insert(new, table, rows, saved)
         # The row ids of the old database must never be reused, not even those of lost rows.
         used = sequences(new)
         for table, highest in sequences(old).items():
@@ -212,7 +214,7 @@ def _insert(
                 continue
             put = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})"  # noqa: S608
             saved.rows += new.execute(put, row).rowcount
-        except sqlite3.Error:  # the row violates a constraint, so it is damaged
+        except (sqlite3.IntegrityError, sqlite3.DataError):  # the row is damaged
             saved.unread.add(table)
 
 
