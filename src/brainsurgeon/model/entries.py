@@ -13,7 +13,7 @@ import orjson
 from msgspec import Struct
 
 PREFIX, SUFFIX = "[[extracted-", "]]"
-# The id in a placeholder. A number at its end (`~2`) distinguishes values of equal ids.
+# The id in a placeholder. If several values have the same id, a number (`~2`) distinguishes them.
 ID = "~?[A-Za-z0-9._-]{1,128}(?:~[0-9]{1,9})?"
 WHOLE_PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}")
 
@@ -74,8 +74,8 @@ class Part(Struct, frozen=True):
     """One value inside an entry that could be extracted.
 
     If `block`, the value is a whole object, such as an image. A text block with the placeholder
-    replaces it, since the provider would refuse a placeholder inside it. If set, the JSON `instead`
-    replaces the value (signed thinking), since a model would imitate a placeholder there.
+    replaces the object: the provider would refuse a placeholder inside it. Only signed thinking has
+    `instead`: this JSON replaces the value, since a model would imitate a placeholder there.
     """
 
     path: KeyPath
@@ -178,7 +178,7 @@ def too_dense(raw: bytes) -> bool:
 
 
 def parse(raw: bytes) -> Entry | None:
-    """Return the entry in a line; None if it is no JSON object or could take too much memory.
+    """Return the entry in a line; None if the line is no JSON object, or may need too much memory.
 
     The standard parser reads text that orjson refuses: some agents write lone surrogates. Both
     parsers refuse invalid UTF-8.

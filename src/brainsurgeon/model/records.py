@@ -98,7 +98,7 @@ class FieldRecord(Struct, frozen=True):
     entry_id: str
     name: str
     before: bytes | None  # the original value as JSON; None if the field was absent
-    after: bytes  # the bytes written in its place; with the key if the field was absent
+    after: bytes  # the new bytes: of the value, or of key and value if the field was absent
     value: str  # the new value as JSON
     run_id: int | None = None
     rest: bytes | None = None  # as in `RemovedValue`
@@ -135,7 +135,7 @@ class Request(Struct, frozen=True):
     """A request to change a session once it is idle. `action` is one of these.
 
     - `restore`: restore values, by default all
-    - `set`: set the field `_extractable` to `value`
+    - `set`: set the field `_extractable` to `value`, or remove the field (None)
     - `relieve`: relieve the session, with the options in `value`
     - `archive`: archive the turn whose prompt is the entry, with the note `value`
     - `redact`: shorten the call whose result contains `answer`
@@ -171,7 +171,7 @@ EVERYTHING = Request(0, "restore", 0.0, pristine=True)
 class Records(Struct, frozen=True):
     """The store's records of one session and of the values in its file."""
 
-    # Extractions from any session to which the placeholders and replacements in the file may refer.
+    # The extractions of any session whose placeholders or replacements may be in the file.
     extractions: tuple[Extraction, ...] = ()
     last_sighted: frozenset[int] = frozenset()  # extractions in the file when it was last read
     same_identity: frozenset[int] = frozenset()  # session records (ids) with the same `identity`
@@ -213,7 +213,7 @@ class FileState(Struct, frozen=True):
     reason: str
     first_seen: float  # when a run first saw this fingerprint
     due_at: float | None  # when the result may change though file and rules do not
-    looked_at: float  # when a scan last opened the file
+    looked_at: float  # the time of the scan that stored this state
 
 
 class Confirmation(Struct, frozen=True):
@@ -283,8 +283,8 @@ class Held(Struct, frozen=True):
     size: int
     extracted_at: float
     restored_at: float | None = None
-    unplaced_at: float | None = None  # when a scan first saw that no session has its placeholder
+    unplaced_at: float | None = None  # since when no session has the placeholder
     # The next two are None if no session has the placeholder.
-    activity: float | None = None  # the last change of a session with the placeholder
-    missed_at: float | None = None  # when a run first missed such a session, or the entry in it
-    unseen: bool = False  # the run could not check whether the sessions still exist
+    activity: float | None = None  # the last change of any session with the placeholder
+    missed_at: float | None = None  # when a run found the last such session or entry missing
+    unseen: bool = False  # the run could not check whether each of the sessions still exists

@@ -32,7 +32,7 @@ class DatabaseStatus(Struct, frozen=True):
 
 
 class ScannedFiles(Struct):
-    dry_run: bool  # if true, nothing was changed: the numbers are expected
+    dry_run: bool  # if true, nothing was changed: the numbers are predictions
     enabled: bool = True
     files_seen: int = 0
     files_unchanged: int = 0
@@ -94,7 +94,7 @@ class UnusedHome(Home, frozen=True):
 
 
 class RetentionReport(Struct):
-    dry_run: bool  # if true, nothing was changed: the numbers are expected
+    dry_run: bool  # if true, nothing was changed: the numbers are predictions
     values_held: int = 0
     values_deleted: int = 0
     bytes_deleted: int = 0  # of the original values
@@ -155,7 +155,7 @@ IN_ARCHIVE = "archived by its agent"
 
 
 class Watch(Struct, frozen=True):
-    """The functions by which a command reports its progress to the caller.
+    """The functions that a command calls while it works.
 
     A scan calls `ended` with the outcome of each session, except `unchanged` ones. Without `ended`,
     the report contains these outcomes. A restore of all values waits up to `patience` seconds for
@@ -330,8 +330,8 @@ class Run(Struct, frozen=True):
     """One run of a command that changed something.
 
     `facts` are counts: `sessions`; values `extracted`, `redacted`, `restored` and `expired`;
-    `fields`; turns `archived` and `unarchived`; extracted `chars`; and the `tokens` that the next
-    requests save. A rollback also has `rolls_back`, the id of the other run.
+    `fields`; archives `archived` and `unarchived`; the turns in these; extracted `chars`; `tokens`
+    that the next requests save. A rollback also has `rolls_back`, the id of the run that it undid.
     """
 
     id: int

@@ -99,7 +99,7 @@ class ArchiveRules(Struct, frozen=True):
 
 WINDOW = 200_000  # tokens, if the window of the model is unknown
 THRESHOLDS: dict[Tier, float] = {"frontier": 0.85, "mid": 0.65, "small": 0.35}
-# Globs of parts of the text `/<model id>`. The longest glob that matches applies.
+# Globs that match a part of `/<model id>`. If several match, the longest applies.
 _NAMES: tuple[tuple[str, Tier], ...] = (
     *((name, "frontier") for name in (
         "claude*opus", "claude*fable", "claude*mythos", "gpt-5", "gemini-3*pro", "/o3",
@@ -143,7 +143,7 @@ def _longest_first(names: tuple[tuple[str, Tier], ...]) -> list[tuple[str, Tier]
 
 
 class Price(Struct, frozen=True):
-    """The prices of one token, as multiples of the price of an uncached input token."""
+    """Prices of tokens. All but `input` are multiples of the price of an uncached input token."""
 
     read: float = 0.1  # from the cache
     write: float = 1.25  # to the cache of 5 minutes

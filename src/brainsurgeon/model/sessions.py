@@ -35,7 +35,7 @@ class Judged(NamedTuple):
     outcome: str
 
 
-# A hash of a file's fingerprint, the time when something in the file is due, and the outcome of the
+# The hash of a file's fingerprint; the time when something in the file is due; the result of the
 # scan. A tuple takes little memory: a tree may have 100,000 files.
 KnownFile = tuple[int, float | None, Judged]
 
@@ -140,8 +140,8 @@ class NotIdleError(Exception):
     """The session may not be changed now. A later run may change it.
 
     At `until`, the session may be idle even if it does not change. If `in_database`, runs need not
-    try it again before `until` or a change of the database. `given_up` implies `in_database`. Such
-    a session does not count as waiting, since it may never become idle.
+    try it again before `until` or a change of the database. A session that is `given_up` is also
+    `in_database`, and does not count as waiting, since it may never become idle.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class Archive(Struct, frozen=True):
     tokens_after: int
     depth: int
     note: str | None
-    turns: int  # these three include the archives in this archive
+    turns: int  # this count and the next two include nested archives
     calls: int
     failed: int  # calls
 
@@ -111,7 +111,7 @@ def archived_text(archives: int, turns: int) -> str:
     return of_turns if turns == archives else f"{counted(archives, 'archive')} of {of_turns}"
 
 
-# Tokens of a picture of any number of bytes: providers scale larger pictures to about this size.
+# Tokens of a picture, of any size in bytes: providers scale pictures down to about so many tokens.
 PICTURE = 1500
 RATE = 0.33  # tokens per character if recorded calls allow no estimate
 
@@ -141,7 +141,7 @@ class ModelCall(Struct, frozen=True):
     tokens: int = 0  # of the whole prompt, cached or not; 0: not recorded, as for most failed calls
     at: float | None = None  # the time of the answer
     complaint: str | None = None  # TOO_LONG or SIGNATURE if the provider refused the prompt
-    limit: int | None = None  # the maximum number of tokens in the provider's error message
+    limit: int | None = None  # the most tokens that the provider allows, by its error message
     cached: int = 0  # tokens of the prompt that were read from the cache
     written: int = 0  # tokens of the prompt that were written to the cache
     hour: bool = False  # the tokens were written to the cache of an hour
@@ -171,10 +171,8 @@ class Spent(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True, rename={"tokens": "tokens_before"}):
-    """A compaction: later requests contain no entries from before it."""
-
     at: float | None = None
-    tokens: int = 0  # of prompt and answer of the last call before it; 0 if unknown
+    tokens: int = 0  # of prompt and answer of the last call before the compaction; 0 if unknown
 
 
 class Savings(Struct, frozen=True):
@@ -189,7 +187,7 @@ class Savings(Struct, frozen=True):
     dollars: float | None = None  # the saved cost of all calls, if the price is known
 
 
-# The reasons for which a provider refuses a prompt, and which a relief can remove.
+# Why a provider refused a prompt. A relief can remove both causes.
 TOO_LONG, SIGNATURE = "too long", "signature"
 Tier = Literal["frontier", "mid", "small"]
 TIERS: tuple[Tier, ...] = get_args(Tier)

@@ -129,10 +129,9 @@ def open_database(directory: str, locks: int | None = None) -> sqlite3.Connectio
             except BaseException:
                 connection.close()
                 raise
-        # If the database was replaced during the reads above, this connection has the old one.
         if before is None or identity(directory) == before:
             return connection
-        connection.close()
+        connection.close()  # the database was replaced meanwhile: this is the old one
 
 
 def empty_database() -> sqlite3.Connection:

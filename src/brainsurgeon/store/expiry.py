@@ -103,8 +103,8 @@ class Expiry(Table):
 
     def shrink(self) -> bool:
         """Return some free pages to the filesystem. Return True if there are more."""
-        # `execute` would execute one step of the statement, which frees one page.
         before = self._first("PRAGMA freelist_count")
+        # `execute` would execute one step of the statement, which frees one page.
         self._connection.executescript(f"PRAGMA incremental_vacuum({_PAGES})")
         return bool(0 < self._first("PRAGMA freelist_count") < before)
 

@@ -1,7 +1,4 @@
-"""Stored values, their extractions, placeholders and placements, fields, and archived turns.
-
-The same placeholder at the same key path always means the same value.
-"""
+"""Stored values, their extractions, placeholders and placements, fields, and archived turns."""
 
 import json
 import secrets
@@ -141,7 +138,7 @@ _COLUMNS = ", ".join([
     *(f"e.{name}" for name in Extraction.__struct_fields__[:-2]),
     _STATE, "e.expired_at", "e.expired_why",
 ])  # fmt: skip
-# True if an extraction leaves its name in the session: in a placeholder or an archive's text.
+# True for extractions with a placeholder, and for those of archives.
 _NAMES = "(replacement IS NULL OR archive_id IS NOT NULL)"
 # Key of a fact: the least number for a new placeholder whose id is not random.
 _LEAST_NUMBER = "least_number"
@@ -246,7 +243,7 @@ class Extractions(Table):
         return dict(self._execute(statement, (session_id,)))
 
     def totals(self) -> dict[int, tuple[int, int]]:
-        """Return, by session, the number of values not in archives, and the bytes saved by all."""
+        """Return the number of values outside of archives, and all bytes saved, by session."""
         # The length of a placeholder without its id, in a block and in a text.
         around = [
             len(placeholder_token(placeholder_named(""), block=block)) for block in (True, False)
@@ -447,7 +444,7 @@ class Archives(Table):
         try:
             return Blobs(self._connection).get(*row).decode() if row else None
         except DamagedError:
-            return None  # the value is deleted or damaged: the command writes another summary
+            return None  # the stored summary is damaged: the turn gets another
 
     def keep_summary(self, digest: bytes, text: str) -> None:
         blob, _, _ = Blobs(self._connection).put(text.encode())

@@ -118,7 +118,7 @@ class Runs(Table):
             self._run, self._number, self.command_hung = before
 
     def number(self) -> int | None:
-        """Return the number of the current run, whose row it may create; None outside of a run."""
+        """Return the id of the current run, creating its row if needed; None outside of a run."""
         if self._run is None:
             return None
         if self.current is None:
@@ -132,7 +132,7 @@ class Runs(Table):
         """The number of the current run; None outside of a run, or if its row does not exist."""
         if self._run is None:
             return None
-        # After a rollback, another process may have given the number to its own run.
+        # If the transaction was rolled back, another process may have used the number for its run.
         same = "SELECT id FROM runs WHERE id = ? AND command = ? AND at = ?"
         number: int | None = self._first(same, self._number, *self._run[:2])
         return number

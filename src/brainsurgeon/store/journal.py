@@ -1,7 +1,7 @@
 """Pending requests, and the journal of unfinished rewrites.
 
-A rewrite is open from the commit that stores the originals until the old file is removed, or until
-rows are confirmed. If a process finds it open and locks its session, the writer died or gave up.
+A rewrite is open from the commit that stores the originals until its old file is removed or its new
+rows are confirmed. If another process can lock the session meanwhile, the writer died or gave up.
 """
 
 import json
@@ -91,7 +91,7 @@ def _request(row: dict[str, Any]) -> Request:
     return msgspec.convert(row | read | {"pristine": bool(row["pristine"])}, Request)
 
 
-# True for shortened restore calls. Emptied thinking also has a replacement, but is not redacted.
+# True for shortened restore calls, and for archives, which `_facts` leaves out.
 _REDACTED = "(replacement IS NOT NULL AND kind != 'thinking')"
 
 
@@ -236,8 +236,8 @@ class Journal(Table):
     def _confirm_extractions(self, journal_id: int, session_id: int, now: float) -> None:
         """Confirm new extractions, and update earlier extractions at the same key paths.
 
-        A new extraction replaces the record of an earlier extraction of the same value. The record
-        of another value is kept for forks, without its placement in this session.
+        A new extraction replaces an earlier one of the same value with the same replacement. Other
+        records are kept for forks, without their placements in this session.
         """
         earlier = self._execute(
             "SELECT o.id, n.id, o.digest = n.digest AND o.replacement IS n.replacement"

@@ -8,8 +8,8 @@ system gives them. `PRAGMA user_version` is VERSION; a store of any other versio
 VERSION = 6
 
 SCHEMA = """
--- The catalogue of sessions: one SessionRecord per path. `path` is NULL if another session took it
--- over; `last_path` is where the session was last seen.
+-- The catalogue of sessions, as in SessionRecord. `path` is NULL if another session took it over;
+-- `last_path` is where the session was last seen.
 CREATE TABLE sessions (
     id INTEGER PRIMARY KEY,
     agent TEXT NOT NULL,

@@ -1,4 +1,4 @@
-"""The catalogue of sessions, and cached facts about single sessions and their files."""
+"""The catalogue of sessions, and facts about single sessions and their files."""
 
 import os
 import sqlite3
@@ -289,7 +289,7 @@ class FileStates(Table):
         self.listings: Mapping[str, Listing] = {}
 
     def read(self) -> None:
-        """Read all states, if another process wrote since the last read."""
+        """Read all states, unless they are in memory and no other process wrote since then."""
         version = self._first("PRAGMA data_version")
         if version == self._version:
             return
