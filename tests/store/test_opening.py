@@ -154,7 +154,7 @@ def test_state_directory_of_another_user_is_refused(directory):
     os.mkdir(directory, 0o700)
     os.chown(directory, 65534, 65534)
 
-    with pytest.raises(StoreUnusableError, match="not this user's own"):
+    with pytest.raises(StoreUnusableError, match="belongs to another user"):
         open_store(directory)
     assert os.listdir(directory) == []
 

@@ -171,7 +171,7 @@ EVERYTHING = Request(0, "restore", 0.0, pristine=True)
 class Records(Struct, frozen=True):
     """The store's records of one session and of the values in its file."""
 
-    # The extractions of any session whose placeholders or replacements may be in the file.
+    # Extractions, from any session, whose placeholders or replacements may be in the file.
     extractions: tuple[Extraction, ...] = ()
     last_sighted: frozenset[int] = frozenset()  # extractions in the file when it was last read
     same_identity: frozenset[int] = frozenset()  # session records (ids) with the same `identity`
@@ -286,5 +286,5 @@ class Held(Struct, frozen=True):
     unplaced_at: float | None = None  # since when no session has the placeholder
     # The next two are None if no session has the placeholder.
     activity: float | None = None  # the last change of any session with the placeholder
-    missed_at: float | None = None  # when a run found the last such session or entry missing
+    missed_at: float | None = None  # when a run found the last of these sessions or entries missing
     unseen: bool = False  # the run could not check whether each of the sessions still exists

@@ -103,8 +103,8 @@ def make_directory(directory: str) -> None:
         ) from error
     if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid():
         raise StoreUnusableError(
-            f"{directory}: the state directory is not this user's own directory; run as the user "
-            "that it belongs to, or set state_dir"
+            f"{directory}: the state directory is a symbolic link or belongs to another user; set "
+            "state_dir, or run as that user"
         )
     if status.st_mode & 0o077:
         os.chmod(directory, 0o700)

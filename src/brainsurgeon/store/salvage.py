@@ -49,7 +49,7 @@ _REFERENCES = (
     " WHERE t.schema = 'main'"
 )
 _SCHEMA_NAMES = "SELECT name FROM sqlite_schema WHERE rootpage > 0"
-_POINTER_MAP = 2  # the number of this page in a database with auto_vacuum
+_POINTER_MAP = 2  # the page of the pointer map in a database with auto_vacuum
 _Row = tuple[Any, ...]
 
 
