@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from brainsurgeon.errors import StoreFullError
+from brainsurgeon.errors import BusyError, StoreFullError
 from brainsurgeon.store.database import connect, database_path
 from brainsurgeon.store.salvage import by_index, by_number, highest_row_id, salvage, sequences
 from building.database_pages import damage_pages, leaf_pages
@@ -114,6 +114,17 @@ def test_salvage_on_a_disk_that_fills_up_is_refused(store, directory, tmp_path, 
 
     with pytest.raises(StoreFullError, match="the disk is full"):
         salvage(directory, str(tmp_path / "fresh.db"), 9.0)
+
+
+def test_salvage_of_a_store_in_use_is_refused(store, directory, tmp_path, monkeypatch):
+    """A schema that is locked is not called damaged: the file may be half written."""
+    fill(store)
+    monkeypatch.setattr("brainsurgeon.store.database.PATIENCE", 0.1)
+
+    with closing(sqlite3.connect(database_path(directory), isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(BusyError):
+            salvage(directory, str(tmp_path / "fresh.db"), 9.0)
 
 
 FILLED = """

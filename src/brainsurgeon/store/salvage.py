@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from brainsurgeon.errors import StoreDamagedError, StoreUnusableError
+from brainsurgeon.errors import BusyError, StoreDamagedError, StoreUnusableError
 from brainsurgeon.store.backup import refuse_without_room
 from brainsurgeon.store.database import (
     PAGE,
@@ -115,8 +115,8 @@ class Salvaged(Struct):
 def salvage(directory: str, fresh: str, now: float) -> Salvaged:
     """Copy the readable rows of a directory's store into a new, synced database at `fresh`.
 
-    Raises StoreFullError without room for a copy. Raises StoreUnusableError if the database is of
-    another program or version, or if its schema is damaged and no value in it can be read.
+    Raises StoreFullError without room for a copy, BusyError if another process is writing, and
+    StoreUnusableError if the database is of another program or version or nothing can be read.
     """
     path, mended = database_path(directory), f"{fresh}.mended"
     code = "damaged"
@@ -150,7 +150,9 @@ def _has_schema(path: str, names: set[_Row]) -> bool:
         with closing(connect(path, "ro")) as old:
             refuse_unknown(old, path)
             return names <= set(old.execute(_SCHEMA_NAMES))
-    except sqlite3.Error:
+    except sqlite3.Error as error:
+        if isinstance(explain(error, os.path.dirname(path)), BusyError):
+            raise
         return False
 
 
