@@ -116,7 +116,7 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
     """Copy the readable rows of a directory's store into a new, synced database at `fresh`.
 
     Raises StoreFullError without room for a copy, BusyError if another process is writing, and
-    StoreUnusableError if the database is of another program or version or nothing can be read.
+    StoreUnusableError if the disk fails, nothing can be read, or the database has another version.
     """
     path, mended = database_path(directory), f"{fresh}.mended"
     code = "damaged"
