@@ -242,10 +242,15 @@ def replace_by_foreign_database(path):
         database.execute("CREATE TABLE precious (data)")
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [os.unlink, truncate, set_newer_version, set_older_version, replace_by_foreign_database],
-)
+def put_invalid_text(path):
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE blobs SET codec = CAST(x'ff' AS TEXT)")
+
+
+@pytest.mark.parametrize("damage", [
+    os.unlink, truncate, set_newer_version, set_older_version, replace_by_foreign_database,
+    put_invalid_text,
+])  # fmt: skip
 def test_store_restore_refuses_an_unusable_backup(world, pruned, target, damage):
     """A missing, truncated, foreign or other version's file is refused, and the store stays."""
     store_care.back_up(world.settings(), target)

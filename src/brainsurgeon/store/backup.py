@@ -65,14 +65,18 @@ def copy_backup(source: str, path: str) -> int:
         ) from why
     except sqlite3.OperationalError as error:
         raise StoreUnusableError(
-            f"{source} cannot be copied ({error.sqlite_errorname}): the store is as it was. If "
+            f"{source} cannot be copied ({_code(error)}): the store is as it was. If "
             "this is for lack of permission, run as the file's owner"
         ) from error
     except sqlite3.DatabaseError as error:
         raise StoreUnusableError(
-            f"{source} is damaged or no backup ({error.sqlite_errorname}): it is not used, and the "
+            f"{source} is damaged or no backup ({_code(error)}): it is not used, and the "
             "store is as it was. Name another backup"
         ) from error
+
+
+def _code(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", str(error))  # errors of the module have no code
 
 
 def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[None]) -> None:
