@@ -17,7 +17,8 @@ from brainsurgeon.cli.options import Command, Config, OutputError, given, shared
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable_lines
 
-# The module of each command but `store`. If the first word is a command, no other is imported.
+# The module of each command but `store`. If the first word is one of these, only its module is
+# imported.
 COMMANDS = {
     "scan": "run", "status": "run", "restore": "change", "pin": "change", "extract": "change",
     "archive": "change", "sessions": "show", "estimate": "show", "show": "show",

@@ -219,7 +219,7 @@ class OutputError(BrainsurgeonError):
 def _output_errors() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError as error:  # the new error has no errno: on EPIPE, typer exits with 1
+    except BrokenPipeError as error:  # typer would exit with 1 because of its errno: remove that
         raise BrokenPipeError from error
     except OSError as error:
         raise OutputError(f"standard output cannot be written: {error.strerror}") from error

@@ -60,7 +60,7 @@ def _cron_field(word: str, low: int, high: int, names: tuple[str, ...]) -> list[
 
 
 LARGEST = 2**53  # larger integers are not exact in every JSON parser
-CENTURY = 3_155_760_000  # seconds in 100 years; dates further away cannot be computed
+CENTURY = 3_155_760_000  # seconds in 100 years, the longest duration
 YEAR = 31_536_000
 KEY = "key:"  # prefix of a glob of session keys: the names that an agent gives its sessions
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

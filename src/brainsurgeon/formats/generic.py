@@ -90,7 +90,7 @@ class Generic(base.Format):
                 judged = line.offset
                 left = OPEN_KINDS.get("tool_call" if any(_tool_blocks(entry, *_CALLS)) else kind)
                 open_turn = f"the last turn is open: {left}" if left else None
-        cursor = None if judged is None else ""  # no line affects decisions about earlier lines
+        cursor = None if judged is None else ""  # no branches or dead entries
         return Survey(kept_messages, positions, open_turn, since=judged, cursor=cursor)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002

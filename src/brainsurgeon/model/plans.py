@@ -175,7 +175,7 @@ class Plan(Struct, frozen=True):
         return tuple(one for one in self.removals if one.tokens > 0 and not self.is_requested(one))
 
     def is_requested(self, edit: Edit) -> bool:
-        """Check whether an edit changes the next model request and was requested or required."""
+        """Check whether an edit changes what the model gets, and was asked for or required."""
         if isinstance(edit, FieldEdit) or edit.tokens <= 0:
             return False
         if isinstance(edit, Removal) and edit.how == "archive":

@@ -57,8 +57,8 @@ class TurnStep(Struct, frozen=True):
     names: tuple[str, ...] = ()  # other ids to which the entry refers
     text: str = ""  # the last block of text of a reply
     text_path: KeyPath | None = None
-    closes: bool = False  # the reply is complete, calls no tool and has a text
-    cut_short: bool = False  # the reply is incomplete
+    closes: bool = False  # the reply has a text, calls no tool, and no more follows
+    cut_short: bool = False  # the reply was stopped before its end
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
 

@@ -600,7 +600,8 @@ class _Archiver:
                 range(1, len(turns)), True, key=lambda count: _saved(turns[:count], alone) >= excess
             )
             group = turns[: 1 + enough]
-            # If a relief spares an archive (FITS), nothing else must be taken instead.
+            # A group that a relief spares (FITS) is dropped below, but counts as saved. Otherwise
+            # other turns would be archived in its place.
             saved = _saved(group, alone) if group[-1].barred in (None, FITS) else 0
             if excess > 0 and saved > 0:
                 groups.append(group)

@@ -77,8 +77,8 @@ class _Planner:
         self._edits: list[Edit] = []
         # By the start of an edit: the id of its entry in the file, if the edit has another id.
         self._named: dict[int, str] = {}
-        # Ids of extractions found in the file: `_supposed` if `Matcher.moved` has them and their
-        # entry has another id than the recorded one, else `_sighted`.
+        # Ids of extractions in the file. `_supposed` are those in `Matcher.moved` whose entry has
+        # another id than the recorded one.
         self._sighted: list[int] = []
         self._supposed: list[int] = []
         self._saved = 0

@@ -38,7 +38,7 @@ class Snapshot(Struct, frozen=True):
     records: Records
     now: float
     changed_at: float = 0.0
-    # A request to redact ends after so many seconds, or at a change, if its answer is not found.
+    # Seconds after which a request to redact ends without its answer. A change also ends it.
     patience: float = 0.0
     branches_die_at: float = 0.0  # from then on, entries off the active branch are dead
     habits: Habits = Habits()
@@ -72,7 +72,7 @@ class Frontier:
 
     The next scan has to begin at `since` (as in `Survey`) at the latest; with None, it reads all
     lines. `remembers` is as in `Habits`. `placeholders` means that placeholders are before the
-    first line. Unless `calls` is None, the planner adds the calls of all lines, by their keys.
+    scanned lines. Unless `calls` is None, the planner adds the calls of all lines, by their keys.
     """
 
     def __init__(

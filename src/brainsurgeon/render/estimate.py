@@ -11,7 +11,7 @@ from brainsurgeon.render.formatting import Column, columned, local, table
 
 NO_USAGE = "no session records the usage and time of its model calls"
 ASSUMPTIONS = (
-    "The estimate is based on recorded usage: a value counts the tokens that it added to a prompt."
+    "The estimate is based on recorded usage: the size of a value is what it added to a prompt."
     " It assumes that one scan follows each turn, and another once the cache is cold. After a scan,"
     " the agent reads its session again, and the next prompt reads its unchanged beginning from the"
     " cache. Archives, restores, relief, avoided compactions and the models' answers are left out."

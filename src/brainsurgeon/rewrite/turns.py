@@ -68,7 +68,7 @@ def _offsets(
     """Return the offsets and lengths of the lines of a turn, in the order of the file.
 
     In the linked form, the original parent ids lead from the last answer back to the prompt. In
-    the flat form, the turn is all lines from the prompt to the last answer.
+    the flat form, the turn is all messages from the prompt to the last answer.
     """
     places: dict[str, tuple[int, int, str | None]] = {}
     for parsed in parsed_lines(session.lines, session.format):

@@ -11,9 +11,8 @@
 # are moved to the new file, or the names are exchanged back. `retire` removes the old file.
 #
 # Sessions of one directory share the sync of the directory and the wait for late openers. Slow work
-# is done before the first lease. So a process that opens one session waits for work on another only
-# while lines of late openers are moved or names are exchanged back: at most `WAIT_FOR_CLOSING` plus
-# `LOOK_BACK_LONGEST`.
+# is done before the first lease. Afterwards, work on one session delays processes that open another
+# only in rare cases: if late openers wrote, or if the agent replaced a file before the exchange.
 
 import os
 import re
@@ -224,7 +223,7 @@ class Successor(Struct):
         time.sleep(WAIT_FOR_OPENERS)  # for openers that had resolved the previous name
         if ours:
             leases.drop(old)  # `turned_back` opens the old file by its name
-            pair = pair.turned_back()  # before lines of the new file are moved to it
+            pair = pair.turned_back()  # notes the end of the old file before lines are moved to it
         self.drop_leases()  # otherwise moving the lines would wait for our own lease
         if ours:
             # Only a read-only descriptor gets a lease while other processes read the file.
@@ -313,7 +312,7 @@ def check_closed(session: OpenSession) -> None:
 
 
 def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
-    """Group by directory. A sub-agent's file is alone: it is among the `Signs` of its session."""
+    """Group by directory. A sub-agent's file is alone: it is among the `Signs` of its siblings."""
     groups: dict[tuple[int, int, str], list[Successor]] = {}
     for successor in successors:
         above, place = os.fstat(successor.session.directory), successor.session.place

@@ -82,7 +82,7 @@ class Blobs(Table):
 
         Values that were stored since the last check are left out. Returns the id after which the
         next portion begins, and the ids of damaged or missing values. Each value is looked up by
-        its id: in a damaged database, a scan may end early without an error.
+        its id: in a damaged database, a query may end early without an error.
         """
         after, known, until = self._checked()
         of = "SELECT blob_id, digest, size FROM extractions WHERE blob_id"
@@ -264,7 +264,7 @@ class Fields(Table):
         self._insert("fields", row)
 
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
-        """Return the fields of a session, and with session 0 those of forks and old copies."""
+        """Return the fields of a session, and those of forks and old copies with session id 0."""
         own = self.of_session(session_id) if session_id is not None else []
         known = {(one.entry_id, one.name) for one in own}
         others = self._records(
@@ -362,7 +362,7 @@ class Placements(Table):
 
         `gone` are no longer in their entries. The entries of `missed` were not found.
         """
-        if present := set(standing):  # empty in all but the last step of a rewrite of rows
+        if present := set(standing):  # a rewrite of rows passes them in its last step
             seen = "SELECT extraction_id FROM placements WHERE session_id = ? AND missed_at IS NULL"
             self.add(session_id, present.difference(self._column(seen, session_id)))
         self.remove(session_id, gone, now)
