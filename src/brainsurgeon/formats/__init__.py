@@ -13,8 +13,7 @@ from brainsurgeon.model.entries import BOM, Entry, parse
 FORMATS: dict[str, Format] = {
     "openclaw": OpenClaw(), "claude-code": ClaudeCode(), "generic": Generic(),
 }  # fmt: skip
-# Number of first lines to check: some lines of Claude Code do not show their format.
-HEAD_LINES = 20
+HEAD_LINES = 20  # first lines to check: some lines of Claude Code do not show their format
 UNKNOWN = "unknown"
 
 

@@ -22,8 +22,7 @@ from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ModelCall, Sent, Tool
 
 _GENERATED = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _LONGEST_ID = 1024
-# Matches the names of tools that change a file.
-WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)
+WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)  # in names of tools that change a file
 
 
 class ResultText(Struct, frozen=True):

@@ -320,7 +320,6 @@ def _tools(entry: Entry) -> dict[str, str]:
 
 # The first line of a failed command's result. Nothing else contains the exit code.
 _EXIT = re.compile(r"Exit code ([0-9]{1,9})$")
-_CUT_SHORT = ("max_tokens", "refusal", "model_context_window_exceeded")
 _CONTENT: KeyPath = ("message", "content")
 
 
@@ -607,7 +606,7 @@ class ClaudeCode(Format):
             return reply_step(
                 message, linked, self.calls(entry),
                 stopped=failed or stop is None or stop in CLOSING_STOPS,
-                cut_short=failed or stop in _CUT_SHORT,
+                cut_short=failed or stop in CLOSING_STOPS[2:],
             )  # fmt: skip
         if kind != "user":
             return TurnStep("note" if kind in ("system", "progress") else "aside", *linked)

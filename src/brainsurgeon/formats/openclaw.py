@@ -68,8 +68,7 @@ TREE_TYPES = (
     "custom", "custom_message", "label", "session_info", "context_edit", "usage", "reset",
 )  # fmt: skip
 
-# Stop reasons of answers that are never sent again.
-NOT_REPLAYED = ("error", "aborted")
+NOT_REPLAYED = ("error", "aborted")  # stop reasons of answers that are never sent again
 
 
 class Branch:

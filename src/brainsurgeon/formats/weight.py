@@ -33,8 +33,7 @@ _SIGNATURE = (
     r"|thinking[^.]{0,80}cannot be modified|each thinking block must contain|thinking is required"
 )
 
-# No call has so many tokens, or costs so many dollars.
-_MOST = 1 << 40
+_MOST = 1 << 40  # no call has so many tokens, or costs so many dollars
 
 
 def complaint(text: str) -> str | None:
@@ -89,8 +88,7 @@ def recorded(entry: Entry, usage: Entry, model: object, ident: str | None = None
         parse_time(entry.get("timestamp")), cached=cached, hour=bool(hour),
         written=counts(usage, "cacheWrite", "cache_creation_input_tokens"),
         output=counts(usage, "output", "output_tokens", "completion_tokens"), cost=cost or None,
-        # Agents record 0 if they know no price.
-        dollars=dollars(costs.get("total")),
+        dollars=dollars(costs.get("total")),  # agents record 0 if they know no price
     )  # fmt: skip
 
 

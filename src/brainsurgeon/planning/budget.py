@@ -31,8 +31,7 @@ from brainsurgeon.model.turns import (
 from brainsurgeon.planning.archive import Archiving, without_thresholds
 from brainsurgeon.planning.matching import Matcher
 
-# Number of the newest calls used: older ones were made with other prompts and tools.
-NEWEST = 50
+NEWEST = 50  # number of calls used: older ones were made with other prompts and tools
 # Minimum number of calls for a line, and minimum share of their variance that the line explains.
 FEWEST = 8
 STRAIGHT = 0.9
@@ -152,18 +151,14 @@ def _compared(line: Calibration, samples: Sequence[Sample]) -> Calibration:
 
 # Relief aims this far below the threshold (as a share of the window), so that it lasts.
 BELOW = 0.15
-# From step 1 on, values longer than this many characters are extracted.
-SHORTEST = 200
-# Maximum number of the newest live turns that step 3 does not archive.
-KEPT_TURNS = 2
+SHORTEST = 200  # from step 1 on, values of more characters are extracted
+KEPT_TURNS = 2  # maximum number of the newest live turns that step 3 does not archive
 # A result larger than this share of the window is extracted even if it is new (step 2).
 GIANT = 0.1
 # Steps: 1 shorter values, 2 giant results, 3 archive turns, 4 newer values, 5 arguments of calls, 6
 # all but the newest messages. Only sessions with linked archives have step 3. A database has no
 # step 6 either, since its indexes would not notice changed texts.
 LINKED = (1, 2, 3, 4, 5, 6)
-
-
 # Steps that relief takes together. Step 0 applies the configured rules; without any step, only
 # requested values are extracted.
 Rung = tuple[int, ...]

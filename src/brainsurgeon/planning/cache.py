@@ -24,10 +24,8 @@ from brainsurgeon.model.turns import ModelCall
 LIFE, LONG_LIFE = 300.0, 3600.0
 # The prices that a configuration sets, by globs of model ids.
 Prices = Collection[tuple[str, Price]]
-# Number of following turns in which the cache is assumed to stay warm.
-TURNS_AHEAD = 2
-# Number of newest turns whose model calls are counted.
-TURNS = 50
+TURNS_AHEAD = 2  # number of following turns in which the cache is assumed to stay warm
+TURNS = 50  # number of newest turns whose model calls are counted
 
 
 class Break(Struct, frozen=True):

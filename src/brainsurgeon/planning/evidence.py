@@ -15,12 +15,9 @@ from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import boundary, iso, readable
 from brainsurgeon.model.turns import ToolResult
 
-# Minimum bytes for each long result, while the budget lasts.
-LEAST = 2048
-# Maximum bytes that a shortened result keeps of its beginning.
-HEAD = 1024
-# A result that would be cut to fewer bytes is left out.
-SHORTEST = 256
+LEAST = 2048  # minimum bytes for each long result, while the budget lasts
+HEAD = 1024  # maximum bytes that a shortened result keeps of its beginning
+SHORTEST = 256  # a result that would be cut to fewer bytes is left out
 
 
 class Evidence(Struct, frozen=True):

@@ -60,6 +60,7 @@ _NAMED = re.compile(
 NO_RECORD = "the store has no record of this value"
 OTHER_ENTRY = "the entry is not the recorded entry"
 SEVERAL = "several values may have been there"
+_NO_TURN = "only its text was restored: the turn itself is not in this session"
 _ByPath = dict[KeyPath, list[Extraction]]
 _Parts = frozenset[tuple[KeyPath, str, str | None]]
 
@@ -224,9 +225,6 @@ class Matcher:
 
     def _matches(self, value: Extraction, entry: Entry) -> bool:
         return value.is_in(entry) and (value.rest is None or self._form.rest(entry) == value.rest)
-
-
-_NO_TURN = "only its text was restored: the turn itself is not in this session"
 
 
 class Restores:

@@ -82,8 +82,7 @@ class _Planner:
         self._sighted: list[int] = []
         self._supposed: list[int] = []
         self._saved = 0
-        # From `Matcher.unexplained`. Empty unless everything is to be restored.
-        self._unexplained: list[tuple[str, str]] = []
+        self._unexplained: list[tuple[str, str]] = []  # if everything is to be restored
         self._restored: list[str] = []
         self._missed: list[tuple[str, str]] = []
         # The entry ids (or None) in a last line without a newline: their requests wait.

@@ -34,6 +34,7 @@ from brainsurgeon.planning.snapshot import LONG_AGO
 from brainsurgeon.planning.superseded import Values, superseded
 
 _PLACEHOLDER = placeholder_named("0" * 8)
+_place = attrgetter("before")
 # Bounds for the ratio of recorded and estimated growth of a prompt. For most prompts in the
 # samples, it is 0.8 to 1.4.
 _LEAST, _MOST = 0.5, 1.5
@@ -161,9 +162,6 @@ def _values(
                     soon = max(by - number, min(keep, LAST))
                     keep = min(keep, soon) if rule else soon
                 yield Value(number, keep, tokens, fresh=part.kind == "thinking")
-
-
-_place = attrgetter("before")
 
 
 class _Ordered:

@@ -21,8 +21,7 @@ from brainsurgeon.model.rules import Rule, Rules, ValueRules
 from brainsurgeon.model.sessions import Fingerprint, Survey
 from brainsurgeon.model.text import parse_time
 
-# Number of the newest messages in which even a superseded value stays.
-LAST = 2
+LAST = 2  # number of the newest messages in which even a superseded value stays
 # Why relief keeps a value or turn that one of its steps could take.
 FITS = "the session fits without it"
 
