@@ -91,8 +91,6 @@ class Extraction(RemovedValue, frozen=True):
 
 
 class FieldRecord(Struct, frozen=True):
-    """One of our fields, set in an entry."""
-
     id: int
     session_id: int
     entry_id: str

@@ -130,8 +130,6 @@ class ShownValues(Struct, frozen=True, omit_defaults=True):
 
 
 class RestoreAnswer(ShownValues, frozen=True, kw_only=True):
-    """The answer to a restore of one entry."""
-
     pending: bool
     sizes: dict[str, int]
     at: float
@@ -170,8 +168,6 @@ class Watch(Struct, frozen=True):
 
 
 class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
-    """The result of `restore --all` for one session."""
-
     session: str
     # restored, pending, nothing restored, nothing to undo, gone, failed or IN_ARCHIVE
     state: str

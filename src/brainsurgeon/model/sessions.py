@@ -62,8 +62,6 @@ class Memory(Protocol):
 
 
 class Root(Struct, frozen=True):
-    """A directory to walk."""
-
     path: str
     format: str = "auto"
     required: bool = True  # a missing directory is reported

@@ -134,8 +134,6 @@ NOTHING = Sent()
 
 
 class ModelCall(Struct, frozen=True):
-    """A call of a model, as recorded with its answer."""
-
     ident: str | None  # of the API message, which may be written as several entries
     model: str | None
     tokens: int = 0  # of the whole prompt, cached or not; 0: not recorded, as for most failed calls

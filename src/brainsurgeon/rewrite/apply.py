@@ -59,8 +59,6 @@ class Change(Struct, frozen=True):
 
 
 class ExtractedValues:
-    """Stores the values that a plan extracts, and their records."""
-
     def __init__(
         self, store: Store, change: Change, read: Callable[[int, int], bytes], temporary: str = ""
     ) -> None:
@@ -161,7 +159,6 @@ def _note_fields(
 
 
 def _confirm(store: Store, change: Change, extracted: ExtractedValues) -> None:
-    """Record that a rewrite is complete, inside the caller's transaction."""
     ident, plan, confirmation = change.session_id, change.plan, extracted.confirmation
     store.journal.confirm(extracted.journal_id, ident, confirmation)
     seen = plan.sightings

@@ -209,8 +209,6 @@ def _settle_records(store: Store, rewrite: OpenRewrite, *, exchanged: bool) -> N
 
 
 class Rewrite(Struct, frozen=True):
-    """A changed session, in a file or in a database."""
-
     name: str
     fingerprint: Fingerprint
     stored: int  # bytes by which the store grew
