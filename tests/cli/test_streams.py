@@ -87,6 +87,14 @@ def test_closed_streams_do_not_stop_a_scan(shell, world, many_sessions, closed):
     assert doctor.returncode == 0, doctor.stdout
 
 
+def test_init_asks_nothing_if_stdin_is_closed(own_home, shell):
+    """`init` with a closed standard input does nothing, exits 2 and names `--yes`."""
+    result = shell("$B init 0<&-")
+
+    assert result.returncode == 2
+    assert "add --yes" in result.stderr
+
+
 def test_an_error_that_cannot_be_printed_keeps_its_code(shell):
     """A failed command exits with the code of its error if stderr is closed or full."""
     assert shell("$B show nothing $C 1>&- 2>&-").returncode == 3

@@ -247,6 +247,7 @@ def replace_streams() -> None:
             os.fstat(descriptor)
         except OSError:  # else the store could get this descriptor, and receive our output
             os.open(os.devnull, os.O_RDWR)  # opens the lowest free descriptor: this one
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
     ignoring = partial(suppress, OSError, ValueError)
     for name, descriptor, guard in (("stdout", 1, _output_errors), ("stderr", 2, ignoring)):
         stream = getattr(sys, name) or open(descriptor, "w", closefd=False)  # noqa: SIM115
