@@ -28,10 +28,12 @@ def test_store_restore_and_purge_require_yes_without_a_terminal(world, entry_id,
     target = world.base / "backup.db"
     cli("store", "backup", target)
     before = (world.state / "store.db").read_bytes()
+    refused = json_output(cli("store", "restore", target, "--json"))
     for result in run_parallel(cli, [("store", "restore", target), ("store", "purge")]).values():
         assert result.returncode == 2
         assert b"--yes" in result.stderr
     assert (world.state / "store.db").read_bytes() == before
+    assert refused["exit_code"] == 2
 
 
 def test_store_purge_refuses_while_placeholders_remain(world, entry_id, cli):

@@ -12,6 +12,7 @@ from typer import Argument, Option
 from brainsurgeon import operations, render
 from brainsurgeon.cli import options
 from brainsurgeon.errors import UsageError
+from brainsurgeon.model.text import readable_lines
 
 if TYPE_CHECKING:
     from brainsurgeon.model.reports import Replacement
@@ -69,7 +70,8 @@ def restore(
 
     def confirm(replacement: Replacement) -> None:
         if not yes:
-            options.print_text(render.sessions.before_replacing(replacement))
+            text = readable_lines(render.sessions.before_replacing(replacement))
+            typer.echo(text, err=True)
             _ask("Replace the store with this backup?")
 
     done = operations.store.replace_store(settings, file, time.time, confirm)
@@ -101,7 +103,7 @@ def purge(
 
 
 def _ask(question: str) -> None:
-    if not (sys.stdin and sys.stdin.isatty()):
+    if not sys.stdin.isatty():
         raise UsageError("nothing was done: no terminal to ask for confirmation; pass --yes")
     if not typer.confirm(question, err=True):
         raise UsageError("nothing was done: the answer was no; --yes does it without asking")
