@@ -584,7 +584,7 @@ def test_init_as_json_is_one_document(newcomer):
     result = newcomer.init("--json", "--yes")
     answer = json_output(result)
 
-    assert refused.returncode == 2
+    assert refused.returncode == json_output(refused)["exit_code"] == 2
     assert result.returncode == 0
     assert [home["agent"] for home in answer["homes"]] == ["OpenClaw", "Claude Code", "Codex"]
     assert answer["offers"][0]["steps"] == [

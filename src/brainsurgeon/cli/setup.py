@@ -95,16 +95,16 @@ def init(
     _print(render.init.totals(report, verbose=verbose))
     _print(estimated)
     done = _carry_out(setup, dry_run, yes, interactive)
+    waits = any(offer.waiting for offer in setup.offers)
+    if waits and not (yes or dry_run or interactive):
+        raise UsageError(NO_ANSWER)
     if given.json:
         print_json(render.init.init_json(setup.homes, setup.offers, report, done))
     elif done and not any(step.left for step in done):
         keep = operations.init.command_for_service(setup)
         print_text(NEXT + (f"\nto keep it running: {keep}" if keep else ""))
-    waits = any(offer.waiting for offer in setup.offers)
     if dry_run and waits:
         _print("\nnothing was done: this was a dry run; brainsurgeon init --yes does it")
-    if waits and not (yes or dry_run or interactive):
-        raise UsageError(NO_ANSWER)
     impossible = any(offer.asked and not offer.steps for offer in setup.offers)
     raise typer.Exit(1 if impossible or any(step.left for step in done) else 0)
 
