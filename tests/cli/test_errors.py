@@ -54,7 +54,8 @@ def test_invalid_arguments_are_explained_in_one_line(cli, words, why):
     "sessions --preview", "sessions main/s --agent main", "show a --regex",
     "show a --key b --index", "show --search text --key a", "show --search text --index",
     "show a --search text --session b", "archive --list --note text", "archive --list --dry-run",
-    "history --follow --counts",
+    "history --follow --counts", "history --follow --all",
+    "init --undo --cron", "init --undo --mcp claude",
     "status --open", "status --format prometheus --previews", "status --output file",
 ])  # fmt: skip
 def test_options_without_an_effect_are_refused(cli, words):

@@ -79,6 +79,8 @@ def init(
         _print_system_unit(config, systemd=systemd)
         return
     if undo:
+        if systemd or cron or mcp or hooks or verbose:
+            raise UsageError("--undo undoes all steps: it takes only --yes or --dry-run")
         _undo(config, yes=yes, dry_run=dry_run, interactive=interactive)
         return
     agents = [agent.value for agent in mcp or ()]

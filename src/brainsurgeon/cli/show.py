@@ -240,7 +240,7 @@ def history(
       brainsurgeon history --follow --since 4711 --json
     """  # noqa: D301
     if follow:
-        _follow(since, session, kind or [], counts=counts)
+        _follow(since, session, kind or [], counts=counts, everything=everything)
         return
     with options.reading() as (settings, store):
         if not (events or counts or since or session or kind):
@@ -262,11 +262,14 @@ def history(
             options.print_text(render.runs.event(event))
 
 
-def _follow(since: str | None, session: str | None, kinds: list[str], *, counts: bool) -> None:
+def _follow(
+    since: str | None, session: str | None, kinds: list[str], *, counts: bool, everything: bool
+) -> None:
     # Readers of standard output expect only events there: print no error as JSON.
     in_json, options.given.json = options.given.json, False
-    if counts:
-        raise UsageError("--counts cannot be combined with --follow")
+    if counts or everything:
+        wrong = "--counts" if counts else "--all"
+        raise UsageError(f"{wrong} cannot be combined with --follow")
     settings = options.load_settings()
     follow = operations.history.follow
     try:
