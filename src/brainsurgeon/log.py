@@ -150,6 +150,8 @@ def write_whole(path: str, text: str, mode: int) -> None:
 
     Raises UsageError if that fails. The file is not synced, since it can be written again.
     """
+    if os.path.exists(path) and not os.path.isfile(path):  # else root could replace /dev/null
+        raise UsageError(f"{path} is not a regular file; name another file")
     temporary = f"{path}.{secrets.token_hex(6)}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

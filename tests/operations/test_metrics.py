@@ -81,6 +81,18 @@ def test_metrics_output_file_has_mode_644_and_no_temporary_file(world, pruned):
     assert os.listdir(path.parent) == ["brainsurgeon.prom"]
 
 
+def test_metrics_output_never_replaces_a_device(tmp_path):
+    """A path that is no regular file, such as a pipe or a link to a device, is an error."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    for name in ("pipe", "link"):
+        with pytest.raises(UsageError, match="not a regular file"):
+            write_whole(str(tmp_path / name), "", READABLE)
+
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert (tmp_path / "link").is_symlink()
+
+
 def test_metrics_output_reports_a_bad_path_and_replaces_a_link(tmp_path):
     """A path in a missing directory is an error; a symbolic link is replaced, not followed."""
     with pytest.raises(UsageError, match="cannot be written"):
