@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.model.text import about, lasting
-from brainsurgeon.render.formatting import bar
+from brainsurgeon.render.formatting import bar, in_local_time
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,10 @@ def test_spans_are_shown_in_their_largest_unit():
     spans = {0: "0 s", 59.9: "60 s", 60: "1 min", 7300: "2 h", 200_000: "2 d"}
 
     assert {span: lasting(span) for span in spans} == spans
+
+
+def test_a_time_that_does_not_exist_is_printed_unchanged():
+    """An error message repeats a time such as February 30 as the user entered it."""
+    text = "--since '2026-02-30T10:00:00Z'"
+
+    assert in_local_time(text) == text

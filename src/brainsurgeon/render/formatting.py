@@ -63,7 +63,9 @@ def in_local_time(text: str) -> str:
     """Convert ISO 8601 times to local time. Omit today's date from times without seconds."""
 
     def convert(found: re.Match[str]) -> str:
-        moment = parse_time(found[0]) or 0.0
+        moment = parse_time(found[0])
+        if moment is None:  # as for February 30
+            return found[0]
         if found[1]:
             return local(moment)
         then, now = (datetime.fromtimestamp(at).astimezone() for at in (moment, time.time()))
