@@ -19,7 +19,6 @@ from brainsurgeon.render.formatting import (
     columns,
     first,
     in_local_time,
-    local,
     table,
 )
 
@@ -215,7 +214,8 @@ def relief(done: reports.Relief, *, dry_run: bool) -> str:
     fits = "it fits" if done.fits else "it still does not fit"
     shares = f"{_percent(before.pressure)} -> {_percent(after.pressure)}"
     load = f"{before.load:,} -> {after.load:,} of {after.window:,} tokens ({shares})"
-    if done.fits and not (done.values or done.reason or done.refused):
+    is_changed = done.values or done.bytes_after != done.bytes_before  # turns may be archived
+    if done.fits and not (is_changed or done.reason or done.refused):
         now = f"{after.load:,} of {after.window:,} tokens ({_percent(after.pressure)})"
         return f"{name}: {now}: it fits already, so nothing was done"
     sizes = f"{bytes_(done.bytes_before)} -> {bytes_(done.bytes_after)}"
@@ -228,7 +228,7 @@ def relief(done: reports.Relief, *, dry_run: bool) -> str:
     ]
     if done.protected:
         protected, until = done.protected
-        end = local(until)[11:16]
+        end = in_local_time(f"{iso(until)[:-4]}Z")
         lines.append(f"  {bytes_(protected)} protected until {end}; --now extracts them")
     if done.least is not None:
         least = f"{done.least:,} tokens would remain, but {done.room:,} fit"
