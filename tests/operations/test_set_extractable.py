@@ -52,6 +52,43 @@ def test_pin_survives_a_lost_extractable_field(world, conversation, ident, path,
     assert world.scan().values_extracted == 0
 
 
+def test_pin_whose_field_was_lost_can_be_removed(world, conversation, ident, path, clock):
+    """Removing a pin ends it, even if the agent's rewrite dropped `_extractable`."""
+    pin(world, ident, False)
+    path.write_bytes(conversation.bytes())
+    clock.now = int(time.time()) + 60
+    pin(world, ident, None)
+
+    assert path.read_bytes() == conversation.bytes()
+    assert world.scan().values_extracted == 1
+
+
+def test_scan_ends_a_removed_pin_whose_field_was_lost(world, conversation, ident, path, clock):
+    """A pin removed in an open turn ends with the turn, even without its field in the session."""
+    pin(world, ident, False)
+    path.write_bytes(conversation.bytes())
+    open_turn(path, conversation, clock)
+    assert pin(world, ident, None).pending
+    close_turn(path, conversation, clock)
+
+    assert world.scan(enabled=False).values_extracted == 0
+    assert sql(world, "SELECT count(*) FROM fields WHERE state = 'standing'") == [(0,)]
+    assert world.scan().values_extracted == 1
+
+
+def test_lost_field_of_an_id_that_occurs_twice_stays_recorded(
+    world, conversation, ident, path, clock
+):
+    """If only one of two entries with the same id lost its field, the pin is not ended."""
+    pin(world, ident, False)
+    path.write_bytes(path.read_bytes() + raw_line(conversation.bytes(), ident) + b"\n")
+    close_turn(path, conversation, clock)
+    with pytest.raises(ChangedError, match="occurs twice"):
+        pin(world, ident, None)
+
+    assert sql(world, "SELECT count(*) FROM fields WHERE state = 'standing'") == [(1,)]
+
+
 def test_unpin_restores_the_original_line(world, conversation, ident, path, clock):
     """Removing a pin removes the field, byte for byte, and the rules apply again."""
     for value in (False, 7, True):

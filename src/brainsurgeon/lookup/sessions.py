@@ -90,13 +90,15 @@ def record_placeholders(
 ) -> None:
     """Record the placeholders seen in an idle session. End requests that the plan has handled."""
     placed = store.placements.of_session(record.id) if record else frozenset()
-    seen = plan.sightings
+    seen, handled = plan.sightings, plan.handled
     is_new = any(ident not in placed for ident in seen.here)
-    if not (is_new or (record and (seen.gone or seen.missing or plan.handled.requests))):
+    changed = seen.gone or seen.missing or handled.requests or handled.fields_gone
+    if not (is_new or (record and changed)):
         return
     with store.transaction():
         record = record or note_within(store, session)
-        store.requests.end(plan.handled.requests)
+        store.requests.end(handled.requests)
+        store.fields.undo(record.id, handled.fields_gone)
         store.placements.record(record.id, seen.here, seen.gone, seen.missing, now)
 
 

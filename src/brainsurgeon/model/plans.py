@@ -143,6 +143,7 @@ class Handled(Struct, frozen=True):
     unfit: tuple[str, ...] = ()  # entries whose signed thinking cannot be restored or removed
     # Entries that keep a placeholder although all values were to be restored, and the reasons.
     left: tuple[tuple[str, str], ...] = ()
+    fields_gone: tuple[int, ...] = ()  # records (ids) of fields to undo that the agent dropped
 
 
 class Plan(Struct, frozen=True):

@@ -205,6 +205,7 @@ class FieldRequests:
         self.entries = self.sets.keys() | self._records.keys()
         self._seen: set[int] = set()
         self._missed: list[tuple[str, str]] = []
+        self.dropped: dict[int, str] = {}  # entry ids of fields to undo that are gone, by record
 
     def concern(self, ident: str, entry: Entry) -> bool:
         if ident in self.entries:
@@ -259,7 +260,11 @@ class FieldRequests:
                 continue
             undone = splice.undo_field(parsed, record)
             edits += undone
-            if not undone and record.session_id == self._own:
+            if record.session_id != self._own or undone:
+                continue
+            if record.name not in parsed.entry:
+                self.dropped[record.id] = record.entry_id
+            if record.name in parsed.entry or record.before is not None:
                 why = f"{record.name} no longer has the value that was set"
                 self._missed.append((record.entry_id, why))
         return edits

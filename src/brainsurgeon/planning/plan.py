@@ -161,6 +161,9 @@ class _Planner:
             restored=() if verdict.blocked else tuple(dict.fromkeys(self._restored)),
             missed=(*self._missed, *doubtful, *self._fields.missed()), unfit=verdict.unfit,
             left=(*self._left(edits), *self._unexplained),
+            fields_gone=() if verdict.blocked else tuple(
+                record for record, ident in self._fields.dropped.items() if hash(ident) not in twice
+            ),
         )  # fmt: skip
         return Plan(
             edits, judged.kept, judged.unsent.listed(), judged.due_at, judged.protected, seen,

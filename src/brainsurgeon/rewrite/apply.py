@@ -93,7 +93,10 @@ class ExtractedValues:
         plan, ident, run_id = change.plan, change.session_id, store.runs.number()
         self.confirmation = Confirmation(
             restored_ids=[edit.extraction_id for edit in plan.restorations],
-            fields_gone=[edit.undoes for edit in plan.fields if edit.undoes is not None],
+            fields_gone=[
+                *(edit.undoes for edit in plan.fields if edit.undoes is not None),
+                *plan.handled.fields_gone,
+            ],
             requests=list(plan.handled.requests),
             restored=list(plan.handled.restored),
             at=change.examined.now,
@@ -539,7 +542,7 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
     if last:
         return part
     restored = tuple(dict.fromkeys(edit.entry_id for edit in part.restorations))
-    handled = replace(part.handled, requests=(), restored=restored)
+    handled = replace(part.handled, requests=(), restored=restored, fields_gone=())
     sightings = replace(part.sightings, here=(), gone=(), missing=())
     return replace(part, sightings=sightings, handled=handled)
 
@@ -626,6 +629,9 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
     if plan.deferred:
         raise NotIdleError(plan.deferred)
     if not plan.edits:
+        if plan.handled.fields_gone:
+            with store.transaction():
+                store.fields.undo(change.session_id, plan.handled.fields_gone)
         return None
     check_mount(examined.session)
     savings = count_savings(store, examined, plan)

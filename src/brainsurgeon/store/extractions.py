@@ -279,6 +279,10 @@ class Fields(Table):
         standing = "fields WHERE session_id = ? AND state = 'standing' ORDER BY id"
         return self._records(FieldRecord, standing, session_id)
 
+    def undo(self, session_id: int, ids: Iterable[int]) -> None:
+        undone = "UPDATE fields SET state = 'undone' WHERE id = ? AND session_id = ?"
+        self._executemany(undone, ((row, session_id) for row in ids))
+
     def sessions_of_run(self, run_id: int) -> set[int]:
         return set(self._column(
             "SELECT session_id FROM fields WHERE run_id = ? AND state = 'standing'", run_id

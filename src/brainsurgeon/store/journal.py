@@ -17,7 +17,7 @@ from brainsurgeon.model.records import Confirmation, OpenRewrite, Request
 from brainsurgeon.model.reports import EventKind
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.store.database import Table
-from brainsurgeon.store.extractions import Archives, Blobs, Placements
+from brainsurgeon.store.extractions import Archives, Blobs, Fields, Placements
 from brainsurgeon.store.history import Events, Runs
 
 # Shortest time (seconds) for which a restore request waits for an idle session.
@@ -286,10 +286,7 @@ class Journal(Table):
             " WHERE session_id = ? AND journal_id = ?",
             (session_id, journal_id),
         )
-        self._executemany(
-            "UPDATE fields SET state = 'undone' WHERE id = ? AND session_id = ?",
-            ((row, session_id) for row in confirmation.fields_gone),
-        )
+        Fields(self._connection).undo(session_id, confirmation.fields_gone)
 
     def close(self, journal_id: int) -> None:
         self._execute("DELETE FROM journal WHERE id = ?", (journal_id,))
