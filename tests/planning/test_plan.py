@@ -134,6 +134,26 @@ def test_printed_answer_in_an_entry_whose_id_occurs_twice_stays():
     assert result.handled.requests == (7,)
 
 
+def test_restore_call_beside_a_call_whose_action_is_an_object():
+    """The restore call is shortened; a parallel call of another tool may have any arguments."""
+    conversation = Conversation()
+    conversation.user()
+    restore = {"action": "restore", "entry": "0000000a", "why": "needed"}
+    conversation.assistant([
+        {"type": "toolCall", "id": "call_1", "name": "ours", "arguments": restore},
+        {"type": "toolCall", "id": "call_2", "name": "click", "arguments": {"action": {"x": 1}}},
+    ], stop="toolUse")  # fmt: skip
+    conversation.result("restored 1234abcd: 40 lines", "ours", "call_1")
+    conversation.result("clicked", "click", "call_2")
+    conversation.assistant()
+    answer = PrintedAnswer.of("restored 1234abcd: 40 lines", "1234abcd")
+    request = Request(1, "redact", NOW, "0000000a", answer=answer, id=7)
+    result = plan_of(conversation.bytes(), requests=(request,))
+
+    assert [removal.kind for removal in result.removals] == ["tool_call", "tool_result"]
+    assert result.handled.requests == (7,)
+
+
 def test_printed_answer_is_shortened_while_a_field_of_its_entry_changes():
     """A change of `_extractable` and the shorter answer are edits of the same line."""
     conversation = Conversation()

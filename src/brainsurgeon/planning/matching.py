@@ -291,7 +291,7 @@ class Restores:
 # even inside a longer output. An incomplete answer is left unchanged.
 
 # The values of `action` with which our tool restores; other calls are not shortened.
-_ACTIONS = frozenset({"restore", "restore_remote"})
+_ACTIONS = ("restore", "restore_remote")  # no set: in a call of another tool, it may be an object
 
 
 class OwnCalls:
