@@ -357,7 +357,7 @@ class TestOpenClawRowsContract(TestOpenClawContract):
     """Events from OpenClaw's databases of each layout, and the session files it wrote before."""
 
     form = OpenClawRows()
-    results = (4, "c539c885")
+    results = (4, "9d8fd31a")
     known = types.MappingProxyType({"openclaw": form})
     samples = (
         *(Events(version, session) for version in VERSIONS for session in (GATEWAY, LOCAL)),
