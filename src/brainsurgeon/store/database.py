@@ -25,16 +25,12 @@ from brainsurgeon.errors import (
 from brainsurgeon.model.entries import KeyPath
 from brainsurgeon.store.schema import SCHEMA, VERSION
 
-# Bytes of free disk below which rewrites may soon fail.
-SCARCE = 64 << 20
-# Bytes of free disk below which nothing can be stored.
-NONE_LEFT = 1 << 20
-# Seconds to wait for another brainsurgeon process.
-PATIENCE = 10.0
+SCARCE = 64 << 20  # bytes of free disk below which rewrites may soon fail
+NONE_LEFT = 1 << 20  # bytes of free disk below which nothing can be stored
+PATIENCE = 10.0  # seconds to wait for another brainsurgeon process
 
 DatabaseError = sqlite3.Error
-# Bytes. With 8192, a store of 40 KB values was 7 % larger, a store of 8 KB values 12 %.
-PAGE = 4096
+PAGE = 4096  # bytes; with 8192, a store of values of 40 KB was 7 % larger, of 8 KB 12 %
 
 ADVICE = (
     "`brainsurgeon store restore FILE` puts a backup in its place; without a backup,"

@@ -20,13 +20,11 @@ from brainsurgeon.store.sessions import Rows
 PAGE = 1000
 # The most uncompressed bytes that one transaction deletes. A single value may be larger.
 LARGE = 16 << 20
-# Rows that one statement reads.
-_ROWS = 5000
+_ROWS = 5000  # rows that one statement reads
 # KiB of SQLite's cache during deletions: enough for the changes of a transaction. With the default
 # of 2,000, SQLite would write changes early, and lock out all other processes until the commit.
 _CACHE, _USUAL_CACHE = 16_384, 2000
-# Database pages that one statement returns to the filesystem.
-_PAGES = 1024
+_PAGES = 1024  # database pages that one statement returns to the filesystem
 
 # True if the value of an extraction `e` is stored, and the rewrite that extracted it is complete.
 _STORED = "e.blob_id IS NOT NULL AND e.journal_id IS NULL"

@@ -140,8 +140,7 @@ _COLUMNS = ", ".join([
 ])  # fmt: skip
 # True for extractions with a placeholder, and for those of archives.
 _NAMES = "(replacement IS NULL OR archive_id IS NOT NULL)"
-# Key of a fact: the least number for a new placeholder whose id is not random.
-_LEAST_NUMBER = "least_number"
+_LEAST_NUMBER = "least_number"  # a fact, for new placeholders whose ids are not random
 # True for the extractions whose placeholder has the id ?1, with or without a number.
 _OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
 

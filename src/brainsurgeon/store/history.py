@@ -15,8 +15,7 @@ from brainsurgeon.store.database import Table
 
 KEPT_SECONDS = 30 * 86_400.0
 KEPT_ROWS = 100_000
-# The most rows that one transaction deletes.
-_BATCH = 1000
+_BATCH = 1000  # the most rows that one transaction deletes
 _EVENT = (
     "SELECT e.id, e.at, e.run_id, e.session_id, s.agent || '/' || s.name, e.kind, e.facts"
     " FROM events e LEFT JOIN sessions s ON s.id = e.session_id"

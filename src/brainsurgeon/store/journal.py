@@ -20,10 +20,8 @@ from brainsurgeon.store.database import Table
 from brainsurgeon.store.extractions import Archives, Blobs, Fields, Placements
 from brainsurgeon.store.history import Events, Runs
 
-# Shortest time (seconds) for which a restore request waits for an idle session.
-LEAST_WAIT = 600.0
-# The columns of a request that are JSON.
-_AS_JSON = ("paths", "value", "answer")
+LEAST_WAIT = 600.0  # shortest time (seconds) for which a restore request waits
+_AS_JSON = ("paths", "value", "answer")  # columns of a request
 
 
 class Requests(Table):

@@ -28,8 +28,7 @@ from brainsurgeon.store.database import (
 )
 from brainsurgeon.store.extractions import Blobs
 
-# Row ids to try after the highest known row id, if that may not be the highest.
-_BEYOND = 10_000
+_BEYOND = 10_000  # row ids to try after the highest known one, if there may be higher ones
 _MOST = 100_000_000  # row ids to try: a damaged row id may be any number
 _INDEXES = {"path": "sqlite_autoindex_sessions_1", "identity": "sessions_identity"}
 LOST = "lost with a damaged store"  # the reason in the tombstone of a lost value

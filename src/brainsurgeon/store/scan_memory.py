@@ -20,8 +20,7 @@ from brainsurgeon.store.sessions import AGAIN, DATABASE, FAILED, IN_MEMORY, WAIT
 # it is tried again after FIRST_PAUSE. Each further failure doubles the pause, up to LONGEST_PAUSE.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 _MOST = 1000  # states in memory before they are stored
-# Seconds within which two changes of a file may have the same modification time.
-FRESH = 0.05
+FRESH = 0.05  # seconds within which two changes may have the same modification time
 # Outcomes of sessions that are read again once their database has changed.
 _UNTIL_CHANGE = frozenset({WAITS, "deferred", "skipped"})
 

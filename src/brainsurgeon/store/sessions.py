@@ -18,8 +18,7 @@ _SESSION = (
     "SELECT id, agent, agent_directory, name, last_path, root, format, identity, path IS NULL,"
     " missed_at FROM sessions"
 )
-# Rows that one query returns.
-_PAGE = 1000
+_PAGE = 1000  # rows that one query returns
 
 
 def _session(row: tuple[Any, ...]) -> SessionRecord:
