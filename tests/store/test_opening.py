@@ -24,6 +24,7 @@ from building.store_rows import (
     removal,
     store_session,
 )
+from building.world import NOBODY
 
 
 def test_new_store_has_the_whole_schema(store):
@@ -56,6 +57,17 @@ def test_open_to_read_without_a_store_is_empty_and_creates_nothing(directory):
         with pytest.raises(StoreUnusableError), empty.transaction():
             empty.facts.put("last_run_at", 1.0)
     assert not os.path.exists(directory)
+
+
+def test_store_in_a_directory_of_another_user_is_not_a_missing_store(store, directory):
+    """Opening a store to read fails if its directory cannot be searched: it may have values."""
+    os.seteuid(NOBODY) if os.geteuid() == 0 else os.chmod(directory, 0)
+    try:
+        with pytest.raises(StoreUnusableError, match="Run as the user that it belongs to"):
+            room.open_to_read(directory)
+    finally:
+        os.seteuid(os.getuid())
+        os.chmod(directory, 0o700)
 
 
 def test_store_opened_to_read_refuses_writes_and_locks(directory, store):
