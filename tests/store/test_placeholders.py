@@ -48,6 +48,16 @@ def test_store_from_a_backup_continues_with_other_numbers(store, name):
     assert name("random", OTHER) == "random"
 
 
+def test_store_from_a_backup_still_shares_placeholders(store, name):
+    """In a renumbered store, too, equal bytes at the same path keep their placeholder."""
+    with store.transaction():
+        renumber(store._connection)
+
+    first = name("1", FIRST, reused=True)
+    assert name("1", OTHER, reused=True) != first
+    assert name("1", FIRST, reused=True) == first
+
+
 def test_highest_number_after_a_backup_fits_into_a_placeholder(store, name, monkeypatch):
     """Numbers have at most nine digits: with ten, no placeholder would be recognised."""
     monkeypatch.setattr(secrets, "randbelow", lambda below: below - 1)

@@ -300,10 +300,10 @@ class Placeholders(Table):
         the id is not random: other sessions may have it.
         """
         place = key_path_text(path)
-        for name in self._known(ident, place, *value):
+        least = (reused and Facts(self._connection).get(_LEAST_NUMBER)) or 1
+        for name in self._known(ident, place, *value, least=least):
             if placeholder_named(name) not in taken:
                 return name
-        least = (reused and Facts(self._connection).get(_LEAST_NUMBER)) or 1
 
         def is_free(number: int) -> bool:
             name = _numbered(ident, number)
@@ -315,9 +315,11 @@ class Placeholders(Table):
         # Bisection finds a free number, though not always the smallest.
         return _numbered(ident, least + bisect_left(range(least, beyond), True, key=is_free))
 
-    def _known(self, ident: str, place: str, blob_id: int, digest: bytes) -> Iterator[str]:
+    def _known(
+        self, ident: str, place: str, blob_id: int, digest: bytes, *, least: int
+    ) -> Iterator[str]:  # fmt: skip
         first = self._digest_of(ident, place)
-        if first is None:
+        if first is None and least == 1:  # then no number is in use
             return
         if first == digest:
             yield ident
