@@ -56,6 +56,19 @@ def test_backup_has_mode_600_and_leaves_no_other_file(world, pruned, target):
     assert os.listdir(os.path.dirname(target)) == ["backup.db"]
 
 
+def test_backup_leaves_out_tables_of_other_programs(world, pruned, target):
+    """A table that another program added to the store, such as SQLite's statistics, is left out."""
+    world.close()
+    with closing(sqlite3.connect(world.state / "store.db")) as other:
+        other.execute("ANALYZE")
+        other.execute("CREATE TABLE foreign_table (id)")
+
+    assert store_care.back_up(world.settings(), target).values == 1
+    with closing(sqlite3.connect(target)) as copy:
+        assert not copy.execute("PRAGMA table_info(foreign_table)").fetchall()
+        assert not copy.execute("PRAGMA table_info(sqlite_stat1)").fetchall()
+
+
 def test_backup_writes_each_value_once(world, pruned, target):
     """Values do not pass through a temporary file, which could be on another filesystem."""
     with world.store.transaction():

@@ -96,8 +96,8 @@ def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[N
             copy.execute(f"PRAGMA busy_timeout = {_PATIENCE * 1000:.0f}")
             database.create_schema(copy)
             copy.execute("ATTACH ? AS old", (database.address(source, "ro"),))
-            tables = copy.execute(
-                "SELECT name FROM old.sqlite_schema WHERE type = 'table'"
+            tables = copy.execute(  # without those that other programs added to the store
+                "SELECT name FROM main.sqlite_schema WHERE type = 'table'"
                 " AND name NOT IN ('blobs', 'sqlite_sequence')"
             ).fetchall()
             _copy_values(copy)
