@@ -646,7 +646,8 @@ def test_rules_and_trigger_types_exclude_each_other(problems, loaded, monkeypatc
      '[[rules]]\nkind = "user"', 'exclude = ["agent:main"]', "min_session_bytes = 1",
      'min_reclaim = "2%"', "keep_after_restore_seconds = 1", "[budget]\nenabled = true",
      "[budget]\nmax_messages = 50", '[windows]\n"house-*" = 32000', '[tiers]\nhouse = "mid"',
-     '[[use]]\nsessions = "main/*"\nprofile = "debug"', "[profiles.night]\nkeep_recent = 1"],
+     '[[use]]\nsessions = "main/*"\nprofile = "debug"', "[profiles.night]\nkeep_recent = 1",
+     '[[roots]]\npath = "/x"\nformat = "generic"'],
 )  # fmt: skip
 def test_settings_that_decide_change_the_fingerprint(loaded, text):
     """A setting that changes decisions changes the fingerprint, so that sessions are read again."""
@@ -656,7 +657,8 @@ def test_settings_that_decide_change_the_fingerprint(loaded, text):
 @pytest.mark.parametrize(
     "text",
     ["", 'log_level = "debug"', "watch = false", 'retention = "1h"', 'state_dir = "/x"',
-     'min_reclaim = "1%"', "keep_recent = 3", 'trigger_types = ["thinking", "tool_result"]'],
+     'min_reclaim = "1%"', "keep_recent = 3", 'trigger_types = ["thinking", "tool_result"]',
+     '[[roots]]\npath = "/x"\nformat = "auto"'],
 )  # fmt: skip
 def test_other_settings_keep_the_fingerprint(loaded, text):
     """Settings without effect on decisions, and written defaults, keep the fingerprint."""

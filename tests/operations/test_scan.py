@@ -428,6 +428,15 @@ def test_scan_excludes_an_agent_in_another_layout_by_name(world, conversation):
     assert path.read_bytes() == conversation.bytes()
 
 
+def test_scan_notices_a_corrected_format_of_a_root(world):
+    """A session that was skipped for a wrong `format` of its root is scanned with the right one."""
+    world.copy("generic", "spec-mix.jsonl")
+    wrong, right = ([{"path": str(world.root), "format": form}] for form in ("codex", "generic"))
+
+    assert world.scan(roots=wrong).values_extracted == 0
+    assert world.scan(roots=right).values_extracted > 0
+
+
 def test_scan_of_a_named_session_ignores_the_others(world, session, conversation):
     """Only the named session is counted and changed."""
     other = world.put("t.jsonl", conversation.bytes())

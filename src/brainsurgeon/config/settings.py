@@ -403,7 +403,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         )  # fmt: skip
 
     def rules_fingerprint(self) -> str:
-        """Return a digest of everything that decides about the values of an unchanged file."""
+        """Return a digest of everything that decides about an unchanged file and its values."""
         from brainsurgeon.formats import FORMATS  # noqa: PLC0415  not imported by `config`
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
@@ -411,5 +411,6 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         budget = self.budget, self.budget_rules()
         chosen = *budget, self.price_rules(), self.profiles, self.profile, self.use
         archive = (self.archive_rules(),) if self.archive.enabled or self.has_profiles else ()
-        text = repr((self.decision_rules(), *where, known, *chosen, *archive))
+        formats = [(root.path, root.format) for root in self.roots if root.format != "auto"]
+        text = repr((self.decision_rules(), *where, known, *chosen, *archive, *formats))
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
