@@ -180,6 +180,16 @@ def test_null_arguments_count_as_absent(agent):
     assert answer["content"] == {"message.content.0.text": VALUE}
 
 
+@pytest.mark.parametrize(("entry", "entry_id"), [("00000003", ""), ("", "00000003")])
+def test_empty_texts_count_as_absent(agent, entry, entry_id):
+    """An argument that is an empty text is ignored, since some models fill in every argument."""
+    answer = agent.answer(
+        action="show", entry=entry, entry_id=entry_id, session=SESSION, keys="", value="", note="",
+    )  # fmt: skip
+
+    assert answer["content"] == {"message.content.0.text": VALUE}
+
+
 def test_unexpected_exception_is_an_error_without_content(agent, monkeypatch):
     """An unexpected exception is answered with its type and place and without its text."""
 

@@ -99,10 +99,10 @@ def schema() -> dict[str, Any]:
 
 def parse_call(arguments: dict[str, Any]) -> Call:
     """Return the call with these arguments. Raises UsageError."""
-    # Some hosts pass null for each omitted argument.
-    given = {key: value for key, value in arguments.items() if value is not None}
-    if "entry" not in given and "entry_id" in given:
-        given["entry"] = given["entry_id"]
+    # Some hosts pass null for each omitted argument, and some models an empty text.
+    given = {key: value for key, value in arguments.items() if value not in (None, "")}
+    if "entry_id" in given:
+        given.setdefault("entry", given["entry_id"])
     try:
         call = Call.model_validate(given)
     except ValidationError as error:
