@@ -559,6 +559,16 @@ def test_a_named_file_must_exist(tmp_path, own_home, monkeypatch):
         load()
 
 
+def test_a_configuration_that_is_a_dangling_link_is_an_error(own_home):
+    """The defaults are not used instead of a linked file that is missing: it may exclude agents."""
+    path = own_home / ".config" / "brainsurgeon" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(own_home / "dotfiles" / "config.toml")
+
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load()
+
+
 def test_the_state_directory_follows_xdg_state_home(loaded, own_home, monkeypatch):
     """`state_dir` defaults to $XDG_STATE_HOME/brainsurgeon, and ~ in it is the home."""
     assert loaded('state_dir = "~/state"').state_dir == f"{own_home}/state"

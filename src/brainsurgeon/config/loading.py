@@ -153,7 +153,8 @@ def config_path(given: str | None) -> str | None:
         return path
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     usual = (os.path.join(home, "brainsurgeon/config.toml"), "/etc/brainsurgeon/config.toml")
-    return next((path for path in usual if os.path.exists(path)), None)
+    # A link whose target is missing counts: it is an error, rather than the default settings.
+    return next((path for path in usual if os.path.lexists(path)), None)
 
 
 def default_state_dir() -> str:
