@@ -33,9 +33,9 @@ _IN_A_PROJECT = re.compile(
 _LONGEST_NAME = 200  # characters of a project directory's name (2.1.112 `cli.js`)
 
 # Since 2.1.112, each process keeps a record of itself, `sessions/<pid>.json`, with the id of its
-# session. Since 2.1.220, the record also has the kernel's start time of the process, since 2.1.300
-# a status: `busy` from a prompt to its answer, and while sub-agents work in the background. A
-# reader may find half a record. A killed process leaves its record behind.
+# session. Since 2.1.220, it has the start time of the process, too. Since 2.1.300, it has a status:
+# `busy` from a prompt to its answer, and while sub-agents work in the background. A reader may find
+# half a record. A killed process leaves its record behind.
 RECORDS = "sessions"
 _RECORD = re.compile(r"([1-9][0-9]{0,9})\.json")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

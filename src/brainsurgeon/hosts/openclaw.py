@@ -20,9 +20,7 @@ _SIDE_FILE = re.compile(
     rf"\.trajectory\.jsonl$|\.checkpoint\.[0-9a-fA-F-]{{36}}\.jsonl$|{_ARCHIVE.pattern}"
 )
 PI = "pi:"  # prefix of the names of pi's agents; pi's sessions have OpenClaw's format
-# The directory of session files that were imported into a database (OpenClaw 2026.9.6).
-_IMPORTED = "session-sqlite-import-archive"
-# Directories without sessions.
+_IMPORTED = "session-sqlite-import-archive"  # session files that were imported into a database
 SKIPPED_DIRECTORIES = frozenset({"subagent-artifacts", "node_modules", ".git"})
 
 

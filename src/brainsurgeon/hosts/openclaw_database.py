@@ -54,8 +54,7 @@ _READ = {
     "session_pending_inputs": "5d74c2cf1e90",
     "context_engine_turn_outbox": "ec2f1434de07",
 }
-# Columns that only some of the known versions have.
-_OPTIONAL = {"legacy_acp_migration_json", "consumed_event_id"}
+_OPTIONAL = {"legacy_acp_migration_json", "consumed_event_id"}  # only in some known versions
 
 
 class Schema(Struct, frozen=True):
@@ -315,8 +314,6 @@ def unwritable(path: str) -> str | None:
 
 
 class Presence(Struct, frozen=True):
-    """The processes that work on one agent's database."""
-
     # When living processes opened the database (milliseconds since 1970). None if unknown, for
     # example if a record of OpenClaw cannot be parsed: then every session claimed by a run is busy.
     opened_at: tuple[int, ...] | None
@@ -414,8 +411,7 @@ _PIECE = r"""(?xs)
     | (?P<word>[A-Za-z_$][\w$]*)
     | (?P<other>[{}\[\]:,]|[-+.\w]+)
     """
-# Replacements inside a JSON5 string that make it a JSON string.
-_INNER = {"\\'": "'", '"': '\\"', "\\\n": ""}
+_INNER = {"\\'": "'", '"': '\\"', "\\\n": ""}  # replacements inside a JSON5 string
 
 
 def loads(text: str) -> object:

@@ -55,7 +55,7 @@ def ancestors() -> Iterator[int]:
 
 
 def kill_with_descendants(leader: int) -> None:
-    """Kill the process session of `leader`, and all descendants in any process session."""
+    """Kill the process session of `leader`, and its descendants except orphans elsewhere."""
     for _ in range(_MOST_ROUNDS):
         children, members = defaultdict[int, list[int]](list), [leader]
         for name in os.listdir("/proc") if os.path.isdir("/proc") else ():

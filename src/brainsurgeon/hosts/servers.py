@@ -14,14 +14,11 @@ from typing import Any
 from brainsurgeon.hosts import home_paths, openclaw_database
 from brainsurgeon.model.reports import CommandStep, State
 
-# The titles of the supported agents, by the names of their commands.
-TITLES = {"openclaw": "OpenClaw", "claude": "Claude Code", "codex": "Codex"}
+TITLES = {"openclaw": "OpenClaw", "claude": "Claude Code", "codex": "Codex"}  # by command
 NAME = "brainsurgeon"
-# Our plugin for Claude Code, as `<plugin>@<marketplace>`.
-PLUGIN = f"{NAME}@{NAME}"
+PLUGIN = f"{NAME}@{NAME}"  # for Claude Code, as `<plugin>@<marketplace>`
 _SKILL = "skills/brainsurgeon/SKILL.md"
-# The path of our server in an agent's configuration.
-_KEYS = {
+_KEYS = {  # the path of our server in an agent's configuration
     "openclaw": ("mcp", "servers", NAME),
     "claude": ("mcpServers", NAME),
     "codex": ("mcp_servers", NAME),

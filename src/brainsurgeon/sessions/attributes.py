@@ -8,12 +8,10 @@ import struct
 import sys
 from functools import cache
 
-# Extended attributes that the system sets on each new file.
-_LABELS = ("security.selinux", "security.SMACK64", "security.apparmor")
+_LABELS = ("security.selinux", "security.SMACK64", "security.apparmor")  # set by the system
 # FS_IOC_GETFLAGS of linux/fs.h (ioctl_iflags(2)).
 _GET_FLAGS = 0x80086601 if sys.maxsize > 1 << 32 else 0x80046601
-# Immutable and append-only: such a file cannot even be renamed.
-_FIXED = 0x10 | 0x20
+_FIXED = 0x10 | 0x20  # immutable and append-only: such a file cannot even be renamed
 # Flags that describe how the filesystem stores a file (compressed, encrypted, indexed, huge,
 # inline). They need not be copied.
 _STORAGE_FLAGS = 0x00000F00 | 0x00001000 | 0x00040000 | 0x00080000 | 0x00200000 | 0x10000000

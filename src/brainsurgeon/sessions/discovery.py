@@ -43,8 +43,8 @@ def _open_listed(
 ) -> tuple[int, Listing]:
     """Open a directory and return a descriptor and its listing.
 
-    `name` is a path, or the name of a directory, not of a link, in the open directory `above`. If
-    `memory` has the listing, the descriptor can only be used to open or stat files in it.
+    Without `above`, `name` is a path. Otherwise it names a directory, not a link, in the open
+    directory `above`. A descriptor of a listing in `memory` serves only to open or stat files.
     """
     flags = _DIRECTORY if above is None else _DIRECTORY | os.O_NOFOLLOW
     if memory and (known := memory.listings.get(path)):
@@ -136,14 +136,12 @@ def has_agent_name(file: SessionFile) -> bool:
 
 
 class _Walk(Struct, frozen=True):
-    """`walked` are the ids of all directories and hard links found so far."""
-
     top: str
     root: Root
     wanted: Callable[[str], bool]
     format_of: FormatOf | None
     memory: Memory | None = None
-    walked: set[tuple[int, int]] = field(default_factory=set)
+    walked: set[tuple[int, int]] = field(default_factory=set)  # directories and hard links
     was_recorded: Callable[[str], bool] | None = None
     claude_home: str = field(default_factory=lambda: os.path.realpath(home_paths.claude_code()))
 

@@ -38,7 +38,7 @@ _OPEN = "another process has the file open"
 _NO_LEASES = "no lease can be had here ({}), and its root is not `exclusive`"
 _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-BLOCK = 4096  # bytes; in the copy of a sparse file, only whole blocks of zeros become holes
+BLOCK = 4096  # bytes; in the copy of a sparse file, blocks of zeros become holes
 # Start and end in the old file, and the bytes that replace them in the new one.
 Splice = tuple[int, int, bytes]
 # Start and end in the old file, and the length of the replacement in the new one.

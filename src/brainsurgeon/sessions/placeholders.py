@@ -18,7 +18,7 @@ from brainsurgeon.sessions.discovery import any_format, discover, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import open_database
 
-_PACKED = 256  # bytes to decompress at a time: each may become 30,000 bytes
+_PACKED = 256  # bytes to unpack at a time: each byte may become 30,000
 _ZSTD = b"\x28\xb5\x2f\xfd"
 # The text of a placeholder, and the last change of its session or archive (seconds since 1970).
 Sighting = tuple[str, float]

@@ -52,8 +52,8 @@ def moved_before(late: bytes, there: bytes) -> int | None:
     """Return how many bytes of `late` were moved before a crash, or None if this is unknown.
 
     `there` are the bytes of the other file from the offset at which the move began. A line with an
-    id was moved if `there` contains it. An equal line without an id may be another program's. Part
-    of a line was moved if `there` ends with it, or if a line of another program follows it.
+    id was moved if `there` contains it. An equal line without an id may be of another program.
+    Part of a line was moved if `there` ends with it, or if a line of another program follows it.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
@@ -184,8 +184,6 @@ def retire(
 
 
 class _Merge(Struct):
-    """The parameters of `retire`, and its progress."""
-
     pair: FilePair
     old: int
     ends: tuple[End, End]

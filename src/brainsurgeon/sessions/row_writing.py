@@ -27,8 +27,8 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_database, split
 
 PATIENCE = 2.0  # seconds to wait for the agent's lock; the agent waits five seconds for ours
-# Seconds after which a transaction is rolled back. If it takes so long, this process was stopped in
-# it, and the checks at its beginning may be out of date.
+# Seconds after which a transaction is rolled back. If it takes longer, this process was probably
+# stopped meanwhile, and the checks at its beginning may be out of date.
 LONGEST_HOLD = 1.0
 # KiB of SQLite's cache, enough for the longest row. So a row that was just read is not read from
 # the disk again under the lock: comparing a row of 16 MB takes 64 ms, instead of 166 with the
@@ -203,8 +203,7 @@ def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
     return split(sorted(rows, key=order), lambda row: row.weight, MOST_ROWS, MOST_BYTES)
 
 
-# Digests of the texts of events, as hexadecimal text, by the number of the event.
-Digests = dict[int, str]
+Digests = dict[int, str]  # digests (hexadecimal) of the texts of events, by sequence number
 
 
 def digests(path: str, session: str, seqs: Iterable[int]) -> Digests:
