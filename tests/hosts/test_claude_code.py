@@ -130,6 +130,17 @@ def test_record_of_a_killed_process_is_ignored(home, ended_pid):
     assert presence_on(home).busy is None
 
 
+def test_record_of_a_zombie_is_ignored(home, process):
+    """A killed process does no more work, though its parent has not waited for it yet."""
+    write_record(home, process.pid, status="busy", procStart=start_of(process.pid))
+    assert presence_on(home).busy
+
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+    assert (presence_on(home).busy, presence_on(home).in_memory) == (None, None)
+
+
 def test_record_of_a_reused_pid_is_ignored(home, process):
     """A record is ignored if its start time, or its `startedAt`, is not that of the process."""
     write_record(home, process.pid, status="busy", procStart="1")

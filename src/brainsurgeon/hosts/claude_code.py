@@ -17,7 +17,7 @@ from glob import escape, glob
 from msgspec import Struct
 
 from brainsurgeon.hosts import home_paths
-from brainsurgeon.hosts.processes import ancestors, exists, start_of
+from brainsurgeon.hosts.processes import ancestors, lives, start_of
 from brainsurgeon.model.entries import parse
 from brainsurgeon.model.sessions import Fingerprint, Signs
 
@@ -58,7 +58,7 @@ class ProcessRecord(Struct, frozen=True):
         own = os.path.basename(os.path.realpath("/proc/self/ns/pid"))
         if self.namespace not in (None, own):  # its pid has no meaning here
             return now - self.written < abandoned_after
-        if not exists(self.pid):
+        if not lives(self.pid):
             return False
         ticks = start_of(self.pid)
         if ticks is None:
@@ -75,7 +75,7 @@ def read(directory: str, pid: int) -> ProcessRecord | None:
     path = os.path.join(directory, f"{pid}.json")
     written = time.time()
     for pause in _PAUSES:
-        if pause and not exists(pid):
+        if pause and not lives(pid):
             return None
         time.sleep(pause)
         try:
