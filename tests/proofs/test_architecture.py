@@ -87,7 +87,8 @@ FILE_CHANGES = {
     *(f"os.{name}" for name in ("rename", "renames", "replace", "link", "symlink", "unlink",
                                 "remove", "rmdir", "truncate", "ftruncate", "sendfile",
                                 "copy_file_range", "write", "pwrite", "writev", "pwritev",
-                                "utime", "chmod", "fchmod", "chown", "fchown", "setxattr")),
+                                "utime", "chmod", "fchmod", "chown", "fchown", "setxattr",
+                                "removexattr")),
     "leases.exchange", "shutil.move", "shutil.copy", "shutil.copyfile", "shutil.rmtree",
 }  # fmt: skip
 WRITE_FLAGS = {

@@ -96,18 +96,35 @@ def test_temporary_file_is_private_from_its_creation(session, path, monkeypatch)
     assert set(modes) == {0o600}
 
 
+ACCESS_LIST = struct.pack("<I", 2) + b"".join(
+    struct.pack("<HHI", tag, permissions, who)
+    for tag, permissions, who in [
+        (1, 6, 0xFFFFFFFF), (2, 4, 12345), (4, 0, 0xFFFFFFFF), (16, 4, 0xFFFFFFFF),
+        (32, 0, 0xFFFFFFFF),
+    ]
+)  # fmt: skip
+
+
+def test_access_list_of_the_directory_is_not_inherited(path):
+    """The new file has no access list if the old one had none: nobody else may read it."""
+    path.chmod(0o640)
+    try:
+        os.setxattr(path.parent, "system.posix_acl_default", ACCESS_LIST)
+    except OSError:
+        # Where no list can be set there is none to inherit; most filesystems of Linux keep them.
+        pytest.skip("this filesystem keeps no such attributes")
+    with open_session(discovered(path)) as session:
+        replace(session)
+
+    assert "system.posix_acl_access" not in os.listxattr(path)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
 def test_extended_attributes_and_access_lists_are_preserved(path):
     """The new file has the user attributes and the access list of the old one."""
-    access_list = struct.pack("<I", 2) + b"".join(
-        struct.pack("<HHI", tag, permissions, who)
-        for tag, permissions, who in [
-            (1, 6, 0xFFFFFFFF), (2, 4, 12345), (4, 0, 0xFFFFFFFF), (16, 4, 0xFFFFFFFF),
-            (32, 0, 0xFFFFFFFF),
-        ]
-    )  # fmt: skip
     try:
         os.setxattr(path, "user.note", b"mine\0")
-        os.setxattr(path, "system.posix_acl_access", access_list)
+        os.setxattr(path, "system.posix_acl_access", ACCESS_LIST)
     except OSError:
         # Where none can be set there are none to keep; most filesystems of Linux keep them.
         pytest.skip("this filesystem keeps no such attributes")

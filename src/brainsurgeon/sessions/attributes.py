@@ -9,6 +9,7 @@ import sys
 from functools import cache
 
 _LABELS = ("security.selinux", "security.SMACK64", "security.apparmor")  # set by the system
+_ACCESS_LIST = "system.posix_acl_access"  # a new file may inherit one from its directory
 # FS_IOC_GETFLAGS of linux/fs.h (ioctl_iflags(2)).
 _GET_FLAGS = 0x80086601 if sys.maxsize > 1 << 32 else 0x80046601
 _FIXED = 0x10 | 0x20  # immutable and append-only: such a file cannot even be renamed
@@ -43,9 +44,12 @@ def copy(old: int, new: int, status: os.stat_result) -> None:
     owner = os.fstat(new)
     if (owner.st_uid, owner.st_gid) != (status.st_uid, status.st_gid):
         os.fchown(new, status.st_uid, status.st_gid)
-    for name in _listed(old):
+    names = _listed(old)
+    for name in names:
         if not name.startswith(("security.", "trusted.")):
             os.setxattr(new, name, os.getxattr(old, name))
+    if _ACCESS_LIST in _listed(new) and _ACCESS_LIST not in names:
+        os.removexattr(new, _ACCESS_LIST)
     os.fchmod(new, stat.S_IMODE(status.st_mode))
     os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
 
