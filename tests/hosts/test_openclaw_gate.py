@@ -414,6 +414,17 @@ class TestFinding:
 
         assert "several agents" in openclaw_database.misplaced(database.path)
 
+    def test_registered_paths_are_compared_without_links(self, claw, tmp_path):
+        """A path through a link names the database itself, also if several agents share it."""
+        (database,) = openclaw_database.databases(str(claw.root))
+        (tmp_path / "link").symlink_to(claw.base)
+        linked = str(tmp_path / "link" / claw.path.relative_to(claw.base))
+        claw.sql("UPDATE agent_databases SET path = ?", (linked,), state=True)
+        assert openclaw_database.misplaced(database.path) is None
+
+        claw.sql("INSERT INTO agent_databases VALUES ('work', ?, 23, 1, 1)", (linked,), state=True)
+        assert "several agents" in openclaw_database.misplaced(database.path)
+
     def test_windows_lists_every_session_with_its_key(self, claw):
         """Each session is listed with its key and, if it was replaced, its successor."""
         with sqlite.reading(str(claw.path), in_use=False) as connection:

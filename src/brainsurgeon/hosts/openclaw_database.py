@@ -331,7 +331,7 @@ def registered(state_directory: str) -> list[tuple[str, str]] | None:
         rows = connection.execute("SELECT agent_id, path FROM agent_databases").fetchall()
         if all(isinstance(agent, str) and _is_path(path) for agent, path in rows):
             return [
-                (agent, os.path.normpath(os.path.join(state_directory, path)))
+                (agent, os.path.realpath(os.path.join(state_directory, path)))
                 for agent, path in sorted(rows)
             ]
     return None
