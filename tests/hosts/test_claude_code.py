@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from brainsurgeon.hosts.claude_code import Location, is_no_session, location, presence
+from brainsurgeon.hosts.claude_code import Location, is_no_session, location, presence, project_of
 from brainsurgeon.hosts.home_paths import claude_code as home_of_this_user
 from building.claw import start_time
 
@@ -83,6 +83,14 @@ def test_other_files_of_a_home_are_no_sessions(path):
     assert location(f"/h/.claude/{path}") is None
     assert is_no_session(f"/h/.claude/{path}", "/h/.claude")
     assert is_no_session(f"/srv/x/{path}", "/h/.claude") is (SESSION in path)
+
+
+@pytest.mark.parametrize(
+    ("directory", "name"), [("/w/a.b", "-w-a-b"), ("/w/é", "-w--"), ("/w/\U0001f600", "-w---")]
+)
+def test_directory_of_a_project_has_the_name_that_claude_code_gives_it(directory, name):
+    """Each UTF-16 unit that is no ASCII letter or digit becomes `-`, as in JavaScript."""
+    assert os.path.basename(project_of(directory)) == name
 
 
 def test_place_accepts_only_jsonl_names():

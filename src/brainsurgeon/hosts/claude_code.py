@@ -206,6 +206,7 @@ def calling_session() -> str | None:
 
 def project_of(directory: str) -> str:
     projects = os.path.join(home_paths.claude_code(), PROJECTS)
+    directory = re.sub(r"[^\0-\uffff]", "--", directory)  # such a character is two in JavaScript
     name = re.sub(r"[^a-zA-Z0-9]", "-", directory)
     if len(name) > _LONGEST_NAME:  # Claude Code shortens the name and appends a digest
         known = glob(f"{escape(projects)}/{name[:_LONGEST_NAME]}-*")
