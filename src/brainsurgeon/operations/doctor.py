@@ -30,7 +30,6 @@ from brainsurgeon.store import Store, database
 from brainsurgeon.store.salvage import LOST
 
 ARCHIVED = "archived by its agent: `restore --all` restores it if it is an uncompressed file"
-# For placeholders without a matching record.
 ADVICE = (
     "no record in this store fits; if another store has the values, set state_dir to its directory"
     " or restore its backup; otherwise, only a backup of the session has the values"

@@ -112,8 +112,7 @@ class _EntryReader:
         self._is_subagent = where is not None and where.subagent is not None
         survey = self._form.survey(session.lines, 0)
         self._matcher = Matcher(self._form, survey, records)
-        # By the offset of a line: its length, and the id of its entry.
-        self._read: dict[int, tuple[int, str | None]] = {}
+        self._read: dict[int, tuple[int, str | None]] = {}  # by offset: length and entry id
 
     def _lines(self) -> Iterator[ParsedLine]:
         for parsed in parsed_lines(self._session.lines, self._form):

@@ -11,8 +11,7 @@ from brainsurgeon.model.text import parse_time
 from brainsurgeon.store import Store, open_to_read
 
 LISTED, LISTED_RUNS = 50, 20  # numbers of events and runs that are listed by default
-# `follow` tolerates this many failed reads in a row. A read fails while the store is locked.
-_PATIENCE = 10
+_PATIENCE = 10  # failed reads in a row that `follow` tolerates: the store may be locked
 _ID_DIGITS = 18
 _NO_SESSION = -1  # no event has this session id
 

@@ -260,8 +260,7 @@ def _plugin(options: Command, *, asked: bool) -> Iterator[Offer]:
     searched = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
     if shutil.which("brainsurgeon", path=searched) is None:
         notes.append("link brainsurgeon into PATH or ~/.local/bin, where the plugin looks")
-    title = "the plugin for Claude Code: tool, skill, hooks"
-    yield Offer(title, steps, asked, "; ".join(notes))
+    yield Offer("the plugin for Claude Code: tool, skill, hooks", steps, asked, "; ".join(notes))
 
 
 def _tools(

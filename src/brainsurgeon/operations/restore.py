@@ -250,7 +250,8 @@ def restore_all(
         except BusyError as why:  # the store is locked: not even a request can be recorded
             return reports.SessionRestore(item.title, "failed", reason=str(why)), None
 
-    chosen = _with_updated_records(store, _selected(settings, store, session))
+    listed = _selected(settings, store, session)
+    chosen = [with_record(store, item) if item.record else item for item in listed]
     from brainsurgeon.operations.doctor import placeholders_in_archives  # noqa: PLC0415  slow
 
     archives = [] if session else list(placeholders_in_archives(settings))
@@ -281,10 +282,6 @@ def restore_all(
             reason = f"{archive.note}; {UNSEEN}"
             answers.append(reports.SessionRestore(archive.session, "failed", reason=reason))
     return answers
-
-
-def _with_updated_records(store: Store, sessions: Iterable[Session]) -> list[Session]:
-    return [with_record(store, session) if session.record else session for session in sessions]
 
 
 def _selected(settings: Settings, store: Store, session: str | None) -> list[Session]:
@@ -487,7 +484,8 @@ def _chosen(
     settings: Settings, store: Store, number: int, touched: Collection[int],
     names: Collection[str],
 ) -> list[Session]:  # fmt: skip
-    sessions = _with_updated_records(store, all_sessions(settings, store, with_former_roots=True))
+    listed = all_sessions(settings, store, with_former_roots=True)
+    sessions = [with_record(store, item) if item.record else item for item in listed]
     wanted = [session_among(sessions, name) for name in names] if names else sessions
     changed = [item for item in wanted if item.record and item.record.id in touched]
     if names and (untouched := next((item for item in wanted if item not in changed), None)):

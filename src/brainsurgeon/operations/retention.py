@@ -271,7 +271,6 @@ class _Run:
 
     @contextmanager
     def _transaction(self, rows: int) -> Iterator[None]:
-        """Run a block as a transaction. If it changes many rows, pause afterwards."""
         with self._store.transaction():
             yield
         if rows >= _MANY_ROWS:

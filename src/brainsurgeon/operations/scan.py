@@ -171,7 +171,6 @@ class _Scan:
         self._report.files_unchanged += self._skipped
 
     def _is_unchanged(self, path: str, state: DatabaseState) -> bool:
-        """Check whether a database is unchanged. If it is, count its sessions as skipped."""
         sessions = self._memory.unchanged_in(path, database_fingerprint(state), self._memory.now)
         self._skipped += len(sessions or ())
         return sessions is not None

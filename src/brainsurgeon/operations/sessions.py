@@ -80,7 +80,6 @@ def summaries(
 def _state(
     settings: Settings, store: Store, file: SessionFile, last_scan: FileState | None, now: float
 ) -> tuple[str | None, str, str]:
-    """Return the format of a session, its state, and the reason of the state."""
     form = None
     try:
         if reason := inspect.excluded(file, settings):

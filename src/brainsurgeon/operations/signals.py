@@ -15,8 +15,7 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.store import Store
 
-# Limits of a command: seconds until it is killed, and bytes that it may print.
-TIMEOUT, MOST = 30.0, 1 << 20
+TIMEOUT, MOST = 30.0, 1 << 20  # limits of a command: seconds, and bytes of its output
 RECENT = 60.0  # seconds; sessions in a database are read if they changed within this time
 
 

@@ -64,8 +64,7 @@ def _stamp(now: float) -> str:
 
 
 _NEEDED = frozenset({"extractions", "blobs"})  # tables that are needed to restore a value
-# Tables whose lost records are re-created by the salvage or by the next scan.
-_RECREATED = frozenset({"sessions", "placements", "calibration"})
+_RECREATED = frozenset({"sessions", "placements", "calibration"})  # by the salvage or a scan
 
 
 def rescue(settings: Settings, now: float) -> list[Finding]:
