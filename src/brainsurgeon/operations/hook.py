@@ -9,7 +9,7 @@ from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.rewrite.budget import fit_in, is_too_full, weigh
-from brainsurgeon.rewrite.inspect import Planner, examine_open, settings_for
+from brainsurgeon.rewrite.inspect import Planner, examine_open, excluded, settings_for
 from brainsurgeon.sessions.discovery import discover_at, open_to_show
 from brainsurgeon.sessions.reading import OpenSession
 from brainsurgeon.store import Store
@@ -25,7 +25,7 @@ def advice(
     what was extracted since its last call.
     """
     file = discover_at(settings.root_directories(), os.path.realpath(path))
-    if not isinstance(file, SessionFile):
+    if not isinstance(file, SessionFile) or excluded(file, settings):
         return None
     with open_to_show(file) as session:
         settings = settings_for(settings, file)
