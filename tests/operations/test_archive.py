@@ -478,6 +478,8 @@ def test_search_returns_the_first_fifty_matches(world):
     assert find("needle 5[0-4]") == []
     with pytest.raises(UsageError):
         find("(", regex=True)
+    with pytest.raises(UsageError, match="not a regular expression"):
+        find("a{9999999999}", regex=True)
 
 
 def test_archived_turns_are_not_counted_as_values(world, archived_session, clock):

@@ -83,7 +83,7 @@ def search(
     """
     try:
         wanted = re.compile(text if regex else re.escape(text), re.IGNORECASE)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:  # `a{9999999999}` is an overflow
         raise UsageError(
             f"{text!r} is not a regular expression ({error}); without --regex it is plain text"
         ) from error
