@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from brainsurgeon.errors import BusyError
 from brainsurgeon.model.text import bytes_
 from brainsurgeon.operations import report as operation
 from brainsurgeon.operations.report import report
@@ -109,6 +110,19 @@ def test_report_loads_no_external_resource(page):
     assert re.findall(r"(?:src|href)=\"(?!#)", text) == []
     assert "url(" not in style
     assert "style=" not in text
+
+
+def test_report_leaves_out_the_estimate_of_a_busy_session(page, monkeypatch):
+    """A session whose database is in use has no estimate; the rest of the page is complete."""
+
+    def be_busy(*_):
+        raise BusyError("its agent began to use it while it was read; try again")
+
+    monkeypatch.setattr("brainsurgeon.operations.estimate.examine_to_show", be_busy)
+    text = page()
+    Elements(text)
+
+    assert "Cost so far, as recorded: $2.25" in text
 
 
 def test_report_of_an_empty_home_says_so(world):

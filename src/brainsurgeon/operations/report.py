@@ -60,6 +60,7 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
         models = costs_of(store.spending.of(summary.path), settings.price_rules())
         pages.append(replace(page, values=shown, more=len(ranked) - len(shown), models=models))
     kinds = store.sums.by_kind()
+    largest = [by_path[summary.path] for summary in listed[:MOST_READ]]
     return Report(
         now, status(settings, store, now), tuple(store.sums.by_day()),
         _sums_by_name((summary.agent, 1, summary.size, summary.saved) for summary in listed),
@@ -68,7 +69,7 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
         tuple(pages),
         tuple(summary for summary in listed if _waits(summary, by_path[summary.path], settings)),
         _largest(_copies_beside(sessions)), previews,
-        estimate(settings, store, [by_path[summary.path] for summary in listed[:MOST_READ]], now),
+        estimate(settings, store, largest, now, skip_busy=True),
     )  # fmt: skip
 
 
