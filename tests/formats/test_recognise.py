@@ -100,6 +100,15 @@ def test_recognise_names_claude_code_and_codex(head, name):
     assert recognition.reason == ("" if name in FORMATS else codex.ONLY_READ)
 
 
+def test_configured_format_does_not_make_a_codex_file_editable():
+    """A Codex file is only read, also below a root that is configured as generic."""
+    for hint in ("generic", "openclaw"):
+        recognition = recognise([dump(META)], hint)
+
+        assert (recognition.form, recognition.name) == (None, "codex")
+        assert recognition.reason == f"configured as {hint}, but has another format"
+
+
 def test_recognise_skips_byte_order_marks_and_broken_lines():
     """The first entry that parses decides, as it does for pi."""
     marked = recognise([b"\xef\xbb\xbf" + dump(HEADER)])

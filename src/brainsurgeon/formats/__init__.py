@@ -40,7 +40,7 @@ def recognise(
     name = _name(entries)
     only_read = name if name == codex.NAME else None
     if hint not in ("auto", name):
-        if hint != "generic":
+        if hint != "generic" or only_read:
             return Beginning(None, f"configured as {hint}, but has another format", only_read)
         name = hint
     adapter = adapters.get(name)
