@@ -1,6 +1,7 @@
 """restore --all: values of all sessions, `--pristine`, and outcomes that are incomplete."""
 
 import os
+import re
 import time
 
 import pytest
@@ -127,6 +128,19 @@ def test_pristine_keeps_and_reports_a_changed_field(world, pruned, path, clock):
     assert b'"_restored": "' in path.read_bytes()
     assert outcome.insertions_removed == ()
     assert outcome.missed == (f"{pruned}: _restored no longer has the value that was set",)
+
+
+def test_pristine_restore_forgets_a_field_that_the_agent_dropped(world, pruned, path, clock):
+    """A field that is no longer in its entry is not reported, and its record ends."""
+    world.restore(pruned)
+    restored = path.read_bytes()
+    path.write_bytes(re.sub(rb',"_restored":"[^"]*"', b"", restored))
+    assert path.read_bytes() != restored
+    clock.now = int(time.time()) + 60
+    [outcome] = world.restore_all(pristine=True)
+
+    assert (outcome.missed, outcome.insertions_removed) == ((), ())
+    assert sql(world, "SELECT count(*) FROM fields WHERE state = 'standing'") == [(0,)]
 
 
 def test_pristine_restore_is_protected_without_a_field(world, conversation, pruned, path, clock):

@@ -93,9 +93,9 @@ def read(
     changed_at: float,
 ) -> tuple[Cache, Break]:  # fmt: skip
     usage, rate, behind = Usage(), records.rate, 0
-    # `front`: tokens before the first removal. `uncached`: those after the last cached prompt. A
-    # call caches its prompt, unless it reports writes and a value was extracted from it later. If a
-    # call writes, but reads nothing or is to another model, nothing before it was cached.
+    # `front`: tokens before the first removal. `uncached`: their part after the last cached prompt.
+    # A call caches its prompt, unless it reports writes and a value was extracted from it later. If
+    # a call writes, but reads nothing or is to another model, nothing before it was cached.
     front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {

@@ -7,7 +7,8 @@ line has to match the record, too. A placeholder that a user typed or a tool pri
 Agents rewrite their histories with new entry ids. In an entry with another id, a placeholder is
 ours if it belongs to the recorded tool call. Without a call, the session must have the recorded
 session id. The value must be of the recorded kind, unless it is a block. The recorded entry id must
-not occur in the file, unless the session is in a database or the tool call is recorded for it.
+not occur in the file. The exceptions are sessions in a database, and results or arguments of tool
+calls that were extracted, or last seen, in this session.
 """
 
 import json
@@ -291,7 +292,7 @@ class Restores:
 # even inside a longer output. An incomplete answer is left unchanged.
 
 # The values of `action` with which our tool restores; other calls are not shortened.
-_ACTIONS = ("restore", "restore_remote")  # no set: in a call of another tool, it may be an object
+_ACTIONS = ("restore", "restore_remote")  # no set: another tool's `action` may be an object
 
 
 class OwnCalls:
