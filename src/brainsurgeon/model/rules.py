@@ -13,8 +13,6 @@ Spared = frozenset[tuple[str | None, KeyPath]]  # values, each by its entry's id
 
 
 class Rule(Struct, frozen=True):
-    """A rule for values of one kind."""
-
     kind: str
     tools: tuple[str, ...]  # globs; without any, all tools match
     min_value_length: int  # characters

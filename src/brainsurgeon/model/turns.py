@@ -21,11 +21,9 @@ Role = Literal["prompt", "reply", "result", "aside", "note", "fixed"]
 
 
 class ToolCall(Struct, frozen=True):
-    """A tool call in an entry. The arguments are at `path`."""
-
     call_id: str | None
     tool: str
-    path: KeyPath = ()
+    path: KeyPath = ()  # of the arguments
     arguments: Any = None
     as_text: bool = False  # the entry contains the arguments as a text in JSON
     signed: bool = False  # the arguments must not be changed
