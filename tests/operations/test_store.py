@@ -158,9 +158,10 @@ def test_backup_replaces_an_existing_file_only_with_force(world, pruned, target)
     assert store_care.back_up(world.settings(), target, force=True).values == 1
 
 
-@pytest.mark.parametrize("wrong", ["nowhere/backup.db", ".", "state/store.db"])
+@pytest.mark.parametrize("wrong", ["nowhere/backup.db", ".", "state/store.db", "pipe"])
 def test_backup_refuses_an_impossible_target(world, pruned, wrong):
-    """A missing directory, a directory and the store itself are refused; nothing is written."""
+    """A missing directory, a directory, a device or pipe and the store itself are refused."""
+    os.mkfifo(world.base / "pipe")
     before = sorted(world.base.rglob("*"))
     with pytest.raises(UsageError):
         store_care.back_up(world.settings(), str(world.base / wrong), force=True)

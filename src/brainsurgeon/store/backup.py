@@ -150,6 +150,8 @@ def _refuse_target(directory: str, target: str, *, force: bool) -> None:
         raise UsageError(f"{parent}: no such directory; make it, or name another file")
     if os.path.isdir(target):
         raise UsageError(f"{target} is a directory; name a file in it")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise UsageError(f"{target} is not a regular file; name another file")
     with suppress(OSError):
         if os.path.samefile(target, database.database_path(directory)):
             raise UsageError(f"{target} is the store itself; name another file")
