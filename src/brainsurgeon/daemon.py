@@ -140,7 +140,6 @@ class _Daemon:
                         self._scan_soon(*job.args)
 
     def _check_stop_and_beat(self) -> None:
-        """Raise StoppedError if the daemon must end. Every step of a run calls this."""
         self._check_stop()
         self._beat()
 

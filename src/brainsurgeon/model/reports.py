@@ -115,8 +115,6 @@ class Recovery(Struct, frozen=True):
 
 
 class ShownValues(Struct, frozen=True, omit_defaults=True):
-    """The values of one entry, by path."""
-
     entry_id: str
     session: str
     # Maps the path of each omitted value to the path of an equal value in `content`.

@@ -147,8 +147,6 @@ class ModelCall(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True):
-    """The usage of some calls of one model."""
-
     model: str
     priced: bool  # the agent recorded the costs of these calls
     calls: int = 0

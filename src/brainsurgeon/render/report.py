@@ -258,10 +258,8 @@ def _figures(report: Report) -> str:
     return f'{off}<section class="flush" aria-label="Figures">{figures}</section>\n'
 
 
-# `_largest` and `_waiting` return the introduction and the content of a section.
-
-
 def _largest(report: Report) -> tuple[str, str]:
+    """Return the introduction and the content of a section, as `_waiting` does."""
     pages = [page for page in report.sessions if page.about.size][:_LARGEST]
     if not pages:
         return "", _NO_SESSIONS

@@ -301,7 +301,6 @@ def _extracted(value: dict[str, Any]) -> str:
 
 
 def _filling(listed: Sequence[reports.Filling]) -> list[str]:
-    """Return a table of the values in a session. Bars show the shares of the sent characters."""
     whole = max(1, sum(one.live_chars for one in listed))
     wide = columns()
     room = _USUAL if wide == math.inf else max(_SHORTEST, min(_LONGEST, int(wide) // 4))
