@@ -146,7 +146,7 @@ READABLE = 0o644  # for metrics: another user collects them, and they contain no
 
 
 def write_whole(path: str, text: str, mode: int) -> None:
-    """Write a text to a file with this mode. An existing file is replaced.
+    """Write a text to a file with this mode. A regular file or a link is replaced.
 
     Raises UsageError if that fails. The file is not synced, since it can be written again.
     """

@@ -48,7 +48,7 @@ class Extraction(RemovedValue, frozen=True):
     call, or an archive. `size` and `digest` are those of the value's bytes in its line.
 
     `state` is `expired` if there is a tombstone; `blob_id` is then None. Otherwise, it is
-    `standing` if a session that was read contains the placeholder, and else `restored`.
+    `standing` if a session that was read contains the placeholder, or `restored` if none does.
     """
 
     id: int

@@ -67,7 +67,7 @@ class Rules(ValueRules, frozen=True):
     drop_signatures: Literal["", "broken", "all"] = ""
     # Extract values that requests contain if that `pays`, only with a `cold` cache, or `always`.
     when: str = "pays"
-    waits: str = ""  # why values that are sent stay for now, unless a user asked to extract them
+    waits: str = ""  # if set: why sent values stay for now, except those that a user asked for
     # Values that a relief need not extract, and last answers of turns that it need not archive.
     spared: Spared = frozenset()
 

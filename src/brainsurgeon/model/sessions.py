@@ -137,9 +137,9 @@ class Signs:
 class NotIdleError(Exception):
     """The session may not be changed now. A later run may change it.
 
-    At `until`, the session may be idle even if it does not change. If `in_database`, runs need not
-    try it again before `until` or a change of the database. A session that is `given_up` is also
-    `in_database`, and does not count as waiting, since it may never become idle.
+    From `until` on, the session may be idle even if it did not change. If `in_database`, runs need
+    not try it again before `until` or a change of the database. A session that is `given_up` is
+    also `in_database`, and does not count as waiting, since it may never become idle.
     """
 
     def __init__(

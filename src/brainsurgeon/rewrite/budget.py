@@ -55,7 +55,7 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
 
 
 class Ladder:
-    """Plans relief. Each rung adds a step. `protect` keeps recently restored values."""
+    """Plans relief. Each rung adds a step. With `protect`, recently restored values stay."""
 
     def __init__(self, planner: Planner, measured: Measure, full: Fullness, rules: Rules) -> None:
         records = replace(planner.records, rate=full.calibration.rate)
