@@ -3,6 +3,7 @@
 import os
 import pty
 import subprocess
+import termios
 
 import pytest
 
@@ -32,8 +33,9 @@ def run_on_terminal():
     The function calls `watch` with the output so far, each time that there is more of it.
     """
 
-    def run(*words, watch=lambda _: None, code=0, **environment):
+    def run(*words, watch=lambda _: None, code=0, width=80, **environment):
         ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, width))
         variables = {**os.environ, "TERM": "xterm", "COLUMNS": "80", **environment}
         process = subprocess.Popen(
             [*PROGRAM, *map(str, words)],

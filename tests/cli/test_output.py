@@ -318,6 +318,16 @@ def test_sessions_table_fits_any_terminal(world, entry_id, run_on_terminal, colu
     assert "\x1b" not in shown
 
 
+def test_tables_have_the_width_of_the_terminal(world, conversation, run_on_terminal):
+    """Without COLUMNS, which shells do not export, the terminal itself is asked."""
+    world.put(f"{'n' * 200}.jsonl", conversation.bytes())
+    config = world.config_file()
+    for width in (60, 150):
+        shown = run_on_terminal("sessions", "--config", config, width=width, COLUMNS="")
+
+        assert len(shown.splitlines()[1]) == width
+
+
 @pytest.mark.parametrize("wide", [40, 60, 80, 120, 200])
 def test_context_bars_fit_any_terminal(world, run_on_terminal, wide):
     """The bars of a session's context fill the width that the columns leave."""

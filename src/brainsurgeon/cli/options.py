@@ -258,6 +258,7 @@ def replace_streams() -> None:
         )  # fmt: skip
         taken.guard = guard
         setattr(sys, name, taken)
+        setattr(sys, f"__{name}__", taken)  # shutil.get_terminal_size reads sys.__stdout__
 
 
 def discard_output() -> None:
