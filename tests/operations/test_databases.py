@@ -320,7 +320,7 @@ class TestUnchangedDatabases:
             ("{plugins: {slots: {contextEngine: 'lossless'}}}", "engines", True),
             ("{plugins: {slots: {contextEngine: 'legacy'}}}", "auto", True),
             (
-                "{about: 'it\\'s a \"claw\" \\\n of two lines', /* own */ agents: [1, 2,],}",
+                "{about: 'it\\'s a \"claw\" \\\n of\ttwo lines', /* own */ agents: [1, 2,],}",
                 "auto",
                 True,
             ),

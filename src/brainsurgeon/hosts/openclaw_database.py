@@ -432,7 +432,7 @@ def loads(text: str) -> object:
         elif match.lastgroup == "word" and piece not in ("true", "false", "null"):
             piece = f'"{piece}"'
         pieces.append(piece)
-    return json.loads(" ".join(pieces))
+    return json.loads(" ".join(pieces), strict=False)  # JSON5 allows tabs in strings
 
 
 # `session.store` moves the sessions elsewhere. `plugins.slots.contextEngine` selects another
