@@ -161,7 +161,7 @@ class Gate(Struct, frozen=True):
     own_write: int | None = None  # time (milliseconds) of our last write, which is no activity
 
     def check(self, window: Window, now: float) -> None:
-        """Raise NotIdleError if the session may not be written, even without an open turn."""
+        """Raise NotIdleError if the session may not be written. Does not check its last turn."""
         self._check_foreign(window, now)
         self._check_work(window, now)
         self._check_waiting(window, now)

@@ -93,7 +93,7 @@ def plugin_steps(directory: str) -> Iterator[CommandStep]:
 
 
 def plugin_is_gone(name: str) -> bool:
-    """Check that Claude Code does not list `name`: PLUGIN, or NAME for our marketplace."""
+    """Check that Claude Code does not list our plugin (PLUGIN) or our marketplace (NAME)."""
     file = "installed_plugins.json" if name == PLUGIN else "known_marketplaces.json"
     try:
         with open(os.path.join(home_paths.claude_code(), "plugins", file), "rb") as handle:
