@@ -3,15 +3,18 @@
 import json
 import os
 import pty
+import resource
 import shlex
 import subprocess
 import tomllib
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from brainsurgeon import __version__
 from brainsurgeon.config import load
+from brainsurgeon.operations import init
 from brainsurgeon.operations.init import digest_of
 from building.claude import ClaudeConversation
 from building.claw import Claw
@@ -489,6 +492,52 @@ def test_init_reports_a_command_that_fails(newcomer):
     assert b"`systemctl --user enable --now brainsurgeon` ended with 1" in result.stdout
     assert newcomer.init("--undo", "--yes").returncode == 0
     assert newcomer.files() == before
+
+
+def test_init_undo_disables_a_service_that_did_not_start(newcomer):
+    """A service is enabled before it is started, so undo disables it even if it did not start."""
+    newcomer.install("systemctl")
+    (newcomer.home / "refuse").touch()
+    newcomer.init("--yes", "--systemd")
+    newcomer.init("--undo", "--yes")
+
+    assert ["systemctl", "--user", "disable", "--now", "brainsurgeon"] in newcomer.calls()
+
+
+@contextmanager
+def largest_file(size):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_init_leaves_no_part_of_a_file_on_a_full_disk(tmp_path):
+    """A part of a file would be kept as the user's. An older file stays recorded and removable."""
+    path, record = tmp_path / "SKILL.md", init.Record(str(tmp_path / "state"))
+    with largest_file(2000):
+        [failed] = init.carry_out([init.FileStep("skill", str(path), "x" * 5000, "new")], record)
+    assert (failed.left, path.exists(), record.entries) == (True, False, [])
+
+    init.carry_out([init.FileStep("skill", str(path), "old", "new")], record)
+    with largest_file(2000):
+        init.carry_out([init.FileStep("skill", str(path), "x" * 5000, "ours")], record)
+    assert path.read_text() == "old"
+    assert [done.left for done in init.undo(record)] == [False]
+
+
+def test_init_records_a_file_once_that_the_user_removed(tmp_path):
+    """If `init` writes it again, undo removes it once."""
+    path, record = tmp_path / "SKILL.md", init.Record(str(tmp_path / "state"))
+    for content in ("old", "new"):
+        path.unlink(missing_ok=True)
+        init.carry_out([init.FileStep("skill", str(path), content, "new")], record)
+    done = init.undo(record)
+
+    assert len(done) == 1
+    assert not path.exists()
 
 
 def test_init_refuses_an_agent_that_is_not_installed(newcomer):

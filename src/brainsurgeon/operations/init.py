@@ -78,9 +78,10 @@ class Record(Struct):
             self.entries[self.entries.index(replaced)] = entry
         self._write()
 
-    def forget(self, entry: dict[str, Any]) -> None:
-        """Remove an entry. After the last step, also remove the file and empty directories."""
-        self.entries.remove(entry)
+    def forget(self, entry: dict[str, Any], older: dict[str, Any] | None = None) -> None:
+        """Put `older` in the place of an entry. Without any step, remove file and directories."""
+        at = self.entries.index(entry)
+        self.entries[at : at + 1] = [older] if older else []
         if len(self.entries) > 1:
             self._write()
             return
@@ -432,12 +433,13 @@ def undo(record: Record) -> list[Done]:
 
 
 def _write_file(step: FileStep, record: Record) -> Done:
-    older = record.find(path=step.path) if step.state == "ours" else None
+    older = record.find(what=step.what, path=step.path)
     directory = os.path.dirname(step.path)
     entry: dict[str, Any] = {
         "what": step.what, "path": step.path, "digest": _digest(step.content.encode()),
         "directories": _missing(directory), "after": step.after,
     }  # fmt: skip
+    missing, is_new = entry["directories"], False
     record.add(entry, replaced=older)
     try:
         os.makedirs(directory, exist_ok=True)
@@ -445,11 +447,13 @@ def _write_file(step: FileStep, record: Record) -> Done:
             _replace_file(step.path, step.content)
         else:
             with open(step.path, "x", encoding="utf-8") as handle:  # fails if the file exists
+                is_new = True
                 handle.write(step.content)
     except OSError as error:
-        if not older:
-            _remove_empty(entry["directories"])
-            record.forget(entry)
+        if is_new:  # the disk is full: a part of the file would count as a file of the user
+            os.unlink(step.path)
+        _remove_empty(missing)
+        record.forget(entry, older)
         return Done(step.what, f"{step.path} cannot be written: {error.strerror}", left=True)
     for command in step.after:
         if failure := _run(command):
@@ -464,9 +468,11 @@ def _do_command(step: CommandStep, record: Record) -> Done:
     }  # fmt: skip
     if step.state == "ours":
         _run(step.undo)
-    record.add(entry, replaced=record.find(what=step.what))
+    older = record.find(what=step.what)
+    record.add(entry, replaced=older)
     if failure := _run(step.command):
-        record.forget(entry)
+        if not step.path:  # a service may be enabled although it does not start
+            record.forget(entry, older)
         return Done(step.what, failure, left=True)
     return Done(step.what, f"done: {shlex.join(step.command)}")
 
