@@ -238,7 +238,6 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
 
 
 def archive_in(named: EntryValues, *, with_undone: bool = False) -> Extraction | None:
-    """Return the archive among an entry's values, even an undone archive if `with_undone`."""
     parts = (part for part in named.values if part.archive_id is not None and not part.is_link)
     return next((part for part in parts if with_undone or part.state == "standing"), None)
 

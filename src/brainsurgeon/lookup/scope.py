@@ -219,9 +219,8 @@ def _newest_first(sessions: list[Session]) -> list[Session]:
 
 
 def _is_active(settings: Settings, session: Session, now: float) -> bool:
-    if session.file is None:
-        return False
-    return silence(session.file.fingerprint, now, now) < settings.abandoned_after
+    file = session.file
+    return file is not None and silence(file.fingerprint, now, now) < settings.abandoned_after
 
 
 def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -> bool:

@@ -199,8 +199,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
             unwritable[item.agent, obstacle] += 1
         yield from _without_value(item, seen)
     for (agent, why), number in unwritable.items():
-        sessions = counted(number, "session")
-        yield Finding("warning", f"{agent}: {sessions} cannot be changed: {why}")
+        yield Finding("warning", f"{agent}: {counted(number, 'session')} cannot be changed: {why}")
     lead = counted(matched, "placeholder", "placeholders")
     level: Level = "note" if unknown else "ok"
     yield Finding(level, f"{lead} in sessions: {matched - expired} with a value, {expired} expired")

@@ -24,10 +24,7 @@ def estimate(
     settings: Settings, store: Store, names: Iterable[str | Session], now: float,
     *, skip_busy: bool = False,
 ) -> Estimate:  # fmt: skip
-    """Estimate the costs of the named sessions, or of all if none is named. Writes nothing.
-
-    Raises BusyError if the database of a named session is in use, unless `skip_busy`.
-    """
+    """Estimate the costs of the named sessions, or of all if none is named. Writes nothing."""
     chosen = [session_named(settings, store, name) for name in names]
     skipped = (RefusedError, FailedError, *((BusyError,) if skip_busy or not chosen else ()))
     listed, chosen = [], chosen or all_sessions(settings, store)

@@ -34,8 +34,7 @@ def advice(
             return None
         examined = examine_open(settings, store, session, now, store.sessions.at(file.path))
         # The turn is over, though its last line may not be written yet.
-        survey = replace(examined.survey, open_turn=None)
-        closed = replace(examined, survey=survey)
+        closed = replace(examined, survey=replace(examined.survey, open_turn=None))
         planner = Planner(closed, closed.records)
         _, full = weigh(planner)
         load = full.load if resumed else max(full.load, last.tokens + last.output)

@@ -1,7 +1,7 @@
 """Scan sessions: walk the roots, skip unchanged sessions, plan the others, carry out the plans."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import chain
@@ -138,18 +138,17 @@ class _Scan:
                         self._carry_out()
                     if self._memory.full:
                         self._write_down()
-                    self._report_interrupted(self._unfinished.finish_due())
+                    late = self._unfinished.finish_due()
+                    self._report.interrupted += [rewrite.name for rewrite in late]
             self._carry_out()
             all_scanned = not self._only
         except errors.StoppedError:
             self._report.stopped = True
         finally:
             self._batch.close()
-            self._report_interrupted(self._unfinished.finish_all(hurry=self._report.stopped))
+            late = self._unfinished.finish_all(hurry=self._report.stopped)
+            self._report.interrupted += [rewrite.name for rewrite in late]
             self._write_down(at_end=True, all_scanned=all_scanned)
-
-    def _report_interrupted(self, rewrites: Iterable[Rewrite]) -> None:
-        self._report.interrupted += [rewrite.name for rewrite in rewrites]
 
     def _sessions(self) -> Iterator[SessionFile | Unreadable]:
         roots, memory = self._settings.root_directories(), self._memory
@@ -338,7 +337,6 @@ class _Scan:
         return tail.Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
 
     def _write_down(self, *, at_end: bool = False, all_scanned: bool = False) -> None:
-        """Record the results so far. After a scan of all sessions, forget files that are gone."""
         if self._report.dry_run:
             self._memory.clear()
             return
