@@ -174,6 +174,15 @@ def test_doctor_reports_a_store_that_others_can_read(pruned, doctor, name, mode,
     assert place.stat().st_mode & 0o7777 == mode
 
 
+def test_doctor_reports_a_state_directory_that_is_a_link(pruned, doctor):
+    """Commands refuse a link, whose own mode means nothing; the advice names its target."""
+    pruned.close()
+    target = pruned.state.rename(pruned.state.with_name("elsewhere"))
+    pruned.state.symlink_to(target)
+
+    check(doctor(), 1, "error", f"{pruned.state} is a symbolic link", f"set state_dir to {target}")
+
+
 def _interrupt(world, monkeypatch):
     """Leave an interrupted rewrite, with the old file beside the session."""
 

@@ -92,6 +92,10 @@ def _state_directory(settings: Settings) -> Iterator[Finding]:
         except OSError as error:
             yield Finding("error", f"{path}: {error.strerror}", _AGENT)
             return
+        if stat.S_ISLNK(status.st_mode):
+            real = os.path.dirname(os.path.realpath(database.database_path(directory)))
+            yield Finding("error", f"{path} is a symbolic link", f"set state_dir to {real}")
+            return
         mode = stat.S_IMODE(status.st_mode)
         if status.st_uid != os.geteuid():
             yield Finding("error", f"{path} belongs to another user", _AGENT)
