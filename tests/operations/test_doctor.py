@@ -207,7 +207,7 @@ def test_doctor_repair_finishes_an_interrupted_rewrite(pruned, doctor, monkeypat
     """Without `--repair` an interrupted rewrite is a warning and stays as it is."""
     _interrupt(pruned, monkeypatch)
     left = pruned.leftovers()
-    check(doctor(), 0, "warning", "two.jsonl: a rewrite was interrupted", "--repair")
+    check(doctor(), 0, "warning", "two.jsonl: a rewrite is unfinished", "--repair")
     assert pruned.leftovers() == left
     check(doctor("--repair"), 0, "note", "recovered .*two.jsonl: finished")
     assert pruned.leftovers() == []

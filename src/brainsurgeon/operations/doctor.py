@@ -34,7 +34,7 @@ ADVICE = (
     "no record in this store fits; if another store has the values, set state_dir to its directory"
     " or restore its backup; otherwise, only a backup of the session has the values"
 )
-_INTERRUPTED = "the next scan finishes it, or: brainsurgeon doctor --repair"
+_UNFINISHED = "if its run has ended, the next scan or `doctor --repair` finishes or undoes it"
 _WAITS = "the next scan tries again"
 _BESIDE = "compare both files: add the lines that the session lacks, then remove the old file"
 _EXCLUSIVE = "no session is changed there unless the root has `exclusive = true` (no other writers)"
@@ -138,7 +138,7 @@ def _store(store: Store) -> Iterator[Finding]:
             yield Finding("warning", f"{rewrite.path}: its old file {rewrite.temporary} remains: "
                                      f"{rewrite.stays}", advice)  # fmt: skip
         else:
-            yield Finding("warning", f"{rewrite.path}: a rewrite was interrupted", _INTERRUPTED)
+            yield Finding("warning", f"{rewrite.path}: a rewrite is unfinished", _UNFINISHED)
 
 
 def _roots(settings: RootSettings) -> Iterator[Finding]:
