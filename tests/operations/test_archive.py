@@ -400,6 +400,14 @@ def test_show_turn_returns_the_original_lines(world):
     assert turn.index[0].startswith("1. exec [")
 
 
+def test_archive_command_refuses_numbers_in_a_session_without_turns(world):
+    """It names no turns that could be chosen, since there are none."""
+    world.put("s.jsonl", Conversation().bytes())
+
+    with pytest.raises(UsageError, match="this session has no turns"):
+        archive_now(world, (1, 1))
+
+
 def test_archive_command_ignores_the_thresholds(world):
     """`archive` archives the named turns, with a note as outcome, and says why others stay."""
     talk = Conversation()

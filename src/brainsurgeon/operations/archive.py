@@ -96,7 +96,8 @@ def _live_turns(
         if numbers and first > last:
             raise UsageError(f"--turns: {first}..{last}: name the earlier turn first")
         if numbers and not {first, last} <= {verdict.number for verdict in live}:
-            raise UsageError(f"--turns: the turns of this session are 1..{newest}")
+            live_turns = f"the turns of this session are 1..{newest}"
+            raise UsageError(f"--turns: {live_turns if live else 'this session has no turns'}")
         yield examined, [verdict for verdict in live if first <= verdict.number <= last]
 
 
