@@ -41,6 +41,13 @@ def test_estimate_raw_equals_the_recorded_usage(world):
         assert report.policies[name].dollars < raw.dollars * 0.6
 
 
+def test_estimate_counts_a_session_once_that_is_named_twice(world):
+    """Its names may differ."""
+    world.copy("pi", "large-session.derived-v3.jsonl", name="s.jsonl")
+
+    assert estimate_policies(world, "main/s", "s") == estimate_policies(world, "main/s")
+
+
 def test_estimate_leaves_out_sessions_without_usage(world, conversation, clock):
     """Sessions left out are counted; without prices the report has no dollars."""
     conversation.turn()

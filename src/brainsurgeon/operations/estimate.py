@@ -25,7 +25,8 @@ def estimate(
     *, skip_busy: bool = False,
 ) -> Estimate:  # fmt: skip
     """Estimate the costs of the named sessions, or of all if none is named. Writes nothing."""
-    chosen = [session_named(settings, store, name) for name in names]
+    named = (session_named(settings, store, name) for name in names)
+    chosen = list({session.path: session for session in named}.values())
     skipped = (RefusedError, FailedError, *((BusyError,) if skip_busy or not chosen else ()))
     listed, chosen = [], chosen or all_sessions(settings, store)
     for session in chosen:
