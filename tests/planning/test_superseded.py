@@ -10,6 +10,7 @@ from building.world import Conversation
 
 READ, WRITE = ("read", {"path": "/w/a"}), ("write", {"path": "/w/a", "content": "new"})
 PART = ("read", {"path": "/w/a", "offset": 9})
+INFO = ("get_file_info", {"path": "/w/a"})
 LS, PWD = ("exec", {"command": "ls"}), ("exec", {"command": "pwd"})
 
 
@@ -34,12 +35,14 @@ def superseding_results(talk, form="openclaw"):
         ([READ, PART], {}),  # another part of the file
         ([PART, READ], {"0": "1"}),
         ([READ, PART, WRITE], {"0": "2", "1": "2"}),
+        ([PART, INFO], {}),  # the whole answer of another tool is no content
+        ([INFO, INFO, WRITE], {"0": "1", "1": "2"}),
         ([WRITE, READ], {}),  # what a change answers is no reading
         ([READ, ("read", {"path": "/w/b"})], {}),
     ],
 )
 def test_result_is_superseded_by_a_repeated_call_or_a_change(calls, expected):
-    """A result is superseded by its repeated call, a read of the whole file, or a change of it."""
+    """A result is superseded by its repeated call, a later whole read by its tool, or a change."""
     talk, idents = Conversation(), {}
     for number, (tool, arguments) in enumerate(calls):
         talk.user()

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -13,11 +13,13 @@ from brainsurgeon.model.turns import files_in
 
 # Identifies values: the id of their entry, their kind, and the id of their tool call.
 Values = tuple[str | None, Kind, str | None]
+_Reads = defaultdict[str, defaultdict[str, list[Values]]]  # results by file and tool
 
 
 class _Call(NamedTuple):
     entry_id: str | None
     key: bytes
+    tool: str
     files: tuple[str, ...]
     writes: bool
     whole: bool
@@ -27,14 +29,14 @@ def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[V
     """Map live values that are superseded to the id of the entry that supersedes them.
 
     A result is superseded by a later result of an equal call, or with the same text and images. The
-    result of a read is also superseded by a later read of the whole file, or a later change of the
-    file. A failed result supersedes only the arguments of its call. An attached file counts as a
-    read, a reminder as a result.
+    result of a read is also superseded by a later change of the file, or if the same tool reads the
+    whole file later. A failed result supersedes only the arguments of its call. An attached file
+    counts as a result of `Read`, a reminder as a result.
     """
     newer: dict[Values, str] = {}
     calls: dict[str | None, _Call] = {}
     same: dict[bytes, Values] = {}
-    reads: dict[str, list[Values]] = defaultdict(list)
+    reads: _Reads = defaultdict(lambda: defaultdict(list))
     for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
         if parsed.ident is None:
             continue
@@ -49,23 +51,30 @@ def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[V
                 if (older := same.get(key)) is not None:
                     newer[older] = parsed.ident
                 same[key] = values
-            for file in call.files if call else ():
-                if call and (call.writes or call.whole):
-                    newer.update(dict.fromkeys(reads.pop(file, ()), parsed.ident))
-                if call and not call.writes:
-                    reads[file].append(values)
+            if call:
+                newer.update(dict.fromkeys(_outdated(call, values, reads), parsed.ident))
     return newer
+
+
+def _outdated(call: _Call, values: Values, reads: _Reads) -> Iterator[Values]:
+    """Yield the reads that the result of a call supersedes. Note the result if it is a read."""
+    for by_tool in map(reads.__getitem__, call.files):
+        for tool in list(by_tool):
+            if call.writes or (call.whole and tool == call.tool):
+                yield from by_tool.pop(tool)
+        if not call.writes:
+            by_tool[call.tool].append(values)
 
 
 def _calls(parsed: ParsedLine, form: Format) -> dict[str | None, _Call]:
     attached = dict_or_empty(dict_or_empty(parsed.entry.get("attachment")).get("content"))
     file = dict_or_empty(attached.get("file"))
     whole = file.get("numLines") == file.get("totalLines")
-    return {None: _Call(None, b"", files_in(file), writes=False, whole=whole)} | {
+    return {None: _Call(None, b"", "Read", files_in(file), writes=False, whole=whole)} | {
         call.call_id: _Call(
-            parsed.ident,
-            _digest(json.dumps([call.tool, call.arguments], sort_keys=True)),
-            call.files, bool(WRITES.search(call.tool)), len(dict_or_empty(call.arguments)) == 1,
+            parsed.ident, _digest(json.dumps([call.tool, call.arguments], sort_keys=True)),
+            call.tool, call.files, bool(WRITES.search(call.tool)),
+            len(dict_or_empty(call.arguments)) == 1,
         )
         for call in form.calls(parsed.entry)
     }  # fmt: skip
