@@ -516,15 +516,11 @@ class ClaudeCode(Format):
         chain = Chain(nodes, leaf, metadata)
         open_turn, quiet = _open_turn(lines, in_subagent_file=chain.in_subagent_file)
         return ClaudeSurvey(
-            kept_messages,
-            chain.positions(kept_messages),
+            kept_messages, chain.positions(kept_messages),
             open_turn or ("a prompt waits in the queue" if waiting else None),
-            chain.last_prompt(),
-            chain.dead(),
-            quiet=quiet,
-            tools=tools,
+            chain.last_prompt(), chain.dead(), quiet=quiet, tools=tools,
             replaced=frozenset(replaced),
-        )
+        )  # fmt: skip
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         digest = self.rest(entry)  # a compaction repeats records: distinguish them by line number

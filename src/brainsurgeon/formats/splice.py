@@ -118,8 +118,7 @@ def _next(text: str, at: int) -> int:
     return _skip(text, at + 1) if text[at] == "," else at
 
 
-# The rest of a path, and the whole path.
-_Wanted = list[tuple["KeyPath", "KeyPath"]]
+_Wanted = list[tuple[KeyPath, KeyPath]]  # the rest of a path, and the whole path
 
 
 def _walk(text: str, at: int, wanted: _Wanted, spans: dict[KeyPath, Span]) -> int:
@@ -156,8 +155,7 @@ def _walk_members(
     return at + 1
 
 
-# Longest line (bytes) that is serialised: a longer one might take too much memory.
-_LONGEST = 4 << 20
+_LONGEST = 4 << 20  # bytes of a line that is serialised: a longer one might take too much memory
 _MARK = re.compile(rb'"\[\[place-([0-9]+)]]"')
 
 
