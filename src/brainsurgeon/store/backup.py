@@ -1,5 +1,6 @@
 """Copy a store to or from a backup file, replace its database, or remove the store."""
 
+import glob
 import os
 import secrets
 import sqlite3
@@ -20,6 +21,7 @@ _BATCH = 100
 _PATIENCE = 60.0
 # Files of brainsurgeon in a state directory, besides current and replaced databases.
 _OWN = ("locks", "daemon.lock", "last_run", "report.html")
+_STAGED = "new-"  # prefix of directories with databases that are not in their place yet
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
@@ -170,7 +172,17 @@ def refuse_without_room(directory: str, needed: int) -> None:
 
 
 def staging(directory: str) -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="new-", dir=directory, ignore_cleanup_errors=True)
+    _remove_staged(directory)
+    return TemporaryDirectory(prefix=_STAGED, dir=directory, ignore_cleanup_errors=True)
+
+
+def _remove_staged(directory: str) -> None:
+    """Remove what a killed command left. The caller must have exclusive access to the store."""
+    for place in glob.glob(os.path.join(glob.escape(directory), f"{_STAGED}*")):
+        with suppress(OSError):
+            for path in glob.glob(os.path.join(glob.escape(place), "store.db*")):
+                os.unlink(path)
+            os.rmdir(place)
 
 
 def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
@@ -199,6 +211,7 @@ def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
 def remove(directory: str) -> list[str]:
     """Remove our files from a state directory that is not in use; return the names of others."""
     store = os.path.basename(database.database_path(directory))
+    _remove_staged(directory)
     with _writers_locked_out(directory):
         for name in sorted(os.listdir(directory)):
             if name in (store, *_OWN) or name.startswith((store + ".", store + "-")):
