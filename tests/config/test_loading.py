@@ -693,6 +693,8 @@ def test_profile_of_a_session_is_that_of_its_first_use(loaded):
     lean = loaded('profile = "lean"\n[[use]]\nsessions = "main/*"\nprofile = "chat"\n')
     assert lean.profile_of(["main/1f3c"], []) == "chat"
     assert lean.profile_of(["other/1"], []) == "lean"
+    none = loaded('profile = ""\n[[use]]\nsessions = "main/*"\nprofile = "chat"\n')
+    assert none.profile_of(["other/1"], []) is None
 
 
 def test_a_profile_changes_only_the_keys_it_sets(loaded):

@@ -342,7 +342,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
             pairs = ((glob, name) for glob in use.sessions for name in names[glob.startswith(KEY)])
             if any(fnmatchcase(name, glob) for glob, name in pairs):
                 return use.profile
-        return self.profile
+        return self.profile or None
 
     def under(self, profile: str | None) -> Self:
         if profile is None:
