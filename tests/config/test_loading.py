@@ -333,6 +333,18 @@ def test_every_key_has_accepted_and_refused_values():
     assert {key for key, *_ in BAD} == {*keys, "keep_resent"}
 
 
+def test_only_keys_of_a_table_are_suggested_for_it(problems):
+    """In a table, a former name of a key is no key, so its present name is suggested, if any."""
+    assert problems("quiet_second = 1\n") == [
+        "quiet_second: no such key; did you mean quiet? (line 1)"
+    ]
+    assert problems('[profiles.night]\nsealed = "defer"\n') == [
+        "profiles.night.sealed: no such key; did you mean signed_thinking? (line 2)"
+    ]
+    [problem] = problems("[budget]\nquiet_second = 1\n")
+    assert "no such key; there are enabled, max_step, threshold, max_messages" in problem
+
+
 def test_a_problem_hides_the_value_of_an_unknown_key(problems):
     """A long value is shown shortened; that of an unknown key is not, for it may be a secret."""
     messages = problems(f'log_level = "{"loud" * 50}"\napi_key = "hunter2"\n')

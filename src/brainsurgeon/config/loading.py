@@ -4,7 +4,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -44,7 +44,7 @@ def problem_text(error: Any, names: dict[str, str]) -> str:
     if kind == "extra_forbidden":  # the value may be a secret: do not quote it
         *above, key = error["loc"]
         table = next((_TABLES[step] for step in reversed(above) if step in _TABLES), Settings)
-        return f"{place}: no such key; {_hint(str(key), table.model_fields, ALIASES)}"
+        return f"{place}: no such key; {_hint(str(key), table.model_fields)}"
     if kind == "missing":
         return f"{place}: is missing"
     wanted, meant = _wanted(error)
@@ -65,9 +65,11 @@ def _wanted(error: Any) -> tuple[str, str | None]:
     return f"wants {_WANTED.get(error['type'], error['msg'])}", None
 
 
-def _hint(word: str, known: Iterable[str], aliases: Iterable[str] = ()) -> str:
-    meant = closest(word, [*known, *aliases])
-    return f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+def _hint(word: str, known: Collection[str]) -> str:
+    former = {alias: key for alias, key in ALIASES.items() if key in known}
+    meant = closest(word, [*known, *former])
+    hint = meant and f"did you mean {former.get(meant, meant)}?"
+    return hint or f"there are {', '.join(known)}"
 
 
 def quoted(value: Any) -> str:
