@@ -61,7 +61,6 @@ def _cron_field(word: str, low: int, high: int, names: tuple[str, ...]) -> list[
 
 LARGEST = 2**53  # larger integers are not exact in every JSON parser
 CENTURY = 3_155_760_000  # seconds in 100 years, the longest duration
-YEAR = 31_536_000
 KEY = "key:"  # prefix of a glob of session keys: the names that an agent gives its sessions
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SIZES = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3}
@@ -132,7 +131,7 @@ def _wait(value: Any) -> int:
 
 def _interval(value: Any) -> int:
     seconds = _wait(value)
-    if not 1 <= seconds <= YEAR:
+    if not 1 <= seconds <= 365 * 86_400:
         raise InvalidValueError('from "1s" to "365d"')
     return seconds
 

@@ -38,9 +38,8 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     database.open_database(directory).close()
     fresh = f"{target}.{secrets.token_hex(8)}.new"
     try:
-        no_rewrites = database.hold_sessions(directory, _PATIENCE)
         with database.translated(directory):
-            _copy_database(path, fresh, no_rewrites)
+            _copy_database(path, fresh, database.hold_sessions(directory, _PATIENCE))
             values = check_copy(fresh)
         _refuse_target(directory, target, force=force)  # again: copying takes time
         os.rename(fresh, target)

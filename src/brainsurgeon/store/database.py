@@ -386,11 +386,8 @@ class Table:
 
     def _insert(self, table: str, row: Mapping[str, object], verb: str = "INSERT") -> int:
         places = ", ".join("?" * len(row))
-        cursor = self._execute(
-            f"{verb} INTO {table} ({', '.join(row)}) VALUES ({places})",
-            (*row.values(),),
-        )
-        return int(cursor.lastrowid or 0)
+        statement = f"{verb} INTO {table} ({', '.join(row)}) VALUES ({places})"
+        return self._execute(statement, (*row.values(),)).lastrowid or 0
 
 
 def signed(number: int) -> int:

@@ -54,9 +54,8 @@ class Blobs(Table):
 
     def get(self, blob_id: int, key: bytes) -> bytes:
         """Return a value; raise DamagedError if it is missing or its digest is not `key`."""
-        row = self._execute(
-            "SELECT size, codec, data FROM blobs WHERE id = ?", (blob_id,)
-        ).fetchone()
+        statement = "SELECT size, codec, data FROM blobs WHERE id = ?"
+        row = self._execute(statement, (blob_id,)).fetchone()
         if row is None:
             raise DamagedError("a stored value is missing: run `brainsurgeon doctor`")
         size, codec, data = row
@@ -351,9 +350,8 @@ def _numbered(ident: str, number: int) -> str:
 
 class Placements(Table):
     def of_session(self, session_id: int) -> frozenset[int]:
-        return frozenset(
-            self._column("SELECT extraction_id FROM placements WHERE session_id = ?", session_id)
-        )
+        statement = "SELECT extraction_id FROM placements WHERE session_id = ?"
+        return frozenset(self._column(statement, session_id))
 
     def sessions_of(self, extraction_id: int) -> frozenset[int]:
         statement = "SELECT session_id FROM placements WHERE extraction_id = ?"
@@ -443,9 +441,8 @@ class Archives(Table):
     def summary(self, digest: bytes) -> str | None:
         row = self._execute(
             "SELECT b.id, b.digest FROM summaries s JOIN blobs b ON b.id = s.blob_id"
-            " WHERE s.digest = ?",
-            (digest,),
-        ).fetchone()
+            " WHERE s.digest = ?", (digest,),
+        ).fetchone()  # fmt: skip
         try:
             return Blobs(self._connection).get(*row).decode() if row else None
         except DamagedError:
@@ -458,9 +455,8 @@ class Archives(Table):
     def of_rewrite(self, journal_id: int) -> list[int]:
         return self._column(
             "SELECT DISTINCT archive_id FROM extractions"
-            " WHERE journal_id = ? AND archive_id IS NOT NULL",
-            journal_id,
-        )
+            " WHERE journal_id = ? AND archive_id IS NOT NULL", journal_id,
+        )  # fmt: skip
 
     def undone_by(self, restored: Sequence[int]) -> list[int]:
         return self._column(

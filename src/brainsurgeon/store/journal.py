@@ -37,10 +37,8 @@ class Requests(Table):
 
     def of_session(self, session_id: int) -> list[Request]:
         names = Request.__struct_fields__
-        rows = self._execute(
-            f"SELECT {', '.join(names)} FROM requests WHERE session_id = ? ORDER BY id",  # noqa: S608
-            (session_id,),
-        )
+        listed = f"SELECT {', '.join(names)} FROM requests WHERE session_id = ? ORDER BY id"  # noqa: S608
+        rows = self._execute(listed, (session_id,))
         return [_request(dict(zip(names, row, strict=True))) for row in rows]
 
     def sessions_waiting(self) -> dict[str, float]:
@@ -65,8 +63,7 @@ class Requests(Table):
 
     def lapse(self, now: float, run_id: int | None = None) -> None:
         late = self._column("SELECT id FROM requests WHERE lapses_at <= ?", now)
-        why = "its session was not idle in time, or is excluded or gone"
-        self.cancel(late, why, now, run_id)
+        self.cancel(late, "its session was not idle in time, or is excluded or gone", now, run_id)
 
     def lapse_missed(self, missed_before: float, now: float, run_id: int | None) -> None:
         missed = self._column(
@@ -117,11 +114,8 @@ class Journal(Table):
         self._execute("UPDATE journal SET rewrite = ? WHERE id = ?", (changed, journal_id))
 
     def open_rewrites(self, session_id: int | None = None) -> list[OpenRewrite]:
-        rows = self._execute(
-            "SELECT id, rewrite FROM journal WHERE ?1 IS NULL OR session_id = ?1 ORDER BY id",
-            (session_id,),
-        )
-        return [_rewrite(*row) for row in rows]
+        listed = "SELECT id, rewrite FROM journal WHERE ?1 IS NULL OR session_id = ?1 ORDER BY id"
+        return [_rewrite(*row) for row in self._execute(listed, (session_id,))]
 
     def rewrite(self, journal_id: int) -> OpenRewrite:
         """Return a rewrite; raise BusyError if another process has closed it."""

@@ -92,11 +92,10 @@ def by_index(old: sqlite3.Connection, column: str) -> dict[int, bytes]:
 
 def sequences(connection: sqlite3.Connection) -> dict[str, int]:
     try:
-        rows = connection.execute(
+        return dict(connection.execute(
             "SELECT name, seq FROM sqlite_sequence"
             " WHERE typeof(name) = 'text' AND typeof(seq) = 'integer'"
-        )
-        return dict(rows)
+        ))  # fmt: skip
     except sqlite3.Error:
         return {}
 

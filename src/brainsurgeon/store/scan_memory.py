@@ -108,7 +108,6 @@ class FileMemory:
         return state.outcome != FAILED or (state.looked_at <= now and path not in self._only)
 
     def _valid_state(self, path: str, fingerprint: Fingerprint) -> FileState | None:
-        """Return a file's state, or None if it is invalid: after a change, for example."""
         state = self.state_of(path)
         if state is None or state.fingerprint != fingerprint or state.rules != self.rules:
             return None

@@ -71,10 +71,9 @@ class Sessions(Table):
         return next(map(_session, rows), None)
 
     def ids_at(self, paths: Collection[str]) -> dict[str, int]:
-        rows = self._execute(
-            f"SELECT path, id FROM sessions WHERE path IN ({', '.join('?' * len(paths))})",  # noqa: S608
-            [os.fsencode(path) for path in paths],
-        )
+        places = ", ".join("?" * len(paths))
+        statement = f"SELECT path, id FROM sessions WHERE path IN ({places})"  # noqa: S608
+        rows = self._execute(statement, [os.fsencode(path) for path in paths])
         return {os.fsdecode(path): ident for path, ident in rows}
 
     def of_identity(self, identity: str | None) -> list[SessionRecord]:
@@ -100,8 +99,6 @@ class Sessions(Table):
 
 
 class Calibrations(Table):
-    """The loads of sessions when they were last read; a cache."""
-
     def remember(self, session_id: int, full: Fullness) -> None:
         self._insert("calibration", {"session_id": session_id, "fullness": encode(full)}, "REPLACE")
 
@@ -325,10 +322,8 @@ class FileStates(Table):
             self._keep(path, seen, state.due_at, state.rules, state.outcome)
 
     def at(self, path: str) -> FileState | None:
-        row = self._execute(
-            f"SELECT {_STATE} FROM files WHERE path = ?",  # noqa: S608
-            (os.fsencode(path),),
-        ).fetchone()
+        statement = f"SELECT {_STATE} FROM files WHERE path = ?"  # noqa: S608
+        row = self._execute(statement, (os.fsencode(path),)).fetchone()
         return FileState(_fingerprint(row), *row[5:]) if row else None
 
     def blocked(self, since: float) -> dict[str, str]:
