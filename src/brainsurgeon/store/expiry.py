@@ -62,7 +62,7 @@ class Expiry(Table):
         return int(self._first(f"SELECT count(*) FROM extractions e WHERE {_STORED}"))  # noqa: S608
 
     def missing(self, missed_before: float, held_back: Iterable[str]) -> tuple[int, float] | None:
-        """Count the values whose placeholders were all missing at `missed_before` already.
+        """Count the values all of whose placeholders went missing before `missed_before`.
 
         Return the number and the time at which the first value went missing, or None. Values that
         are still needed, or have a placeholder below a root in `held_back`, are not counted.

@@ -132,7 +132,7 @@ class FileMemory:
         return now + min(max(FIRST_PAUSE, 2 * last), LONGEST_PAUSE)
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
-        """Keep a state for `write_down` if more than its time is new, or after a request."""
+        """Keep a state for `write_down` if not only its time has changed, or after a request."""
         state = self.state_of(file.path)
         requested_at = self._requested.get(file.path, 0.0)
         if state is None or requested_at > state.looked_at or _timeless(state) != _timeless(fresh):
