@@ -113,6 +113,16 @@ def test_daemon_extracts_soon_after_an_agent_closes_its_turn(world, start_daemon
     assert daemon.out.read_bytes() == b""
 
 
+def test_daemon_names_variables_that_it_ignores(start_daemon):
+    """At the start and after SIGHUP, a misspelled variable is named on stderr."""
+    daemon = start_daemon(environment={"BRAINSURGEON_QUIETT": "1"}, **HOURLY)
+    os.kill(daemon.started(), signal.SIGHUP)
+    daemon.wait_for("reloaded")
+    warning = "BRAINSURGEON_QUIETT is no setting of this program: ignored"
+
+    assert daemon.err.read_text().count(f"brainsurgeon: {warning}") == 2
+
+
 def test_daemon_signals_a_tool_call_loop_once_within_ten_seconds(world, start_daemon):
     """A tool call repeated in an open turn logs one signal event and runs `on_signal` once."""
     output = world.base / "said"

@@ -151,9 +151,8 @@ def run() -> None:
       brainsurgeon run
     """  # noqa: D301
     from brainsurgeon import daemon
-    from brainsurgeon.config import load
 
-    daemon.run(lambda: load(options.given.config)[0])
+    daemon.run(options.load_settings)
 
 
 def mcp(
