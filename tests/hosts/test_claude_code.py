@@ -85,6 +85,12 @@ def test_other_files_of_a_home_are_no_sessions(path):
     assert is_no_session(f"/srv/x/{path}", "/h/.claude") is (SESSION in path)
 
 
+def test_sessions_in_a_users_own_projects_are_sessions():
+    """A directory `projects/<name>/<uuid>` that is not Claude Code's may have sessions."""
+    path = f"/srv/projects/app/{SESSION}/agents/main/sessions/s.jsonl"
+    assert not is_no_session(path, "/h/.claude")
+
+
 @pytest.mark.parametrize(
     ("directory", "name"), [("/w/a.b", "-w-a-b"), ("/w/é", "-w--"), ("/w/\U0001f600", "-w---")]
 )

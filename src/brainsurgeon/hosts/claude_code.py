@@ -27,8 +27,8 @@ SUBAGENTS = "subagents"
 # Seconds within which Claude Code writes a tool call to its session file. It collects lines for
 # 100 ms (2.1.330), and a busy machine delays it.
 LATEST_LINE = 1.5
-_IN_A_PROJECT = re.compile(
-    r"/projects/[^/]+/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/"
+_IN_A_PROJECT = re.compile(  # the name is an absolute path, with `-` for `/`, `\` and `:`
+    r"/projects/(?:[A-Za-z]-)?-[^/]*/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/"
 )
 _LONGEST_NAME = 200  # characters of a project directory's name (2.1.112 `cli.js`)
 
