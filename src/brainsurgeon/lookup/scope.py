@@ -80,7 +80,7 @@ def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]
 
 
 def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
-    """Return the sessions of an agent, or of all; those in directories with files if any are."""
+    """Return the sessions of an agent, or of all. Leave out former directories without files."""
     is_path = agent is not None and (sep in agent or agent == ".") and "\0" not in agent
     if agent is None:
         listed = sessions

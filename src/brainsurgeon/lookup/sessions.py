@@ -336,6 +336,6 @@ def file_of(session: Session) -> SessionFile:
     why = session.unseen
     where = f"cannot be seen: {why}" if why else f"is gone from {session.path}"
     raise GoneError(
-        f"{session.title}: its file {where}; `brainsurgeon sessions` lists its stored "
-        "values, `brainsurgeon show` prints them"
+        f"{session.title}: its file {where}; `brainsurgeon sessions SESSION` lists its "
+        "stored values, `brainsurgeon show` prints them"
     )

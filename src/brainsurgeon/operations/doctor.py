@@ -35,7 +35,6 @@ ADVICE = (
     " or restore its backup; otherwise, only a backup of the session has the values"
 )
 _UNFINISHED = "if its run has ended, the next scan or `doctor --repair` finishes or undoes it"
-_WAITS = "the next scan tries again"
 _BESIDE = "compare both files: add the lines that the session lacks, then remove the old file"
 _EXCLUSIVE = "no session is changed there unless the root has `exclusive = true` (no other writers)"
 _FROM_BACKUP = "restore a backup of the store (store restore FILE), or these values are lost"
@@ -134,7 +133,7 @@ def _store(store: Store) -> Iterator[Finding]:
         yield Finding("ok", f"the database is sound, {values} digest")
     for rewrite in store.journal.open_rewrites():
         if rewrite.stays:
-            advice = _BESIDE if rewrite.ended_at else _WAITS
+            advice = _BESIDE if rewrite.ended_at else "the next scan tries again"
             yield Finding("warning", f"{rewrite.path}: its old file {rewrite.temporary} remains: "
                                      f"{rewrite.stays}", advice)  # fmt: skip
         else:

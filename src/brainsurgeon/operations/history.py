@@ -44,8 +44,7 @@ def follow(
     A list may be empty. Raises BusyError or StoreUnusableError if too many reads fail, or BusyError
     if the store was replaced or removed: another store gives the same ids to other events.
     """
-    reader, followed, failed = _Reader(settings, session, kinds), None, 0
-    seen = None
+    reader, followed, seen, failed = _Reader(settings, session, kinds), None, None, 0
     while True:
         fresh: list[Event] = []
         identity = followed

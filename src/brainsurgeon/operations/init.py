@@ -398,10 +398,9 @@ def _file_step(
 
 
 def digest_of(path: str) -> str | None:
-    with suppress(OSError):
-        if not os.path.islink(path):
-            with open(path, "rb") as handle:
-                return _digest(handle.read())
+    if not os.path.islink(path):
+        with suppress(OSError), open(path, "rb") as handle:
+            return _digest(handle.read())
     return None
 
 

@@ -21,7 +21,6 @@ from brainsurgeon.rewrite.inspect import excluded
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
-# Limits of lists. The largest items come first.
 MOST_READ = 25  # sessions that are read to preview the next scan
 LISTED = 500  # sessions on the page
 _VALUES = 40  # extracted values of each session

@@ -26,9 +26,7 @@ from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
 from brainsurgeon.store.expiry import Candidates, Sight
 
-# Seconds of a pause. SQLite does not wake processes that wait for a lock. They try again, at first
-# within 25 ms, so that one of them gets the lock during the pause.
-PAUSE = 0.026
+PAUSE = 0.026  # seconds; processes that wait for SQLite's lock try again within 25 ms, at first
 # A pause follows a transaction of this many rows. Deleting this many bytes counts as one row.
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
 _MANY_FILES = 1000  # files that are looked up together

@@ -138,8 +138,7 @@ class _Scan:
                         self._carry_out()
                     if self._memory.full:
                         self._write_down()
-                    late = self._unfinished.finish_due()
-                    self._report.interrupted += [rewrite.name for rewrite in late]
+                    self._report.interrupted += [one.name for one in self._unfinished.finish_due()]
             self._carry_out()
             all_scanned = not self._only
         except errors.StoppedError:

@@ -18,7 +18,6 @@ from brainsurgeon.store import Store
 
 MOST_HITS = 50
 AROUND = 120  # characters of text returned with a hit
-_SEARCHED = ("text", "thinking")  # keys of a block
 
 
 def show_turn(
@@ -128,7 +127,7 @@ def _texts(
         value = entries.decode(stored)
         texts = {extraction.path: value}
         if isinstance(value, dict):  # a whole block, such as thinking
-            texts = {(*extraction.path, key): value.get(key) for key in _SEARCHED}
+            texts = {(*extraction.path, key): value.get(key) for key in ("text", "thinking")}
         for path, text in texts.items():
             if isinstance(text, str):
                 yield extraction.entry_id, path, text, True
