@@ -11,6 +11,7 @@ import pytest
 
 from brainsurgeon import cli
 from brainsurgeon.cli.options import given
+from brainsurgeon.operations import doctor as doctor_module
 from brainsurgeon.operations.status import status
 from brainsurgeon.sessions import leases, retire
 from brainsurgeon.sessions.retire import StaysError
@@ -253,6 +254,23 @@ def test_doctor_keeps_a_temporary_file_of_an_unknown_rewrite(pruned, doctor):
     for words in ((), ("--repair",)):
         check(doctor(*words), 1, "error", "of an unknown rewrite", "compare")
         assert stray.read_bytes() == b"perhaps the only copy\n"
+
+
+def test_doctor_ignores_the_temporary_file_of_a_scan_at_work(pruned, doctor, monkeypatch):
+    """A rewrite may begin after `doctor` has, and end before it reports the file."""
+    stray = pruned.directory / STRAY
+    stray.write_bytes(b"of a scan\n")
+    walked = doctor_module.list_rows
+
+    def finish(*arguments):
+        stray.unlink()
+        return walked(*arguments)
+
+    monkeypatch.setattr(doctor_module, "list_rows", finish)
+    findings, code = doctor()
+
+    assert not stray.exists()
+    assert (code, {level for level, *_ in findings}) == (0, {"ok"})
 
 
 def test_doctor_warns_of_an_unknown_placeholder(pruned, doctor):

@@ -162,7 +162,6 @@ def _roots(settings: RootSettings) -> Iterator[Finding]:
 
 
 def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Finding]:
-    recorded = {rewrite.temporary for rewrite in store.journal.open_rewrites()}
     matched = expired = unknown = 0
     migrated: set[str] = set()
     unwritable: Counter[tuple[str, str]] = Counter()
@@ -175,7 +174,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
     )  # fmt: skip
     for item in (*files, *list_rows(roots)):
         if isinstance(item, Unreadable) or TEMPORARY.fullmatch(item.name):
-            yield from _no_session(item, recorded)
+            yield from _no_session(item, store)
             continue
         if item.agent_directory not in migrated and moved_to_database(item):
             migrated.add(item.agent_directory)
@@ -222,9 +221,10 @@ def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Fin
         yield Finding("warning", f"{file.title}: {number}, in {names}{more}", ADVICE)
 
 
-def _no_session(item: SessionFile | Unreadable, recorded: set[str]) -> Iterator[Finding]:
+def _no_session(item: SessionFile | Unreadable, store: Store) -> Iterator[Finding]:
     if isinstance(item, SessionFile):
-        if item.name not in recorded:
+        recorded = {rewrite.temporary for rewrite in store.journal.open_rewrites()}
+        if item.name not in recorded and os.path.lexists(item.path):  # a scan may be at work
             yield Finding("error", f"{item.path}: a temporary file of an unknown rewrite",
                           "compare it with its session before you remove it")  # fmt: skip
     elif item.failed and os.path.lexists(item.path):  # `_roots` reports a missing root
