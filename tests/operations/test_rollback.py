@@ -1,5 +1,7 @@
 """Rollback of a run: values and fields restored, and values that cannot be restored."""
 
+import time
+
 import pytest
 
 from brainsurgeon.errors import NotFoundError
@@ -119,6 +121,22 @@ def redacted(world, pruned, path, conversation, clock):
     world.scan()
     assert answer.answer_id.encode() not in path.read_bytes()
     return answer.answer_id.encode()
+
+
+def test_rollback_of_a_pin_whose_field_was_lost(world, conversation, path, clock):
+    """A pin ends by a rollback of its run, even if the agent dropped `_extractable`."""
+    ident = conversation.turn()
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    pin(world, ident, False)
+    [run] = world.store.runs.newest(1)
+    path.write_bytes(conversation.bytes())
+    clock.now = int(time.time()) + 60
+    [outcome] = world.rollback(run.id).sessions
+
+    assert (outcome.state, outcome.missed) == ("rolled back", ())
+    clock.now += 10_000
+    assert world.scan().values_extracted == 1
 
 
 def test_rollback_restores_redacted_calls(world, path, redacted):

@@ -513,8 +513,9 @@ def _answer(
             why = RESTORED_SINCE if value.state == "restored" else CHANGED_SINCE
             not_restored[turn + (EXPIRED if value.blob_id is None else why)] += 1
     undone = plan.insertions_removed
+    changed = back or undone or plan.handled.fields_gone
     return reports.SessionRollback(
-        session.title, "rolled back" if back or undone else "nothing to undo",
+        session.title, "rolled back" if changed else "nothing to undo",
         sum(value.archive_id is None for value in back), undone,
         tuple(dict.fromkeys(not_done)), turns=len(turns), since=dict(not_restored),
     )  # fmt: skip
