@@ -155,7 +155,7 @@ def _walk_members(
     return at + 1
 
 
-_LONGEST = 4 << 20  # bytes of a line that is serialised: a longer one might take too much memory
+_LONGEST = 4 << 20  # maximum bytes of a line to serialise; a longer one might take too much memory
 _MARK = re.compile(rb'"\[\[place-([0-9]+)]]"')
 
 

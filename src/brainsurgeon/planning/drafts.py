@@ -205,7 +205,7 @@ class FieldRequests:
         self.entries = self.sets.keys() | self._records.keys()
         self._seen: set[int] = set()
         self._missed: list[tuple[str, str]] = []
-        self.dropped: dict[int, str] = {}  # entry ids of fields to undo that are gone, by record
+        self.dropped: dict[int, str] = {}  # fields to undo that are gone: entry ids by record
 
     def concern(self, ident: str, entry: Entry) -> bool:
         if ident in self.entries:
