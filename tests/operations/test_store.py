@@ -415,11 +415,12 @@ def test_purge_even_so_deletes_the_store_and_keeps_other_files(world, pruned):
     """`--even-so` deletes the store and its older copies, and keeps other files."""
     world.close()
     (world.state / "mine.txt").write_text("mine")
+    (world.state / "store.db.backup").write_bytes(b"a backup that the user made")
     (world.state / "store.db.replaced-20260101T000000Z").write_bytes(b"older")
     result = store_care.purge(world.settings(), even_so=True)
 
-    assert (result.removed, result.left) == (True, ("mine.txt",))
-    assert os.listdir(world.state) == ["mine.txt"]
+    assert (result.removed, result.left) == (True, ("mine.txt", "store.db.backup"))
+    assert sorted(os.listdir(world.state)) == ["mine.txt", "store.db.backup"]
 
 
 def test_purge_of_an_unusable_store_counts_every_placeholder(world, pruned):

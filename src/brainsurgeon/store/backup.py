@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
@@ -19,8 +20,10 @@ _BATCH = 100
 # Seconds to wait until no rewrite is in progress, and until a store in use can be read. SQLite
 # tries only ten times a second, and may often miss the gaps between other processes' commits.
 _PATIENCE = 60.0
-# Files of brainsurgeon in a state directory, besides current and replaced databases.
-_OWN = ("locks", "daemon.lock", "last_run", "report.html")
+# Names of brainsurgeon's files in a state directory. A user's own backup may be there, too.
+_OWN = re.compile(
+    r"store\.db(-.*|\.new.*|\.(replaced|damaged)-.*)?|locks|daemon\.lock|last_run|report\.html"
+)
 _STAGED = "new-"  # prefix of directories with databases that are not in their place yet
 
 
@@ -209,11 +212,10 @@ def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
 
 def remove(directory: str) -> list[str]:
     """Remove our files from a state directory that is not in use; return the names of others."""
-    store = os.path.basename(database.database_path(directory))
     _remove_staged(directory)
     with _writers_locked_out(directory):
         for name in sorted(os.listdir(directory)):
-            if name in (store, *_OWN) or name.startswith((store + ".", store + "-")):
+            if _OWN.fullmatch(name):
                 os.unlink(os.path.join(directory, name))
     left = sorted(os.listdir(directory))
     if not left:
