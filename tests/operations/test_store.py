@@ -240,7 +240,7 @@ def test_store_restore_changes_nothing_before_confirmation(world, pruned, target
 def test_copies_that_a_killed_command_left_are_removed(world, pruned, target, act):
     """A killed `store restore` leaves a copy of all values: the next one removes it, or a purge."""
     store_care.back_up(world.settings(), target)
-    left = world.state / "new-0a1b2c3d"
+    left = world.state / "store.db.new-0a1b2c3d"
     left.mkdir()
     (left / "store.db").write_bytes(b"values")
     if act == "restore":

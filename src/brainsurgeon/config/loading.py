@@ -68,8 +68,7 @@ def _wanted(error: Any) -> tuple[str, str | None]:
 def _hint(word: str, known: Collection[str]) -> str:
     former = {alias: key for alias, key in ALIASES.items() if key in known}
     meant = closest(word, [*known, *former])
-    hint = meant and f"did you mean {former.get(meant, meant)}?"
-    return hint or f"there are {', '.join(known)}"
+    return f"did you mean {former.get(meant, meant)}?" if meant else f"there are {', '.join(known)}"
 
 
 def quoted(value: Any) -> str:

@@ -190,10 +190,9 @@ def _search(asked: _Asked, store: Store, session: Session) -> str:
 
 def _evidence(asked: _Asked, store: Store, session: Session) -> str:
     call, now = asked.call, asked.caller.clock()
-    budget = call.budget or BUDGET
-    return turns.evidence(
-        evidence(asked.settings, store, session, now, budget=budget, turn=call.turn)
-    )
+    return turns.evidence(evidence(
+        asked.settings, store, session, now, budget=call.budget or BUDGET, turn=call.turn
+    ))  # fmt: skip
 
 
 _READ: dict[str, Callable[[_Asked, Store, Session], str]] = {

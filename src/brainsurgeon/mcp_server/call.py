@@ -19,7 +19,6 @@ from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 # Names that are also accepted for the tool and for the action `restore`, but not advertised.
 ALSO_CALLED = ("restore", "restore_remote")
 Absent = SkipJsonSchema[None]
-Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -80,7 +79,7 @@ class Call(BaseModel):
         "longer value is returned as head and tail. For get_context: largest number of values "
         f"listed, {LISTED} by default.",
     )
-    offset: Whole | Absent = Field(
+    offset: Annotated[int, Field(ge=0)] | Absent = Field(
         None,
         description="For one value: give the bytes from here on. For get_context: skip this many "
         "values.",

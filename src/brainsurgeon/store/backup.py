@@ -24,7 +24,7 @@ _PATIENCE = 60.0
 _OWN = re.compile(
     r"store\.db(-.*|\.new.*|\.(replaced|damaged)-.*)?|locks|daemon\.lock|last_run|report\.html"
 )
-_STAGED = "new-"  # prefix of directories with databases that are not in their place yet
+_STAGED = "store.db.new-"  # prefix of directories with databases that are not in their place yet
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:

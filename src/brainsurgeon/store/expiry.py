@@ -16,10 +16,8 @@ from brainsurgeon.store.database import Table
 from brainsurgeon.store.extractions import Blobs
 from brainsurgeon.store.sessions import Rows
 
-# The most values that one transaction checks and deletes. Other writers wait meanwhile.
-PAGE = 1000
-# The most uncompressed bytes that one transaction deletes. A single value may be larger.
-LARGE = 16 << 20
+PAGE = 1000  # the most values that one transaction checks and deletes; others wait meanwhile
+LARGE = 16 << 20  # the most uncompressed bytes that it deletes; a single value may be larger
 _ROWS = 5000  # rows that one statement reads
 # KiB of SQLite's cache during deletions: enough for the changes of a transaction. With the default
 # of 2,000, SQLite would write changes early, and lock out all other processes until the commit.
