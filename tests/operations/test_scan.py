@@ -416,6 +416,21 @@ def test_scan_skips_an_excluded_session(world, session, pattern):
     assert world.scan(exclude=["agent:other", "session:t", "*/other/*"]).sessions_changed == 1
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    ["{link}/*", "{link}", "{link}/main/sessions/s.jsonl", "{link}/main/../*/sessions/s*",
+     "{root}/main", "{root}/main/sessions/", "/{root}/*"],
+)  # fmt: skip
+def test_scan_skips_sessions_below_an_excluded_path(world, session, pattern):
+    """A path may be that of a directory, and may contain links, as the path of a root may."""
+    link = world.base / "link"
+    link.symlink_to(world.root)
+    pattern = pattern.format(link=link, root=world.root)
+    report = world.scan(roots=[{"path": str(link)}], exclude=[pattern])
+
+    assert only(report).reason == f"excluded by {pattern}"
+
+
 def test_scan_excludes_an_agent_in_another_layout_by_name(world, conversation):
     """`agent:<format>:<directory>` names the agent of a session outside the usual layout."""
     conversation.turn()

@@ -1,6 +1,9 @@
 """Examine one session: open it, survey it, check whether it is idle, plan. Writes nothing."""
 
+import glob
 import math
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -46,13 +49,26 @@ def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> s
     """Return why the configuration excludes a session, or None. If `asked`, ignore its size."""
     names = {"agent": openclaw.agent_names(file.agent), "session": (file.session,), "tool": ()}
     for pattern in settings.exclude:
-        kind, _, glob = pattern.partition(":")
-        texts, glob = (names[kind], glob) if kind in names else ((file.path,), pattern)
-        if any(fnmatchcase(text, glob) for text in texts):
+        kind, _, name = pattern.partition(":")
+        if kind in names:
+            matches = any(fnmatchcase(text, name) for text in names[kind])
+        else:
+            path_glob = _without_links(pattern)
+            matches = any(fnmatchcase(file.path, one) for one in (path_glob, f"{path_glob}/*"))
+        if matches:
             return f"excluded by {pattern}"
     if not asked and file.fingerprint.size < settings.min_session_bytes:
         return "smaller than min_session_bytes"
     return None
+
+
+def _without_links(pattern: str) -> str:
+    """Resolve the links in a glob of absolute paths that are before its first wildcard."""
+    if not pattern.startswith("/"):
+        return pattern
+    literal = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    end = len(pattern) if literal == pattern else literal.rindex("/") + 1
+    return os.path.join(glob.escape(os.path.realpath(pattern[:end])), pattern[end:]).rstrip("/")
 
 
 def is_in_memory(settings: Settings, file: SessionFile, now: float) -> bool:
