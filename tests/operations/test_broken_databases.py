@@ -165,6 +165,7 @@ def test_a_damaged_database_is_named_and_stops_no_command(world, fault):
             output += (world.state / "report.html").read_text()
 
         assert "unexpected" not in output, command
+        assert "Errno" not in output, command
         expected = read_only if fault in READ_ONLY else code
         if fault is missing:  # its sessions are gone with it
             expected = 0

@@ -319,8 +319,9 @@ def placeholders_in_archives(settings: RootSettings) -> Iterator[PlaceholdersLef
             for session, lines in placeholders.archived(agent_database):
                 entries = placeholders.with_own_placeholders(lines, OpenClawRows())
                 yield from _in_archive(f"{agent_database.path}/{session}", entries)
-        except (OSError, RefusedError, BusyError) as why:
-            yield _unsure(agent_database.path, f"its archives cannot be read ({why})")
+        except OSError as why:
+            text = why.strerror or type(why).__name__
+            yield _unsure(agent_database.path, f"its archives cannot be read ({text})")
 
 
 def _in_archive(archive: str, entries: Iterable[str]) -> Iterator[PlaceholdersLeft]:
