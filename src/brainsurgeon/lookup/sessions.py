@@ -193,7 +193,6 @@ def _file_id(path: str) -> tuple[int, int] | None:
 
 
 def _why_unseen(path: str, problems: Iterable[Unreadable]) -> str:
-    """Return why the walk could not read a file or a directory above it, or ""."""
     above = (one for one in problems if f"{path}/".startswith(f"{one.path.rstrip('/')}/"))
     return next((f"{problem.path}: {problem.why}" for problem in above), "")
 

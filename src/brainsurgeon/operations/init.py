@@ -511,7 +511,6 @@ def _undo_command(entry: dict[str, Any], record: Record) -> Done:
 
 
 def _run(command: Sequence[str]) -> str | None:
-    """Run a command. If it fails, return an error message with the last line of its output."""
     shown = shlex.join(command)
     try:
         done = _call(command, PATIENCE)

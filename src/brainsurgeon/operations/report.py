@@ -73,7 +73,6 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
 
 
 def _waits(summary: SessionSummary, session: Session, settings: Settings) -> bool:
-    """Check whether a session cannot be pruned now, but may be pruned later."""
     never = summary.format == codex.NAME or (session.file and excluded(session.file, settings))
     return summary.state not in ("idle", "gone") and not never
 

@@ -69,8 +69,6 @@ Restored = TypeVar("Restored", bound=reports.SessionRestore)
 
 
 class How(Struct, frozen=True):
-    """Options for the restore of an entry."""
-
     keys: Iterable[str] = ()  # keys of the values to restore; if empty, restore all
     pristine: bool = False  # also remove our fields
     wait: bool = False  # wait until the session is idle
@@ -471,7 +469,6 @@ def rollback(
 
 
 def _extracted(store: Store, number: int) -> dict[int, list[Extraction]]:
-    """Return the values that a run extracted, by the id of each session with the placeholder."""
     by_session: dict[int, list[Extraction]] = defaultdict(list)
     for value in store.extractions.of_run(number):
         # Forks and copies have the placeholders, too.

@@ -54,8 +54,6 @@ def _error_result(error: Exception) -> tuple[Result, str] | None:
 
 
 class Chosen(Struct, frozen=True):
-    """The sessions to scan."""
-
     paths: Collection[str] = ()  # if empty, all sessions
     named: bool = False  # named by a user: changed even while Claude Code has them in memory
     command: str = "scan"  # the name of the run in the history

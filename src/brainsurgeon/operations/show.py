@@ -107,7 +107,6 @@ def search(
 def _texts(
     store: Store, session: Session, unread: list[NotSearched], *, named: bool
 ) -> Iterator[tuple[str, KeyPath, str, bool]]:
-    """Yield each text with its entry id and its path, and whether it is in the store."""
     why = session.unseen
     try:
         yield from _in_file(session, named=named)
