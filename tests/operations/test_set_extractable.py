@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from brainsurgeon.errors import ChangedError
+from brainsurgeon.errors import ChangedError, FailedError
 from brainsurgeon.formats.generic import Generic
+from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import set_, set_json
 from building.world import (
     close_turn,
@@ -207,6 +208,20 @@ def test_pin_of_an_extracted_entry_suggests_a_restore(world, pruned, path, conve
         world.restore(pruned)
         assert "still_extracted" not in set_json(pin(world, pruned, False))
         assert pin(world, pruned, True).extracted == 0
+
+
+@pytest.mark.parametrize("settings", [
+    {"enabled": False}, {"exclude": ["session:s"]}, {"min_session_bytes": 10_000_000},
+])  # fmt: skip
+def test_extract_fails_in_a_session_that_no_scan_prunes(world, conversation, path, settings):
+    """It would promise an extraction by the next scan. A pin is accepted there."""
+    ident = conversation.turn()
+    path.write_bytes(conversation.bytes())
+    with pytest.raises(FailedError, match="its file was left as it is"):
+        set_extractable(world.settings(**settings), world.store, ident, True, clock=world.clock)
+
+    assert path.read_bytes() == conversation.bytes()
+    set_extractable(world.settings(**settings), world.store, ident, False, clock=world.clock)
 
 
 def test_pin_fails_for_a_duplicate_extractable_field(world, conversation, ident, path):

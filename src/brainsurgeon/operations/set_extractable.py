@@ -9,8 +9,9 @@ from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
-from brainsurgeon.model.sessions import NotIdleError
+from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.operations.restore import recorded
+from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED, finish
 from brainsurgeon.sessions.discovery import moved_to_database
@@ -28,7 +29,7 @@ def set_extractable(
     Until the field is set, every plan already follows the request. The value None removes the
     field. Raises UsageError for a number too large, NotFoundError or AmbiguousError if not exactly
     one entry matches, ChangedError if the entry cannot be edited, and FailedError or MovedError if
-    the session's file cannot be changed.
+    the session's file cannot be changed or may not be extracted from.
     """
     if value is not None and value > LARGEST_RECENT:
         raise errors.UsageError(
@@ -55,12 +56,7 @@ def set_extractable(
         titles = [item.title for item, _ in matches]
         raise errors.AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
     [(chosen, ident)] = matches
-    file = file_of(chosen)
-    if moved_to_database(file):
-        raise errors.MovedError(
-            f"{chosen.title}: the agent keeps its sessions in SQLite now; nothing was changed"
-        )
-    now = clock()
+    file, now = _checked_file(settings, chosen, value), clock()
     record = recorded(with_record(store, chosen))
     with store.transaction():
         store.requests.add(Request(record.id, "set", now, ident, value=value))
@@ -82,6 +78,18 @@ def set_extractable(
         one.id in placed and one.entry_id == ident and not one.is_redacted for one in values
     )
     return FieldAnswer(ident, chosen.title, value, pending, reason, extracted)
+
+
+def _checked_file(settings: Settings, chosen: Session, value: bool | int | None) -> SessionFile:
+    file = file_of(chosen)
+    if moved_to_database(file):
+        raise errors.MovedError(
+            f"{chosen.title}: the agent keeps its sessions in SQLite now; nothing was changed"
+        )
+    why = inspect.excluded(file, settings) if settings.enabled else "enabled = false"
+    if value is True and why:  # no scan would extract the entry
+        raise errors.FailedError(f"{chosen.title}: {why}; its file was left as it is")
+    return file
 
 
 def contains_entry(store: Store, session: Session, entry: str) -> bool:
