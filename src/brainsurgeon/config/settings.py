@@ -233,7 +233,9 @@ BUILT_IN_PROFILES: dict[str, dict[str, Any]] = {
 class RewriteSettings(SettingsTable):
     enabled: Switch = key(True, "with `false`, scans change nothing")
     exclude: tuple[Pattern, ...] = key(
-        (), "never change these: globs of paths, `agent:<id>`, `session:<id>`, `tool:<name>`"
+        (),
+        "never change these: globs of files or directories, `agent:<id>`, `session:<id>`, "
+        "`tool:<name>`",
     )
     min_session_bytes: Size = key(0, "never change sessions that are smaller than this")
     min_reclaim: Reclaim = key(
