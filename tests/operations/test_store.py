@@ -414,13 +414,26 @@ def test_purge_refuses_while_a_rotated_session_has_placeholders(world, pruned, p
 def test_purge_even_so_deletes_the_store_and_keeps_other_files(world, pruned):
     """`--even-so` deletes the store and its older copies, and keeps other files."""
     world.close()
-    (world.state / "mine.txt").write_text("mine")
-    (world.state / "store.db.backup").write_bytes(b"a backup that the user made")
-    (world.state / "store.db.replaced-20260101T000000Z").write_bytes(b"older")
+    kept = ("mine.txt", "store.db-old", "store.db.backup", "store.db.newest")
+    older = "store.db.replaced-20260101T000000Z"
+    for name in (*kept, older, f"{older}-2", f"{older}-journal", "store.db.new-journal"):
+        (world.state / name).write_bytes(b"a copy")
     result = store_care.purge(world.settings(), even_so=True)
 
-    assert (result.removed, result.left) == (True, ("mine.txt", "store.db.backup"))
-    assert sorted(os.listdir(world.state)) == ["mine.txt", "store.db.backup"]
+    assert (result.removed, result.left) == (True, kept)
+    assert sorted(os.listdir(world.state)) == [*kept]
+
+
+def test_purge_keeps_a_staging_directory_with_a_file_of_the_user(world, pruned):
+    """The copy in a directory that a killed command left is removed, and a user's file stays."""
+    world.close()
+    left = world.state / "store.db.new-0a1b2c3d"
+    left.mkdir()
+    (left / "store.db").write_bytes(b"values")
+    (left / "mine.txt").write_text("mine")
+
+    assert store_care.purge(world.settings(), even_so=True).left == (left.name,)
+    assert os.listdir(left) == ["mine.txt"]
 
 
 def test_purge_of_an_unusable_store_counts_every_placeholder(world, pruned):

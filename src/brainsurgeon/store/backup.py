@@ -22,7 +22,8 @@ _BATCH = 100
 _PATIENCE = 60.0
 # Names of brainsurgeon's files in a state directory. A user's own backup may be there, too.
 _OWN = re.compile(
-    r"store\.db(-.*|\.new.*|\.(replaced|damaged)-.*)?|locks|daemon\.lock|last_run|report\.html"
+    r"store\.db(\.new|\.(replaced|damaged)-[0-9TZ-]+)?(-journal|-wal|-shm)?"
+    r"|locks|daemon\.lock|last_run|report\.html"
 )
 _STAGED = "store.db.new-"  # prefix of directories with databases that are not in their place yet
 
