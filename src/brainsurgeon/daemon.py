@@ -39,6 +39,7 @@ from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.store import Store, open_store
 from brainsurgeon.store.database import hold_daemon_lock
 
+Load = Callable[[], tuple[Settings, list[str]]]  # returns warnings, too
 Roots = dict[str, tuple[int, int]]  # device and inode of each existing root, by its real path
 # Signals that all threads block and sigwait(3) receives. A handler might run late or never: Python
 # runs it in the main thread only, but the kernel may interrupt another thread.
@@ -63,20 +64,20 @@ def notify(state: str) -> None:
         connection.sendall(state.encode())
 
 
-def run(load: Callable[[], Settings]) -> None:
+def run(load: Load) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP loads the settings again.
 
     Raises BusyError if another daemon uses the store, StoreUnusableError if the store is unusable.
     """
-    settings = load()
-    log.set_up(settings)
+    settings, warnings = load()
+    log.set_up(settings, warnings)
     with hold_daemon_lock(settings.state_dir), open_store(settings.state_dir) as store:
         gc.freeze()  # garbage collections need not examine the loaded modules
         _Daemon(load, settings, store).run()
 
 
 class _Daemon:
-    def __init__(self, load: Callable[[], Settings], settings: Settings, store: Store) -> None:
+    def __init__(self, load: Load, settings: Settings, store: Store) -> None:
         self._load, self._settings, self._store = load, settings, store
         self._stop = threading.Event()
         self._log = structlog.get_logger()
@@ -219,7 +220,7 @@ class _Daemon:
 
     def _reload(self) -> None:
         try:
-            settings = self._load()
+            settings, warnings = self._load()
         except ConfigError as error:
             self._log.error(
                 "reload_failed", module="daemon", path=error.source, problems=error.problems,
@@ -235,7 +236,7 @@ class _Daemon:
             settings = settings.model_copy(update={"state_dir": self._settings.state_dir})
         self._settings = settings
         self._logged_problems.clear()
-        log.set_up(settings)
+        log.set_up(settings, warnings)
         self._schedule()
         self._log.info("reloaded", module="daemon")
 

@@ -8,6 +8,7 @@ import os
 import secrets
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import groupby
 from typing import Any
@@ -22,7 +23,7 @@ from brainsurgeon.model.reports import DISABLED, RestoreAnswer, RetentionReport,
 from brainsurgeon.model.text import readable
 
 
-def set_up(settings: Settings) -> None:
+def set_up(settings: Settings, warnings: Iterable[str] = ()) -> None:
     terminal = sys.stderr.isatty()
     processors: list[Any] = [structlog.processors.add_log_level]
     if settings.log_format == "console" or (settings.log_format == "auto" and terminal):
@@ -43,6 +44,8 @@ def set_up(settings: Settings) -> None:
         ),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    for warning in warnings:
+        structlog.get_logger().warning("setting_ignored", module="daemon", reason=warning)
 
 
 def _escaped(value: Any) -> Any:

@@ -151,8 +151,9 @@ def run() -> None:
       brainsurgeon run
     """  # noqa: D301
     from brainsurgeon import daemon
+    from brainsurgeon.config import load
 
-    daemon.run(options.load_settings)
+    daemon.run(lambda: load(options.given.config))
 
 
 def mcp(
