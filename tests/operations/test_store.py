@@ -4,6 +4,7 @@ import os
 import sqlite3
 import stat
 import sys
+import tempfile
 import threading
 import time
 from contextlib import closing, suppress
@@ -17,7 +18,7 @@ from brainsurgeon.store import database as opening
 from brainsurgeon.store.database import hold_daemon_lock, hold_sessions
 from brainsurgeon.store.schema import VERSION
 from building.processes import wait_until
-from building.world import LATER, Conversation, entry_text, sql
+from building.world import LATER, NOBODY, Conversation, entry_text, sql
 
 STAMP = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(LATER))
 
@@ -174,6 +175,22 @@ def test_backup_without_a_store_is_refused(world, target):
         store_care.back_up(world.settings(), target)
     assert not world.state.exists()
     assert not os.path.exists(target)
+
+
+def test_store_in_a_directory_of_another_user_is_not_a_missing_store(world, pruned):
+    """In a directory that cannot be searched, backup and purge do not report a missing store."""
+    settings, target = world.settings(), f"{tempfile.gettempdir()}/backup.db"
+    os.seteuid(NOBODY) if os.geteuid() == 0 else os.chmod(world.state, 0)
+    try:
+        for change in (
+            lambda: store_care.back_up(settings, target),
+            lambda: store_care.purge(settings),
+        ):
+            with pytest.raises(StoreUnusableError):
+                change()
+    finally:
+        os.seteuid(os.getuid())
+        os.chmod(world.state, 0o700)
 
 
 def test_backup_of_a_damaged_store_is_refused(world, pruned, target):

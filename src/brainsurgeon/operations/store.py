@@ -12,7 +12,13 @@ from brainsurgeon.model.reports import Finding, Level, Purge, Replacement, Store
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.doctor import placeholders_in_archives, placeholders_left
 from brainsurgeon.store import Store, backup, open_to_read
-from brainsurgeon.store.database import database_path, empty_database, hold_store, make_directory
+from brainsurgeon.store.database import (
+    database_path,
+    empty_database,
+    hold_store,
+    make_directory,
+    may_exist,
+)
 from brainsurgeon.store.salvage import salvage
 
 
@@ -44,7 +50,7 @@ def replace_store(
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
     """Remove the store. If placeholders may be left, remove it only with `even_so`."""
     directory = settings.state_dir
-    if not os.path.lexists(database_path(directory)):
+    if not (os.path.lexists(database_path(directory)) or may_exist(directory)):
         raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` creates one")
     with hold_store(directory):
         if not even_so:

@@ -137,10 +137,6 @@ def open_store(directory: str) -> Store:
 
 def open_to_read(directory: str) -> Store:
     """Open the store for reading. If there is no store, return an empty one in memory."""
-    try:
-        os.stat(database.database_path(directory))
-    except (FileNotFoundError, NotADirectoryError):
-        return Store(database.empty_database(), directory, None)
-    except OSError:
-        pass  # opening it raises an error that says why
-    return Store(database.open_database(directory), directory, None)
+    exists = database.may_exist(directory)
+    connection = database.open_database(directory) if exists else database.empty_database()
+    return Store(connection, directory, None)

@@ -35,7 +35,7 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     """
     _refuse_target(directory, target, force=force)
     path = database.database_path(directory)
-    if not os.path.exists(path):
+    if not database.may_exist(directory):
         raise UsageError(
             f"{directory}: there is no store yet to copy; `brainsurgeon scan` creates one"
         )

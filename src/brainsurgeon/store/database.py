@@ -88,6 +88,15 @@ def identity(directory: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def may_exist(directory: str) -> bool:
+    """Check for a database. If the directory is unreadable, return true: opening it says why."""
+    try:
+        os.stat(database_path(directory))
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError | NotADirectoryError)
+    return True
+
+
 def make_directory(directory: str) -> None:
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
