@@ -525,6 +525,7 @@ def test_init_leaves_no_part_of_a_file_on_a_full_disk(tmp_path):
     with largest_file(2000):
         init.carry_out([init.FileStep("skill", str(path), "x" * 5000, "ours")], record)
     assert path.read_text() == "old"
+    assert not (tmp_path / "SKILL.md.new").exists()
     assert [done.left for done in init.undo(record)] == [False]
 
 

@@ -540,11 +540,17 @@ def _remove_empty(directories: Iterable[str]) -> None:
 
 
 def _replace_file(path: str, content: str) -> None:
-    with open(f"{path}.new", "w", encoding="utf-8") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(f"{path}.new", path)
+    fresh = f"{path}.new"
+    try:
+        with open(fresh, "w", encoding="utf-8") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(fresh, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(fresh)
+        raise
 
 
 def _packaged_text(name: str) -> str:
