@@ -214,6 +214,7 @@ BAD = [
      "exclude[1]: wants a glob of absolute paths, agent:<id>, session:<id> or tool:<name>, but"),
     ("exclude", '["secrets"]', "exclude[0]: wants a glob of absolute paths"),
     ("exclude", '["agent:"]', "exclude[0]: wants a glob of absolute paths"),
+    ("exclude", r'["/a\u0000"]', "exclude[0]: wants a glob of absolute paths"),
     ("signed_thinking", '"keep"', "signed_thinking: "),
     ("signed_thinking", "true", "signed_thinking: "),
     ("when", '"warm"', "when: "),

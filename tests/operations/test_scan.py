@@ -419,7 +419,7 @@ def test_scan_skips_an_excluded_session(world, session, pattern):
 @pytest.mark.parametrize(
     "pattern",
     ["{link}/*", "{link}", "{link}/main/sessions/s.jsonl", "{link}/main/../*/sessions/s*",
-     "{root}/main", "{root}/main/sessions/", "/{root}/*"],
+     "{root}/main", "{root}/main/sessions/", "*/sessions/", "/{root}/*"],
 )  # fmt: skip
 def test_scan_skips_sessions_below_an_excluded_path(world, session, pattern):
     """A path may be that of a directory, and may contain links, as the path of a root may."""

@@ -203,7 +203,7 @@ def _root(value: Any) -> str:
 
 def _excluded(value: Any) -> str:
     """Validate a pattern of `exclude`. A glob that matches no absolute path is refused."""
-    text = value if isinstance(value, str) else ""
+    text = value if isinstance(value, str) and "\0" not in value else ""
     kind, _, name = text.partition(":")
     if (kind in _EXCLUDE_KINDS and name) or text[:1] in ("/", "*", "?", "["):
         return text

@@ -65,7 +65,7 @@ def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> s
 def _without_links(pattern: str) -> str:
     """Resolve the links in a glob of absolute paths that are before its first wildcard."""
     if not pattern.startswith("/"):
-        return pattern
+        return pattern.rstrip("/")
     literal = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
     end = len(pattern) if literal == pattern else literal.rindex("/") + 1
     return os.path.join(glob.escape(os.path.realpath(pattern[:end])), pattern[end:]).rstrip("/")
