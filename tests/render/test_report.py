@@ -125,6 +125,23 @@ def test_report_leaves_out_the_estimate_of_a_busy_session(page, monkeypatch):
     assert "Cost so far, as recorded: $2.25" in text
 
 
+def test_report_reads_a_session_that_took_over_the_path_of_another(world, conversation):
+    """The session in the file is read; the one that it replaced is gone."""
+    for _ in range(3):
+        conversation.turn("x" * 3000)
+        conversation.lines[-1]["message"]["usage"] = {"input": 900, "output": 30}
+    for ident in ("11111111-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"):
+        conversation.lines[0]["id"] = ident
+        (world.directory / "s.jsonl").unlink(missing_ok=True)
+        world.put("s.jsonl", conversation.bytes())
+        world.scan()
+    result = report(world.settings(), world.store, world.clock())
+
+    assert [page.about.state for page in result.sessions] == ["idle", "gone"]
+    assert [page.next_bytes is None for page in result.sessions] == [False, True]
+    assert len(result.estimate.sessions) == 1
+
+
 def test_report_of_an_empty_home_says_so(world):
     """Without sessions and store the page says that nothing is extracted and none was found."""
     text = render(report(world.settings(), world.no_store, world.clock()))

@@ -26,7 +26,8 @@ def estimate(
 ) -> Estimate:  # fmt: skip
     """Estimate the costs of the named sessions, or of all if none is named. Writes nothing."""
     named = (session_named(settings, store, name) for name in names)
-    chosen = list({session.path: session for session in named}.values())
+    # A session may have the path of one that is gone.
+    chosen = list({(session.path, session.file is None): session for session in named}.values())
     skipped = (RefusedError, FailedError, *((BusyError,) if skip_busy or not chosen else ()))
     listed, chosen = [], chosen or all_sessions(settings, store)
     for session in chosen:

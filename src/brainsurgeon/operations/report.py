@@ -32,10 +32,11 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
     """Return the report, with content of sessions only if `previews` is set. Writes nothing."""
     sessions = all_sessions(settings, store)
     listed = summaries(settings, store, sessions, now)
-    by_path = {session.path: session for session in sessions}
+    # A session may have the path of one that is gone.
+    by_place = {(session.path, session.file is None): session for session in sessions}
+    found = [by_place[summary.path, summary.changed_at is None] for summary in listed]
     pages = []
-    for number, summary in enumerate(listed[:LISTED]):
-        session = by_path[summary.path]
+    for number, (summary, session) in enumerate(zip(listed[:LISTED], found, strict=False)):
         values: Iterable[Extraction] = ()
         page = SessionPage(summary)
         if session.file and number < MOST_READ:
@@ -59,16 +60,18 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
         models = costs_of(store.spending.of(summary.path), settings.price_rules())
         pages.append(replace(page, values=shown, more=len(ranked) - len(shown), models=models))
     kinds = store.sums.by_kind()
-    largest = [by_path[summary.path] for summary in listed[:MOST_READ]]
     return Report(
         now, status(settings, store, now), tuple(store.sums.by_day()),
         _sums_by_name((summary.agent, 1, summary.size, summary.saved) for summary in listed),
         _sums_by_name((kind, number, size, 0) for kind, _, number, size in kinds),
         _sums_by_name((tool or f"({kind})", number, size, 0) for kind, tool, number, size in kinds),
         tuple(pages),
-        tuple(summary for summary in listed if _waits(summary, by_path[summary.path], settings)),
+        tuple(
+            summary for summary, session in zip(listed, found, strict=True)
+            if _waits(summary, session, settings)
+        ),
         _largest(_copies_beside(sessions)), previews,
-        estimate(settings, store, largest, now, skip_busy=True),
+        estimate(settings, store, found[:MOST_READ], now, skip_busy=True),
     )  # fmt: skip
 
 
