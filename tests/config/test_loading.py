@@ -572,11 +572,12 @@ def test_a_named_file_must_exist(tmp_path, own_home, monkeypatch):
         load()
 
 
-def test_a_configuration_that_is_a_dangling_link_is_an_error(own_home):
+@pytest.mark.parametrize("linked", ["brainsurgeon/config.toml", "brainsurgeon"])
+def test_a_configuration_that_is_a_dangling_link_is_an_error(own_home, linked):
     """The defaults are not used instead of a linked file that is missing: it may exclude agents."""
-    path = own_home / ".config" / "brainsurgeon" / "config.toml"
+    path = own_home / ".config" / linked
     path.parent.mkdir(parents=True)
-    path.symlink_to(own_home / "dotfiles" / "config.toml")
+    path.symlink_to(own_home / "dotfiles" / linked)
 
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load()

@@ -155,7 +155,12 @@ def config_path(given: str | None) -> str | None:
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     usual = (os.path.join(home, "brainsurgeon/config.toml"), "/etc/brainsurgeon/config.toml")
     # A link whose target is missing counts: it is an error, rather than the default settings.
-    return next((path for path in usual if os.path.lexists(path)), None)
+    return next((path for path in usual if os.path.lexists(path) or _is_cut_off(path)), None)
+
+
+def _is_cut_off(path: str) -> bool:
+    directory = os.path.dirname(path)
+    return os.path.islink(directory) and not os.path.exists(directory)
 
 
 def default_state_dir() -> str:
