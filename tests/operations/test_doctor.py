@@ -184,6 +184,17 @@ def test_doctor_reports_a_state_directory_that_is_a_link(pruned, doctor):
     check(doctor(), 1, "error", f"{pruned.state} is a symbolic link", f"set state_dir to {target}")
 
 
+def test_doctor_reports_a_database_that_is_a_link(pruned, doctor):
+    """The advice is no other state directory: there, the store might have to have another name."""
+    pruned.close()
+    path = pruned.state / "store.db"
+    target = path.rename(pruned.base / "values.db")
+    path.symlink_to(target)
+
+    advice = f"replace the link by its target, {target}"
+    check(doctor(), 1, "error", f"{path} is a symbolic link", advice)
+
+
 def _interrupt(world, monkeypatch):
     """Leave an interrupted rewrite, with the old file beside the session."""
 

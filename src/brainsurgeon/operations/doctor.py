@@ -92,8 +92,9 @@ def _state_directory(settings: Settings) -> Iterator[Finding]:
             yield Finding("error", f"{path}: {error.strerror}", _AGENT)
             return
         if stat.S_ISLNK(status.st_mode):
-            real = os.path.dirname(os.path.realpath(database.database_path(directory)))
-            yield Finding("error", f"{path} is a symbolic link", f"set state_dir to {real}")
+            advice = "set state_dir to" if path == directory else "replace the link by its target,"
+            real = os.path.realpath(path)
+            yield Finding("error", f"{path} is a symbolic link", f"{advice} {real}")
             return
         mode = stat.S_IMODE(status.st_mode)
         if status.st_uid != os.geteuid():
