@@ -716,6 +716,9 @@ class Agents(RuleBasedStateMachine):
                 figures["late"] += 1
             self.crash_while_recovering(at if not beat else 10**6)
             self._recovered()
+            if not untouched:  # both files grew after the crash: lines of one follow the other's
+                place = self._read(session).index(dump(line))
+                session.lines.insert(place, session.lines.pop())
             self._touch(session)
 
     # What must hold after every step.
