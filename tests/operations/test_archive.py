@@ -269,6 +269,26 @@ def test_a_fork_made_before_a_second_archive_is_restored(world, archived_session
     assert whole == fork.read_bytes() == dump(header) + before.partition(b"\n")[2]
 
 
+def test_a_fork_that_its_agent_rewrote_with_new_ids_is_restored(world, archived_session):
+    """An archive that a scan saw in a fork is known there under a new id, too."""
+    path, before, ends = archived_session
+    header, *rest = path.read_bytes().splitlines(keepends=True)
+    header = {**json.loads(header), "id": "99999999-0000-4000-8000-000000000001"}
+    fork = world.put("fork.jsonl", b"".join([dump(header), *rest]))
+    world.scan(**ARCHIVE_ONLY)
+    ids = {entry["id"]: f"new-{entry['id']}" for entry in map(json.loads, rest)}
+    renamed = [json.loads(line) for line in rest]
+    for entry in renamed:
+        entry["id"] = ids[entry["id"]]
+        entry["parentId"] = ids.get(entry["parentId"])
+    world.put("fork.jsonl", b"".join(map(dump, [header, *renamed])))
+    world.scan(**ARCHIVE_ONLY)
+    world.restore_all(pristine=True)
+
+    for _, closing in ends:
+        assert text_blocks(fork.read_bytes(), ids[closing]) == text_blocks(before, closing)
+
+
 def test_a_row_of_archives_is_combined_into_one(world):
     """More than FOLD_AFTER archives in a row become one, which is reported and can be restored."""
     path, talk, ends = write_turns(world, 8)

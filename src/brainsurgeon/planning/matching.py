@@ -160,8 +160,9 @@ class Matcher:
         entry, ident = parsed.entry, parsed.ident
         for name in ARCHIVE.findall(parsed.raw):
             for value in self._named.get(name.decode(), ()):
-                known_session = value.session_id in self._records.same_identity
-                if value.entry_id == ident or value.is_link or not known_session:
+                seen_here = value.id in self._records.last_sighted  # in a fork, too
+                known = seen_here or value.session_id in self._records.same_identity
+                if value.entry_id == ident or value.is_link or not known:
                     continue
                 if value.archive_id is not None and self._matches(value, entry):
                     self.moved[value.id] = value.entry_id
