@@ -55,10 +55,9 @@ class FileMemory:
         self.resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
         self._changed: set[str] = set()  # databases
-        # The names of seen files, by directory. Once `_owns_rows` is true, seen files are removed
-        # from `_rows` instead, which frees memory.
+        # The names of seen files, by directory. Once the store has dropped `_rows`, seen files are
+        # removed from there instead, which frees memory.
         self._seen = defaultdict[str, set[str]](set)
-        self._owns_rows = False
         self._skipped_names: dict[str, list[str]] = {}
 
     def state_of(self, path: str) -> FileState | None:
@@ -118,10 +117,10 @@ class FileMemory:
 
     def _see(self, path: str) -> None:
         directory, _, name = path.rpartition("/")  # the id of a session may contain a slash
-        if self._owns_rows:
-            self._rows.get(directory, {}).pop(name, None)
-        else:
+        if self._rows is self._store.files.directories:
             self._seen[directory].add(name)
+        else:
+            self._rows.get(directory, {}).pop(name, None)
 
     def try_again_at(self, file: SessionFile, now: float) -> float:
         """Return when to try a failed file again: the first time at once, then after a pause."""
@@ -186,7 +185,6 @@ class FileMemory:
     def write_down(self, store: Store) -> None:
         if self.full:
             store.files.drop()
-            self._owns_rows = True
         for path, state in self._fresh:
             store.files.remember(path, state)
         for path, resume in self.resumes.items():
