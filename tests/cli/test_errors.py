@@ -50,20 +50,22 @@ def test_invalid_arguments_are_explained_in_one_line(cli, words, why):
     assert why in json_output(in_json)["error"]
 
 
-@pytest.mark.parametrize("words", [
-    "sessions --preview", "sessions main/s --agent main", "show a --regex",
-    "show a --key b --index", "show --search text --key a", "show --search text --index",
-    "show a --search text --session b", "archive --list --note text", "archive --list --dry-run",
-    "history --follow --counts", "history --follow --all",
-    "init --undo --cron", "init --undo --mcp claude",
-    "status --open", "status --format prometheus --previews", "status --output file",
+@pytest.mark.parametrize(("words", "ignored"), [
+    ("sessions --preview", "--preview"), ("sessions main/s --agent main", "--agent"),
+    ("show a --regex", "--regex"), ("show a --key b --index", "--index"),
+    ("show --search text --key a", "--key"), ("show --search text --index", "--index"),
+    ("show a --search text --session b", "--session"), ("archive --list --note text", "--note"),
+    ("archive --list --dry-run", "--dry-run"), ("history --follow --counts", "--counts"),
+    ("history --follow --all", "--all"), ("init --undo --cron", "only --yes or --dry-run"),
+    ("init --undo --mcp claude", "only --yes or --dry-run"), ("status --open", "--open"),
+    ("status --format prometheus --previews", "--previews"), ("status --output file", "--output"),
 ])  # fmt: skip
-def test_options_without_an_effect_are_refused(cli, words):
+def test_options_without_an_effect_are_refused(cli, words, ignored):
     """An option that a command would ignore is an error: exit 2, one line that names it."""
     result = cli(*words.split())
 
     assert result.returncode == 2
-    assert any(word in error_line(result) for word in words.split() if word.startswith("--"))
+    assert ignored in error_line(result)
 
 
 @pytest.fixture

@@ -134,7 +134,9 @@ def show(
     """  # noqa: D301
     if search is not None:
         if key or index or (name and session):
-            raise UsageError("--search cannot be combined with --key, --index or two sessions")
+            raise UsageError(
+                "--search cannot be combined with --key, --index, or --session beside SESSION"
+            )
         with options.reading() as (settings, store):
             found = operations.show.search(settings, store, search, name or session, regex=regex)
         options.print_answer(found, render.turns.found, found)
