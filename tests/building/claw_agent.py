@@ -75,7 +75,7 @@ def append(agent, session, text, now, *, packed=False):
 
 
 def reappend(agent, session, count):
-    """Take the last events off the branch, so that others can replace them."""
+    """Remove the last events from the branch, so that others can replace them."""
     removed = agent.execute(
         "SELECT active_position, message_position FROM session_transcript_active_events"
         " WHERE session_id = ? ORDER BY active_position DESC LIMIT ?", (session, count),

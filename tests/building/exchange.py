@@ -137,7 +137,7 @@ def long_closing_wait(monkeypatch):
 
 @pytest.fixture
 def short_closing_wait(monkeypatch):
-    """Give late openers 50 ms to close the file."""
+    """Wait at most 50 ms for late openers to close the file."""
     monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 0.05)
 
 

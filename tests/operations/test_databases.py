@@ -936,7 +936,7 @@ def _delete(world, session):
 
 
 def _change_while_read(world, monkeypatch):
-    """Let the agent change its database whenever events are read."""
+    """Change the agent's database whenever events are read."""
     read = openclaw_database.payloads
 
     def changing(*arguments):

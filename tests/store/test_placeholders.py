@@ -15,7 +15,7 @@ FIRST, OTHER, THIRD = b"first", b"other", b"third"
 
 
 def name_value(store, ident, value, path=TEXT, taken=frozenset(), **keys):
-    """Name a value and record it as a rewrite does."""
+    """Assign a name to a value and record it as a rewrite does."""
     blob, digest, _ = store.blobs.put(value)
     name = store.placeholders.name(ident, path, (blob, digest), taken, **keys)
     store.extractions.add(

@@ -106,7 +106,7 @@ class OpenSession(Opened):
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
 
     def continue_at(self, point: Resume) -> bool:
-        """Let `lines` begin at a resume point. Return False if the point is not valid any more."""
+        """Begin `lines` at a resume point. Return False if the point is not valid any more."""
         form, size = formats.FORMATS.get(point.format), point.fingerprint.size
         if form is None or not point.may_apply_to(self.fingerprint):
             return False

@@ -51,7 +51,7 @@ class Agent:
     # -- the lock, the status, the fence
 
     def take(self):
-        """Take the lock, which must be free."""
+        """Acquire the lock, which must be free."""
         descriptor = os.open(self.lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         time.sleep(0.001)
         with open("/proc/self/stat", "rb") as handle:
