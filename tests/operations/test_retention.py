@@ -15,7 +15,7 @@ import pytest
 from freezegun import freeze_time
 from msgspec.structs import asdict, replace
 
-from brainsurgeon import cli
+from brainsurgeon import cli, interruption
 from brainsurgeon.errors import ExpiredError, StoppedError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.model.records import EVERYTHING
@@ -30,7 +30,7 @@ from brainsurgeon.planning import retention as decide
 from brainsurgeon.planning.retention import MISSING, SILENT, UNPLACED
 from brainsurgeon.sessions import exchange
 from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_archives
-from brainsurgeon.sessions.reading import CHUNK, carry_on
+from brainsurgeon.sessions.reading import CHUNK
 from brainsurgeon.store import journal, open_store, open_to_read
 from brainsurgeon.store.expiry import PAGE
 from building.store_rows import count_rows, removal, store_extraction, store_session
@@ -497,7 +497,7 @@ def test_placeholder_across_a_chunk_boundary_is_found(world, before, ident):
     world.put("s.jsonl", b"x" * (CHUNK - before) + placeholder.encode() + b"x" * 300)
     [file] = sessions_and_archives([Root(str(world.root))])
 
-    assert placeholders_in(file, carry_on) == {placeholder}
+    assert placeholders_in(file, interruption.check) == {placeholder}
 
 
 def test_retention_holds_values_beside_an_unreadable_database(world, other_sessions, clock):

@@ -21,7 +21,7 @@ MODULES = {
 
 MODEL = ("model.*", "errors")
 PURE = (*MODEL, "formats", "formats.*", "planning.*")
-OUTER = ("hosts.*", "sessions.*", "store", "store.*")
+OUTER = ("hosts.*", "interruption", "sessions.*", "store", "store.*")
 SURFACES = ("api", "cli", "daemon", "mcp_server")
 SURFACE_IMPORTS = (
     "", *MODEL, "operations.*", "lookup.*", "rewrite.budget", "rewrite.recover", "rewrite.turns",
@@ -34,11 +34,12 @@ MAY_IMPORT = {
     "__main__": ("cli",),
     "model": (),
     "errors": (),
+    "interruption": ("errors",),
     "formats": MODEL,
     "planning": (*MODEL, "formats", "formats.*"),
     "hosts": MODEL,
-    "sessions": (*MODEL, "formats", "formats.*", "hosts.*"),
-    "store": (*MODEL, "formats"),
+    "sessions": (*MODEL, "interruption", "formats", "formats.*", "hosts.*"),
+    "store": (*MODEL, "formats", "interruption"),
     # It builds values of other rooms from settings, so that these rooms know no settings.
     "config": (*MODEL, "formats", "hosts.home_paths"),
     "schedule": ("config", "config.values"),

@@ -99,6 +99,7 @@ def output_of(
         process = subprocess.Popen(  # noqa: S603  the command is configured by the user
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             start_new_session=True,
+            preexec_fn=_unblock_signals,  # noqa: PLW1509  safe: it takes no lock and imports nothing
         )  # fmt: skip
     except OSError as error:
         raise CommandFailedError(f"the command cannot be run: {error.strerror}") from None
@@ -120,6 +121,10 @@ def output_of(
     if process.returncode != 0:
         raise CommandFailedError(f"the command exited with {process.returncode}")
     return output
+
+
+def _unblock_signals() -> None:  # the daemon blocks some, and children would inherit this
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _status_of(pid: int) -> list[bytes]:

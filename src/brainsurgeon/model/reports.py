@@ -159,7 +159,7 @@ class Watch(Struct, frozen=True):
     """
 
     progress: Callable[[SessionFile], None] = lambda _: None
-    check_stop: Callable[[], None] = lambda: None  # may raise StoppedError
+    check_stop: Callable[[], None] | None = None  # may raise StoppedError
     ended: Callable[[Outcome], None] | None = None
     waiting: Callable[[list[SessionRestore]], None] = lambda _: None
     patience: float = 0.0

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from brainsurgeon import interruption
 from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw import OpenClawRows
@@ -24,7 +25,7 @@ from brainsurgeon.rewrite.inspect import examine_open, plan_of_everything
 from brainsurgeon.sessions import leases, placeholders
 from brainsurgeon.sessions.discovery import LINK, AnyOpen, discover, moved_to_database, open_session
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
-from brainsurgeon.sessions.reading import OpenSession, RefusedError, carry_on
+from brainsurgeon.sessions.reading import OpenSession, RefusedError
 from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of_sight
 from brainsurgeon.store import Store, database
 from brainsurgeon.store.salvage import LOST
@@ -308,7 +309,9 @@ def placeholders_in_archives(settings: RootSettings) -> Iterator[PlaceholdersLef
             continue
         try:
             if file.name.endswith(".zst"):
-                yield from _in_archive(file.path, placeholders.placeholders_in(file, carry_on))
+                yield from _in_archive(
+                    file.path, placeholders.placeholders_in(file, interruption.check)
+                )
             else:
                 yield from _in_archive(file.path, placeholders.entries_with_placeholders(file))
         except RefusedError:

@@ -40,20 +40,20 @@ def relieve(
     if why := inspect.excluded(file, settings, asked=True):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
-        with (
-            store.runs.run("relieve", clock()),
-            examine_to_change(settings, store, file, file.title, clock) as quiet,
-        ):
-            record, now = sessions.note_record(store, quiet.session), quiet.now
-            examined = replace(quiet, record=record)
-            fitting = relieve_by(inspect.Planner(examined, examined.records, explain=True), wanted)
-            relief = _report(examined, fitting)
-            rewrite = apply_quiet(store, Change(examined, fitting.plan), clock)
-            if rewrite is None:
-                sessions.record_placeholders(store, examined.session, record, fitting.plan, now)
-            if fitting.after:
-                with store.transaction():
-                    store.calibrations.remember(record.id, fitting.after)
+        with store.runs.run("relieve", clock()):
+            with examine_to_change(settings, store, file, file.title, clock) as quiet:
+                record, now = sessions.note_record(store, quiet.session), quiet.now
+                examined = replace(quiet, record=record)
+                planner = inspect.Planner(examined, examined.records, explain=True)
+                fitting = relieve_by(planner, wanted)
+                relief = _report(examined, fitting)
+                rewrite = apply_quiet(store, Change(examined, fitting.plan), clock)
+                if rewrite is None:
+                    sessions.record_placeholders(store, examined.session, record, fitting.plan, now)
+                if fitting.after:
+                    with store.transaction():
+                        store.calibrations.remember(record.id, fitting.after)
+            finish(rewrite)
     except NotIdleError as why:
         now = clock()
         with open_to_show(file) as opened, store.transaction():
@@ -62,7 +62,6 @@ def relieve(
                 value=asdict(wanted), lapses_at=now + PATIENCE,
             ))  # fmt: skip
         return Relief(session=chosen.title, pending=True, reason=str(why))
-    finish(rewrite)
     return relief
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brainsurgeon import interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import (
     BusyError,
@@ -126,6 +127,7 @@ def restore(
         try:
             with store.runs.run("restore", now):
                 plan, rewrite = carry_out(settings, store, file, record, requests, clock)
+                finished = finish(rewrite)
             break
         except NotIdleError as why:
             if clock() < deadline:
@@ -139,7 +141,7 @@ def restore(
                 restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
             )  # fmt: skip
     not_done = plan.not_done
-    if not finish(rewrite):
+    if not finished:
         not_done += (UNFINISHED,)
     count = sum(edit.entry_id in others for edit in plan.restorations)
     undone = {edit.entry_id for edit in plan.fields if edit.undoes}
@@ -303,6 +305,7 @@ def _retry_pending(
         if pending != shown:
             watch.waiting(pending)
             shown = pending
+        interruption.check()
         time.sleep(_TRY_AGAIN)
         again = change_each([chosen[index] for index in indexes], restore_session)
         for index, result in zip(indexes, again, strict=True):
@@ -340,6 +343,7 @@ def change_each(
     unfinished, late, stopped = Unfinished(), list[Rewrite](), True
     try:
         for session in sessions:
+            interruption.check()
             results.append(change(session))
             unfinished.add(filter(None, [results[-1][1]]))
             late += unfinished.finish_due()

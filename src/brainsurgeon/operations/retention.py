@@ -9,6 +9,7 @@ from itertools import chain, islice
 
 from msgspec.structs import asdict, replace
 
+from brainsurgeon import interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.hosts import processes
@@ -20,7 +21,6 @@ from brainsurgeon.planning import retention as decide
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import placeholders
 from brainsurgeon.sessions.discovery import any_format, discover
-from brainsurgeon.sessions.reading import carry_on
 from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of_sight
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
@@ -36,7 +36,7 @@ _ANOTHER = "this is another directory than before, without the sessions recorded
 
 def retention(
     settings: Settings, store: Store, *, clock: Callable[[], float] = time.time,
-    dry_run: bool = False, check_stop: Callable[[], None] = carry_on,
+    dry_run: bool = False, check_stop: Callable[[], None] = interruption.check,
 ) -> RetentionReport:  # fmt: skip
     """Delete expired values. If `check_stop` raises StoppedError, the next run does the rest."""
     report = RetentionReport(dry_run)

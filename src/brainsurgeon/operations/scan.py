@@ -9,7 +9,7 @@ from itertools import chain
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon import errors
+from brainsurgeon import errors, interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.hosts.sqlite import DatabaseState
 from brainsurgeon.lookup.sessions import find_record, note_record
@@ -113,7 +113,8 @@ class _Scan:
         report: ScanReport, watch: Watch, only: Chosen,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._clock = settings, store, clock
-        self._report, self._progress, self._check = report, watch.progress, watch.check_stop
+        self._report, self._progress = report, watch.progress
+        self._check = watch.check_stop or interruption.check
         self._ended = watch.ended or report.sessions.append
         self._only, rules = only.paths, settings.rules_fingerprint()
         self._memory = FileMemory(store, rules, clock(), only.paths, named=only.named)

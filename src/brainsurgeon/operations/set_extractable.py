@@ -64,10 +64,10 @@ def set_extractable(
     try:
         with store.runs.run("extract" if value is True else "pin", now):
             planned, rewrite = carry_out(settings, store, file, record, (), clock)
+            reason = "" if finish(rewrite) else UNFINISHED
     except NotIdleError as why:
         pending, reason = True, str(why)
     else:
-        reason = "" if finish(rewrite) else UNFINISHED
         if reasons := [why for name, why in planned.handled.missed if name == ident]:
             raise errors.ChangedError(
                 f"{chosen.title} {ident}: {reasons[0]}; the entry was left as it is"

@@ -12,6 +12,7 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from brainsurgeon import interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import Format
 from brainsurgeon.hosts import claude_code, openclaw
@@ -28,7 +29,7 @@ from brainsurgeon.planning.rules import changed_recently, keeping_tokens, silenc
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
 from brainsurgeon.sessions import discovery
 from brainsurgeon.sessions.discovery import AnyOpen
-from brainsurgeon.sessions.reading import ObstacleError, OpenSession, RefusedError, carry_on
+from brainsurgeon.sessions.reading import ObstacleError, OpenSession, RefusedError
 from brainsurgeon.sessions.row_listing import OpenRows
 from brainsurgeon.store import Store
 from brainsurgeon.store.journal import LEAST_WAIT
@@ -244,7 +245,7 @@ def examine_open(
 @contextmanager
 def examine_quiet(
     settings: Settings, store: Store, file: SessionFile, now: float,
-    check_stop: Callable[[], None] = carry_on,
+    check_stop: Callable[[], None] = interruption.check,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session. Raises NotIdleError or RefusedError if it may not be changed now.
 

@@ -244,10 +244,6 @@ def finish_together(rewrites: Sequence[FileRewrite], *, hurry: bool = False) -> 
             return _remove(rewrites, deadline)
         except (OSError, BrainsurgeonError):
             return list(rewrites)
-        except BaseException:
-            with suppress(OSError, BrainsurgeonError):
-                _remove(rewrites, time.monotonic() + _HURRY)
-            raise
 
 
 def _remove(rewrites: Sequence[FileRewrite], deadline: float | None) -> list[FileRewrite]:
@@ -296,11 +292,7 @@ class Unfinished:
 
     def _finish(self, count: int, *, hurry: bool) -> list[FileRewrite]:
         chosen, self._waiting = self._waiting[:count], self._waiting[count:]
-        try:
-            return finish_together(chosen, hurry=hurry)
-        except BaseException:
-            finish_now(self._waiting)
-            raise
+        return finish_together(chosen, hurry=hurry)
 
 
 def finish_now(rewrites: Iterable[Rewrite]) -> None:

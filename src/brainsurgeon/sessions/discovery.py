@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon import formats
+from brainsurgeon import formats, interruption
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
 from brainsurgeon.hosts import claude_code, home_paths, openclaw
@@ -255,7 +255,7 @@ AnyOpen = reading.OpenSession | OpenRows
 
 
 def open_session(
-    file: SessionFile, check_stop: Callable[[], None] = reading.carry_on
+    file: SessionFile, check_stop: Callable[[], None] = interruption.check
 ) -> AbstractContextManager[AnyOpen]:
     """Open a session file or a session in a database. Raises RefusedError, BusyError or OSError."""
     opened = open_rows if file.in_database else reading.open_session

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from brainsurgeon import formats
+from brainsurgeon import formats, interruption
 from brainsurgeon.formats.base import Format
 from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.entries import Line, Lines
@@ -28,10 +28,6 @@ LONGEST_LINE = 32 << 20  # bytes; to limit the memory, `raw` of a longer line is
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-def carry_on() -> None:
-    """Default of `check_stop`: never raise StoppedError."""
 
 
 class RefusedError(Exception):
@@ -158,7 +154,7 @@ class OpenSession(Opened):
 
 @contextmanager
 def open_session(
-    file: SessionFile, check_stop: Callable[[], None] = carry_on
+    file: SessionFile, check_stop: Callable[[], None] = interruption.check
 ) -> Iterator[OpenSession]:
     with ExitStack() as held:
         directory = open_below(file.root, file.directory)
@@ -221,7 +217,7 @@ def mark_if_unchanged(descriptor: int, offset: int, seen: Fingerprint) -> bytes 
 
 class FileLines:
     def __init__(
-        self, descriptor: int, size: int, check_stop: Callable[[], None] = carry_on,
+        self, descriptor: int, size: int, check_stop: Callable[[], None] = interruption.check,
         start: int = 0, number: int = 1,
     ) -> None:  # fmt: skip
         self._descriptor, self._size, self._check = descriptor, size, check_stop

@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from brainsurgeon import interruption
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.openclaw import OpenClawRows, left_open
@@ -27,7 +28,7 @@ from brainsurgeon.hosts.sqlite import AgentDatabaseError, DatabaseState
 from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.sessions import Fingerprint, NotIdleError, Root, SessionFile, Unreadable
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.reading import CHUNK, LONGEST_LINE, Opened, RefusedError, carry_on
+from brainsurgeon.sessions.reading import CHUNK, LONGEST_LINE, Opened, RefusedError
 
 MOST_ROWS = 512
 _Item = TypeVar("_Item")
@@ -57,7 +58,7 @@ class RowIndex(list[RowSpan]):
 class RowLines:
     def __init__(
         self, database: sqlite3.Connection, schema: Schema, session: str, index: RowIndex,
-        check_stop: Callable[[], None] = carry_on,
+        check_stop: Callable[[], None] = interruption.check,
     ) -> None:  # fmt: skip
         self.database, self._schema, self._session = database, schema, session
         self.index, self._check_stop = index, check_stop
@@ -352,7 +353,9 @@ class OpenRows(Opened):
 
 
 @contextmanager
-def open_rows(file: SessionFile, check_stop: Callable[[], None] = carry_on) -> Iterator[OpenRows]:
+def open_rows(
+    file: SessionFile, check_stop: Callable[[], None] = interruption.check
+) -> Iterator[OpenRows]:
     presence = openclaw_database.presence(file.directory)
     with ExitStack() as held:
         reading = sqlite.reading(file.directory, in_use=not presence.is_closed)

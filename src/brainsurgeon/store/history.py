@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from brainsurgeon import interruption
 from brainsurgeon.model.reports import Event, EventKind, Run
 from brainsurgeon.store.database import Table
 
@@ -112,7 +113,8 @@ class Runs(Table):
         before = self._run, self._number, self.command_hung
         self._run, self._number, self.command_hung = (command, at, facts), None, False
         try:
-            yield
+            with interruption.deferred():
+                yield
         finally:
             self._run, self._number, self.command_hung = before
 

@@ -1,0 +1,144 @@
+"""Interruption: a signal at any moment of a run leaves sessions whole, and no file behind."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from brainsurgeon import interruption
+from brainsurgeon.daemon import OS_SIGNALS
+from brainsurgeon.errors import StoppedError
+from brainsurgeon.hosts.processes import output_of
+from brainsurgeon.sessions import retire
+from building.world import Conversation
+
+POINTS = 40  # moments at which a run is interrupted
+
+
+class Interrupter:
+    """Send this process SIGTERM when it enters or leaves its n-th function of the package."""
+
+    def __init__(self, at=0):
+        self.at, self.count = at, 0
+
+    def __call__(self, frame, event, _):
+        name = frame.f_globals.get("__name__", "")
+        if event in ("call", "return") and name.startswith("brainsurgeon."):
+            self.count += 1
+            if self.count == self.at:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def run(self, action):
+        sys.setprofile(self)
+        try:
+            action()
+        finally:
+            sys.setprofile(None)
+
+
+@pytest.fixture
+def terminable():
+    """Handle SIGTERM by SystemExit, as the command line does."""
+
+    def end(*_):
+        raise SystemExit(143)
+
+    before = signal.signal(signal.SIGTERM, end)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+class Life:
+    """Two sessions below a root, which are replaced by two new ones before each run."""
+
+    def __init__(self, world):
+        self.world, self.serial = world, 0
+
+    def contents(self):
+        return {path.name: path.read_bytes() for path in self.world.directory.glob("*.jsonl")}
+
+    def begin(self):
+        """Write new sessions: restored values would stay protected from the next scan."""
+        for path in self.world.directory.glob("*.jsonl"):
+            path.unlink()
+        for _ in range(2):
+            self.serial += 1
+            conversation = Conversation(f"{self.serial:08x}-0000-4000-8000-000000000000")
+            conversation.turn("x" * 3000)
+            self.world.put(f"s{self.serial}.jsonl", conversation.bytes())
+
+    def scan(self):
+        self.world.scan(keep_recent=0)
+
+    def restore(self):
+        self.world.restore_all(pristine=True)
+
+
+@pytest.mark.usefixtures("terminable")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # outside of a run
+@pytest.mark.parametrize("prepare", [(), ("scan",)], ids=["scan", "restore"])
+def test_sigterm_at_any_call_of_a_run_leaves_every_session_whole(world, prepare, monkeypatch):
+    """Wherever SIGTERM arrives, no file is left behind, and the values can be restored."""
+    monkeypatch.setattr(retire, "LOOK_BACK", 0.0)
+    life, interrupted = Life(world), 0
+    run = life.restore if prepare else life.scan
+    for point in range(-1, POINTS + 1):
+        life.begin()
+        original = life.contents()
+        for name in prepare:
+            getattr(life, name)()
+        before = life.contents()
+        if point < 1:  # twice: the first run calls some functions that later runs do not
+            calls = Interrupter()
+            calls.run(run)
+            assert life.contents() != before
+        else:
+            try:
+                Interrupter(point * calls.count // (POINTS + 1)).run(run)
+            except SystemExit:
+                interrupted += 1
+        assert world.leftovers() == []
+        life.restore()
+        assert life.contents() == original
+    assert interrupted > POINTS / 2  # not all: the number of calls depends on the time
+
+
+def test_check_raises_only_for_a_pending_signal(monkeypatch):
+    """Before a signal nothing happens; after it, `check` raises and the handler runs at the end."""
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append("handled"))
+    try:
+        with interruption.deferred():
+            interruption.check()
+            os.kill(os.getpid(), signal.SIGTERM)
+            with pytest.raises(StoppedError):
+                interruption.check()
+            assert seen == []
+        assert seen == ["handled"]
+        interruption.check()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_ignored_signal_stops_nothing():
+    """A program that was started with SIGINT ignored, as `sh` does with `&`, runs to its end."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interruption.deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            interruption.check()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_program_of_the_daemon_is_ended_by_timeout():
+    """Programs that the daemon starts do not inherit blocked signals, so `timeout` ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, OS_SIGNALS)
+    try:
+        printed = output_of(
+            ["sh", "-c", "timeout 0.1 sleep 20; echo $?"], b"", lambda: None, timeout=10, limit=99
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert printed == b"124\n"
