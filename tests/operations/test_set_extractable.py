@@ -14,6 +14,7 @@ from building.world import (
     dump,
     entry_text,
     file_states,
+    fork,
     kept_reasons,
     open_turn,
     pin,
@@ -21,6 +22,8 @@ from building.world import (
     read_entry,
     sql,
 )
+
+OTHER = "22222222-0000-4000-8000-000000000002"
 
 
 @pytest.fixture
@@ -133,6 +136,17 @@ def test_pristine_restore_removes_a_pin_that_a_copy_has(world, ident, path):
     world.restore_all(pristine=True)
 
     assert path.read_bytes() == original
+
+
+def test_pristine_restore_removes_a_changed_pin_of_a_fork(world, ident, path):
+    """If the pin was in the session before it was forked, no former pin comes back."""
+    original = fork(path, OTHER).read_bytes()
+    pin(world, ident, True, "s")
+    copy = fork(path, OTHER)
+    pin(world, ident, False, OTHER)
+    world.restore_all(pristine=True)
+
+    assert copy.read_bytes() == original
 
 
 # --- fields --------------------------------------------------------------------------------------

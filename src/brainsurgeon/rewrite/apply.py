@@ -141,10 +141,10 @@ class ExtractedValues:
 
 
 def _note_fields(
-    store: Store, session_id: int, journal_id: int, edits: Iterable[FieldEdit], run_id: int | None
+    store: Store, session_id: int, journal_id: int, edits: Sequence[FieldEdit], run_id: int | None
 ) -> None:
     """Record each edited field with its bytes before our first edit, to undo all edits."""
-    records = store.fields.of_session(session_id)
+    records = store.fields.of_entries(session_id, {edit.entry_id for edit in edits})
     recorded = {(record.entry_id, record.name): record for record in records}
     for edit in edits:
         if edit.undoes is not None:
