@@ -338,3 +338,15 @@ def test_rollback_finds_sessions_whose_files_were_exchanged(world):
     assert [outcome.state for outcome in first.sessions] == ["rolled back"]
     assert not any(outcome.state == "rolled back" for outcome in second.sessions)
     assert paths[1].read_bytes() == contents[0]
+
+
+def test_rollback_finds_a_session_whose_path_a_new_session_took(world):
+    """The session is rolled back at its new path, although no scan has seen it there."""
+    path = world.put("one.jsonl", with_own_id("one"))
+    content = path.read_bytes()
+    world.scan(keep_recent=0)
+    moved = path.rename(path.with_name("moved.jsonl"))
+    world.put("one.jsonl", with_own_id("two"))
+
+    assert [outcome.state for outcome in world.rollback(1).sessions] == ["rolled back"]
+    assert moved.read_bytes() == content
