@@ -309,9 +309,9 @@ BAD = [
      "use[0].sessions[0]: wants a glob of agent/name"),
     ("use", '[{sessions = ["key:"], profile = "debug"}]', "use[0].sessions[0]: wants a glob of"),
     ("use", '[{sessions = "*", profile = "chat"}, {sessions = "a/b", profile = "debug"}]',
-     'use[1].sessions: can never match: wants globs that earlier ones do not cover ("*")'),
+     'use[1].sessions: can never match: wants a glob that none of the earlier ones ("*") covers'),
     ("use", '[{sessions = "a/*", profile = "chat"}, {sessions = "a/b*", profile = "debug"}]',
-     'use[1].sessions: can never match: wants globs that earlier ones do not cover ("a/*")'),
+     'use[1].sessions: can never match: wants a glob that none of the earlier ones ("a/*") covers'),
     ("keep_resent", "3", "keep_resent: no such key; did you mean keep_recent?"),
 ]  # fmt: skip
 

@@ -77,7 +77,6 @@ def quoted(value: Any) -> str:
 
 
 def _contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
-    """Yield the problems of valid values that do not fit together. `table` has them as given."""
     yield from _directory_problems(settings, table)
     archives = {"archive": settings.archive}
     for name, profile in settings.profiles.items():
@@ -126,8 +125,8 @@ def _profile_problems(settings: Settings) -> Iterator[str]:
             names = ", ".join(map(json.dumps, dict.fromkeys(covering)))
             listed = json.dumps(list(use.sessions), ensure_ascii=False)
             yield (
-                f"use[{number}].sessions: can never match: wants globs that earlier ones do not "
-                f"cover ({names}), but {listed} is given"
+                f"use[{number}].sessions: can never match: wants a glob that none of the "
+                f"earlier ones ({names}) covers, but {listed} is given"
             )
         earlier += use.sessions
 
@@ -251,7 +250,6 @@ def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
 
 
 def _from_text(key: str, text: str) -> Any:
-    """Parse the text of an environment variable. Tables are written as JSON there."""
     field = Settings.model_fields[key]
     if field.default_factory:
         return json.loads(text)
@@ -283,7 +281,6 @@ def _ignored_text(name: str) -> str:
 
 
 def settings_shown(settings: Settings, path: str | None) -> list[Setting]:
-    """Return each setting with its source. `path` is the value of --config."""
     file = config_path(path)
     given, lines = read_file(file) if file else ({}, {})
     shown = []
