@@ -83,7 +83,7 @@ class Branch:
     def __init__(self, *, linear: bool = False) -> None:
         self._next: str | None = None
         self._leaf = True
-        self._appended = False
+        self._moved_leaf = False
         self.linear = linear
         self.ended = False
 
@@ -94,13 +94,10 @@ class Branch:
     @property
     def cursor(self) -> str:
         """The state of the walk. It decides which earlier entries are on the branch."""
-        return repr((self._next, self._leaf, self._appended, self.ended))
+        return repr((self._next, self._leaf, self._moved_leaf, self.ended))
 
     def pass_over(self, raw: bytes) -> None:
-        """If an unreadable line contains the sought id, continue with the entry before it.
-
-        The agent may be able to read that line: JavaScript accepts invalid UTF-8.
-        """
+        # The agent may be able to read this line: JavaScript accepts invalid UTF-8.
         if self._next is not None and self._next.encode("utf-8", "replace") in raw:
             self._leaf, self._next = True, None
 
@@ -111,7 +108,7 @@ class Branch:
             return kind in TREE_TYPES
         if self.ended or kind == "session" or not _is_node(entry):
             return False
-        behind, self._appended = self._appended, False
+        behind, self._moved_leaf = self._moved_leaf, False
         matches = self._leaf or entry["id"] == self._next
         if kind == "leaf":
             target = entry["targetId"]
@@ -125,13 +122,13 @@ class Branch:
             return False
         self._leaf = "parentId" not in entry
         if not self._leaf:
-            self._follow(entry["parentId"], appended=moves)
+            self._follow(entry["parentId"], moved_leaf=moves)
         return kind in TREE_TYPES
 
-    def _follow(self, parent: str | None, *, appended: bool = False) -> None:
-        """Look for `parent` next. The parent of an `appended` entry may be a side append."""
-        self._next, self._leaf, self._appended = parent, False, appended
-        self.ended = parent is None and not appended
+    def _follow(self, parent: str | None, *, moved_leaf: bool = False) -> None:
+        """Look for `parent` next. It may be a side append if its child `moved_leaf`."""
+        self._next, self._leaf, self._moved_leaf = parent, False, moved_leaf
+        self.ended = parent is None and not moved_leaf
 
 
 class Reach:
@@ -215,12 +212,8 @@ _UNVERIFIED = ("openai", "azure", "google", "mistral")
 
 
 def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
-    """Yield the thinking blocks of an assistant message. Some signed blocks are locked.
-
-    Anthropic and Bedrock verify the text against the signature. So a block is extracted as a whole,
-    and only before the last user message. Signed thinking of all other providers is locked. With
-    openai-completions, the signature may be the name of a provider's field: it signs nothing.
-    """
+    # Anthropic and Bedrock verify the text against the signature. So a block is extracted as a
+    # whole, and only before the last user message.
     api = str_or_empty(message.get("api"))
     locked = None
     if api != "anthropic-messages" and not api.startswith("bedrock"):
@@ -242,12 +235,6 @@ def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
 
 
 def _thoughts(message: Entry) -> Thoughts | None:
-    """Return the signed thinking of an assistant message.
-
-    None if the answer failed or was aborted, since it is never sent again, or if signatures of its
-    API do not cover earlier messages. If pi records `providerThinkingLevel`, it asked the provider
-    to drop blocks with invalid signatures.
-    """
     api = str_or_empty(message.get("api"))
     if message.get("stopReason") in NOT_REPLAYED or api.startswith(_UNVERIFIED):
         return None
@@ -257,6 +244,7 @@ def _thoughts(message: Entry) -> Thoughts | None:
         if block.get("redacted") or _is_signed(block, message):
             text, signature = block.get("thinking"), block.get("thinkingSignature")
             signed.append((path, len(str_or_empty(text) or str_or_empty(signature)) or 1))
+    # pi records `providerThinkingLevel` if it asked to drop blocks with invalid signatures.
     asked = api == "anthropic-messages" and bool(str_or_empty(message.get("providerThinkingLevel")))
     return Thoughts(
         tuple(filter(None, names)), tuple(signed), EMPTIED, _only_signed(message), asked
@@ -279,6 +267,7 @@ def _blocks(message: Entry) -> Iterator[tuple[KeyPath, Entry]]:
 
 def _is_signed(block: Entry, message: Entry) -> bool:
     signature = block.get("thinkingSignature")
+    # With openai-completions, it may be the name of a provider's field, which signs nothing.
     is_field = isinstance(signature, str) and _FIELD_NAME.fullmatch(signature) is not None
     return bool(signature) and not (is_field and message.get("api") == "openai-completions")
 
@@ -318,7 +307,6 @@ class OpenClaw(Format):
         return entries[0].get("type") == "session" and isinstance(entries[0].get("id"), str)
 
     def refuses(self, header: Entry) -> str | None:
-        """Refuse version 1, which pi rewrites with new ids, and unknown versions."""
         version = header.get("version", 1)
         if version == 1:
             return "pi session version 1: pi migrates it with new ids at its next use"

@@ -61,15 +61,14 @@ class Usage:
         """Forget the calls so far: the next request shares no prefix with them."""
         self._last, self._cached = None, False
 
-    def continues(self, call: ModelCall) -> bool:
-        """Check whether a call is to the model of the last call: each model has its own cache."""
+    def is_same_model(self, call: ModelCall) -> bool:
         return self._last is not None and self._last.model == call.model
 
     def called(self, call: ModelCall) -> None:
         self._model = call.model or self._model
         if not call.tokens:
             return
-        if not self.continues(call):
+        if not self.is_same_model(call):  # each model has its own cache
             self.forget()
         self._last = call
         self._cached |= bool(call.cached or call.written)
@@ -94,8 +93,8 @@ def read(
 ) -> tuple[Cache, Break]:  # fmt: skip
     usage, rate, behind = Usage(), records.rate, 0
     # `front`: tokens before the first removal. `uncached`: their part after the last cached prompt.
-    # A call caches its prompt, unless it reports writes and a value was extracted from it later. If
-    # a call writes, but reads nothing or is to another model, nothing before it was cached.
+    # If a call writes, but reads nothing or is to another model, nothing before it was cached. Its
+    # prompt is cached now, unless the call writes and a value was extracted from the prompt later.
     front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {
@@ -115,7 +114,7 @@ def read(
             usage.prompted()
         in_front = parsed.offset + len(parsed.raw) <= start
         if call is not None:
-            if call.tokens and call.written and not (call.cached and usage.continues(call)):
+            if call.tokens and call.written and not (call.cached and usage.is_same_model(call)):
                 uncached = front
             newer = call.at is None or call.at > changed or not call.written
             if call.tokens and in_front and newer:
@@ -134,10 +133,7 @@ def read(
 
 
 def due(when: str, cache: Cache, change: Break, price: Price, now: float) -> float | None:
-    """Return when unrequested removals of live values may be made; None means now.
-
-    A removal pays if the next calls save more than it costs to write the cache again.
-    """
+    """Return when unrequested removals of live values may be made; None means now."""
     if when == "always" or cache.warm_until is None or cache.warm_until <= now:
         return None
     saved = change.saved * price.read * TURNS_AHEAD * cache.calls

@@ -111,18 +111,16 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
     return calls
 
 
-def shares(sizes: Sequence[int], budget: int, around: Iterable[int] = repeat(0)) -> list[int]:
-    """Return how many bytes of a budget each text gets.
-
-    `around` has the size of each heading; a text without bytes has no heading. A long text gets an
-    equal share of the rest, but at least `LEAST` bytes while they are left.
-    """
+def shares(
+    sizes: Sequence[int], budget: int, heading_sizes: Iterable[int] = repeat(0)
+) -> list[int]:
+    """Divide a budget of bytes among texts. A text that gets no bytes needs no heading."""
     left, given = budget, []
-    for index, (size, besides) in enumerate(zip(sizes, around, strict=False)):
-        room, waiting = max(0, left - besides), len(sizes) - index
+    for index, (size, heading) in enumerate(zip(sizes, heading_sizes, strict=False)):
+        room, waiting = max(0, left - heading), len(sizes) - index
         share = min(size, room, max(LEAST, room // waiting))
         share = 0 if share < min(size, SHORTEST) else share
-        left -= share + besides if share else 0
+        left -= share + heading if share else 0
         given.append(share)
     return given
 
